@@ -1,0 +1,41 @@
+# Everything sets itself up first; the second time that takes no time.
+
+PYTHON   ?= python3
+SCENARIO ?= emulator/scenarios/region-failover.yaml
+# process or compose; empty: what topology.yaml says.
+RUNTIME  ?=
+# Passed on: make test ARGS="-k topology -x"
+ARGS     ?=
+
+VENV := .venv/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run test bench lint
+
+help:
+	@echo "make run      lose a region of topology.yaml and read the verdict (RUNTIME=process|compose, SCENARIO=file)"
+	@echo "make test     run the tests (ARGS=...)"
+	@echo "make lint     style, types, and who may import whom"
+	@echo "make bench    measure against a peer; docs/BENCHMARKS.md says what the figures mean"
+	@echo "make setup    only what all of these do first: .venv, pinned packages, Java"
+
+setup:
+	@command -v $(PYTHON) >/dev/null || { echo "setup: Python 3.11 or newer is needed. Type: sudo apt-get install python3 python3-venv" >&2; exit 2; }
+	@$(PYTHON) scripts/setup.py
+
+# `make` itself only knows 0 and 2 (any failure). `geoemu run` tells them apart: 0 valid, 1 invalid, 2 unknown.
+run: setup
+	@$(if $(filter compose,$(RUNTIME)),bash compose/images.sh)
+	@$(VENV)/geoemu run $(if $(RUNTIME),--runtime $(RUNTIME)) $(if $(filter compose,$(RUNTIME)),-f compose/topology.yaml) $(SCENARIO) $(ARGS)
+
+test: setup
+	@$(VENV)/python -m pytest $(ARGS)
+
+bench: setup
+	@$(VENV)/python -m benchmarks $(ARGS)
+
+lint: setup
+	@$(VENV)/ruff check .
+	@$(VENV)/ruff format --check .
+	@$(VENV)/mypy
+	@$(VENV)/lint-imports

@@ -1,0 +1,66 @@
+#!/usr/bin/env bash
+# The images that `geoemu up --runtime compose` starts:   bash compose/images.sh [region] [kafka]
+#
+# Nothing comes from an image registry: the bases are made here (base-images.sh) unless you name others:
+#   GEOEMU_PYTHON_BASE=python:3.11-slim-bookworm GEOEMU_JAVA_BASE=eclipse-temurin:17-jre bash compose/images.sh
+# The builds have no network; wheels and jars are collected beforehand, from the packages' own registries.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+PYTHON=${PYTHON:-.venv/bin/python}
+PYTHON_VERSION=${GEOEMU_PYTHON_VERSION:-3.11} # of the base image
+CONTEXTS=build/images
+
+complain() { echo "images: $*" >&2; exit 2; }
+
+region_image() {
+    local base=${GEOEMU_PYTHON_BASE:-} context=$CONTEXTS/region
+    [[ -n $base ]] || { bash compose/base-images.sh python && base=geoemu-base-python:local; }
+    mkdir -p "$context"
+    "$PYTHON" compose/wheels.py "$context/wheels" "$PYTHON_VERSION"
+    cp --preserve=mode compose/region/{Dockerfile,healthy} "$context"
+    build "$context" "$base" "${GEOEMU_REGION_IMAGE:-geoemu-region:local}"
+}
+
+kafka_image() {
+    local base=${GEOEMU_JAVA_BASE:-} context=$CONTEXTS/kafka
+    [[ -n $base ]] || { bash compose/base-images.sh java && base=geoemu-base-java:local; }
+    mkdir -p "$context"
+    kafka_jars
+    rm -rf "$context/libs"
+    mkdir "$context/libs"
+    cp "$JARS"/*.jar "$context/libs"
+    cp --preserve=mode compose/kafka/{Dockerfile,start,train,common.properties,log4j2.properties} "$context"
+    build "$context" "$base" "${GEOEMU_KAFKA_IMAGE:-geoemu-kafka:local}"
+}
+
+# The folder is the one where Kafka as a process looks for them, too.
+kafka_jars() {
+    local version
+    version=$(sed -n 's:.*<kafka.version>\(.*\)</kafka.version>.*:\1:p' compose/kafka/pom.xml)
+    JARS=${GEOEMU_KAFKA_JARS:-${XDG_CACHE_HOME:-$HOME/.cache}/geoemu/kafka-$version}
+    compgen -G "$JARS/kafka_*-$version.jar" >/dev/null && return
+    command -v mvn >/dev/null || complain "mvn is missing, which fetches Kafka. Type: apt-get install maven"
+    rm -rf "$JARS.part"
+    mvn --quiet --batch-mode --file compose/kafka/pom.xml dependency:copy-dependencies \
+        -DincludeScope=runtime "-DoutputDirectory=$JARS.part"
+    mv "$JARS.part" "$JARS"
+}
+
+build() {
+    local context=$1 base=$2 image=$3
+    # Files with the same content get the same date, or the same build would be another one each time.
+    find "$context" -exec touch --no-dereference --date @0 {} +
+    docker build --quiet --network none --build-arg "BASE=$base" --tag "$image" "$context" >/dev/null 2>"$context.log" ||
+        { tail -n 20 "$context.log" >&2; complain "$image could not be built: $context.log"; }
+    echo "$image is built from $base: $(docker image inspect --format '{{.Size}}' "$image" | numfmt --to=si)B"
+}
+
+main() {
+    local image
+    docker info >/dev/null 2>&1 || complain "no Docker engine answers. Type: sudo systemctl start docker"
+    [[ $# -gt 0 ]] || set -- region kafka
+    for image in "$@"; do "${image}_image"; done
+}
+
+main "$@"

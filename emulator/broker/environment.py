@@ -1,0 +1,55 @@
+"""What a broker does not own (time, chance, the network, its store), and what its parts may ask of the region.
+
+Whoever starts a broker hands these over; `broker.main` gives real ones, the simulation its own. Monotonic time and
+timers come from the running asyncio loop, which the simulation replaces as a whole.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from emulator.network import Network
+from emulator.region_config import RegionConfig
+from emulator.storage.contract import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """The world as one region sees it."""
+
+    wall_clock_ms: Callable[[], int]
+    """This region's idea of the time; may be skewed and may jump. Only for stamps that people read."""
+    random: random.Random
+    network: Network
+    """For clients and the admin port."""
+    peer_network: Network
+    """For links to other regions: shaped in a real process, the same as `network` in a simulation."""
+    store: Store
+    """Opened; the broker closes it."""
+
+
+class RegionServices(Protocol):
+    """What topics, links and connections may ask of the region they belong to. They know no more of it."""
+
+    config: RegionConfig
+    environment: Environment
+    store: Store
+
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Run work that nobody waits for; it ends with the region."""
+        ...
+
+    def put_in_background(self, key: str, value: bytes) -> None:
+        """Store something whose loss only costs time after a restart."""
+        ...
+
+    def topic_failed(self, full_name: str, failure: BaseException) -> None:
+        """The store did not keep something of a topic: load it again from what the store really has."""
+        ...
+
+    def links_changed(self) -> None:
+        """A link to another region came up or went down."""
+        ...

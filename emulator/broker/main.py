@@ -1,0 +1,143 @@
+"""The program of one region: `python -m emulator.broker.main region.json`.
+
+The one place that joins a broker with a real network, a real clock and a concrete store.
+
+Exit codes: 0 stopped in an orderly way, 1 fenced or failed, 2 could not start (one sentence on stderr).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import logging
+import os
+import random
+import signal
+import sys
+import time
+from pathlib import Path
+
+from emulator.broker.admin import Admin
+from emulator.broker.environment import Environment
+from emulator.broker.region import Region
+from emulator.broker.shaping import ShapedLink, ShapedNetwork
+from emulator.errors import GeoemuError
+from emulator.network import SocketNetwork
+from emulator.region_config import RegionConfig
+from emulator.storage.contract import Replaceable, Store
+
+logger = logging.getLogger(__name__)
+
+OWNER_CHECK_SECONDS = 0.5
+
+
+async def open_store(config: RegionConfig) -> Store:
+    """Open the backend the region was told to use. Only the one that is used is imported."""
+    match config.log.backend:
+        case "sqlite":
+            from emulator.storage.sqlite import open_sqlite
+
+            return await open_sqlite(Path(config.log.path), config.region)
+        case "memory":
+            from emulator.storage.memory import MemoryStore
+
+            return await MemoryStore.open(region=config.region)
+        case "kafka":
+            from emulator.storage.kafka import open_kafka
+
+            return await open_kafka(config.region, config.log.bootstrap_servers, config.log.options)
+        case other:
+            raise ValueError(f"log backend {other!r} is none of sqlite, memory, kafka")
+
+
+async def run(config: RegionConfig) -> int:
+    """Serve until told to stop. Returns the exit code."""
+    network = SocketNetwork()
+    chance = random.Random()
+    links = {peer.region: ShapedLink(peer.outbound, peer.inbound, chance) for peer in config.peers}
+    by_address = {(peer.host, peer.port): links[peer.region] for peer in config.peers}
+    environment = Environment(
+        wall_clock_ms=lambda: time.time_ns() // 1_000_000,
+        random=chance,
+        network=network,
+        peer_network=ShapedNetwork(network, by_address),
+        store=await open_store(config),
+    )
+    region = Region(config, environment)
+    admin = Admin(region, links)
+    if isinstance(environment.store, Replaceable):
+        environment.store.fenced.add_done_callback(lambda fenced: region.topic_failed("", fenced.result()))
+    try:
+        await region.start()
+        admin_port = await admin.start()
+    except OSError as failure:
+        await environment.store.close()
+        ports = f"{config.bind_host}:{config.service_port} or :{config.admin_port}"
+        raise OSError(f"region {config.region} cannot listen on {ports}: {failure.strerror}") from failure
+    _write_ready_file(config, region.service_port, admin_port)
+    # Nothing allocated so far will ever be garbage: spare the collector the walk.
+    gc.collect()
+    gc.freeze()
+    exit_code = await _until_told_to_stop(config, region)
+    admin.close()
+    await region.stop()
+    return exit_code
+
+
+def _write_ready_file(config: RegionConfig, service_port: int, admin_port: int) -> None:
+    if not config.ready_file:
+        return
+    path = Path(config.ready_file)
+    content = {"pid": os.getpid(), "service_port": service_port, "admin_port": admin_port}
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(json.dumps(content))
+    temporary.replace(path)
+
+
+async def _until_told_to_stop(config: RegionConfig, region: Region) -> int:
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    waits: list[asyncio.Task[object]] = [
+        loop.create_task(stop.wait()),
+        loop.create_task(region.fenced.wait()),
+    ]
+    if config.owner_pid:
+        waits.append(loop.create_task(_owner_gone(config.owner_pid)))
+    await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    for wait in waits:
+        wait.cancel()
+    return 1 if region.fenced.is_set() else 0
+
+
+async def _owner_gone(pid: int) -> None:
+    """Whoever started us is gone without stopping us: leave no orphan behind."""
+    while True:
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            logger.info("owner %d is gone", pid)
+            return
+        except PermissionError:
+            pass
+        await asyncio.sleep(OWNER_CHECK_SECONDS)
+
+
+def main(arguments: list[str]) -> int:
+    """Command line of the program."""
+    if len(arguments) != 1:
+        print("usage: python -m emulator.broker.main REGION_JSON", file=sys.stderr)
+        return 2
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    gc.set_threshold(50_000, 20, 20)
+    try:
+        return asyncio.run(run(RegionConfig.load(Path(arguments[0]))))
+    except (OSError, ValueError, GeoemuError) as problem:
+        print(f"geoemu: {problem}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,238 @@
+"""Links between regions in real time: latency, jitter, bandwidth, hold and cut, on the link itself.
+
+The side that dials shapes both directions of its connection, so that neither the kernel nor a proxy is needed: bytes it
+sends wait for the outbound shape before they reach the socket, bytes it receives wait for the inbound shape before
+the protocol sees them. A cut or a hold of one direction must therefore be told to both regions.
+
+    up     bytes arrive `latency + jitter` later, in order, no faster than the bandwidth
+    held   bytes wait, in order; so do connection attempts
+    cut    bytes wait as a sender's kernel would keep them; connection attempts fail. Who is connected finds out by
+           its keep-alive, or never if the link heals before that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+from random import Random
+
+from emulator.network import Listener, Network
+from emulator.region_config import LinkShape
+
+TIMER_GRAIN_SECONDS = 0.0005
+"""The system waits in whole milliseconds, so a timer is late by half of one on average. Aiming that much earlier makes
+the mean delay the declared one."""
+LINE_BYTES_MAX = 16_777_216
+"""More than this under way in one direction and the sender is asked to pause."""
+
+
+class Line:
+    """One direction of one connection: bytes in, the same bytes out later."""
+
+    def __init__(self, shape: LinkShape, random: Random, deliver: Callable[[bytes], None]) -> None:
+        self.shape = shape
+        self._random = random
+        self._deliver = deliver
+        self._waiting: deque[tuple[float, bytes]] = deque()
+        """(earliest loop time of arrival, bytes); times never fall."""
+        self._free_at = 0.0
+        """When the last byte given to the line has left it, for the bandwidth."""
+        self._timer: asyncio.TimerHandle | None = None
+        self.waiting_bytes = 0
+        self._closed = False
+
+    @property
+    def _transparent(self) -> bool:
+        shape = self.shape
+        unlimited = shape.bandwidth_bytes_per_second is None
+        return shape.state == "up" and unlimited and not shape.latency_ms and not shape.jitter_ms
+
+    def put(self, data: bytes) -> None:
+        if self._closed:
+            return
+        if self._transparent and not self._waiting:
+            self._deliver(data)
+            return
+        self._waiting.append((self._arrival(len(data)), data))
+        self.waiting_bytes += len(data)
+        self._schedule()
+
+    def _arrival(self, size_bytes: int) -> float:
+        shape, now = self.shape, asyncio.get_running_loop().time()
+        self._free_at = max(self._free_at, now)
+        if shape.bandwidth_bytes_per_second:
+            self._free_at += size_bytes / shape.bandwidth_bytes_per_second
+        delay_ms = shape.latency_ms + (self._random.uniform(0, shape.jitter_ms) if shape.jitter_ms else 0)
+        arrival = self._free_at + delay_ms / 1000
+        return max(arrival, self._waiting[-1][0]) if self._waiting else arrival
+
+    def _schedule(self) -> None:
+        if self._timer is None and self._waiting and self.shape.state == "up" and not self._closed:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_at(self._waiting[0][0] - TIMER_GRAIN_SECONDS, self._arrive)
+
+    def _arrive(self) -> None:
+        self._timer = None
+        now = asyncio.get_running_loop().time() + TIMER_GRAIN_SECONDS
+        arrived: list[bytes] = []
+        while self._waiting and self.shape.state == "up" and self._waiting[0][0] <= now:
+            arrived.append(self._waiting.popleft()[1])
+        if arrived:
+            data = b"".join(arrived)
+            self.waiting_bytes -= len(data)
+            self._deliver(data)
+        self._schedule()
+
+    def set_shape(self, shape: LinkShape) -> None:
+        """From now on. What waits keeps its time of arrival, or leaves when the line is up again."""
+        self.shape = shape
+        if shape.state != "up" and self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._schedule()
+
+    def close(self) -> None:
+        self._closed = True
+        self._waiting.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+
+
+class ShapedTransport(asyncio.Transport):
+    """What the dialling protocol writes to."""
+
+    def __init__(self, transport: asyncio.Transport, shaped: ShapedProtocol) -> None:
+        super().__init__()
+        self._transport = transport
+        self._shaped = shaped
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self._shaped.send(bytes(data))
+
+    def close(self) -> None:
+        self._shaped.close()
+        self._transport.close()
+
+    def abort(self) -> None:
+        self._shaped.close()
+        self._transport.abort()
+
+    def is_closing(self) -> bool:
+        return self._transport.is_closing()
+
+    def get_extra_info(self, name: str, default: object = None) -> object:
+        return self._transport.get_extra_info(name, default)
+
+    def get_write_buffer_size(self) -> int:
+        return self._transport.get_write_buffer_size() + self._shaped.outbound.waiting_bytes
+
+
+class ShapedProtocol(asyncio.Protocol):
+    """Stands between a real transport and the dialling protocol."""
+
+    def __init__(self, protocol: asyncio.Protocol, link: ShapedLink) -> None:
+        self._protocol = protocol
+        self._link = link
+        self.inbound = Line(link.inbound, link.random, self._deliver)
+        self.outbound = Line(link.outbound, link.random, self._send)
+        self._transport: asyncio.Transport | None = None
+        self._paused = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._link.connections[self] = None
+        self._protocol.connection_made(ShapedTransport(transport, self))
+
+    def data_received(self, data: bytes) -> None:
+        self.inbound.put(data)
+
+    def _deliver(self, data: bytes) -> None:
+        self._protocol.data_received(data)
+
+    def send(self, data: bytes) -> None:
+        """Give bytes to the line; ask the protocol to pause when too much is under way."""
+        self.outbound.put(data)
+        if not self._paused and self.outbound.waiting_bytes > LINE_BYTES_MAX:
+            self.pause_writing()
+
+    def _send(self, data: bytes) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(data)
+        if self._paused and self.outbound.waiting_bytes < LINE_BYTES_MAX // 2:
+            self.resume_writing()
+
+    def pause_writing(self) -> None:
+        self._paused = True
+        self._protocol.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._paused = False
+        self._protocol.resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.close()
+        self._protocol.connection_lost(exc)
+
+    def close(self) -> None:
+        self._link.connections.pop(self, None)
+        self.inbound.close()
+        self.outbound.close()
+
+
+class ShapedLink:
+    """Both directions between this region and one peer, over all their connections."""
+
+    def __init__(self, outbound: LinkShape, inbound: LinkShape, random: Random) -> None:
+        self.outbound = outbound
+        self.inbound = inbound
+        self.random = random
+        self.connections: dict[ShapedProtocol, None] = {}
+        self._changed = asyncio.Event()
+
+    def set(self, *, outbound: bool, **changes: object) -> LinkShape:
+        """Change fields of one direction, at once and for open connections too."""
+        current = self.outbound if outbound else self.inbound
+        shape = replace(current, **changes)  # type: ignore[arg-type]
+        if outbound:
+            self.outbound = shape
+        else:
+            self.inbound = shape
+        for connection in list(self.connections):
+            (connection.outbound if outbound else connection.inbound).set_shape(shape)
+        self._changed.set()
+        self._changed = asyncio.Event()
+        return shape
+
+    async def admit(self) -> None:
+        """Wait until a connection may be attempted, for as long as one takes. OSError while the link is cut."""
+        while "held" in (self.outbound.state, self.inbound.state):
+            await self._changed.wait()
+        if "cut" in (self.outbound.state, self.inbound.state):
+            raise OSError("the link is cut")
+        round_trip_ms = self.outbound.latency_ms + self.inbound.latency_ms
+        if round_trip_ms:
+            await asyncio.sleep(round_trip_ms / 1000)
+
+
+class ShapedNetwork:
+    """A Network whose connections to peers obey their links."""
+
+    def __init__(self, network: Network, links: dict[tuple[str, int], ShapedLink]) -> None:
+        self._network = network
+        self._links = links
+        """By the address the peer is dialled at."""
+
+    async def listen(
+        self, protocol_factory: Callable[[], asyncio.Protocol], host: str, port: int
+    ) -> Listener:
+        return await self._network.listen(protocol_factory, host, port)
+
+    async def connect(
+        self, protocol_factory: Callable[[], asyncio.Protocol], host: str, port: int
+    ) -> tuple[asyncio.Transport, asyncio.Protocol]:
+        link = self._links[host, port]
+        await link.admit()
+        return await self._network.connect(lambda: ShapedProtocol(protocol_factory(), link), host, port)

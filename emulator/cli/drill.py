@@ -1,0 +1,113 @@
+"""`geoemu run`: the whole job. Regions up, a scenario played on them, regions down, a verdict."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from emulator.cli.interruption import INTERRUPTED_EXIT_CODE, interruption
+from emulator.cli.verifier import Verdict, WaitingVerifier, verify_command
+from emulator.errors import RuntimeFailure
+from emulator.runtimes.contract import Refused, Runtime
+from emulator.runtimes.opening import create_run
+
+if TYPE_CHECKING:
+    from emulator.scenarios.scenario import Scenario
+    from emulator.topology import Topology
+
+
+@dataclass(frozen=True, slots=True)
+class Drill:
+    """What was typed."""
+
+    scenario: Path
+    topology: Path
+    runtime: str | None
+    run_dir: Path | None
+    report: Path | None
+    as_json: bool
+
+    async def perform(self) -> int:
+        """The exit code. Raises before anything was started, or when regions failed and are down again."""
+        topology, scenario = self._read()
+        _refuse_without_java()
+        run = create_run(self.runtime or topology.runtime, topology, self.run_dir)
+        with interruption() as told:
+            working = asyncio.create_task(self._perform_on(run, scenario))
+            telling = asyncio.create_task(told.wait())
+            await asyncio.wait({working, telling}, return_when=asyncio.FIRST_COMPLETED)
+            telling.cancel()
+            if working.done():
+                return self._tell(await working)
+            self._say("interrupted: taking everything down")
+            working.cancel()
+            with suppress(asyncio.CancelledError):
+                await working
+            self._say(f"nothing is left running; what was recorded is in {run.run_dir}")
+            return INTERRUPTED_EXIT_CODE
+
+    def _read(self) -> tuple[Topology, Scenario]:
+        from emulator.scenarios.scenario import SHIPPED, load_scenario, shipped_scenarios
+        from emulator.topology import load_topology
+
+        topology = load_topology(self.topology)
+        shipped = not self.scenario.exists() and str(self.scenario) in shipped_scenarios()
+        path = SHIPPED / f"{self.scenario}.yaml" if shipped else self.scenario
+        return topology, load_scenario(path, topology)
+
+    async def _perform_on(self, run: Runtime, scenario: Scenario) -> Verdict:
+        verifier: WaitingVerifier | None = None
+        try:
+            self._say(f"starting {len(run.topology.regions)} regions; the run is kept in {run.run_dir}")
+            await run.up()
+            verifier = await WaitingVerifier.start(
+                verify_command(run.run_dir, report=self.report, as_json=self.as_json, wait=True)
+            )
+            await self._play(run, scenario)
+            # Not `down` yet: a Kafka that was started for the regions is read before it goes, too.
+            await asyncio.gather(*(run.stop(region) for region in run.topology.region_names))
+            self._say("verifying …")
+            return await verifier.verify()
+        finally:
+            if verifier is not None:
+                await verifier.end()
+            with suppress(RuntimeFailure):
+                await run.down()
+
+    async def _play(self, run: Runtime, scenario: Scenario) -> None:
+        from rich.console import Console
+
+        from emulator.scenarios.progress import progress_for
+        from emulator.scenarios.runner import play
+
+        progress = progress_for(Console(file=self._talk))
+        try:
+            await play(scenario, run, progress)
+        finally:
+            progress.close()
+
+    def _tell(self, verdict: Verdict) -> int:
+        print(verdict.output, end="", flush=True)
+        print(verdict.complaints, end="", file=sys.stderr, flush=True)
+        return verdict.exit_code
+
+    @property
+    def _talk(self) -> IO[str]:
+        """Where everything goes that is not the result."""
+        return sys.stderr if self.as_json else sys.stdout
+
+    def _say(self, text: str) -> None:
+        with suppress(OSError):
+            print(text, file=self._talk, flush=True)
+
+
+def _refuse_without_java() -> None:
+    from spark_jobs.session import java_problem
+
+    problem = java_problem()
+    if problem is not None:
+        raise Refused(problem)

@@ -1,0 +1,47 @@
+"""Ctrl-C, `kill` and a closed terminal, as something one can wait for."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+INTERRUPTED_EXIT_CODE = 130
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Interruption:
+    """How often we were told to end."""
+
+    def __init__(self) -> None:
+        self._times = 0
+        self._changed = asyncio.Event()
+
+    @property
+    def happened(self) -> bool:
+        return self._times > 0
+
+    async def wait(self, times: int = 1) -> None:
+        """Until we were told `times` times."""
+        while self._times < times:
+            self._changed.clear()
+            await self._changed.wait()
+
+    def note(self) -> None:
+        self._times += 1
+        self._changed.set()
+
+
+@contextmanager
+def interruption() -> Iterator[Interruption]:
+    """Inside, signals that would end this process are noted instead."""
+    loop = asyncio.get_running_loop()
+    told = Interruption()
+    for number in _SIGNALS:
+        loop.add_signal_handler(number, told.note)
+    try:
+        yield told
+    finally:
+        for number in _SIGNALS:
+            loop.remove_signal_handler(number)

@@ -1,0 +1,81 @@
+"""What verbs print: tables with colours on a terminal, plain aligned lines everywhere else."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from emulator.runtimes.contract import RunStatus
+
+_STYLES = {
+    "running": "green",
+    "starting": "yellow",
+    "paused": "magenta",
+    "killed": "bold red",
+    "stopped": "red",
+}
+
+
+def show_status(status: RunStatus) -> None:
+    """A run, for people."""
+    rows = [
+        (
+            region.name,
+            region.cluster,
+            region.state,
+            region.service_url,
+            region.admin_url,
+            "" if region.pid is None else str(region.pid),
+        )
+        for region in status.regions
+    ]
+    show_table(("region", "cluster", "state", "clients", "admin", "process"), rows)
+    for region in status.regions:
+        if region.waiting_for:
+            print(f"{region.name} waits: {region.waiting_for}")
+    disturbed = [link for link in status.links if link.state != "up"]
+    for link in disturbed:
+        print(f"{link.source} -> {link.target} is {link.state}")
+    if not disturbed:
+        print("all links are up")
+    print(f"{'ended run' if status.ended else 'run'} in {status.run_dir}")
+
+
+def status_as_json(status: RunStatus) -> dict[str, Any]:
+    """A run, for programs. Other programs rely on these keys."""
+    return {
+        "run": str(status.run_dir),
+        "regions": [
+            {
+                "name": region.name,
+                "cluster": region.cluster,
+                "state": region.state,
+                "service_url": region.service_url,
+                "admin_url": region.admin_url,
+                "pid": region.pid,
+                "waiting_for": region.waiting_for,
+            }
+            for region in status.regions
+        ],
+        "links": [{"from": link.source, "to": link.target, "state": link.state} for link in status.links],
+    }
+
+
+def show_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Cells that name a state are coloured."""
+    if not sys.stdout.isatty():
+        widths = [max(map(len, column)) for column in zip(headings, *rows, strict=True)]
+        for row in (headings, *rows):
+            print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+        return
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    for heading in headings:
+        table.add_column(heading, no_wrap=True)
+    for row in rows:
+        table.add_row(*(Text(cell, _STYLES.get(cell, "")) for cell in row))
+    Console().print(table)

@@ -1,0 +1,161 @@
+"""`geoemu simulate`: faulty worlds under virtual time, as many as there are seeds."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from emulator.errors import ConfigurationError, Problem
+
+if TYPE_CHECKING:
+    from emulator.simulation.fleet import SeedResult
+    from emulator.simulation.swarm import Outcome
+
+PROGRESS_SECONDS = 5.0
+RUNS = Path(".geoemu") / "simulated"
+"""Where worlds that failed are kept, in the current folder."""
+
+
+@dataclass(frozen=True, slots=True)
+class Simulate:
+    """What was typed."""
+
+    kind: str
+    seeds: int | None
+    first: int
+    jobs: int
+    time_budget_seconds: float | None
+    shrink: bool
+    without: str | None
+    run_dir: Path | None
+
+    def perform(self) -> int:
+        """The exit code: 0 when no seed failed."""
+        from emulator.simulation.fleet import run_seeds
+
+        self._check()
+        began = told = time.monotonic()
+        done, virtual_seconds, failed = 0, 0.0, list["SeedResult"]()
+        numbers = count(self.first) if self.seeds is None else range(self.first, self.first + self.seeds)
+        results = run_seeds(
+            self.kind,
+            numbers,
+            jobs=self.jobs,
+            time_budget_seconds=self.time_budget_seconds,
+            without=self.without,
+        )
+        for result in results:
+            done += 1
+            virtual_seconds += result.virtual_seconds
+            if result.violation is not None:
+                failed.append(result)
+                self._tell(result)
+            if time.monotonic() - told >= PROGRESS_SECONDS:
+                told = time.monotonic()
+                _say(f"{done} seeds, {len(failed)} failed, {done / (told - began):.1f} a second")
+        if self.seeds == 1:
+            print(f"trace {result.digest}: the same seed and code give the same one, on any machine")
+        seconds = max(time.monotonic() - began, 0.001)
+        if failed:
+            self._keep(failed[0])
+        print(
+            f"{done} seeds of {self.kind} from {self.first}: {_verdict(failed)} in {seconds:.1f} s "
+            f"({done / seconds:.1f} seeds a second, {virtual_seconds / seconds:,.0f} times real time)"
+        )
+        return 1 if failed else 0
+
+    def _check(self) -> None:
+        from emulator.simulation.ablations import BY_NAME
+        from emulator.simulation.draw import KINDS
+
+        _check_known("SCENARIO", self.kind, list(KINDS))
+        if self.without is not None:
+            _check_known("--without", self.without, list(BY_NAME))
+
+    def _tell(self, result: SeedResult) -> None:
+        violation = result.violation
+        assert violation is not None
+        print(f"seed {result.seed} violates {violation.invariant} ({violation.check}): {violation.sentence}")
+        for name, value in violation.witness.items():
+            print(f"    {name}: {value}")
+        print(f"    replay: {self._replay(result.seed)}", flush=True)
+
+    def _replay(self, seed: int) -> str:
+        without = f" --without {self.without}" if self.without else ""
+        return f"geoemu simulate {self.kind} --seeds 1 --from {seed}{without}"
+
+    def _keep(self, result: SeedResult) -> None:
+        """Run the seed once more, for its run folder and its story."""
+        from contextlib import nullcontext
+
+        from emulator.simulation.ablations import BY_NAME
+        from emulator.simulation.shrink import shrink, story_of
+        from emulator.simulation.swarm import run_seed
+
+        with BY_NAME[self.without].applied() if self.without else nullcontext():
+            outcome = run_seed(self.kind, result.seed)
+            if self.shrink:
+                _say(f"shrinking seed {result.seed} …")
+                outcome = shrink(outcome)
+        if self.shrink:
+            print(f"what is left of seed {result.seed}:")
+            for line in story_of(outcome):
+                print(f"    {line}")
+        path = self.run_dir or _free_folder(RUNS, f"{self.kind}-{result.seed}")
+        keep_run(outcome, path)
+        print(f"its run folder: {path} (geoemu verify {path})")
+
+
+def _check_known(option: str, value: str, known: list[str]) -> None:
+    if value not in known:
+        problem = Problem("command line", None, option, value, f"must be one of {', '.join(known)}")
+        raise ConfigurationError([problem])
+
+
+def _verdict(failed: list[SeedResult]) -> str:
+    if not failed:
+        return "clean"
+    numbers = ", ".join(str(result.seed) for result in failed[:10])
+    return f"{len(failed)} failed ({numbers}{', …' if len(failed) > 10 else ''})"
+
+
+def _free_folder(parent: Path, name: str) -> Path:
+    for number in count(1):
+        path = parent / (name if number == 1 else f"{name}.{number}")
+        if not path.exists():
+            return path
+    raise AssertionError("there are numbers enough")
+
+
+def keep_run(outcome: Outcome, path: Path) -> None:
+    """Write what a world left as an ordinary run folder, ended."""
+    from emulator.runtimes.processes import identify
+    from emulator.runtimes.run_directory import RegionRecord, RunDirectory, RunRecord, links_of
+    from emulator.simulation.run_folder import write_evidence
+
+    topology = outcome.plan.topology
+    owner = identify(os.getpid())
+    assert owner is not None, "this process has an identity"
+    record = RunRecord(
+        runtime="simulated",
+        owner=owner,
+        detached=False,
+        regions={
+            region.name: RegionRecord(region.cluster, region.host, region.service_port, region.admin_port)
+            for region in topology.regions
+        },
+        links=links_of(topology),
+        ended=True,
+    )
+    path.mkdir(parents=True, exist_ok=True)
+    RunDirectory(path).create(record, topology)
+    write_evidence(outcome, path)
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

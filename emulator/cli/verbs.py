@@ -1,0 +1,339 @@
+"""Every verb of the command line: what it takes and what it says. Whatever takes work is elsewhere, and imported
+only by the verb that needs it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from emulator import __version__
+from emulator.cli.options import (
+    AsJson,
+    LinkEnd,
+    NewRunDir,
+    OneWay,
+    OptionalLinkEnd,
+    OptionalOtherLinkEnd,
+    OtherLinkEnd,
+    Region,
+    ReportDir,
+    RunDir,
+    RuntimeName,
+    TopologyFile,
+)
+from emulator.runtimes.contract import Runtime
+
+DEFAULT_TOPOLOGY = Path("topology.yaml")
+
+app = typer.Typer(
+    help="Emulate geo-replicated Apache Pulsar: start regions, lose one on purpose, read a verified report.",
+    epilog="Example: geoemu up --detach; geoemu kill us-east; geoemu status; geoemu down\n\n"
+    "Exit codes: 0 done, or the verdict is valid; 1 it failed, or invalid; 2 it cannot be done as typed or "
+    "written, or unknown; 130 interrupted.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"geoemu {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _geoemu(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None: ...
+
+
+# --- runs -----------------------------------------------------------------------------------------------
+
+
+@app.command(epilog="Example: geoemu check -f topology.yaml")
+def check(file: TopologyFile = DEFAULT_TOPOLOGY) -> None:
+    """Tell everything that is wrong with a topology, or that it is fine."""
+    from emulator.topology import load_topology
+
+    topology = load_topology(file)
+    print(
+        f"{file} is fine: {_count(topology.regions, 'region')} in {_count(topology.clusters, 'cluster')}, "
+        f"{_count(topology.links, 'link')}, {_count(topology.namespaces, 'namespace')}"
+    )
+
+
+@app.command(epilog="Example: geoemu up -f topology.yaml --detach")
+def up(
+    file: TopologyFile = DEFAULT_TOPOLOGY,
+    runtime: RuntimeName = None,
+    run_dir: NewRunDir = None,
+    detach: Annotated[
+        bool, typer.Option("--detach", "-d", help="Return when all is ready; `geoemu down` ends the run.")
+    ] = False,
+) -> None:
+    """Start a new run: all regions of a topology. Ctrl-C ends it, unless detached."""
+    from emulator.cli.session import come_up
+    from emulator.runtimes.opening import create_run
+    from emulator.topology import load_topology
+
+    topology = load_topology(file)
+    run = create_run(runtime or topology.runtime, topology, run_dir, detached=detach)
+    raise typer.Exit(asyncio.run(come_up(run, stay=not detach)))
+
+
+@app.command(
+    epilog="Example: geoemu render -o containers; docker compose -f containers/compose.yaml up --detach --wait"
+)
+def render(
+    file: TopologyFile = DEFAULT_TOPOLOGY,
+    output: Annotated[
+        Path,
+        typer.Option("-o", "--output", metavar="DIR", help="A new folder, which becomes a run directory."),
+    ] = Path("containers"),
+) -> None:
+    """Write what `up --runtime compose` would start, and start nothing: you can read, change and start it."""
+    from emulator.runtimes.compose import render as render_run
+    from emulator.topology import load_topology
+
+    render_run(load_topology(file), output)
+    print(
+        f"{output}/compose.yaml is written: `docker compose --file {output}/compose.yaml up --detach --wait`"
+    )
+
+
+@app.command(epilog="Example: geoemu status --json")
+def status(as_json: AsJson = False, run_dir: RunDir = None) -> None:
+    """Show every region and every link as they are now."""
+    from emulator.cli.output import show_status, status_as_json
+
+    found = asyncio.run(_open(run_dir).status())
+    if as_json:
+        print(json.dumps(status_as_json(found), indent=1))
+    else:
+        show_status(found)
+
+
+@app.command(epilog="Example: geoemu down")
+def down(run_dir: RunDir = None) -> None:
+    """Stop all regions in an orderly way and end the run. What it left stays in the run directory."""
+    run = _open(run_dir)
+    asyncio.run(run.down())
+    print(f"the run in {run.run_dir} has ended")
+
+
+@app.command(epilog="Example: geoemu logs us-east -f")
+def logs(
+    region: Region,
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on until Ctrl-C.")] = False,
+    run_dir: RunDir = None,
+) -> None:
+    """Print what a region printed."""
+
+    async def print_lines() -> None:
+        async for line in _open(run_dir).logs(region, follow=follow):
+            print(line, flush=follow)
+
+    asyncio.run(print_lines())
+
+
+# --- one region -----------------------------------------------------------------------------------------
+
+
+@app.command(epilog="Example: geoemu kill us-east")
+def kill(region: Region, run_dir: RunDir = None) -> None:
+    """Kill a region (kill -9): what it had not written down is gone."""
+    _change_region(run_dir, region, "kill", lambda run: run.kill(region), "is killed")
+
+
+@app.command(epilog="Example: geoemu stop us-east")
+def stop(region: Region, run_dir: RunDir = None) -> None:
+    """Stop a region in an orderly way."""
+    _change_region(run_dir, region, "stop", lambda run: run.stop(region), "is stopped")
+
+
+@app.command(epilog="Example: geoemu start us-east")
+def start(region: Region, run_dir: RunDir = None) -> None:
+    """Start a killed or stopped region on what it had stored, and wait until it is ready."""
+    _change_region(run_dir, region, "start", lambda run: run.start(region), "is ready")
+
+
+@app.command(epilog="Example: geoemu restart us-east")
+def restart(region: Region, run_dir: RunDir = None) -> None:
+    """Stop a region in an orderly way, start it, and wait until it is ready."""
+    _change_region(run_dir, region, "restart", lambda run: run.restart(region), "is ready again")
+
+
+@app.command(epilog="Example: geoemu pause us-east")
+def pause(region: Region, run_dir: RunDir = None) -> None:
+    """Freeze a region: it keeps its connections and answers nothing."""
+    _change_region(run_dir, region, "pause", lambda run: run.pause(region), "is paused")
+
+
+@app.command(epilog="Example: geoemu resume us-east")
+def resume(region: Region, run_dir: RunDir = None) -> None:
+    """Thaw a paused region and wait until it is ready."""
+    _change_region(run_dir, region, "resume", lambda run: run.resume(region), "is ready again")
+
+
+# --- links ----------------------------------------------------------------------------------------------
+
+
+@app.command(epilog="Example: geoemu cut us-east eu-central --one-way")
+def cut(a: LinkEnd, b: OtherLinkEnd, one_way: OneWay = False, run_dir: RunDir = None) -> None:
+    """Let nothing pass between two regions: connecting fails, and who is connected hears nothing any more."""
+    _change_link(run_dir, (a, b), one_way, "cut", lambda run: run.cut(a, b, one_way=one_way), "is cut")
+
+
+@app.command(epilog="Example: geoemu hold us-east eu-central")
+def hold(a: LinkEnd, b: OtherLinkEnd, one_way: OneWay = False, run_dir: RunDir = None) -> None:
+    """Let what two regions send each other wait; `heal` delivers it in order."""
+    _change_link(run_dir, (a, b), one_way, "hold", lambda run: run.hold(a, b, one_way=one_way), "is held")
+
+
+@app.command(epilog="Example: geoemu heal us-east eu-central; or everything: geoemu heal")
+def heal(a: OptionalLinkEnd = None, b: OptionalOtherLinkEnd = None, run_dir: RunDir = None) -> None:
+    """Undo `cut` and `hold` between two regions, or everywhere, and wait until regions are linked again."""
+    if a is None or b is None:
+        if a is not None:
+            raise typer.BadParameter("name two regions, or none to heal everything", param_hint="B")
+        _act(run_dir, "heal", lambda run: run.heal(), detail="everything")
+        print("all links are up")
+    else:
+        _change_link(run_dir, (a, b), False, "heal", lambda run: run.heal(a, b), "is up")
+
+
+# --- verdicts -------------------------------------------------------------------------------------------
+
+
+@app.command(epilog="Example: geoemu run region-failover --report report")
+def run(
+    scenario: Annotated[
+        Path,
+        typer.Argument(
+            metavar="SCENARIO", help="A scenario file, or the name of one that geoemu comes with."
+        ),
+    ],
+    file: TopologyFile = DEFAULT_TOPOLOGY,
+    runtime: RuntimeName = None,
+    run_dir: NewRunDir = None,
+    report: ReportDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Start a topology, play a scenario on it, and tell the verdict. Exit code 0 valid, 1 invalid, 2 unknown."""
+    from emulator.cli.drill import Drill
+
+    drill = Drill(scenario, file, runtime, run_dir, report, as_json)
+    raise typer.Exit(asyncio.run(drill.perform()))
+
+
+@app.command(epilog="Example: geoemu verify .geoemu/runs/1 --json")
+def verify(
+    directory: Annotated[
+        Path | None,
+        typer.Argument(metavar="RUN_DIR", help="The run directory. Default: the latest run of this folder."),
+    ] = None,
+    run_dir: Annotated[Path | None, typer.Option("--run-dir", metavar="DIR", help="The same.")] = None,
+    master: Annotated[
+        str | None, typer.Option("--master", metavar="URL", help="A Spark cluster. Default: this machine.")
+    ] = None,
+    report: ReportDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check what a run stored against what its clients were told. Exit code 0 valid, 1 invalid, 2 unknown."""
+    from emulator.cli.verifier import verify_command, verify_now
+    from emulator.runtimes.run_directory import find_run
+
+    if directory and run_dir and directory != run_dir:
+        raise typer.BadParameter("name one run directory only", param_hint="--run-dir")
+    path = directory or run_dir or find_run(None).path
+    verdict = verify_now(verify_command(path, master=master, report=report, as_json=as_json))
+    print(verdict.output, end="")
+    raise typer.Exit(verdict.exit_code)
+
+
+@app.command(epilog="Example: geoemu simulate --seeds 200 --jobs 4 --shrink")
+def simulate(
+    kind: Annotated[
+        str,
+        typer.Argument(metavar="SCENARIO", help="swarm (anything), drill (one kill, one cut) or quiet."),
+    ] = "swarm",
+    seeds: Annotated[
+        int | None,
+        typer.Option("--seeds", metavar="N", min=1, help="How many. Default: 100, or the time budget."),
+    ] = None,
+    first: Annotated[int, typer.Option("--from", metavar="S", min=0, help="The first seed.")] = 1,
+    jobs: Annotated[int, typer.Option("--jobs", metavar="J", min=1, help="Processes to use.")] = 1,
+    time_budget: Annotated[
+        float | None, typer.Option("--time-budget", metavar="SECONDS", min=0, help="Stop after so long.")
+    ] = None,
+    shrink: Annotated[
+        bool, typer.Option("--shrink", help="Make the first seed that fails as small as it can be.")
+    ] = False,
+    without: Annotated[
+        str | None,
+        typer.Option("--without", metavar="SAFEGUARD", help="Take a safeguard away (docs/INVARIANTS.md)."),
+    ] = None,
+    run_dir: NewRunDir = None,
+) -> None:
+    """Step the brokers through faulty worlds under virtual time. Exit code 0 no seed failed, 1 one did."""
+    from emulator.cli.interruption import INTERRUPTED_EXIT_CODE
+    from emulator.cli.simulate import Simulate
+
+    if seeds is None and time_budget is None:
+        seeds = 100
+    try:
+        exit_code = Simulate(kind, seeds, first, jobs, time_budget, shrink, without, run_dir).perform()
+    except KeyboardInterrupt:
+        raise typer.Exit(INTERRUPTED_EXIT_CODE) from None
+    raise typer.Exit(exit_code)
+
+
+# --- what verbs share -----------------------------------------------------------------------------------
+
+_Change = Callable[[Runtime], Awaitable[None]]
+
+
+def _open(run_dir: Path | None) -> Runtime:
+    from emulator.runtimes.opening import open_run
+
+    return open_run(run_dir)
+
+
+def _change_region(run_dir: Path | None, region: str, verb: str, change: _Change, outcome: str) -> None:
+    _act(run_dir, verb, change, region=region)
+    print(f"{region} {outcome}")
+
+
+def _change_link(
+    run_dir: Path | None, ends: tuple[str, str], one_way: bool, verb: str, change: _Change, outcome: str
+) -> None:
+    way = "one way" if one_way else "both ways"
+    _act(run_dir, verb, change, region=ends[0], other_region=ends[1], detail=way)
+    print(f"{ends[0]} {'->' if one_way else '<->'} {ends[1]} {outcome}")
+
+
+def _act(run_dir: Path | None, verb: str, change: _Change, **fact: str) -> None:
+    """Do it, and write down as a fact of the run's history that it was done: the verdict takes it into account."""
+    from emulator.history import HistoryWriter
+
+    run = _open(run_dir)
+
+    async def act() -> None:
+        await change(run)
+
+    asyncio.run(act())
+    history = HistoryWriter(run.run_dir / "history" / "operator.jsonl", "operator")
+    history.write(verb, "fact", **fact)
+    history.close()
+
+
+def _count(things: tuple[object, ...], noun: str) -> str:
+    return f"{len(things)} {noun}{'' if len(things) == 1 else 's'}"

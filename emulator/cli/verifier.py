@@ -1,0 +1,102 @@
+"""The verdict is another program's work (`spark_jobs.verify`): how it is started, told to go on, and ended."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from asyncio.subprocess import PIPE, Process
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from emulator.runtimes.region_process import environment
+
+NICENESS = 5
+"""While regions run, Spark has to wait for them and not they for Spark."""
+LEAVE_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the program said."""
+
+    output: str
+    complaints: str
+    returned: int
+
+    @property
+    def exit_code(self) -> int:
+        """0 valid, 1 invalid, 2 unknown. A program that failed before it said anything did not say `invalid`."""
+        return self.returned if self.output and self.returned in (0, 1) else 2
+
+
+def verify_command(
+    run_dir: Path,
+    *,
+    master: str | None = None,
+    report: Path | None = None,
+    as_json: bool = False,
+    wait: bool = False,
+) -> list[str]:
+    """The program and its arguments."""
+    command = [sys.executable, "-m", "spark_jobs.verify", str(run_dir)]
+    if master is not None:
+        command += ["--master", master]
+    if report is not None:
+        command += ["--report", str(report)]
+    return command + ["--json"] * as_json + ["--wait"] * wait
+
+
+def verify_now(command: list[str]) -> Verdict:
+    """Have a run judged that is over. Complaints go to where ours go."""
+    done = subprocess.run(command, env=environment(), stdout=subprocess.PIPE, text=True)
+    return Verdict(done.stdout, "", done.returncode)
+
+
+class WaitingVerifier:
+    """Spark, started early, so that it is warm when there is something to verify."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        assert process.stdout is not None
+        assert process.stderr is not None
+        self._output = asyncio.create_task(process.stdout.read())
+        self._complaints = asyncio.create_task(process.stderr.read())
+
+    @classmethod
+    async def start(cls, command: list[str]) -> WaitingVerifier:
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=PIPE,
+            env=environment(),
+            start_new_session=True,  # Ctrl-C is for us
+        )
+        with suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, process.pid, NICENESS)
+        return cls(process)
+
+    async def verify(self) -> Verdict:
+        """The run is over: have it judged."""
+        stdin = self._process.stdin
+        assert stdin is not None
+        with suppress(ConnectionError):  # it ended early, and says why
+            stdin.write(b"\n")
+            await stdin.drain()
+        output, complaints = await self._output, await self._complaints
+        return Verdict(output.decode(), complaints.decode(), await self._process.wait())
+
+    async def end(self) -> None:
+        """Make sure that nothing of it is left. Harmless when it has ended by itself."""
+        if self._process.returncode is None:
+            with suppress(ProcessLookupError):
+                self._process.send_signal(signal.SIGINT)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._process.wait(), LEAVE_SECONDS)
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        await asyncio.gather(self._output, self._complaints, self._process.wait())

@@ -1,0 +1,44 @@
+"""An asyncio client of Pulsar's protocol, for real and for simulated networks.
+
+    async with Client("pulsar://127.0.0.1:6650") as client:
+        producer = await client.producer("orders")
+        await producer.send(b"hello")
+        consumer = await client.subscribe("orders", "billing", initial_position=InitialPosition.EARLIEST)
+        message = await consumer.receive()
+        await consumer.acknowledge(message)
+
+Speaks what released clients cannot: the priority of PIP-440 (`priority=`) beside every access mode. Producers and
+consumers reconnect by themselves, with back-off, over any of the service URLs given, and send again what has no
+receipt. Every failure tells whether the operation certainly did not happen (`ClientError.definite`).
+"""
+
+from emulator.client.client import Client
+from emulator.client.consumer import Consumer, Message, Reader
+from emulator.client.producer import Batching, Producer
+from emulator.client.vocabulary import (
+    EARLIEST,
+    LATEST,
+    AccessMode,
+    ClientError,
+    ClientSettings,
+    ConsumerType,
+    InitialPosition,
+    MessageId,
+)
+
+__all__ = [
+    "EARLIEST",
+    "LATEST",
+    "AccessMode",
+    "Batching",
+    "Client",
+    "ClientError",
+    "ClientSettings",
+    "Consumer",
+    "ConsumerType",
+    "InitialPosition",
+    "Message",
+    "MessageId",
+    "Producer",
+    "Reader",
+]

@@ -1,0 +1,261 @@
+"""The client: service URLs, lookups, a connection per address, and what it makes."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Self, TypeVar
+from urllib.parse import urlsplit
+
+from emulator.client.connection import Connection
+from emulator.client.vocabulary import (
+    FINAL_ERRORS,
+    LATEST,
+    AccessMode,
+    ClientError,
+    ClientSettings,
+    ConsumerType,
+    InitialPosition,
+    MessageId,
+)
+from emulator.errors import ServerError
+from emulator.network import Network, SocketNetwork
+from emulator.wire import pulsar_pb2 as pb
+
+if TYPE_CHECKING:
+    from emulator.client.consumer import Consumer, Reader
+    from emulator.client.producer import Batching, Producer
+
+T = TypeVar("T")
+Made = TypeVar("Made", "Producer", "Consumer", "Reader")
+Address = tuple[str, int]
+
+
+def parse_service_url(url: str) -> list[Address]:
+    """`pulsar://host:port[,host:port…]` to addresses. ValueError says what is wrong with it."""
+    scheme, separator, hosts = url.partition("://")
+    if scheme != "pulsar" or not separator:
+        raise ValueError(f"service URL {url!r} must begin with pulsar://")
+    addresses = []
+    for host in hosts.rstrip("/").split(","):
+        parts = urlsplit(f"//{host}")
+        if not parts.hostname:
+            raise ValueError(f"service URL {url!r} names no host")
+        addresses.append((parts.hostname, parts.port or 6650))
+    return addresses
+
+
+class Client:
+    """Talks to one region at a time; moves on to the next service URL when that one cannot be reached."""
+
+    def __init__(
+        self,
+        service_url: str | Sequence[str],
+        *,
+        network: Network | None = None,
+        settings: ClientSettings | None = None,
+        chance: random.Random | None = None,
+        wall_clock_ms: Callable[[], int] | None = None,
+    ) -> None:
+        """`service_url`: one, or several in the order in which they are to be tried (fail-over).
+        `network`, `chance` and `wall_clock_ms` are for simulations. ValueError for a URL that cannot be read."""
+        urls = [service_url] if isinstance(service_url, str) else list(service_url)
+        self._addresses = [address for url in urls for address in parse_service_url(url)]
+        self._current = 0
+        self.settings = settings or ClientSettings()
+        self._network = network or SocketNetwork()
+        self._chance = chance or random.Random()
+        self.wall_clock_ms = wall_clock_ms or (lambda: time.time_ns() // 1_000_000)
+        """Stamps messages that are published."""
+        self._connections: dict[Address, Connection] = {}
+        self._connecting: dict[Address, asyncio.Task[Connection]] = {}
+        self._next_id = 0
+        self._open: dict[Producer | Consumer, None] = {}
+        self.closed = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    @property
+    def service_address(self) -> Address:
+        """The address lookups go to at the moment."""
+        return self._addresses[self._current]
+
+    def new_id(self) -> int:
+        """For requests, producers and consumers alike."""
+        self._next_id += 1
+        return self._next_id
+
+    # What it makes.
+
+    async def producer(
+        self,
+        topic: str,
+        *,
+        name: str | None = None,
+        access_mode: AccessMode = AccessMode.SHARED,
+        priority: int = 0,
+        initial_sequence_id: int | None = None,
+        batching: Batching | None = None,
+        pending_messages_max: int = 1000,
+    ) -> Producer:
+        """Open a producer; waits for ever in WAIT_FOR_EXCLUSIVE. `priority` (PIP-440) orders those who wait, highest
+        first. `initial_sequence_id`: the id before the first one used. ClientError when it is refused."""
+        from emulator.client.producer import Producer
+
+        producer = Producer(
+            self, topic, name, access_mode, priority, initial_sequence_id, batching, pending_messages_max
+        )
+        return await self._started(producer)
+
+    async def subscribe(
+        self,
+        topic: str,
+        subscription: str,
+        *,
+        type_: ConsumerType = ConsumerType.EXCLUSIVE,
+        initial_position: InitialPosition = InitialPosition.LATEST,
+        replicated: bool = False,
+        name: str | None = None,
+        priority_level: int = 0,
+        receiver_queue_size: int = 1000,
+    ) -> Consumer:
+        """Open a consumer. `replicated`: its position is carried to the other regions (PIP-33)."""
+        from emulator.client.consumer import Consumer
+
+        consumer = Consumer(
+            self,
+            topic,
+            subscription,
+            type_=type_,
+            initial_position=initial_position,
+            replicated=replicated,
+            name=name or f"consumer-{self._chance.getrandbits(32):08x}",
+            priority_level=priority_level,
+            receiver_queue_size=receiver_queue_size,
+        )
+        return await self._started(consumer)
+
+    async def reader(
+        self,
+        topic: str,
+        start: MessageId = LATEST,
+        *,
+        inclusive: bool = False,
+        receiver_queue_size: int = 1000,
+    ) -> Reader:
+        """Open a reader: a consumer that leaves nothing behind, starting after `start` (or at it)."""
+        from emulator.client.consumer import Reader
+
+        name = f"reader-{self._chance.getrandbits(40):010x}"
+        reader = Reader(
+            self, topic, name, start, inclusive=inclusive, receiver_queue_size=receiver_queue_size
+        )
+        return await self._started(reader)
+
+    async def _started(self, made: Made) -> Made:
+        self._open[made] = None
+        try:
+            await made.start()
+        except BaseException:
+            self._open.pop(made, None)
+            raise
+        return made
+
+    def gone(self, made: Producer | Consumer) -> None:
+        """A producer or consumer was closed."""
+        self._open.pop(made, None)
+
+    async def close(self) -> None:
+        """Close everything it made. What has no receipt yet fails as unknown."""
+        if self.closed:
+            return
+        for made in list(self._open):
+            await made.close()
+        self.closed = True
+        for task in list(self._connecting.values()):
+            task.cancel()
+        for connection in list(self._connections.values()):
+            connection.close()
+
+    # Finding the way.
+
+    async def connection_for(self, topic: str) -> Connection:
+        """Look the topic up and connect to whoever serves it. Tries the next service URL when one fails.
+        ClientError (definite) when no way was found this time."""
+        try:
+            connection = await self.connect(self.service_address)
+        except ClientError:
+            self._current = (self._current + 1) % len(self._addresses)
+            raise
+        request_id = self.new_id()
+        command = pb.BaseCommand(type=pb.BaseCommand.LOOKUP)
+        command.lookupTopic.topic = topic
+        command.lookupTopic.request_id = request_id
+        answer = await connection.request(request_id, command)
+        if answer.response == pb.CommandLookupTopicResponse.Failed:
+            raise ClientError(answer.message, definite=True, code=ServerError(answer.error))
+        return await self.connect(parse_service_url(answer.brokerServiceUrl)[0])
+
+    async def connect(self, address: Address) -> Connection:
+        """The one connection to an address, opened if need be."""
+        if self.closed:
+            raise ClientError("the client is closed", definite=True)
+        connection = self._connections.get(address)
+        if connection is not None and connection.is_open:
+            return connection
+        task = self._connecting.get(address)
+        if task is None:
+            task = asyncio.get_running_loop().create_task(self._open_connection(address))
+            self._connecting[address] = task
+            task.add_done_callback(lambda task: self._connecting_done(address, task))
+        return await asyncio.shield(task)
+
+    def _connecting_done(self, address: Address, task: asyncio.Task[Connection]) -> None:
+        del self._connecting[address]
+        if not task.cancelled():
+            task.exception()  # Whoever waited may be gone by now; then the failure is no news.
+
+    async def _open_connection(self, address: Address) -> Connection:
+        connection = Connection(self, address)
+        try:
+            async with asyncio.timeout(self.settings.connect_timeout_seconds):
+                await self._network.connect(lambda: connection, *address)
+                await connection.connected
+        except (OSError, TimeoutError) as failure:
+            connection.abort()
+            where = f"{address[0]}:{address[1]}"
+            raise ClientError(f"cannot connect to {where}: {failure or 'timed out'}", definite=True) from None
+        self._connections[address] = connection
+        return connection
+
+    def forget(self, connection: Connection) -> None:
+        """A connection is gone."""
+        if self._connections.get(connection.address) is connection:
+            del self._connections[connection.address]
+
+    async def persist(self, attempt: Callable[[], Awaitable[T]], *, deadline_seconds: float | None) -> T:
+        """Try until it works, with back-off. Raises what can only be refused again, and the last failure once the
+        deadline has passed (None: never)."""
+        loop = asyncio.get_running_loop()
+        give_up_at = None if deadline_seconds is None else loop.time() + deadline_seconds
+        backoff = self.settings.backoff_seconds
+        while True:
+            try:
+                return await attempt()
+            except ClientError as failure:
+                if failure.code in FINAL_ERRORS or self.closed:
+                    raise
+                pause = backoff * self._chance.uniform(0.8, 1.2)
+                if give_up_at is not None and loop.time() + pause > give_up_at:
+                    raise
+            await asyncio.sleep(pause)
+            backoff = min(backoff * 2, self.settings.backoff_seconds_max)

@@ -1,0 +1,421 @@
+"""A producer: sends in order, receipts in order, everything without a receipt again after a reconnect.
+
+pending   sent or to be sent, no receipt yet; in order of their sequence ids. A receipt takes the head.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from emulator.client.vocabulary import AccessMode, ClientError, MessageId
+from emulator.errors import ServerError
+from emulator.wire import pulsar_pb2 as pb
+from emulator.wire.codec import Receipt, send_frame
+from emulator.wire.metadata import build_entry
+
+if TYPE_CHECKING:
+    from emulator.client.client import Client
+    from emulator.client.connection import Connection
+
+
+@dataclass(frozen=True, slots=True)
+class Batching:
+    """Gather messages into one entry until any of these is reached."""
+
+    messages_max: int = 1000
+    bytes_max: int = 131_072
+    delay_ms_max: float = 1.0
+
+
+@dataclass(slots=True)
+class _Message:
+    sequence_id: int
+    payload: bytes
+    key: str | None
+    properties: Mapping[str, str]
+    event_time_ms: int | None
+    replicate_to: Sequence[str]
+    future: asyncio.Future[MessageId]
+
+
+@dataclass(slots=True)
+class _Pending:
+    """One entry on its way."""
+
+    messages: list[_Message]
+    data: bytes
+    is_batch: bool
+    timer: asyncio.TimerHandle | None = field(default=None)
+
+    @property
+    def first(self) -> int:
+        return self.messages[0].sequence_id
+
+    @property
+    def last(self) -> int:
+        return self.messages[-1].sequence_id
+
+
+class Producer:
+    """Made by `Client.producer`."""
+
+    def __init__(
+        self,
+        client: Client,
+        topic: str,
+        name: str | None,
+        access_mode: AccessMode,
+        priority: int,
+        initial_sequence_id: int | None,
+        batching: Batching | None,
+        pending_messages_max: int,
+    ) -> None:
+        self.client = client
+        self.topic = topic
+        self.name = name or ""
+        """Given by the broker when none was asked for."""
+        self.access_mode = access_mode
+        self.topic_epoch: int | None = None
+        """Granted by the broker to an exclusive producer; sent with every reconnect (PIP-68)."""
+        self.last_sequence_id = -1 if initial_sequence_id is None else initial_sequence_id
+        self.closed = False
+        self._name_is_given = name is not None
+        self._sequence_is_given = initial_sequence_id is not None
+        self._priority = priority
+        self._batching = batching
+        self._pending_max = pending_messages_max
+        self._id = client.new_id()
+        self._connection: Connection | None = None
+        self._epoch = 0
+        self._pending: deque[_Pending] = deque()
+        self._pending_messages = 0
+        self._room = asyncio.Event()
+        self._room.set()
+        self._batch: list[_Message] = []
+        self._batch_bytes = 0
+        self._batch_timer: asyncio.TimerHandle | None = None
+        self._reconnecting: asyncio.Task[None] | None = None
+        self._fatal: ClientError | None = None
+
+    # Opening.
+
+    async def start(self) -> None:
+        """Called by the client."""
+        waits = self.access_mode is AccessMode.WAIT_FOR_EXCLUSIVE
+        deadline = None if waits else self.client.settings.operation_timeout_seconds
+        await self.client.persist(self._open, deadline_seconds=deadline)
+
+    async def _open(self) -> None:
+        connection = await self.client.connection_for(self.topic)
+        request_id = self.client.new_id()
+        loop = asyncio.get_running_loop()
+        ready: asyncio.Future[pb.CommandProducerSuccess] = loop.create_future()
+        connection.producers[self._id] = self
+        self._connection = None
+        try:
+            success = await connection.request(request_id, self._create_command(request_id), _resolve(ready))
+            if not success.producer_ready:
+                success = await self._wait_in_line(connection, ready)
+        except BaseException:
+            connection.producers.pop(self._id, None)
+            raise
+        finally:
+            connection.forget_request(request_id)
+        if connection.producers.get(self._id) is not self or not connection.is_open:
+            # It ended in the same breath in which it was granted: before this task heard of either.
+            raise ClientError("closed again at once", definite=True)
+        self._opened(connection, success)
+
+    async def _wait_in_line(
+        self, connection: Connection, ready: asyncio.Future[pb.CommandProducerSuccess]
+    ) -> pb.CommandProducerSuccess:
+        """Queued for exclusive access: the second answer comes when it is our turn."""
+        self._line_lost = ready
+        try:
+            return await ready
+        except asyncio.CancelledError:
+            self._send_close(connection)
+            raise
+
+    _line_lost: asyncio.Future[pb.CommandProducerSuccess] | None = None
+
+    def _create_command(self, request_id: int) -> pb.BaseCommand:
+        command = pb.BaseCommand(type=pb.BaseCommand.PRODUCER)
+        create = command.producer
+        create.topic = self.topic
+        create.producer_id = self._id
+        create.request_id = request_id
+        create.epoch = self._epoch
+        create.user_provided_producer_name = self._name_is_given
+        create.producer_access_mode = self.access_mode.value  # type: ignore[assignment]
+        if self.name:
+            create.producer_name = self.name
+        if self.topic_epoch is not None:
+            create.topic_epoch = self.topic_epoch
+        if self._priority:
+            create.queue_priority = self._priority
+        self._epoch += 1
+        return command
+
+    def _opened(self, connection: Connection, success: pb.CommandProducerSuccess) -> None:
+        self.name = success.producer_name
+        if success.HasField("topic_epoch"):
+            self.topic_epoch = success.topic_epoch
+        if self.last_sequence_id < 0 and not self._sequence_is_given:
+            # Nothing was sent yet, however often opening it was tried: go on where the region says.
+            self.last_sequence_id = success.last_sequence_id
+        self._connection = connection
+        if self._pending:
+            connection.write(b"".join(self._frame(pending) for pending in self._pending))
+
+    # Sending.
+
+    async def send(
+        self,
+        payload: bytes,
+        *,
+        key: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        sequence_id: int | None = None,
+        event_time_ms: int | None = None,
+        replicate_to: Sequence[str] = (),
+    ) -> MessageId:
+        """Publish and wait for the receipt. ClientError.definite tells whether a failed send certainly left nothing."""
+        while self._pending_messages >= self._pending_max and self._fatal is None and not self.closed:
+            self._room.clear()
+            await self._room.wait()
+        return await self.send_nowait(
+            payload,
+            key=key,
+            properties=properties,
+            sequence_id=sequence_id,
+            event_time_ms=event_time_ms,
+            replicate_to=replicate_to,
+        )
+
+    def send_nowait(
+        self,
+        payload: bytes,
+        *,
+        key: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        sequence_id: int | None = None,
+        event_time_ms: int | None = None,
+        replicate_to: Sequence[str] = (),
+    ) -> asyncio.Future[MessageId]:
+        """Publish without waiting; the future is the receipt. ClientError at once when closed, fenced or full."""
+        if self._fatal is not None:
+            raise self._fatal
+        if self.closed:
+            raise ClientError("the producer is closed", definite=True)
+        if self._pending_messages >= self._pending_max:
+            raise ClientError(f"{self._pending_max} messages are waiting for receipts", definite=True)
+        self.last_sequence_id = self.last_sequence_id + 1 if sequence_id is None else sequence_id
+        future: asyncio.Future[MessageId] = asyncio.get_running_loop().create_future()
+        message = _Message(
+            self.last_sequence_id, payload, key, properties or {}, event_time_ms, replicate_to, future
+        )
+        self._pending_messages += 1
+        if self._batching is None or replicate_to:
+            self._flush_batch()
+            self._issue([message], is_batch=False)
+        else:
+            self._add_to_batch(message, self._batching)
+        return future
+
+    def _add_to_batch(self, message: _Message, batching: Batching) -> None:
+        self._batch.append(message)
+        self._batch_bytes += len(message.payload)
+        if len(self._batch) >= batching.messages_max or self._batch_bytes >= batching.bytes_max:
+            self._flush_batch()
+        elif self._batch_timer is None:
+            loop = asyncio.get_running_loop()
+            self._batch_timer = loop.call_later(batching.delay_ms_max / 1000, self._flush_batch)
+
+    def _flush_batch(self) -> None:
+        if self._batch_timer is not None:
+            self._batch_timer.cancel()
+            self._batch_timer = None
+        if self._batch:
+            messages, self._batch, self._batch_bytes = self._batch, [], 0
+            self._issue(messages, is_batch=True)
+
+    def _issue(self, messages: list[_Message], *, is_batch: bool) -> None:
+        pending = _Pending(messages, self._entry(messages, is_batch=is_batch), is_batch)
+        self._pending.append(pending)
+        timeout = self.client.settings.send_timeout_seconds
+        if timeout is not None:
+            pending.timer = asyncio.get_running_loop().call_later(timeout, self._timed_out, pending)
+        if self._connection is not None:
+            self._connection.write(self._frame(pending))
+
+    def _entry(self, messages: list[_Message], *, is_batch: bool) -> bytes:
+        first = messages[0]
+        metadata = pb.MessageMetadata(
+            producer_name=self.name, sequence_id=first.sequence_id, publish_time=self.client.wall_clock_ms()
+        )
+        if not is_batch:
+            _describe(metadata, first)
+            metadata.replicate_to.extend(first.replicate_to)
+            return build_entry(metadata, first.payload)
+        metadata.num_messages_in_batch = len(messages)
+        metadata.highest_sequence_id = messages[-1].sequence_id
+        payload = b"".join(_single(message) for message in messages)
+        metadata.uncompressed_size = len(payload)
+        return build_entry(metadata, payload)
+
+    def _frame(self, pending: _Pending) -> bytes:
+        highest = pending.last if pending.is_batch else 0
+        return send_frame(self._id, pending.first, len(pending.messages), highest, data=pending.data)
+
+    async def flush(self) -> None:
+        """Wait until everything sent so far has its outcome."""
+        self._flush_batch()
+        waiting = [message.future for pending in self._pending for message in pending.messages]
+        if waiting:
+            await asyncio.wait(waiting)
+
+    # What comes back.
+
+    def receipt(self, receipt: Receipt) -> None:
+        if not self._pending or receipt.sequence_id < self._pending[0].first:
+            return  # Late: it was answered before a reconnect.
+        if receipt.sequence_id > self._pending[0].last:
+            # Receipts come in order, so one was lost: only sending again can tell.
+            if self._connection is not None:
+                self._connection.abort()
+            return
+        pending = self._pop_head()
+        size = len(pending.messages)
+        for index, message in enumerate(pending.messages):
+            if not message.future.done():
+                place = (index, size) if pending.is_batch else (-1, 0)
+                message.future.set_result(MessageId(receipt.ledger_id, receipt.entry_id, *place))
+
+    def send_error(self, sequence_id: int, code: ServerError, message: str) -> None:
+        lasting = (ServerError.NotAllowedError, ServerError.ChecksumError)
+        if code in lasting and self._pending and self._pending[0].first == sequence_id:
+            self._fail(self._pop_head(), ClientError(message, definite=True, code=code))
+        elif code is ServerError.TopicTerminatedError:
+            self._die(ClientError(message, definite=False, code=code))
+        else:
+            self._reconnect()
+
+    def _pop_head(self) -> _Pending:
+        pending = self._pending.popleft()
+        self._done(pending)
+        return pending
+
+    def _done(self, pending: _Pending) -> None:
+        if pending.timer is not None:
+            pending.timer.cancel()
+        self._pending_messages -= len(pending.messages)
+        self._room.set()
+
+    def _fail(self, pending: _Pending, error: ClientError) -> None:
+        for message in pending.messages:
+            if not message.future.done():
+                message.future.set_exception(error)
+                message.future.exception()
+
+    def _timed_out(self, pending: _Pending) -> None:
+        """No receipt in time: it may be stored or not, and it is not sent again."""
+        if pending in self._pending:
+            self._pending.remove(pending)
+            self._done(pending)
+            self._fail(pending, ClientError("no receipt in time", definite=False, code=None))
+
+    # Losing and finding the connection.
+
+    def connection_lost(self) -> None:
+        self._reconnect()
+
+    def closed_by_broker(self) -> None:
+        self._reconnect()
+
+    def _reconnect(self) -> None:
+        if self._connection is not None:
+            self._connection.producers.pop(self._id, None)
+        was_open, self._connection = self._connection is not None, None
+        if self._line_lost is not None and not self._line_lost.done():
+            self._line_lost.set_exception(ClientError("lost the place in the line", definite=True))
+        if self.closed or not was_open or self._reconnecting is not None:
+            return
+        self._reconnecting = asyncio.get_running_loop().create_task(self._open_again())
+
+    async def _open_again(self) -> None:
+        try:
+            await self.client.persist(self._open, deadline_seconds=None)
+        except ClientError as error:
+            self._die(error)
+        finally:
+            self._reconnecting = None
+
+    def _die(self, error: ClientError) -> None:
+        """Nothing can be sent any more. Whatever is pending may or may not have been stored."""
+        self._fatal = error
+        unknown = ClientError(str(error), definite=False, code=error.code)
+        while self._pending:
+            self._fail(self._pop_head(), unknown)
+
+    def _send_close(self, connection: Connection) -> None:
+        command = pb.BaseCommand(type=pb.BaseCommand.CLOSE_PRODUCER)
+        command.close_producer.producer_id = self._id
+        command.close_producer.request_id = self.client.new_id()
+        connection.send(command)
+
+    async def close(self) -> None:
+        """Wait for receipts of what was sent if there is a connection, then close. Harmless when called twice."""
+        if self.closed:
+            return
+        self._flush_batch()
+        if self._connection is not None and self._pending:
+            await self.flush()
+        self.closed = True
+        self.client.gone(self)
+        if self._reconnecting is not None:
+            self._reconnecting.cancel()
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.producers.pop(self._id, None)
+            request_id = self.client.new_id()
+            command = pb.BaseCommand(type=pb.BaseCommand.CLOSE_PRODUCER)
+            command.close_producer.producer_id = self._id
+            command.close_producer.request_id = request_id
+            with contextlib.suppress(ClientError):  # Gone is as good as closed.
+                await connection.request(request_id, command)
+        self._die(ClientError("the producer is closed", definite=False))
+
+
+def _resolve(future: asyncio.Future[Any]) -> Callable[[Any], None]:
+    def resolve(answer: Any) -> None:
+        if future.done():
+            return
+        if isinstance(answer, pb.CommandError):
+            code = ServerError(answer.error)
+            future.set_exception(ClientError(answer.message, definite=True, code=code))
+        else:
+            future.set_result(answer)
+
+    return resolve
+
+
+def _describe(metadata: pb.MessageMetadata | pb.SingleMessageMetadata, message: _Message) -> None:
+    if message.key is not None:
+        metadata.partition_key = message.key
+    if message.event_time_ms is not None:
+        metadata.event_time = message.event_time_ms
+    for name, value in message.properties.items():
+        metadata.properties.add(key=name, value=value)
+
+
+def _single(message: _Message) -> bytes:
+    metadata = pb.SingleMessageMetadata(payload_size=len(message.payload), sequence_id=message.sequence_id)
+    _describe(metadata, message)
+    head = metadata.SerializeToString()
+    return len(head).to_bytes(4, "big") + head + message.payload

@@ -1,0 +1,97 @@
+"""The words of the client: ids, modes, settings, errors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
+
+from emulator.errors import GeoemuError, ServerError
+
+
+class MessageId(NamedTuple):
+    """Where a message stands in one region's log. Means nothing in another region."""
+
+    ledger: int
+    entry: int
+    batch_index: int = -1
+    """-1 for a message that is not part of a batch."""
+    batch_size: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.ledger}:{self.entry}:{self.batch_index}"
+
+
+EARLIEST = MessageId(-1, -1)
+LATEST = MessageId(2**63 - 1, 2**63 - 1)
+
+
+class AccessMode(Enum):
+    """Who may publish (PIP-68); numbers are the protocol's."""
+
+    SHARED = 0
+    EXCLUSIVE = 1
+    WAIT_FOR_EXCLUSIVE = 2
+    EXCLUSIVE_WITH_FENCING = 3
+
+
+class ConsumerType(Enum):
+    """Numbers are the protocol's."""
+
+    EXCLUSIVE = 0
+    SHARED = 1
+    FAILOVER = 2
+    KEY_SHARED = 3
+
+
+class InitialPosition(Enum):
+    """Where a new subscription begins; numbers are the protocol's."""
+
+    LATEST = 0
+    EARLIEST = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ClientSettings:
+    """Times of a client."""
+
+    operation_timeout_seconds: float = 30.0
+    """How long a create, subscribe, seek or other request may take, reconnections included."""
+    connect_timeout_seconds: float = 5.0
+    request_timeout_seconds: float = 10.0
+    """How long one request waits for its answer before the connection is given up."""
+    keep_alive_interval_seconds: float = 30.0
+    backoff_seconds: float = 0.1
+    backoff_seconds_max: float = 5.0
+    send_timeout_seconds: float | None = 30.0
+    """How long a send may wait for its receipt. None: for ever."""
+
+
+class ClientError(GeoemuError):
+    """An operation that did not succeed."""
+
+    def __init__(self, message: str, *, definite: bool, code: ServerError | None = None) -> None:
+        self.definite = definite
+        """True: it certainly did not happen. False: it may have."""
+        self.code = code
+        """What the broker said, if it said anything."""
+        super().__init__(message)
+
+
+FINAL_ERRORS = frozenset(
+    {
+        ServerError.ProducerBusy,
+        ServerError.ConsumerBusy,
+        ServerError.NotAllowedError,
+        ServerError.IncompatibleSchema,
+        ServerError.AuthorizationError,
+        ServerError.AuthenticationError,
+        ServerError.TopicNotFound,
+        ServerError.InvalidTopicName,
+        ServerError.ProducerFenced,
+        ServerError.TopicTerminatedError,
+        ServerError.SubscriptionNotFound,
+        ServerError.ConsumerAssignError,
+    }
+)
+"""Asking again would get the same answer; everything else is worth another try."""

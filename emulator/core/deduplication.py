@@ -1,0 +1,174 @@
+"""Storing each message once.
+
+Two questions, two small maps per topic.
+
+*Has this producer sent that before?* (`ProducerDeduplication`) A producer numbers its messages; after a lost
+connection it sends again whatever was not acknowledged. Per producer name two numbers:
+
+    persisted   everything up to here is durable
+    pushed      everything up to here was admitted, durable or not. Invariant: pushed >= persisted
+
+    ────────────┤ persisted ├─── in flight ───┤ pushed ├────────▶ sequence ids
+      DUPLICATE                DUPLICATE                  ACCEPT
+
+A duplicate of something in flight must not be acknowledged before that something is durable. The shell owes
+this: it acknowledges a duplicate only after everything issued before it. Upstream answers such a send with an
+error instead.
+
+*Has this region's replicator brought that before?* (`SourceWatermarks`) A replicator sends its log in order
+and, after any failure, again from an earlier place; the position in the source log is the measure. Markers
+count here, so that each is acted upon once, and bypass the first question (facts 5.6).
+
+When an append fails nobody can say what was stored. The shell then drops both objects with the topic and
+rebuilds them: the last checkpoint (`from_json`), then `persisted` / `advance` for every entry stored since,
+so nothing depends on how old the checkpoint is (TRAPS 11, 12). There is no way to take a `pushed` back, on
+purpose.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from enum import Enum
+from typing import Any
+
+from emulator.model import BEFORE_EVERYTHING, Position
+
+PRODUCER_NAMES_MAX = 10_000
+"""How many producer names are remembered per topic; upstream's default."""
+
+
+def last_sequence_id(sequence_id: int, highest_sequence_id: int, messages: int) -> int:
+    """Sequence id of the last message of an entry.
+
+    Not every client says it: the C++ one, and all that are built on it, leave `highest_sequence_id` out. Ids of one
+    producer grow, so the last one is at least this much, which is exact where the client numbers by itself.
+    """
+    return max(sequence_id, highest_sequence_id, sequence_id + messages - 1)
+
+
+class Verdict(Enum):
+    """What to do with one publish."""
+
+    ACCEPT = "store it"
+    DUPLICATE = "already admitted: do not store it; acknowledge it after everything issued before"
+
+
+class _Progress:
+    """One producer name. Invariant: pushed >= persisted."""
+
+    __slots__ = ("persisted", "pushed")
+
+    def __init__(self, persisted: int) -> None:
+        self.persisted = persisted
+        self.pushed = persisted
+
+
+class ProducerDeduplication:
+    """One topic's memory of what producers sent. Beyond `names_max` the least recently used are forgotten."""
+
+    def __init__(self, names_max: int = PRODUCER_NAMES_MAX) -> None:
+        self._names_max = names_max
+        self._progress: OrderedDict[str, _Progress] = OrderedDict()
+        """Least recently used first."""
+
+    def check(
+        self, name: str, sequence_id: int, highest_sequence_id: int, *, is_chunk_not_last: bool = False
+    ) -> Verdict:
+        """Judge one publish: a message, a batch (sequence ids sequence_id..highest_sequence_id; 0 or less
+        than sequence_id for a single message) or a chunk. Changes nothing; `pushed` follows when it is
+        admitted.
+
+        A batch is a duplicate only when all of it is. One that overlaps what is known (an application that
+        resends from its own checkpoint, batched differently) is stored: upstream acknowledges and drops it,
+        losing its new part, and no acknowledged publish may be lost.
+
+        All chunks of a message carry its sequence id, which is recorded with the last one only. So an id that
+        is known means a message that is complete, and every chunk of it is a duplicate; until then none is.
+        """
+        progress = self._progress.get(name)
+        if progress is None:
+            return Verdict.ACCEPT
+        last = sequence_id if is_chunk_not_last else max(sequence_id, highest_sequence_id)
+        return Verdict.DUPLICATE if last <= progress.pushed else Verdict.ACCEPT
+
+    def pushed(self, name: str, highest_sequence_id: int) -> None:
+        """Everything up to here was admitted. Not to be told of a chunk that is not the last."""
+        progress = self._used(name)
+        if highest_sequence_id > progress.pushed:
+            progress.pushed = highest_sequence_id
+
+    def persisted(self, name: str, highest_sequence_id: int) -> None:
+        """Everything up to here is durable: told live, and when the log is read again after a start."""
+        progress = self._used(name)
+        if highest_sequence_id > progress.persisted:
+            progress.persisted = highest_sequence_id
+            progress.pushed = max(progress.pushed, highest_sequence_id)
+
+    def last_sequence_id(self, name: str) -> int:
+        """Highest durable sequence id of a producer, -1 when it is unknown: where a client goes on."""
+        progress = self._progress.get(name)
+        return -1 if progress is None else progress.persisted
+
+    def _used(self, name: str) -> _Progress:
+        progress = self._progress.get(name)
+        if progress is None:
+            progress = self._progress[name] = _Progress(-1)
+            if len(self._progress) > self._names_max:
+                self._progress.popitem(last=False)
+        else:
+            self._progress.move_to_end(name)
+        return progress
+
+    def __len__(self) -> int:
+        return len(self._progress)
+
+    def to_json(self) -> dict[str, Any]:
+        """What is durable, for the checkpoint; least recently used first."""
+        return {"persisted": {n: p.persisted for n, p in self._progress.items() if p.persisted >= 0}}
+
+    @classmethod
+    def from_json(
+        cls, state: Mapping[str, Any], names_max: int = PRODUCER_NAMES_MAX
+    ) -> ProducerDeduplication:
+        """Start from a checkpoint."""
+        deduplication = cls(names_max)
+        for name, sequence_id in state["persisted"].items():
+            deduplication.persisted(name, sequence_id)
+        return deduplication
+
+
+class SourceWatermarks:
+    """One topic's memory of what other regions' replicators brought.
+
+    Invariant: the watermark of a region only grows.
+    """
+
+    def __init__(self) -> None:
+        self._highest: dict[str, Position] = {}
+
+    def accepts(self, source_region: str, position: Position) -> bool:
+        """Whether an entry that stands at `position` in the source region is new here."""
+        highest = self._highest.get(source_region)
+        return highest is None or position > highest
+
+    def advance(self, source_region: str, position: Position) -> None:
+        """This entry is here. Older ones are ignored."""
+        if self.accepts(source_region, position):
+            self._highest[source_region] = position
+
+    def highest(self, source_region: str) -> Position:
+        """Newest position received from a region; BEFORE_EVERYTHING when none was."""
+        return self._highest.get(source_region, BEFORE_EVERYTHING)
+
+    def to_json(self) -> dict[str, Any]:
+        """For the checkpoint."""
+        return {region: str(position) for region, position in sorted(self._highest.items())}
+
+    @classmethod
+    def from_json(cls, state: Mapping[str, Any]) -> SourceWatermarks:
+        """Start from a checkpoint."""
+        watermarks = cls()
+        for region, text in state.items():
+            watermarks.advance(region, Position.parse(text))
+        return watermarks

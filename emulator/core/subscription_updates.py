@@ -1,0 +1,230 @@
+"""Using snapshots: carrying a subscription's position to other regions (PIP-33).
+
+On the sending side a replicated subscription remembers snapshots and waits for its mark-delete to pass one:
+
+    snapshot known ─┬─▶ newest one with local position <= mark-delete ─▶ update marker, to all regions
+    mark-delete moved ─┘   (it and older ones are forgotten)
+
+Either may come last, so both are triggers (TRAPS 3). But only a subscription that leads speaks: one whose own
+consumers are ahead of what others told it (`Cursor.leads`). One that merely followed has nothing to say, and
+saying it would move a region forward again whose consumer has just sought back (TRAPS 7). A snapshot is
+offered when its marker becomes durable and again when the dispatcher reads it out of a backlog; the second
+time is free.
+
+On the receiving side the update becomes acknowledgements, under three rules that outrank what upstream does
+(INV-5):
+  * forward only: what is acknowledged stays so;
+  * never past the end: a position beyond our log belongs to another log, and is refused;
+  * nothing unseen: an entry that never reached the sender cannot have been consumed there. It stays
+    unacknowledged, wherever mark-delete would have gone (TRAPS 8; `never_reaches`).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
+from enum import Enum
+
+from emulator.core.cursor import Cursor
+from emulator.markers import Snapshot, SubscriptionUpdate
+from emulator.model import BEFORE_EVERYTHING
+
+
+class SnapshotCache:
+    """What one subscription remembers: at most `max_size` snapshots, spread over its backlog (INV-12).
+
+    When it is full, the one whose neighbours are closest together goes, never the first or the last (TRAPS
+    2): a consumer far behind keeps a snapshot that it reaches soon, and one that catches up keeps the newest.
+
+    Snapshots may come in any order: new ones from the end of the log while the dispatcher reads old ones out
+    of the backlog. A snapshot stays true whenever it was taken, so unlike upstream an older one empties
+    nothing; a seek does.
+    """
+
+    def __init__(self, max_size: int = 30) -> None:
+        assert max_size >= 1
+        self.max_size = max_size
+        self._snapshots: list[Snapshot] = []
+        """Invariant: local positions strictly ascending, all above `_used`."""
+        self._entry_ids: list[int] = []
+        """Their local entry ids, same index."""
+        self._used = -1
+        """Local entry id of the newest snapshot taken: older ones can tell nothing new."""
+
+    def __len__(self) -> int:
+        return len(self._snapshots)
+
+    @property
+    def snapshots(self) -> tuple[Snapshot, ...]:
+        """Oldest first."""
+        return tuple(self._snapshots)
+
+    def add(self, snapshot: Snapshot) -> bool:
+        """Remember a snapshot. False when it is known, already overtaken or has no room."""
+        entry_id = snapshot.local_position.entry
+        at = bisect_left(self._entry_ids, entry_id)
+        if entry_id <= self._used or (at < len(self._entry_ids) and self._entry_ids[at] == entry_id):
+            return False
+        self._entry_ids.insert(at, entry_id)
+        self._snapshots.insert(at, snapshot)
+        if len(self._snapshots) <= self.max_size:
+            return True
+        victim = self._least_missed()
+        del self._entry_ids[victim], self._snapshots[victim]
+        return victim != at
+
+    def _least_missed(self) -> int:
+        """Index whose neighbours are closest together; of several, the oldest. With room for one, the newest
+        goes."""
+        ids = self._entry_ids
+        return min(range(1, len(ids) - 1), key=lambda i: ids[i + 1] - ids[i - 1], default=len(ids) - 1)
+
+    def take(self, mark_delete: int) -> Snapshot | None:
+        """The newest snapshot that mark-delete has reached; it and all older ones are forgotten."""
+        usable = bisect_right(self._entry_ids, mark_delete)
+        if not usable:
+            return None
+        snapshot, self._used = self._snapshots[usable - 1], self._entry_ids[usable - 1]
+        del self._entry_ids[:usable], self._snapshots[:usable]
+        return snapshot
+
+    def keep_newest_reached(self, mark_delete: int) -> None:
+        """Forget what `take` would, but for the one that it would return."""
+        older = bisect_right(self._entry_ids, mark_delete) - 1
+        if older > 0:
+            del self._entry_ids[:older], self._snapshots[:older]
+
+    def clear(self) -> None:
+        """The subscription was sought: it may pass any snapshot again."""
+        self._snapshots.clear()
+        self._entry_ids.clear()
+        self._used = -1
+
+    def why_not(self, mark_delete: int) -> str:
+        """Why there is nothing to tell other regions."""
+        if not self._entry_ids:
+            return "no snapshot beyond mark-delete is known"
+        first = self._entry_ids[0]
+        if first > mark_delete:
+            return (
+                f"mark-delete {mark_delete} has not reached the oldest of {len(self)} known snapshots"
+                f" (entry {first}, {first - mark_delete} further)"
+            )
+        return "an update is due"
+
+
+class ReplicatedSubscription:
+    """Decides when one subscription of our region tells the others how far it is.
+
+    `leads` is that of its cursor; while it is False nothing is told, and the newest snapshot reached is kept
+    for when it changes.
+    """
+
+    def __init__(self, name: str, cache_size: int = 30) -> None:
+        self.name = name
+        self.cache = SnapshotCache(cache_size)
+        self.updates = 0
+        """How many were decided on."""
+
+    def snapshot_offered(
+        self, snapshot: Snapshot, mark_delete: int, *, leads: bool = True
+    ) -> SubscriptionUpdate | None:
+        """A snapshot became durable, or was read by the dispatcher. Returns the update to write, if any."""
+        if not self.cache.add(snapshot):
+            return None
+        return self.mark_delete_moved(mark_delete, leads=leads)
+
+    def mark_delete_moved(self, mark_delete: int, *, leads: bool = True) -> SubscriptionUpdate | None:
+        """Consumers acknowledged. Returns the update to write, if any."""
+        snapshot = self._take(mark_delete, leads)
+        if snapshot is None:
+            return None
+        self.updates += 1
+        return update_for(self.name, snapshot)
+
+    def _take(self, mark_delete: int, leads: bool) -> Snapshot | None:
+        if leads:
+            return self.cache.take(mark_delete)
+        self.cache.keep_newest_reached(mark_delete)
+        return None
+
+    def moved_by_update(
+        self,
+        update: SubscriptionUpdate,
+        source_region: str,
+        own_entry_id: int,
+        mark_delete: int,
+        *,
+        leads: bool = True,
+    ) -> SubscriptionUpdate | None:
+        """An update of `source_region`, which put us at `own_entry_id`, moved our mark-delete. Returns the
+        update to write in turn, if any: when our snapshot says more to a third region than the source just
+        did, or when the update closed the gap to acknowledgements of our own. Everything else would only
+        travel in circles.
+        """
+        snapshot = self._take(mark_delete, leads)
+        if snapshot is None:
+            return None
+        told = dict(update.positions)
+        says_more = any(
+            position > told.get(region, BEFORE_EVERYTHING)
+            for region, position in snapshot.positions
+            if region != source_region
+        )
+        if snapshot.local_position.entry <= own_entry_id and not says_more:
+            return None
+        self.updates += 1
+        return update_for(self.name, snapshot)
+
+    def sought(self) -> None:
+        """The subscription was sent elsewhere."""
+        self.cache.clear()
+
+    def why_not(self, mark_delete: int) -> str:
+        """Why there is no update to write."""
+        return self.cache.why_not(mark_delete)
+
+
+def update_for(subscription: str, snapshot: Snapshot) -> SubscriptionUpdate:
+    """What a subscription that has reached `snapshot` tells the others."""
+    return SubscriptionUpdate(subscription, snapshot.positions)
+
+
+# Receiving.
+
+
+class Applied(Enum):
+    """What became of an update."""
+
+    MOVED = "something was acknowledged"
+    BEHIND = "all of it was acknowledged before"
+    REFUSED = "it names a place beyond the end of our log"
+
+
+def own_entry_id(update: SubscriptionUpdate, region: str, ledger_id: int) -> int | None:
+    """Where the update puts the subscription in our log; None when it says nothing of us, or speaks of
+    another incarnation of the topic."""
+    for name, position in update.positions:
+        if name == region:
+            return position.entry if position.ledger == ledger_id else None
+    return None
+
+
+def apply_update(
+    cursor: Cursor, own_position_entry: int, last_entry_id: int, unseen_by_source: Iterable[int]
+) -> Applied:
+    """Acknowledge everything up to and including `own_position_entry`, except `unseen_by_source`.
+
+    `last_entry_id` is the newest durable entry. `unseen_by_source`: entries that never reach the region which
+    sent the update (`never_reaches`); any order, ids beyond the position do no harm.
+    """
+    if own_position_entry > last_entry_id:
+        return Applied.REFUSED
+    changed = cursor.ack_cumulative_except(own_position_entry, unseen_by_source)
+    return Applied.MOVED if changed else Applied.BEHIND
+
+
+def never_reaches(region: str, *, origin: str, replicate_to: tuple[str, ...]) -> bool:
+    """Whether a message first published in `origin` is kept from `region` because its sender named other
+    regions (no names: all are meant). Markers never count: nobody consumes them."""
+    return region != origin and bool(replicate_to) and region not in replicate_to

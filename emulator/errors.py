@@ -1,0 +1,119 @@
+"""The error tree.
+
+    GeoemuError
+    ├── ConfigurationError      a file, option or request says something impossible; nothing was done
+    ├── ProtocolError           the peer broke a rule; carries the ServerError it should be told
+    ├── StorageError            a write or read of the log failed; `definite` tells whether it certainly
+    │   │                       did not happen
+    │   ├── StorageFenced       a newer owner has the log; this process must stop
+    │   └── StorageFull         no room; certainly not written
+    └── RuntimeFailure          a region, container or engine did not do what it was told
+
+Our own bugs are `assert`s and never one of these.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+
+class ServerError(IntEnum):
+    """Error codes of Pulsar's protocol; numbers are the protocol's."""
+
+    UnknownError = 0
+    MetadataError = 1
+    PersistenceError = 2
+    AuthenticationError = 3
+    AuthorizationError = 4
+    ConsumerBusy = 5
+    ServiceNotReady = 6
+    ProducerBlockedQuotaExceededError = 7
+    ProducerBlockedQuotaExceededException = 8
+    ChecksumError = 9
+    UnsupportedVersionError = 10
+    TopicNotFound = 11
+    SubscriptionNotFound = 12
+    ConsumerNotFound = 13
+    TooManyRequests = 14
+    TopicTerminatedError = 15
+    ProducerBusy = 16
+    InvalidTopicName = 17
+    IncompatibleSchema = 18
+    ConsumerAssignError = 19
+    TransactionCoordinatorNotFound = 20
+    InvalidTxnStatus = 21
+    NotAllowedError = 22
+    TransactionConflict = 23
+    TransactionNotFound = 24
+    ProducerFenced = 25
+
+
+class GeoemuError(Exception):
+    """Everything geoemu raises on purpose."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing wrong in what a person wrote."""
+
+    file: str
+    line: int | None
+    """1-based; None where the text has no lines (an option, a request)."""
+    key_path: str
+    """For example `links[0].latency_ms`; empty for the file as a whole."""
+    value: str
+    rule: str
+    """What must hold, as a sentence."""
+    suggestion: str | None = None
+
+    def __str__(self) -> str:
+        place = self.file if self.line is None else f"{self.file}:{self.line}"
+        path = f" {self.key_path}:" if self.key_path else ""
+        value = f" {self.value}:" if self.value else ""
+        hint = f" (did you mean {self.suggestion!r}?)" if self.suggestion else ""
+        return f"{place}:{path}{value} {self.rule}{hint}"
+
+
+class ConfigurationError(GeoemuError):
+    """What a person wrote cannot be done. Carries every problem found, not just the first."""
+
+    def __init__(self, problems: list[Problem]) -> None:
+        self.problems = problems
+        super().__init__("\n".join(map(str, problems)))
+
+
+class ProtocolError(GeoemuError):
+    """The peer asked for something the rules do not allow."""
+
+    def __init__(self, code: ServerError, message: str, *, closes_connection: bool = False) -> None:
+        self.code = code
+        self.closes_connection = closes_connection
+        super().__init__(message)
+
+
+class StorageError(GeoemuError):
+    """A storage operation failed."""
+
+    def __init__(self, message: str, *, definite: bool) -> None:
+        self.definite = definite
+        """True: it certainly did not happen. False: it may have."""
+        super().__init__(message)
+
+
+class StorageFenced(StorageError):
+    """A newer owner opened this log. Nothing of ours was or will be stored any more."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, definite=True)
+
+
+class StorageFull(StorageError):
+    """No room left; nothing of the group was stored."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, definite=True)
+
+
+class RuntimeFailure(GeoemuError):
+    """A region or engine did not do what it was told; the message says what to do next."""

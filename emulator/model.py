@@ -1,0 +1,84 @@
+"""The nouns everything else is built from."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class Position(NamedTuple):
+    """Where an entry stands in one region's log of one topic: (ledger, entry).
+
+    Positions of one topic in one region are totally ordered and only grow. Positions of different
+    regions have nothing to do with each other (that is the problem PIP-33 solves).
+    """
+
+    ledger: int
+    entry: int
+
+    def __str__(self) -> str:
+        return f"{self.ledger}:{self.entry}"
+
+    @classmethod
+    def parse(cls, text: str) -> Position:
+        """Read `"<ledger>:<entry>"`. ValueError when the text is anything else."""
+        ledger, _, entry = text.partition(":")
+        return cls(int(ledger), int(entry))
+
+
+BEFORE_EVERYTHING = Position(-1, -1)
+"""Pulsar's MessageId.earliest."""
+AFTER_EVERYTHING = Position(2**63 - 1, 2**63 - 1)
+"""Pulsar's MessageId.latest."""
+
+_NAME = re.compile(r"[-=:.\w]+")
+"""What Pulsar allows in tenant, namespace and cluster names."""
+_PARTITION = re.compile(r"^(?P<base>.+)-partition-(?P<index>\d+)$")
+
+
+def is_valid_name(text: str) -> bool:
+    """Whether `text` may name a tenant, namespace, cluster or region."""
+    return bool(_NAME.fullmatch(text))
+
+
+@dataclass(frozen=True, slots=True)
+class TopicName:
+    """`persistent://tenant/namespace/topic`, or the short forms clients may write."""
+
+    domain: str
+    tenant: str
+    namespace: str
+    topic: str
+
+    @classmethod
+    def parse(cls, text: str) -> TopicName:
+        """Accept `topic`, `tenant/ns/topic` and the full form. ValueError names what is wrong."""
+        domain, separator, rest = text.partition("://")
+        if not separator:
+            domain, rest = "persistent", text
+        if domain not in ("persistent", "non-persistent"):
+            raise ValueError(f"topic {text!r}: domain must be persistent or non-persistent, not {domain!r}")
+        parts = rest.split("/", 2)
+        if len(parts) == 1 and not separator:
+            parts = ["public", "default", rest]
+        if len(parts) != 3 or not all(parts):
+            raise ValueError(f"topic {text!r}: must be [persistent://tenant/namespace/]topic")
+        for part in parts[:2]:
+            if not is_valid_name(part):
+                raise ValueError(f"topic {text!r}: {part!r} is not a valid tenant or namespace name")
+        return cls(domain, *parts)
+
+    @property
+    def full_namespace(self) -> str:
+        """`tenant/namespace`."""
+        return f"{self.tenant}/{self.namespace}"
+
+    @property
+    def partition_index(self) -> int:
+        """Index of this partition, -1 for a topic that is none."""
+        match = _PARTITION.match(self.topic)
+        return int(match["index"]) if match else -1
+
+    def __str__(self) -> str:
+        return f"{self.domain}://{self.tenant}/{self.namespace}/{self.topic}"

@@ -1,0 +1,66 @@
+"""How a broker or client reaches other programs: two calls, so that a simulation can take their place.
+
+Whoever starts a broker or client hands it a Network. Real ones use sockets; the simulated one moves bytes
+over the topology's links in virtual time; `broker.shaping` wraps either with a link's latency and state.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol
+
+
+class Listener(Protocol):
+    """A port that is being listened on."""
+
+    @property
+    def port(self) -> int: ...
+
+    def close(self) -> None:
+        """Accept no more connections. Those already open stay."""
+        ...
+
+
+class Network(Protocol):
+    """Streams of bytes with TCP's promises: in order or broken, nothing more."""
+
+    async def listen(
+        self, protocol_factory: Callable[[], asyncio.Protocol], host: str, port: int
+    ) -> Listener:
+        """Accept connections on `host:port` (0 picks a free port). OSError if that cannot be had."""
+        ...
+
+    async def connect(
+        self, protocol_factory: Callable[[], asyncio.Protocol], host: str, port: int
+    ) -> tuple[asyncio.Transport, asyncio.Protocol]:
+        """Open a connection. OSError when refused or unreachable. Callers set their own deadline."""
+        ...
+
+
+class SocketListener:
+    def __init__(self, server: asyncio.Server) -> None:
+        self._server = server
+
+    @property
+    def port(self) -> int:
+        port: int = self._server.sockets[0].getsockname()[1]
+        return port
+
+    def close(self) -> None:
+        self._server.close()
+
+
+class SocketNetwork:
+    """Real TCP sockets of the running event loop."""
+
+    async def listen(
+        self, protocol_factory: Callable[[], asyncio.Protocol], host: str, port: int
+    ) -> Listener:
+        loop = asyncio.get_running_loop()
+        return SocketListener(await loop.create_server(protocol_factory, host, port, backlog=512))
+
+    async def connect(
+        self, protocol_factory: Callable[[], asyncio.Protocol], host: str, port: int
+    ) -> tuple[asyncio.Transport, asyncio.Protocol]:
+        return await asyncio.get_running_loop().create_connection(protocol_factory, host, port)

@@ -1,0 +1,498 @@
+"""Regions as containers, started by Docker Compose from a file that a person can read, change and start as well.
+
+What a region is doing is asked of the engine and of the region itself, every time: containers are found by their
+labels, so that one which somebody killed, restarted or replaced by hand is seen for what it is. Links are cut, held
+and healed by the regions themselves, as everywhere.
+
+Containers outlive whoever started them: only `down` ends a run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import socket
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import suppress
+from functools import cached_property
+from pathlib import Path
+
+from emulator.errors import RuntimeFailure
+from emulator.region_config import RegionConfig
+from emulator.runtimes.admin_client import NoAnswer
+from emulator.runtimes.compose_command import compose, compose_command
+from emulator.runtimes.compose_file import (
+    CONTAINER_USER,
+    KAFKA_LABEL,
+    REGION_LABEL,
+    RUN_LABEL,
+    ComposeSettings,
+    Plan,
+    Published,
+    choose_subnet,
+    compose_file,
+    container_config,
+    kafka_owners,
+    kafka_service,
+    project_name,
+    published_kafka,
+    settings_from,
+)
+from emulator.runtimes.contract import LinkState, LinkStatus, Refused, RegionState, RegionStatus, RunStatus
+from emulator.runtimes.docker_engine import Container, Engine
+from emulator.runtimes.linked_regions import (
+    LinkedRegions,
+    ask,
+    directions,
+    note_links,
+    refuse_unknown,
+)
+from emulator.runtimes.ports import WantedPort, choose_ports
+from emulator.runtimes.processes import ProcessState, identify
+from emulator.runtimes.region_process import LAST_LINES, output_log, with_links
+from emulator.runtimes.run_directory import (
+    RegionRecord,
+    RunDirectory,
+    RunRecord,
+    claim_new_run,
+    links_of,
+    write_whole,
+)
+from emulator.topology import Topology
+
+UP_SECONDS = 120.0
+"""How long Compose may take, without the time for pulling images that it was told to pull."""
+STOP_SECONDS = 10.0
+"""How long an orderly end may take before it becomes kill -9."""
+LOG_POLL_SECONDS = 0.2
+KAFKA_SERVERS_FILE = "kafka_servers"
+"""Beside region.json: where programs on the host find the region's Kafka, which the region knows by another name."""
+
+
+class ComposeRuntime:
+    """The runtime contract over containers."""
+
+    def __init__(self, directory: RunDirectory, engine: Engine | None = None) -> None:
+        """Act upon a run that exists; `create` makes a new one. Refused when no engine answers."""
+        self._directory = directory
+        self._engine = engine or Engine()
+        self._linked = LinkedRegions(directory, self._states, self._last_words)
+
+    @classmethod
+    def create(
+        cls, topology: Topology, run_dir: Path | None = None, *, detached: bool = False
+    ) -> ComposeRuntime:
+        """Make a new run, not started yet. `run_dir` None: one in the current folder.
+
+        Refused when there is no engine, Compose or image, or when the directory or a fixed port is in use.
+        """
+        engine, settings = Engine(), settings_from(os.environ)
+        compose_command()
+        _refuse_missing_images(engine, topology, settings)
+        with claim_new_run(run_dir) as directory:
+            _fill(directory, topology, settings, engine.subnets(), detached=detached)
+        return cls(directory, engine)
+
+    @property
+    def run_dir(self) -> Path:
+        return self._directory.path
+
+    @cached_property
+    def topology(self) -> Topology:
+        try:
+            return Topology.from_json((self.run_dir / "topology.json").read_text())
+        except (OSError, ValueError) as problem:
+            raise Refused(
+                f"{self.run_dir}/topology.json cannot be read ({problem}): start a new run"
+            ) from problem
+
+    @cached_property
+    def _run_label(self) -> str:
+        """What all containers of the run are labelled with; as the file says, wherever the folder is by now."""
+        file = self.run_dir / "compose.yaml"
+        try:
+            found = re.search(r"^name: (\S+)$", file.read_text(), re.MULTILINE)
+        except OSError as failure:
+            raise Refused(f"{file} cannot be read ({failure.strerror}): start a new run") from failure
+        if found is None:
+            raise Refused(f"{file} has no `name`, by which the run's containers are found: start a new run")
+        return f"{RUN_LABEL}={found[1]}"
+
+    # --- the whole run ----------------------------------------------------------------------------------
+
+    async def up(self) -> None:
+        self._refuse_if_over(self._directory.read())
+        try:
+            with self._directory.edit() as record:
+                names = list(record.regions)
+                for name in names:
+                    self._prepare_start(record, name)
+            await self._compose("up", "--detach", "--no-recreate", "--quiet-pull", seconds=UP_SECONDS)
+            await self._linked.wait_until_ready(names)
+        except BaseException:
+            with suppress(RuntimeFailure):
+                await self.down()
+            raise
+
+    async def down(self) -> None:
+        with self._directory.edit() as record:
+            record.ended = True
+            names = list(record.regions)
+        try:
+            await self._stop(names)
+        finally:
+            await self._keep_output()
+            await self._compose(
+                "down", "--remove-orphans", "--timeout", f"{STOP_SECONDS:g}", seconds=UP_SECONDS
+            )
+
+    # --- one region -------------------------------------------------------------------------------------
+
+    async def start(self, region: str) -> None:
+        refuse_unknown(self._directory.read(), region)
+        containers = await self._containers()
+        state = _state(containers, region)
+        with self._directory.edit() as record:
+            self._refuse_if_over(record)
+            if state == "paused":
+                raise RuntimeFailure(f"{region} is paused: `geoemu resume {region}`")
+            if state == "gone":
+                self._prepare_start(record, region)
+        if state == "gone" or await self._missing_kafka(region):
+            # With what it depends on.
+            await self._compose("up", "--detach", "--no-recreate", "--quiet-pull", region, seconds=UP_SECONDS)
+        await self._linked.wait_until_linked(region)
+
+    async def stop(self, region: str) -> None:
+        refuse_unknown(self._directory.read(), region)
+        await self._stop([region])
+
+    async def kill(self, region: str) -> None:
+        refuse_unknown(self._directory.read(), region)
+        containers = await self._containers()
+        if _state(containers, region) != "gone":
+            await self._engine.kill(containers[region])
+            await self._wait_for_state(region, "gone")
+
+    async def restart(self, region: str) -> None:
+        await self.stop(region)
+        await self.start(region)
+
+    async def pause(self, region: str) -> None:
+        container = await self._living(region)
+        if container.state != "paused":
+            await self._engine.pause(container)
+            await self._wait_for_state(region, "paused", "gone")
+
+    async def resume(self, region: str) -> None:
+        container = await self._living(region)
+        if container.state == "paused":
+            await self._linked.thaw(region, lambda: self._engine.resume(container))
+        await self._linked.wait_until_linked(region)
+
+    # --- links ------------------------------------------------------------------------------------------
+
+    async def cut(self, source: str, target: str, *, one_way: bool = False) -> None:
+        await self._set_links(directions(source, target, one_way), "cut")
+
+    async def hold(self, source: str, target: str, *, one_way: bool = False) -> None:
+        await self._set_links(directions(source, target, one_way), "held")
+
+    async def heal(self, source: str | None = None, target: str | None = None) -> None:
+        if source is not None and target is not None:
+            links = directions(source, target, one_way=False)
+        else:
+            links = list(self._directory.read().links)
+        await self._set_links(links, "up")
+        await asyncio.gather(*(self._linked.wait_until_ready([a], peers=[b]) for a, b in links))
+
+    async def _set_links(self, links: Sequence[tuple[str, str]], state: LinkState) -> None:
+        """Note it first, also for regions that somebody starts by hand; then tell those that run."""
+        with self._directory.edit() as record:
+            note_links(record, links, state)
+            for name in {end for link in links for end in link}:
+                self._write_links(record, name)
+        await self._linked.tell_links(links)
+
+    def _write_links(self, record: RunRecord, name: str) -> None:
+        path = self._directory.region_dir(name) / "region.json"
+        write_whole(path, with_links(RegionConfig.load(path), record.links).to_json())
+
+    # --- what is so -------------------------------------------------------------------------------------
+
+    async def status(self) -> RunStatus:
+        record, containers = self._directory.read(), await self._containers()
+        regions = await asyncio.gather(
+            *(self._region_status(record, containers, name) for name in record.regions)
+        )
+        links = tuple(LinkStatus(a, b, state) for (a, b), state in record.links.items())
+        return RunStatus(self.run_dir, record.runtime, tuple(regions), links, record.ended)
+
+    async def _region_status(
+        self, record: RunRecord, containers: dict[str, Container], name: str
+    ) -> RegionStatus:
+        region, container = record.regions[name], containers.get(name)
+        state, waiting_for = await self._region_state(record, containers, name)
+        return RegionStatus(
+            name=name,
+            cluster=region.cluster,
+            state=state,
+            service_url=f"pulsar://{_bracketed(region.host)}:{region.service_port}",
+            admin_url=f"http://{_bracketed(region.host)}:{region.admin_port}",
+            pid=container.pid if container else None,
+            waiting_for=waiting_for,
+        )
+
+    async def _region_state(
+        self, record: RunRecord, containers: dict[str, Container], name: str
+    ) -> tuple[RegionState, str]:
+        region, container = record.regions[name], containers.get(name)
+        if container is None:
+            # Removed. Never started counts as stopped: nobody took it away.
+            return ("stopped" if region.stopped or not region.was_ready else "killed"), ""
+        match container.state:
+            case "gone":
+                orderly = container.exit_code == 0 or not container.was_started
+                return ("stopped" if orderly else "killed"), ""
+            case "paused":
+                return "paused", ""
+        states = {other: _state(containers, other) for other in record.regions}
+        try:
+            report = await ask(region, self._linked.running_peers(record, states, name))
+        except NoAnswer:
+            return "starting", "it does not answer"
+        lacks = [report.waiting_for] if report.waiting_for else []
+        if kafka := await self._missing_kafka(name):
+            lacks.append(f"{kafka} does not run: `geoemu start {name}`")
+        return ("running" if report.ready or region.was_ready else "starting"), "; ".join(lacks)
+
+    async def logs(self, region: str, *, follow: bool = False) -> AsyncIterator[str]:
+        refuse_unknown(self._directory.read(), region)
+        container = (await self._containers()).get(region)
+        if not follow:
+            for line in (await self._output(region, container)).splitlines():
+                yield line
+            return
+        seen_id, seen_lines = "", 0
+        while True:
+            if container is not None:
+                # One that was started again repeats what it said before; a new one has not said anything yet.
+                skip = seen_lines if container.id == seen_id else 0
+                seen_id, seen_lines = container.id, 0
+                async for line in self._engine.follow(container):
+                    seen_lines += 1
+                    if seen_lines > skip:
+                        yield line
+            while container is None or _state({region: container}, region) == "gone":
+                await asyncio.sleep(LOG_POLL_SECONDS)
+                container = (await self._containers()).get(region)
+
+    async def _output(self, region: str, container: Container | None) -> str:
+        if container is not None:
+            return await self._engine.output(container)
+        kept = output_log(self._directory.region_dir(region))
+        return kept.read_text(errors="replace") if kept.exists() else ""
+
+    async def _keep_output(self) -> None:
+        """Containers are about to be removed, and what they printed with them; a run's folder keeps it."""
+        for name, container in (await self._containers()).items():
+            output_log(self._directory.region_dir(name)).write_text(await self._engine.output(container))
+
+    # --- containers -------------------------------------------------------------------------------------
+
+    async def _compose(self, *arguments: str, seconds: float) -> None:
+        await compose(self.run_dir, *arguments, seconds=seconds)
+
+    async def _containers(self) -> dict[str, Container]:
+        return await self._engine.containers(self._run_label, REGION_LABEL)
+
+    async def _missing_kafka(self, region: str) -> str | None:
+        """The Kafka that was started for a region, by its service's name, when it does not run."""
+        folder = self._directory.region_dir(region)
+        if not (folder / KAFKA_SERVERS_FILE).exists():
+            return None
+        service = RegionConfig.load(folder / "region.json").log.bootstrap_servers.partition(":")[0]
+        kafkas = await self._engine.containers(self._run_label, KAFKA_LABEL)
+        return service if _state(kafkas, service.removeprefix(kafka_service(""))) == "gone" else None
+
+    async def _states(self) -> dict[str, ProcessState]:
+        containers = await self._containers()
+        return {name: _state(containers, name) for name in self._directory.read().regions}
+
+    async def _living(self, region: str) -> Container:
+        refuse_unknown(self._directory.read(), region)
+        containers = await self._containers()
+        if _state(containers, region) == "gone":
+            raise RuntimeFailure(f"{region} does not run: `geoemu start {region}`")
+        return containers[region]
+
+    def _prepare_start(self, record: RunRecord, name: str) -> None:
+        self._write_links(record, name)
+        record.regions[name].stopped = False
+        record.regions[name].was_ready = False
+
+    async def _wait_for_state(self, name: str, *wanted: ProcessState) -> None:
+        try:
+            async with asyncio.timeout(STOP_SECONDS):
+                while (await self._states())[name] not in wanted:
+                    await asyncio.sleep(0.02)
+        except TimeoutError:
+            raise RuntimeFailure(
+                f"{name} is not {' or '.join(wanted)} after {STOP_SECONDS:g} s: look at it with `docker ps --all`"
+            ) from None
+
+    async def _stop(self, names: Sequence[str]) -> None:
+        before = await self._containers()
+        alive = [name for name in names if _state(before, name) != "gone"]
+        await asyncio.gather(*(self._engine.stop(before[name], STOP_SECONDS) for name in alive))
+        after = await self._containers()
+        slow = [name for name in alive if name in after and after[name].exit_code == _KILLED_EXIT_CODE]
+        with self._directory.edit() as record:
+            for name in alive:
+                record.regions[name].stopped = name not in slow
+        if slow:
+            raise RuntimeFailure(
+                f"{' and '.join(slow)} did not end within {STOP_SECONDS:g} s and had to be killed: "
+                f"`geoemu logs {slow[0]}` shows what it did last"
+            )
+
+    async def _last_words(self, name: str, state: ProcessState) -> str:
+        """Why a region that was to become ready never will."""
+        if state == "paused":
+            return f"{name} was paused before it was ready: `geoemu resume {name}`"
+        container = (await self._containers()).get(name)
+        if container is None:
+            return f"{name}'s container was removed before it was ready: `geoemu start {name}`"
+        printed = await self._engine.output(container, lines=LAST_LINES)
+        lines = "\n".join(f"    {line}" for line in printed.splitlines() or ["(nothing)"])
+        return (
+            f"{name} ended with exit code {container.exit_code} before it was ready; "
+            f"the last lines of `docker logs {container.name}`:\n{lines}"
+        )
+
+    def _refuse_if_over(self, record: RunRecord) -> None:
+        if record.ended:
+            raise Refused(f"the run in {self.run_dir} has ended: start a new one with `geoemu up`")
+
+
+_KILLED_EXIT_CODE = 137
+"""128 + SIGKILL."""
+
+
+# --- making a run ---------------------------------------------------------------------------------------
+
+
+def render(topology: Topology, run_dir: Path) -> None:
+    """Write everything that `docker compose up` needs, and start nothing. It is a run like any other: once it is up,
+    all verbs work on it. Refused as `ComposeRuntime.create` is, but no engine is needed."""
+    taken: list[str] = []
+    with suppress(Refused):
+        taken = Engine().subnets()
+    with claim_new_run(run_dir) as directory:
+        _fill(directory, topology, settings_from(os.environ), taken, detached=True)
+
+
+def _fill(
+    directory: RunDirectory,
+    topology: Topology,
+    settings: ComposeSettings,
+    taken_subnets: list[str],
+    *,
+    detached: bool,
+) -> None:
+    """Everything a new run consists of before it is started."""
+    project = project_name(topology, directory.path)
+    published = _publish(topology, settings)
+    services = len(topology.regions) + len(set(kafka_owners(topology, settings).values()))
+    subnet = choose_subnet(services, project, settings.subnets, taken_subnets)
+    plan = Plan(topology, settings, project, subnet, *_container_user(), published)
+    text = compose_file(plan)
+
+    owner = identify(os.getpid())
+    assert owner is not None, "we are running"
+    regions = {
+        region.name: RegionRecord(
+            region.cluster,
+            published[region.name].address,
+            published[region.name].service_port,
+            published[region.name].admin_port,
+        )
+        for region in topology.regions
+    }
+    directory.create(RunRecord("compose", owner, detached, regions, links_of(topology)), topology)
+    folders = []
+    for name in regions:
+        folders.append(directory.region_dir(name))
+        write_whole(folders[-1] / "region.json", container_config(plan, name).to_json())
+        if (servers := published_kafka(plan, name)) is not None:
+            write_whole(folders[-1] / KAFKA_SERVERS_FILE, f"{servers}\n")
+    for kafka_owner in set(kafka_owners(topology, settings).values()):
+        folders.append(directory.path / "kafka" / kafka_owner)
+        folders[-1].mkdir(parents=True)
+    _give_to_containers(folders)
+    write_whole(directory.path / "compose.yaml", text)
+
+
+def _publish(topology: Topology, settings: ComposeSettings) -> dict[str, Published]:
+    """Where on the host everything is reached: ports that are free at this moment, or the topology's own."""
+    with_kafka = set(kafka_owners(topology, settings).values())
+    wanted = []
+    for region in topology.regions:
+        address = _address(region.name, region.host)
+        ports = [("service_port", region.service_port), ("admin_port", region.admin_port)]
+        ports += [("kafka port", 0)] if region.name in with_kafka else []
+        wanted += [WantedPort(region.name, key, address, port) for key, port in ports]
+    ports_of: dict[str, list[int]] = {region.name: [] for region in topology.regions}
+    for want, port in zip(wanted, choose_ports(wanted), strict=True):
+        ports_of[want.region].append(port)
+    return {
+        region.name: Published(_address(region.name, region.host), *ports_of[region.name])
+        for region in topology.regions
+    }
+
+
+def _address(region: str, host: str) -> str:
+    """Ports are published on addresses, not on names."""
+    try:
+        return str(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0])
+    except OSError as failure:
+        raise Refused(f"`host` of region {region}: {host} has no address ({failure})") from failure
+
+
+def _container_user() -> tuple[int, int]:
+    """Files in the run directory are to be ours, but no container runs as root."""
+    return (os.getuid(), os.getgid()) if os.getuid() != 0 else (CONTAINER_USER, CONTAINER_USER)
+
+
+def _give_to_containers(folders: Iterable[Path]) -> None:
+    if os.getuid() != 0:
+        return  # containers run as us
+    user, group = _container_user()
+    for folder in folders:
+        for path in (folder, *folder.iterdir()):
+            os.chown(path, user, group)
+
+
+def _refuse_missing_images(engine: Engine, topology: Topology, settings: ComposeSettings) -> None:
+    """Images of our own making are nowhere to be pulled from; others are Compose's business."""
+    needed = {"region": settings.region_image}
+    if kafka_owners(topology, settings):
+        needed["kafka"] = settings.kafka_image
+    missing = [
+        kind for kind, image in needed.items() if image.endswith(":local") and not engine.has_image(image)
+    ]
+    if missing:
+        raise Refused(
+            f"image {' and '.join(needed[kind] for kind in missing)} is missing: "
+            f"`bash compose/images.sh {' '.join(missing)}`"
+        )
+
+
+def _state(containers: dict[str, Container], name: str) -> ProcessState:
+    container = containers.get(name)
+    return container.state if container else "gone"
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

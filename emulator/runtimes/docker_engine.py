@@ -1,0 +1,184 @@
+"""What a runtime asks of a Docker engine, through its SDK. The SDK blocks, so every call has a thread to wait in."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import docker
+from docker.errors import APIError, DockerException, ImageNotFound
+from requests.exceptions import RequestException
+
+from emulator.errors import RuntimeFailure
+from emulator.runtimes.contract import Refused
+from emulator.runtimes.processes import ProcessState
+
+T = TypeVar("T")
+
+ENGINE_SECONDS = 30.0
+"""How long the engine may take to answer."""
+_STATES: dict[str, ProcessState] = {"running": "running", "restarting": "running", "paused": "paused"}
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """One container at one moment."""
+
+    id: str
+    name: str
+    state: ProcessState
+    was_started: bool
+    exit_code: int
+    """Of one that is gone: 0 is an orderly end."""
+    pid: int | None
+
+
+class Engine:
+    """The engine that the environment names (DOCKER_HOST), or this machine's own."""
+
+    def __init__(self) -> None:
+        try:
+            self._client = docker.from_env(timeout=ENGINE_SECONDS)
+            self._client.ping()
+        except (DockerException, RequestException) as failure:
+            raise Refused(
+                "no Docker engine answers: start one (`sudo systemctl start docker`, or `sudo dockerd`), or use "
+                f"--runtime process ({_short(failure)})"
+            ) from failure
+
+    # --- images and networks --------------------------------------------------------------------------------
+
+    def has_image(self, image: str) -> bool:
+        with _sentences(f"looking for image {image}"), suppress(ImageNotFound):
+            self._client.images.get(image)
+            return True
+        return False
+
+    def subnets(self) -> list[str]:
+        """Those that networks have already (IPv4)."""
+        with _sentences("listing networks"):
+            networks = self._client.api.networks()
+        configs = [config for network in networks for config in (network["IPAM"]["Config"] or [])]
+        return [config["Subnet"] for config in configs if ":" not in config.get("Subnet", ":")]
+
+    # --- containers -----------------------------------------------------------------------------------------
+
+    async def containers(self, run_label: str, label: str) -> dict[str, Container]:
+        """All containers of a run that have `label`, by its value. Gone ones, too, unless they were removed."""
+        return await _in_thread(lambda: self._containers(run_label, label))
+
+    def _containers(self, run_label: str, label: str) -> dict[str, Container]:
+        with _sentences("listing containers"):
+            found = self._client.api.containers(all=True, filters={"label": [run_label, label]})
+        containers = {}
+        for row in found:
+            with _sentences("looking at a container", (404,)):  # removed meanwhile
+                raw = self._client.api.inspect_container(row["Id"])
+                containers[row["Labels"][label]] = _container(raw)
+        return containers
+
+    async def start(self, container: Container) -> None:
+        await self._tell(container, "start")
+
+    async def kill(self, container: Container) -> None:
+        """kill -9. Nothing happens to one that is gone."""
+        await self._tell(container, "kill", ignore=(404, 409))
+
+    async def stop(self, container: Container, seconds: float) -> None:
+        """SIGTERM, then kill -9. A paused one goes on for as long as that takes."""
+        await self._tell(container, "stop", ignore=(404,), timeout=round(seconds))
+
+    async def pause(self, container: Container) -> None:
+        await self._tell(container, "pause")
+
+    async def resume(self, container: Container) -> None:
+        await self._tell(container, "unpause")
+
+    async def _tell(
+        self, container: Container, verb: str, ignore: tuple[int, ...] = (), **options: Any
+    ) -> None:
+        def tell() -> None:
+            with _sentences(f"docker {verb} {container.name}", ignore):
+                getattr(self._client.api, verb)(container.id, **options)
+
+        await _in_thread(tell)
+
+    # --- what they print ------------------------------------------------------------------------------------
+
+    async def output(self, container: Container, *, lines: int | None = None) -> str:
+        """What it printed so far, of all its starts; the last `lines` only."""
+        tail: int | str = "all" if lines is None else lines
+
+        def read() -> bytes:
+            with _sentences(f"reading the logs of {container.name}", (404,)):
+                return bytes(self._client.api.logs(container.id, tail=tail))
+            return b""
+
+        return (await _in_thread(read)).decode(errors="replace")
+
+    async def follow(self, container: Container) -> AsyncIterator[str]:
+        """What it printed and goes on to print, line by line, until it is gone."""
+        loop = asyncio.get_running_loop()
+        chunks: asyncio.Queue[bytes | None] = asyncio.Queue()
+        with _sentences(f"reading the logs of {container.name}"):
+            stream = await _in_thread(
+                lambda: self._client.api.logs(container.id, stream=True, follow=True, tail="all")
+            )
+
+        def pump() -> None:
+            # It may be closed, by us or with the container; the loop may be over.
+            with suppress(RuntimeError):
+                with suppress(DockerException, RequestException, OSError, ValueError, AttributeError):
+                    for chunk in stream:
+                        loop.call_soon_threadsafe(chunks.put_nowait, chunk)
+                loop.call_soon_threadsafe(chunks.put_nowait, None)
+
+        threading.Thread(target=pump, daemon=True, name=f"logs of {container.name}").start()
+        try:
+            rest = b""
+            while (chunk := await chunks.get()) is not None:
+                *lines, rest = (rest + chunk).split(b"\n")
+                for line in lines:
+                    yield line.decode(errors="replace")
+            if rest:
+                yield rest.decode(errors="replace")
+        finally:
+            stream.close()
+
+
+def _container(raw: dict[str, Any]) -> Container:
+    state = raw["State"]
+    return Container(
+        id=raw["Id"],
+        name=raw["Name"].lstrip("/"),
+        state=_STATES.get(state["Status"], "gone"),
+        was_started=state["Status"] != "created",
+        exit_code=state["ExitCode"],
+        pid=state["Pid"] or None,
+    )
+
+
+@contextmanager
+def _sentences(what: str, ignore: tuple[int, ...] = ()) -> Iterator[None]:
+    """The SDK's errors as ours; answers with a status in `ignore` are none."""
+    try:
+        yield
+    except APIError as failure:
+        if failure.status_code not in ignore:
+            raise RuntimeFailure(f"{what}: {failure.explanation or failure}") from failure
+    except (DockerException, RequestException) as failure:
+        raise RuntimeFailure(f"{what}: the Docker engine does not answer ({_short(failure)})") from failure
+
+
+async def _in_thread(work: Callable[[], T]) -> T:
+    return await asyncio.to_thread(work)
+
+
+def _short(failure: Exception) -> str:
+    """The innermost reason; the outer ones only wrap it."""
+    text = str(failure)
+    return text if len(text) < 100 else text[:97] + "…"

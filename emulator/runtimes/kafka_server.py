@@ -1,0 +1,219 @@
+"""A real Kafka as a process, from its jars: for regions whose topology brings none, and for the tests.
+
+    jars = find_jars() or fetch_jars()      # 44 MB, once, 20 s; needs Maven
+    server = KafkaServer(folder, jars)
+    server.start()                          # returns when it is ready, after 1 to 4 s
+    ... server.bootstrap_servers ...
+    server.stop()
+
+What it stores is in `folder` and survives; the port stays the same over restarts. Which jars and which settings:
+`compose/kafka/`, the same as in the container.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from emulator.errors import RuntimeFailure
+from emulator.runtimes.ports import WantedPort, choose_ports
+
+KAFKA_VERSION = "4.3.1"
+"""The one in compose/kafka/pom.xml."""
+SETTINGS = Path(__file__).parents[2] / "compose" / "kafka"
+ARCHIVE = "classes.jsa"
+"""Beside the jars: Java's archive of loaded classes, with which Kafka starts in a third of the time."""
+READY_SECONDS_MAX = 60
+STOP_SECONDS_MAX = 30
+
+_JVM = ("-Xms32m", "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xss512k")
+_CLUSTER_ID = "Z2VvZW11Z2VvZW11Z2VvZQ"
+_API_VERSIONS = struct.pack(">ihhih4s", 14, 18, 0, 1, 4, b"rdy?")
+"""The request that a Kafka answers only when it is ready for others: an open port says nothing."""
+
+
+def jars_folder() -> Path:
+    """Where the jars are kept: $GEOEMU_KAFKA_JARS, or in the user's cache."""
+    if given := os.environ.get("GEOEMU_KAFKA_JARS"):
+        return Path(given)
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return cache / "geoemu" / f"kafka-{KAFKA_VERSION}"
+
+
+def find_jars() -> Path | None:
+    """The folder with the jars, if they are there."""
+    folder = jars_folder()
+    return folder if any(folder.glob(f"kafka_*-{KAFKA_VERSION}.jar")) else None
+
+
+def fetch_jars() -> Path:
+    """Let Maven bring the jars. RuntimeFailure when it cannot."""
+    folder = jars_folder()
+    if shutil.which("mvn") is None:
+        raise RuntimeFailure(f"Kafka's jars are not in {folder}, and there is no Maven (mvn) to fetch them")
+    fresh = folder.with_name(f"{folder.name}.{os.getpid()}")
+    command = ["mvn", "-q", "-B", "-f", str(SETTINGS / "pom.xml"), "dependency:copy-dependencies"]
+    done = subprocess.run(
+        [*command, "-DincludeScope=runtime", f"-DoutputDirectory={fresh}"], capture_output=True, text=True
+    )
+    if done.returncode:
+        raise RuntimeFailure(f"Maven could not fetch Kafka's jars: {(done.stdout + done.stderr)[-500:]}")
+    try:
+        fresh.rename(folder)  # whole or not at all
+    except OSError:  # somebody else was faster
+        shutil.rmtree(fresh)
+    archive_classes(folder)
+    return folder
+
+
+def archive_classes(jars: Path) -> None:
+    """Start Kafka once, so that Java can write down which classes it takes; later starts profit.
+
+    Only a help: where it does not work Kafka starts as it always does, and says nothing.
+    """
+    # The archive knows the class path it was made with, so the jars must be where they stay.
+    fresh = jars / f"{ARCHIVE}.{os.getpid()}"
+    with tempfile.TemporaryDirectory(prefix="geoemu-kafka-") as folder, contextlib.suppress(RuntimeFailure):
+        server = KafkaServer(Path(folder), jars)
+        server._java_arguments = [f"-XX:ArchiveClassesAtExit={fresh}"]
+        try:
+            server.start()
+        finally:
+            server.stop()
+        if fresh.exists():
+            fresh.replace(jars / ARCHIVE)
+
+
+class KafkaServer:
+    """One Kafka, alone, on this machine."""
+
+    def __init__(
+        self,
+        folder: Path,
+        jars: Path,
+        *,
+        port: int = 0,
+        settings: Mapping[str, str] | None = None,
+        format_arguments: Sequence[str] = (),
+    ) -> None:
+        """`port` 0: any that is free. `settings` go over ours and over those in common.properties;
+        `format_arguments` are for Kafka's StorageTool, such as users that exist from the start."""
+        wanted = [("kafka", port), ("kafka_controller", 0)]
+        host = "127.0.0.1"
+        self.port, self.controller_port = choose_ports(
+            WantedPort("kafka", key, host, number) for key, number in wanted
+        )
+        self.bootstrap_servers = f"{host}:{self.port}"
+        self.output = folder / "kafka.out"
+        self._folder = folder
+        self._format_arguments = format_arguments
+        self._class_path = ":".join(sorted(map(str, jars.glob("*.jar"))))
+        self._archive = jars / ARCHIVE
+        self._java_arguments: list[str] = []
+        self._process: subprocess.Popen[bytes] | None = None
+        self._settings = {
+            "listeners": f"CLIENT://{host}:{self.port},CONTROLLER://{host}:{self.controller_port}",
+            "advertised.listeners": f"CLIENT://{host}:{self.port}",
+            "listener.security.protocol.map": "CLIENT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "inter.broker.listener.name": "CLIENT",
+            "controller.quorum.voters": f"1@{host}:{self.controller_port}",
+            "log.dirs": str(folder / "data"),
+            **(settings or {}),
+        }
+
+    @property
+    def pid(self) -> int | None:
+        """None: it does not run."""
+        return self._process.pid if self._process is not None and self._process.poll() is None else None
+
+    def start(self) -> None:
+        """Start it and wait until it is ready. RuntimeFailure when it does not get so far."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        properties = self._folder / "kafka.properties"
+        own = "".join(f"{key}={value}\n" for key, value in self._settings.items())
+        # Java takes the last of two.
+        properties.write_text((SETTINGS / "common.properties").read_text() + own)
+        if not (self._folder / "data" / "meta.properties").exists():
+            self._format(properties)
+        with self.output.open("ab") as output:
+            self._process = subprocess.Popen(
+                [*self._java("kafka.Kafka"), str(properties)], stdout=output, stderr=output, cwd=self._folder
+            )
+        self._wait_until_ready()
+
+    def stop(self) -> None:
+        """In good order. Harmless when it does not run."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """`kill -9`."""
+        self._end(signal.SIGKILL)
+
+    def pause(self) -> None:
+        """It keeps its connections and answers nothing, from when this returns: all its threads have stopped."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+
+    def resume(self) -> None:
+        """Inverse of `pause`."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
+
+    def _java(self, main_class: str) -> list[str]:
+        logging = f"-Dlog4j2.configurationFile={SETTINGS / 'log4j2.properties'}"
+        archive = [f"-XX:SharedArchiveFile={self._archive}"] if self._archive.exists() else []
+        return ["java", *_JVM, *archive, logging, *self._java_arguments, "-cp", self._class_path, main_class]
+
+    def _format(self, properties: Path) -> None:
+        command = [*self._java("kafka.tools.StorageTool"), "format", "--cluster-id", _CLUSTER_ID]
+        command += [*self._format_arguments, "-c", str(properties)]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True)
+        except FileNotFoundError as error:
+            raise RuntimeFailure("Kafka needs Java 17 or newer: no program `java` is there") from error
+        if done.returncode:
+            raise RuntimeFailure(f"Kafka could not prepare its folder: {(done.stdout + done.stderr)[-500:]}")
+
+    def _wait_until_ready(self) -> None:
+        assert self._process is not None
+        deadline = time.monotonic() + READY_SECONDS_MAX
+        while not is_ready("127.0.0.1", self.port):
+            if self._process.poll() is not None:
+                said = self.output.read_text(errors="replace")[-1000:]
+                raise RuntimeFailure(f"Kafka stopped with exit code {self._process.returncode}: {said}")
+            if time.monotonic() > deadline:
+                self.kill()
+                raise RuntimeFailure(f"Kafka was not ready within {READY_SECONDS_MAX} s: see {self.output}")
+            time.sleep(0.02)
+
+    def _end(self, number: signal.Signals) -> None:
+        if self._process is None:
+            return
+        self._process.send_signal(number)
+        try:
+            self._process.wait(STOP_SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process = None
+
+
+def is_ready(host: str, port: int) -> bool:
+    """Whether a Kafka there answers, without an error."""
+    try:
+        with socket.create_connection((host, port), timeout=1) as connection:
+            connection.sendall(_API_VERSIONS)
+            answer = connection.recv(10, socket.MSG_WAITALL)
+    except OSError:
+        return False
+    return len(answer) == 10 and answer[8:] == b"\0\0"

@@ -1,0 +1,181 @@
+"""What is the same wherever regions run: they are told of links, and waited for, on their admin ports.
+
+Whoever runs regions says how to look which of them live; everything else is in the run's record.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+
+from emulator.errors import RuntimeFailure
+from emulator.runtimes.admin_client import Exchange, NoAnswer, call
+from emulator.runtimes.contract import LinkState, Refused
+from emulator.runtimes.processes import ProcessState
+from emulator.runtimes.region_admin import RegionReport, ask_region, describe, link_request
+from emulator.runtimes.run_directory import RegionRecord, RunDirectory, RunRecord
+from emulator.topology import nearest
+
+READY_POLL_SECONDS = 0.05
+READY_SECONDS = 30.0
+"""How long a region may take until it is ready."""
+TELL_SECONDS = 10.0
+"""How long a region may take to hear of a changed link."""
+
+Link = tuple[str, str]
+States = Mapping[str, ProcessState]
+
+
+class LinkedRegions:
+    """The regions of one run."""
+
+    def __init__(
+        self,
+        directory: RunDirectory,
+        look: Callable[[], Awaitable[States]],
+        last_words: Callable[[str, ProcessState], Awaitable[str]],
+        *,
+        poll_seconds: float = READY_POLL_SECONDS,
+    ) -> None:
+        """`look` tells what every region is doing now; `last_words` why one that was waited for never gets ready."""
+        self._directory = directory
+        self._look = look
+        self._last_words = last_words
+        self._poll_seconds = poll_seconds
+
+    # --- links ------------------------------------------------------------------------------------------
+
+    async def tell_links(self, links: Iterable[Link]) -> None:
+        """Make both ends know the states that are noted."""
+        await asyncio.gather(*(self._tell(end, link) for link in links for end in link))
+
+    async def thaw(self, name: str, resume: Callable[[], Awaitable[None]]) -> None:
+        """Let a frozen region go on, with word of all its links waiting in its sockets already."""
+        record = self._directory.read()
+        region = record.regions[name]
+        links = [link for link in record.links if name in link]
+        exchanges = [Exchange(region.host, region.admin_port) for _ in links]
+        try:
+            with suppress(NoAnswer):  # frozen before it listened
+                for exchange, link in zip(exchanges, links, strict=True):
+                    await exchange.send(*link_request(link, record.links[link]))
+            await resume()
+            await asyncio.gather(*(self._tell(name, link) for link in links))
+        finally:
+            for exchange in exchanges:
+                exchange.close()
+
+    async def _tell(self, name: str, link: Link) -> None:
+        """Tells whatever is noted last, so that of two verbs at the same time the later one wins everywhere."""
+        reason = ""
+        try:
+            async with asyncio.timeout(TELL_SECONDS):
+                while (await self._look())[name] == "running":  # others learn it when they start or thaw
+                    record = self._directory.read()
+                    region, state = record.regions[name], record.links[link]
+                    try:
+                        answer = await call(region.host, region.admin_port, *link_request(link, state))
+                    except NoAnswer as silence:
+                        reason = str(silence)
+                    else:
+                        if answer.status == 204 and self._directory.read().links[link] == state:
+                            return
+                        reason = describe(answer)
+                    await asyncio.sleep(self._poll_seconds)
+        except TimeoutError:
+            raise RuntimeFailure(
+                f"{name} did not take over the state of link {link[0]} -> {link[1]} ({reason}): "
+                f"`geoemu logs {name}` shows what it does"
+            ) from None
+
+    # --- ready ------------------------------------------------------------------------------------------
+
+    async def wait_until_linked(self, name: str) -> None:
+        """Wait until a region is ready and the peers that run are linked to it."""
+        await self.wait_until_ready([name])
+        peers = self.running_peers(self._directory.read(), await self._look(), name)
+        await self.wait_until_ready(peers, peers=[name])
+
+    async def wait_until_ready(self, names: Iterable[str], *, peers: Sequence[str] | None = None) -> None:
+        """Wait until regions are ready, as far as links to running `peers` go (None: all). With `peers`,
+        regions that do not run are not waited for."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                for name in names:
+                    group.create_task(self._wait_until_one_ready(name, peers))
+        except* RuntimeFailure as failures:
+            raise RuntimeFailure("\n".join(map(str, failures.exceptions))) from None
+
+    async def _wait_until_one_ready(self, name: str, peers: Sequence[str] | None) -> None:
+        missing = "it does not answer"
+        try:
+            async with asyncio.timeout(READY_SECONDS):
+                while True:
+                    record, states = self._directory.read(), await self._look()
+                    if (state := states[name]) != "running":
+                        if peers is not None:
+                            return
+                        raise RuntimeFailure(await self._last_words(name, state))
+                    expected = self.running_peers(record, states, name)
+                    if peers is not None and not (expected := [peer for peer in expected if peer in peers]):
+                        return
+                    try:
+                        report = await ask(record.regions[name], expected)
+                    except NoAnswer:
+                        pass
+                    else:
+                        if report.ready:
+                            if peers is None:
+                                self._note_ready(name)
+                            return
+                        missing = report.waiting_for
+                    await asyncio.sleep(self._poll_seconds)
+        except TimeoutError:
+            raise RuntimeFailure(
+                f"{name} is not ready after {READY_SECONDS:g} s ({missing}): "
+                f"`geoemu logs {name}` shows what it does"
+            ) from None
+
+    def _note_ready(self, name: str) -> None:
+        with self._directory.edit() as record:
+            record.regions[name].was_ready = True
+
+    @staticmethod
+    def running_peers(record: RunRecord, states: States, name: str) -> list[str]:
+        """Regions that `name` ought to be linked with now: those that run, over links up both ways."""
+        return [
+            peer
+            for peer in record.regions
+            if record.links.get((name, peer)) == record.links.get((peer, name)) == "up"
+            and states[peer] == "running"
+        ]
+
+
+async def ask(region: RegionRecord, expected_peers: Iterable[str]) -> RegionReport:
+    """How a region is. NoAnswer when it says nothing."""
+    pid = region.process.pid if region.process else None
+    return await ask_region(region.host, region.admin_port, pid, expected_peers)
+
+
+def note_links(record: RunRecord, links: Iterable[Link], state: LinkState) -> None:
+    """Write down what links are to be. Refused, before anything was changed, when there is no such link."""
+    links = list(links)
+    for source, target in links:
+        refuse_unknown(record, source)
+        refuse_unknown(record, target)
+        if (source, target) not in record.links:
+            raise Refused(f"no link {source} -> {target}: name two different regions")
+    record.links.update(dict.fromkeys(links, state))
+
+
+def refuse_unknown(record: RunRecord, name: str) -> None:
+    if name not in record.regions:
+        known = tuple(record.regions)
+        guess = nearest(name, known)
+        hint = f"did you mean {guess}? " if guess else ""
+        raise Refused(f"no region {name!r} in this run: {hint}regions are {', '.join(known)}")
+
+
+def directions(source: str, target: str, one_way: bool) -> list[Link]:
+    return [(source, target)] if one_way else [(source, target), (target, source)]

@@ -1,0 +1,49 @@
+"""From a name or a folder to a runtime. Each one is imported only where it is used."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from emulator.runtimes.contract import Refused, Runtime
+from emulator.runtimes.run_directory import RunDirectory, find_run
+from emulator.topology import Topology
+
+RUNTIMES = ("process", "compose")
+"""Where regions can run."""
+
+
+def create_run(runtime: str, topology: Topology, run_dir: Path | None, *, detached: bool = False) -> Runtime:
+    """A new run, nothing started yet. `run_dir` None: a new one in the current folder. Refused when it cannot be."""
+    match runtime:
+        case "process":
+            from emulator.runtimes.process import ProcessRuntime
+
+            return ProcessRuntime.create(topology, run_dir, detached=detached)
+        case "compose":
+            from emulator.runtimes.compose import ComposeRuntime
+
+            return ComposeRuntime.create(topology, run_dir, detached=detached)
+    raise Refused(_not_offered(runtime))
+
+
+def open_run(run_dir: Path | None) -> Runtime:
+    """The run in a directory; None: the latest one of the current folder. Refused when there is none."""
+    directory = find_run(run_dir)
+    return _attach(directory, directory.read().runtime)
+
+
+def _attach(directory: RunDirectory, runtime: str) -> Runtime:
+    match runtime:
+        case "process":
+            from emulator.runtimes.process import ProcessRuntime
+
+            return ProcessRuntime(directory)
+        case "compose":
+            from emulator.runtimes.compose import ComposeRuntime
+
+            return ComposeRuntime(directory)
+    raise Refused(_not_offered(runtime))
+
+
+def _not_offered(runtime: str) -> str:
+    return f"this geoemu cannot run regions as {runtime!r}: use --runtime {' or '.join(RUNTIMES)}"

@@ -1,0 +1,399 @@
+"""Regions as plain processes of this machine, with nothing to install and nothing left behind.
+
+What a region is doing is asked of the system and of the region itself, every time; `run.json` only remembers
+what was started and what was wished for. So it makes no difference which terminal a verb is typed in, or
+whether somebody used `kill` by hand.
+
+A region ends by itself when the program that owns the run is gone, unless the run was detached.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import os
+import secrets
+import signal
+import subprocess
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import suppress
+from functools import cached_property
+from pathlib import Path
+
+from emulator.errors import RuntimeFailure
+from emulator.region_config import RegionConfig
+from emulator.runtimes import region_kafka
+from emulator.runtimes.admin_client import NoAnswer
+from emulator.runtimes.contract import LinkState, LinkStatus, Refused, RegionState, RegionStatus, RunStatus
+from emulator.runtimes.linked_regions import LinkedRegions, ask, directions, note_links, refuse_unknown
+from emulator.runtimes.ports import WantedPort, choose_ports
+from emulator.runtimes.processes import ProcessState, identify, send_signal, state_of
+from emulator.runtimes.region_process import BROKER, last_lines, output_log, start_region
+from emulator.runtimes.run_directory import (
+    RegionRecord,
+    RunDirectory,
+    RunRecord,
+    claim_new_run,
+    links_of,
+    write_whole,
+)
+from emulator.topology import Topology, region_config
+
+READY_POLL_SECONDS = 0.02
+SIGNAL_POLL_SECONDS = 0.005
+LOG_POLL_SECONDS = 0.1
+STOP_SECONDS = 10.0
+"""How long an orderly end may take before it becomes kill -9."""
+
+
+class ProcessRuntime:
+    """The runtime contract over processes."""
+
+    def __init__(self, directory: RunDirectory, *, program: Sequence[str] = BROKER) -> None:
+        """Act upon a run that exists; `create` makes a new one."""
+        self._directory = directory
+        self._program = program
+        self._linked = LinkedRegions(directory, self._look, self._last_words, poll_seconds=READY_POLL_SECONDS)
+        self._children: list[subprocess.Popen[bytes]] = []
+        """Those that this object started: dead ones stay zombies until we fetch them."""
+
+    @classmethod
+    def create(
+        cls,
+        topology: Topology,
+        run_dir: Path | None = None,
+        *,
+        detached: bool = False,
+        program: Sequence[str] = BROKER,
+    ) -> ProcessRuntime:
+        """Make a new run, not started yet, owned by this process. `run_dir` None: one in the current folder.
+
+        Refused when the directory or a fixed port is in use.
+        """
+        owner = identify(os.getpid())
+        assert owner is not None, "we are running"
+        with claim_new_run(run_dir) as directory:
+            ports = _choose_ports_of(topology)
+            regions = {
+                region.name: RegionRecord(region.cluster, region.host, *ports[region.name])
+                for region in topology.regions
+            }
+            record = RunRecord("process", owner, detached, regions, links_of(topology))
+            directory.create(record, topology)
+            run_token = secrets.token_hex(4)
+            for name in regions:
+                region_dir = directory.region_dir(name)
+                config = region_config(
+                    topology,
+                    name,
+                    ports,
+                    region_dir=region_dir,
+                    owner_pid=0 if detached else owner.pid,
+                    bootstrap_servers=_own_kafka(topology, name, region_dir),
+                )
+                config = _apart_from_other_runs(config, run_token)
+                write_whole(region_dir / "region.json", config.to_json())
+        return cls(directory, program=program)
+
+    @property
+    def run_dir(self) -> Path:
+        return self._directory.path
+
+    @cached_property
+    def topology(self) -> Topology:
+        try:
+            return Topology.from_json((self.run_dir / "topology.json").read_text())
+        except (OSError, ValueError) as problem:
+            raise Refused(
+                f"{self.run_dir}/topology.json cannot be read ({problem}): start a new run"
+            ) from problem
+
+    # --- the whole run ----------------------------------------------------------------------------------
+
+    async def up(self) -> None:
+        self._refuse_if_over(self._directory.read())
+        try:
+            with self._directory.edit() as record:
+                names = list(record.regions)
+                owner_pid = 0 if record.detached else record.owner.pid
+                await region_kafka.start_all(self._kafka_ports(names), owner_pid)
+                for name in names:
+                    if self._state(record, name) == "gone":
+                        self._spawn(record, name)
+            await self._linked.wait_until_ready(names)
+        except BaseException:
+            with suppress(RuntimeFailure):
+                await self.down()
+            raise
+
+    async def down(self) -> None:
+        with self._directory.edit() as record:
+            record.ended = True
+            names = list(record.regions)
+        await self._stop(names)
+        await region_kafka.stop_all(map(self._directory.region_dir, names))
+
+    def _kafka_ports(self, names: Iterable[str]) -> dict[Path, int]:
+        """Of the regions that have a Kafka of their own, by region directory."""
+        directories = [self._directory.region_dir(name) for name in names]
+        return {
+            region_dir: int(
+                RegionConfig.load(region_dir / "region.json").log.bootstrap_servers.rpartition(":")[2]
+            )
+            for region_dir in directories
+            if region_kafka.folder_of(region_dir).exists()
+        }
+
+    # --- one region -------------------------------------------------------------------------------------
+
+    async def start(self, region: str) -> None:
+        with self._directory.edit() as record:
+            refuse_unknown(record, region)
+            self._refuse_if_over(record)
+            state = self._state(record, region)
+            if state == "paused":
+                raise RuntimeFailure(f"{region} is paused: `geoemu resume {region}`")
+            if state == "gone":
+                self._spawn(record, region)
+        await self._linked.wait_until_linked(region)
+
+    async def stop(self, region: str) -> None:
+        refuse_unknown(self._directory.read(), region)
+        await self._stop([region])
+
+    async def kill(self, region: str) -> None:
+        with self._directory.edit() as record:
+            refuse_unknown(record, region)
+            if self._state(record, region) != "gone":
+                record.regions[region].stopped = False
+        self._signal(region, signal.SIGKILL)
+        await self._wait_for_state(region, "gone")
+
+    async def restart(self, region: str) -> None:
+        await self.stop(region)
+        await self.start(region)
+
+    async def pause(self, region: str) -> None:
+        refuse_unknown(self._directory.read(), region)
+        if not self._signal(region, signal.SIGSTOP):
+            raise RuntimeFailure(f"{region} does not run: `geoemu start {region}`")
+        await self._wait_for_state(region, "paused", "gone")
+
+    async def resume(self, region: str) -> None:
+        record = self._directory.read()
+        refuse_unknown(record, region)
+        state = self._state(record, region)
+        if state == "gone":
+            raise RuntimeFailure(f"{region} does not run: `geoemu start {region}`")
+        if state == "paused":
+            await self._linked.thaw(region, lambda: self._wake_up(region))
+        await self._linked.wait_until_linked(region)
+
+    # --- links ------------------------------------------------------------------------------------------
+
+    async def cut(self, source: str, target: str, *, one_way: bool = False) -> None:
+        await self._set_links(directions(source, target, one_way), "cut")
+
+    async def hold(self, source: str, target: str, *, one_way: bool = False) -> None:
+        await self._set_links(directions(source, target, one_way), "held")
+
+    async def heal(self, source: str | None = None, target: str | None = None) -> None:
+        if source is not None and target is not None:
+            links = directions(source, target, one_way=False)
+        else:
+            links = list(self._directory.read().links)
+        await self._set_links(links, "up")
+        await asyncio.gather(*(self._linked.wait_until_ready([a], peers=[b]) for a, b in links))
+
+    # --- what is so -------------------------------------------------------------------------------------
+
+    async def status(self) -> RunStatus:
+        record = self._directory.read()
+        regions = await asyncio.gather(*(self._region_status(record, name) for name in record.regions))
+        links = tuple(LinkStatus(a, b, state) for (a, b), state in record.links.items())
+        return RunStatus(self.run_dir, record.runtime, tuple(regions), links, record.ended)
+
+    async def logs(self, region: str, *, follow: bool = False) -> AsyncIterator[str]:
+        refuse_unknown(self._directory.read(), region)
+        path = output_log(self._directory.region_dir(region))
+        while not path.exists():
+            if not follow:
+                return
+            await asyncio.sleep(LOG_POLL_SECONDS)
+        with path.open(errors="replace") as file:
+            line = ""
+            while True:
+                line += file.readline()
+                if line.endswith("\n") or (line and not follow):
+                    yield line.rstrip("\n")
+                    line = ""
+                elif follow:
+                    await asyncio.sleep(LOG_POLL_SECONDS)
+                else:
+                    return
+
+    async def _region_status(self, record: RunRecord, name: str) -> RegionStatus:
+        region = record.regions[name]
+        state, waiting_for = await self._region_state(record, name)
+        alive = state not in ("stopped", "killed")
+        return RegionStatus(
+            name=name,
+            cluster=region.cluster,
+            state=state,
+            service_url=f"pulsar://{_host(region)}:{region.service_port}",
+            admin_url=f"http://{_host(region)}:{region.admin_port}",
+            pid=region.process.pid if region.process and alive else None,
+            waiting_for=waiting_for,
+        )
+
+    async def _region_state(self, record: RunRecord, name: str) -> tuple[RegionState, str]:
+        region = record.regions[name]
+        match self._state(record, name):
+            case "gone":
+                # Never started counts as stopped: nobody took it away.
+                return ("stopped" if region.stopped or region.process is None else "killed"), ""
+            case "paused":
+                return "paused", ""
+        try:
+            expected = self._linked.running_peers(record, self._states(record), name)
+            report = await ask(region, expected)
+        except NoAnswer:
+            return "starting", "it does not answer"
+        return ("running" if report.ready or region.was_ready else "starting"), report.waiting_for
+
+    # --- processes --------------------------------------------------------------------------------------
+
+    def _spawn(self, record: RunRecord, name: str) -> None:
+        """Start a region's process, with the links as they are now. Called while `record` is being edited."""
+        child = start_region(self._program, self._directory.region_dir(name), record.links)
+        self._children.append(child)
+        region = record.regions[name]
+        region.process = identify(child.pid)
+        region.stopped = False
+        region.was_ready = False
+
+    def _state(self, record: RunRecord, name: str) -> ProcessState:
+        for child in self._children:
+            child.poll()
+        process = record.regions[name].process
+        return state_of(process) if process else "gone"
+
+    def _states(self, record: RunRecord) -> dict[str, ProcessState]:
+        return {name: self._state(record, name) for name in record.regions}
+
+    async def _look(self) -> dict[str, ProcessState]:
+        return self._states(self._directory.read())
+
+    async def _wake_up(self, name: str) -> None:
+        self._signal(name, signal.SIGCONT)
+        await self._wait_for_state(name, "running", "gone")
+
+    def _signal(self, name: str, number: signal.Signals) -> bool:
+        process = self._directory.read().regions[name].process
+        return process is not None and send_signal(process, number)
+
+    async def _wait_for_state(self, name: str, *wanted: ProcessState) -> None:
+        """Wait for what a signal brings about; the system does it at once, or the process is beyond help."""
+        record = self._directory.read()
+        try:
+            async with asyncio.timeout(STOP_SECONDS):
+                while self._state(record, name) not in wanted:
+                    await asyncio.sleep(SIGNAL_POLL_SECONDS)
+        except TimeoutError:
+            process = record.regions[name].process
+            raise RuntimeFailure(
+                f"{name} (process {process.pid if process else '-'}) is not {' or '.join(wanted)} after "
+                f"{STOP_SECONDS:g} s: look at it with `ps`"
+            ) from None
+
+    async def _stop(self, names: Sequence[str]) -> None:
+        with self._directory.edit() as record:
+            alive = [name for name in names if self._state(record, name) != "gone"]
+            for name in alive:
+                record.regions[name].stopped = True
+        slow = [
+            name
+            for name, slow in zip(alive, await asyncio.gather(*map(self._end, alive)), strict=True)
+            if slow
+        ]
+        if slow:
+            with self._directory.edit() as record:
+                for name in slow:
+                    record.regions[name].stopped = False
+            raise RuntimeFailure(
+                f"{' and '.join(slow)} did not end within {STOP_SECONDS:g} s and had to be killed: "
+                f"`geoemu logs {slow[0]}` shows what it did last"
+            )
+
+    async def _end(self, name: str) -> bool:
+        """SIGTERM and, if that does not help in time, kill -9: then True."""
+        self._signal(name, signal.SIGTERM)
+        self._signal(name, signal.SIGCONT)  # a paused one finds the SIGTERM when it thaws
+        try:
+            await self._wait_for_state(name, "gone")
+        except RuntimeFailure:
+            self._signal(name, signal.SIGKILL)
+            await self._wait_for_state(name, "gone")
+            return True
+        return False
+
+    async def _last_words(self, name: str, state: ProcessState) -> str:
+        """Why a region that was to become ready never will."""
+        record = self._directory.read()
+        if state == "paused":
+            return f"{name} was paused before it was ready: `geoemu resume {name}`"
+        if record.regions[name].stopped:
+            return f"{name} was told to stop before it was ready"
+        process = record.regions[name].process
+        codes = [child.returncode for child in self._children if process and child.pid == process.pid]
+        how = f" with exit code {codes[0]}" if codes and codes[0] is not None else ""
+        log = output_log(self._directory.region_dir(name))
+        return f"{name} ended{how} before it was ready; the last lines of {log}:\n{last_lines(log)}"
+
+    async def _set_links(self, links: Sequence[tuple[str, str]], state: LinkState) -> None:
+        """Note it first, so that a region that starts meanwhile begins with it; then tell those that run."""
+        with self._directory.edit() as record:
+            note_links(record, links, state)
+        await self._linked.tell_links(links)
+
+    # --- what is refused --------------------------------------------------------------------------------
+
+    def _refuse_if_over(self, record: RunRecord) -> None:
+        if record.ended:
+            raise Refused(f"the run in {self.run_dir} has ended: start a new one with `geoemu up`")
+        if not record.detached and state_of(record.owner) == "gone":
+            raise Refused(
+                f"the program that owned the run in {self.run_dir} (process {record.owner.pid}) is gone, "
+                f"and its regions with it: start a new run with `geoemu up`"
+            )
+
+
+def _own_kafka(topology: Topology, name: str, region_dir: Path) -> str | None:
+    """Where the Kafka of this region will be, if it gets one; None: it needs none."""
+    log = topology.region(name).log
+    if log.backend != "kafka" or log.bootstrap_servers:
+        return None
+    region_kafka.plan(region_dir)
+    return f"127.0.0.1:{choose_ports([WantedPort(name, 'kafka', '127.0.0.1', 0)])[0]}"
+
+
+def _apart_from_other_runs(config: RegionConfig, run_token: str) -> RegionConfig:
+    """On a Kafka that outlives the run, a new run must not begin with what an old one left."""
+    if config.log.backend != "kafka" or "topic_prefix" in config.log.options:
+        return config
+    options = {**config.log.options, "topic_prefix": f"geoemu-{run_token}"}
+    return dataclasses.replace(config, log=dataclasses.replace(config.log, options=options))
+
+
+def _choose_ports_of(topology: Topology) -> dict[str, tuple[int, int]]:
+    wanted = [
+        WantedPort(region.name, key, region.host, port)
+        for region in topology.regions
+        for key, port in (("service_port", region.service_port), ("admin_port", region.admin_port))
+    ]
+    ports = iter(choose_ports(wanted))
+    return {region.name: (next(ports), next(ports)) for region in topology.regions}
+
+
+def _host(region: RegionRecord) -> str:
+    return f"[{region.host}]" if ":" in region.host else region.host

@@ -1,0 +1,144 @@
+"""A Kafka for each region of a process run whose topology says `log: {backend: kafka}` and names none.
+
+    python -m emulator.runtimes.region_kafka FOLDER PORT OWNER_PID   keeps one until SIGTERM or its owner is gone
+    python -m emulator.runtimes.region_kafka --fetch                 brings the jars, once; needs Maven
+
+A region's Kafka is not the region: killing the region leaves it, and a region that is started again goes on from it.
+
+    regions/<name>/kafka/            the folder of the Kafka: its data, what it printed
+    regions/<name>/kafka/keeper.json who keeps it, written when it is ready
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+
+from emulator.errors import RuntimeFailure
+from emulator.runtimes.contract import Refused
+from emulator.runtimes.kafka_server import (
+    READY_SECONDS_MAX,
+    STOP_SECONDS_MAX,
+    KafkaServer,
+    fetch_jars,
+    find_jars,
+)
+from emulator.runtimes.processes import ProcessIdentity, identify, send_signal, state_of
+from emulator.runtimes.region_process import environment, last_lines
+
+OWNER_CHECK_SECONDS = 0.5
+POLL_SECONDS = 0.02
+FETCH = f"{Path(sys.executable).name} -m emulator.runtimes.region_kafka --fetch"
+
+
+def folder_of(region_dir: Path) -> Path:
+    """Where a region's own Kafka lives; the folder exists only for regions that have one."""
+    return region_dir / "kafka"
+
+
+def plan(region_dir: Path) -> None:
+    """This region gets a Kafka of its own. Refused when the jars are not there."""
+    if find_jars() is None:
+        raise Refused(f"the topology names no Kafka, and its jars are not here to start one: type `{FETCH}`")
+    folder_of(region_dir).mkdir()
+
+
+async def start_all(ports: dict[Path, int], owner_pid: int) -> None:
+    """Start the Kafkas of these region directories, on their ports, and wait until all are ready."""
+    keepers = {
+        region_dir: subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "emulator.runtimes.region_kafka",
+                str(folder_of(region_dir)),
+                str(port),
+                str(owner_pid),
+            ],
+            env=environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=(folder_of(region_dir) / "keeper.out").open("ab"),
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        for region_dir, port in ports.items()
+    }
+    async with asyncio.timeout(READY_SECONDS_MAX):
+        for region_dir, keeper in keepers.items():
+            while not _keeper_file(region_dir).exists():
+                if keeper.poll() is not None:
+                    said = last_lines(folder_of(region_dir) / "keeper.out")
+                    raise RuntimeFailure(f"the Kafka of {region_dir.name} did not start:\n{said}")
+                await asyncio.sleep(POLL_SECONDS)
+
+
+async def stop_all(region_dirs: Iterable[Path]) -> None:
+    """Stop the Kafkas that run; no error for regions that have none."""
+    asked = [keeper for region_dir in region_dirs if (keeper := _keeper(region_dir)) is not None]
+    for keeper in asked:
+        send_signal(keeper, signal.SIGTERM)
+    async with asyncio.timeout(STOP_SECONDS_MAX + 5):
+        for keeper in asked:
+            while state_of(keeper) != "gone":
+                await asyncio.sleep(POLL_SECONDS)
+
+
+def _keeper_file(region_dir: Path) -> Path:
+    return folder_of(region_dir) / "keeper.json"
+
+
+def _keeper(region_dir: Path) -> ProcessIdentity | None:
+    try:
+        return ProcessIdentity(**json.loads(_keeper_file(region_dir).read_text()))
+    except FileNotFoundError:
+        return None
+
+
+def keep(folder: Path, port: int, owner_pid: int) -> None:
+    """The program: one Kafka until SIGTERM, or until the owner (0: nobody) is gone."""
+    told_to_stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda *_: told_to_stop.set())
+    jars = find_jars()
+    assert jars is not None, "whoever starts us has looked"
+    server = KafkaServer(folder, jars, port=port)
+    server.start()
+    try:
+        me = identify(os.getpid())
+        assert me is not None, "we are running"
+        temporary = folder / "keeper.tmp"
+        temporary.write_text(json.dumps({"pid": me.pid, "started": me.started}))
+        temporary.replace(folder / "keeper.json")
+        owner = identify(owner_pid) if owner_pid else None
+        while not told_to_stop.wait(OWNER_CHECK_SECONDS):
+            if owner_pid and (owner is None or state_of(owner) == "gone"):
+                break
+    finally:
+        server.stop()
+
+
+def main(arguments: list[str]) -> int:
+    """Command line of the program."""
+    try:
+        if arguments == ["--fetch"]:
+            print(find_jars() or fetch_jars())
+        elif len(arguments) == 3:
+            keep(Path(arguments[0]), int(arguments[1]), int(arguments[2]))
+        else:
+            print("usage: region_kafka --fetch | FOLDER PORT OWNER_PID", file=sys.stderr)
+            return 2
+    except RuntimeFailure as failure:
+        print(f"geoemu: {failure}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

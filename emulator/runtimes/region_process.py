@@ -1,0 +1,80 @@
+"""Starting the program of a region, and reading what it printed.
+
+regions/<name>/region.json   what it is told
+regions/<name>/output.log    what it prints, of all its starts
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import emulator
+from emulator.region_config import LinkShape, PeerConfig, RegionConfig
+from emulator.runtimes.contract import LinkState
+from emulator.runtimes.run_directory import write_whole
+
+BROKER: tuple[str, ...] = (sys.executable, "-m", "emulator.broker.main")
+"""The program of a region; it is given the path of its region.json."""
+LAST_LINES = 10
+"""How much of a dead region's output goes into an error message."""
+
+
+def start_region(
+    program: Sequence[str], region_dir: Path, links: Mapping[tuple[str, str], LinkState]
+) -> subprocess.Popen[bytes]:
+    """Start a region whose region.json is there already, with the links as they are now."""
+    path = region_dir / "region.json"
+    write_whole(path, with_links(RegionConfig.load(path), links).to_json())
+    with output_log(region_dir).open("ab") as output:
+        return subprocess.Popen(
+            [*program, str(path)],
+            cwd=region_dir,
+            env=environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # Ctrl-C is for us; we end regions in an orderly way
+        )
+
+
+def output_log(region_dir: Path) -> Path:
+    return region_dir / "output.log"
+
+
+def last_lines(log: Path) -> str:
+    """The end of what a region printed, indented, for an error message."""
+    try:
+        lines = log.read_text(errors="replace").splitlines()[-LAST_LINES:]
+    except FileNotFoundError:
+        lines = []
+    return "\n".join(f"    {line}" for line in lines or ["(nothing)"])
+
+
+def with_links(config: RegionConfig, links: Mapping[tuple[str, str], LinkState]) -> RegionConfig:
+    """The same configuration, with the links as they are now."""
+
+    def now(shape: LinkShape, source: str, target: str) -> LinkShape:
+        return dataclasses.replace(shape, state=links.get((source, target), shape.state))
+
+    def peer_now(peer: PeerConfig) -> PeerConfig:
+        return dataclasses.replace(
+            peer,
+            outbound=now(peer.outbound, config.region, peer.region),
+            inbound=now(peer.inbound, peer.region, config.region),
+        )
+
+    return dataclasses.replace(config, peers=tuple(peer_now(peer) for peer in config.peers))
+
+
+def environment() -> dict[str, str]:
+    """For programs of ours: what we were given; and a checkout that was never installed is found from any folder."""
+    root = Path(emulator.__file__).parents[1]
+    if root.name in ("site-packages", "dist-packages"):
+        return dict(os.environ)
+    path = os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")]))
+    return {**os.environ, "PYTHONPATH": path}

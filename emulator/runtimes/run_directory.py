@@ -1,0 +1,267 @@
+"""The run directory: where a run's state lives, so that any terminal may continue where another one stopped.
+
+    .geoemu/                by default, in the current folder
+        current -> runs/2   the latest run, which verbs act upon unless told otherwise
+        runs/1, runs/2, …   one folder per run, kept: it is the evidence (see contract.py for what is inside)
+
+`run.json` is replaced as a whole under a lock, so that readers need none and writers lose nothing. What it
+says of processes is what was started, never whether it still lives: that is asked of the system.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, cast
+
+from emulator.runtimes.contract import RUN_VERSION, LinkState, Refused
+from emulator.runtimes.processes import ProcessIdentity, state_of
+from emulator.topology import Topology
+
+HOME = Path(".geoemu")
+"""Where runs are kept in a folder that was given no run directory."""
+
+
+@dataclass(slots=True)
+class RegionRecord:
+    """What is known of one region's latest start."""
+
+    cluster: str
+    host: str
+    service_port: int
+    admin_port: int
+    process: ProcessIdentity | None = None
+    """None: never started, or not run as a process."""
+    stopped: bool = False
+    """It was told to end in an orderly way. Means something only once the process is gone."""
+    was_ready: bool = False
+    """It has been ready since it was started."""
+
+
+@dataclass(slots=True)
+class RunRecord:
+    """`run.json`."""
+
+    runtime: str
+    owner: ProcessIdentity
+    """The `geoemu up` (or other program) that made the run."""
+    detached: bool
+    """Regions outlive the owner."""
+    regions: dict[str, RegionRecord]
+    links: dict[tuple[str, str], LinkState]
+    """One per direction."""
+    ended: bool = False
+    """`down` was called; nothing may be started any more."""
+    created_at: str = ""
+
+    def is_in_use(self) -> bool:
+        """Whether somebody still runs regions here, or is about to."""
+        if self.runtime == "compose":
+            return not self.ended  # containers outlive whoever started them
+        processes = [region.process for region in self.regions.values() if region.process]
+        if not self.ended:
+            processes.append(self.owner)
+        return any(state_of(process) != "gone" for process in processes)
+
+    def to_json(self) -> str:
+        raw = {
+            "version": RUN_VERSION,
+            **asdict(self),
+            "links": [{"from": a, "to": b, "state": state} for (a, b), state in self.links.items()],
+        }
+        return json.dumps(raw, indent=1) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> RunRecord:
+        """Inverse of `to_json`. ValueError when it is damaged."""
+        raw = json.loads(text)
+        try:
+            raw.pop("version")
+            return cls(
+                **{
+                    **raw,
+                    "owner": ProcessIdentity(**raw["owner"]),
+                    "regions": {name: _region_from_json(region) for name, region in raw["regions"].items()},
+                    "links": {(link["from"], link["to"]): link["state"] for link in raw["links"]},
+                }
+            )
+        except (TypeError, KeyError, AttributeError) as problem:
+            raise ValueError(f"not a run record: {problem!r}") from problem
+
+
+def _region_from_json(raw: dict[str, Any]) -> RegionRecord:
+    region = RegionRecord(**raw)
+    return replace(region, process=ProcessIdentity(**raw["process"]) if raw["process"] else None)
+
+
+class RunDirectory:
+    """One run's folder."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def region_dir(self, region: str) -> Path:
+        return self.path / "regions" / region
+
+    def read(self) -> RunRecord:
+        """The record as it is now. Refused when there is none that this version can read."""
+        file = self.path / "run.json"
+        try:
+            text = file.read_text()
+        except (FileNotFoundError, NotADirectoryError):
+            raise Refused(
+                f"no run in {self.path}: start one with `geoemu up`, or name another --run-dir"
+            ) from None
+        try:
+            version = json.loads(text).get("version")
+        except (ValueError, AttributeError):
+            raise Refused(f"{file} is damaged: delete {self.path}, or name another --run-dir") from None
+        if version != RUN_VERSION:
+            raise Refused(
+                f"{self.path} is a run of another version ({version}, this geoemu knows {RUN_VERSION}): "
+                f"use the geoemu that made it, delete it, or name another --run-dir"
+            )
+        try:
+            return RunRecord.from_json(text)
+        except ValueError as problem:
+            raise Refused(
+                f"{file} is damaged ({problem}): delete {self.path}, or name another --run-dir"
+            ) from None
+
+    @contextmanager
+    def edit(self) -> Iterator[RunRecord]:
+        """The record, to be changed; written back at the end unless an exception passes. Others wait
+        meanwhile, so nothing may be awaited inside."""
+        with _locked(self.path / "run.lock"):
+            record = self.read()
+            yield record
+            self._write(record)
+
+    def create(self, record: RunRecord, topology: Topology) -> None:
+        """Fill a new folder; from now on the run is in use."""
+        for region in record.regions:
+            self.region_dir(region).mkdir(parents=True)
+        (self.path / "history").mkdir()
+        write_whole(self.path / "topology.json", topology.to_json())
+        record.created_at = datetime.now(UTC).isoformat(timespec="seconds")
+        self._write(record)
+
+    def _write(self, record: RunRecord) -> None:
+        write_whole(self.path / "run.json", record.to_json())
+
+
+def find_run(given: Path | None, folder: Path | None = None) -> RunDirectory:
+    """The run that a verb is about: the one given, otherwise the current folder's latest; else Refused."""
+    path = given or (folder or Path.cwd()) / HOME / "current"
+    if given is None and not path.is_dir():
+        raise Refused(f"no run in {path.parent.parent}: start one with `geoemu up`, or name a --run-dir")
+    directory = RunDirectory(path.resolve())
+    directory.read()
+    return directory
+
+
+@contextmanager
+def claim_new_run(given: Path | None, folder: Path | None = None) -> Iterator[RunDirectory]:
+    """An empty folder for a new run, to be filled with `create` inside the `with`; left empty by an error, it is
+    removed again. Refused when the folder given holds anything, or a run is up already in the current one."""
+    if given is not None:
+        yield from _claimed(_claim_given(given.absolute()))
+        return
+    home = (folder or Path.cwd()).absolute() / HOME
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+    except OSError as failure:
+        raise Refused(f"{home} cannot be made ({failure.strerror}): name a --run-dir") from failure
+    with _locked(home / "lock"):
+        _refuse_if_up(home / "current")
+        (home / ".gitignore").write_text("*\n")
+        path = _next_run(home / "runs")
+        yield from _claimed(path)
+        _point(home / "current", Path("runs") / path.name)
+
+
+def _claimed(path: Path) -> Iterator[RunDirectory]:
+    try:
+        yield RunDirectory(path)
+    except BaseException:
+        if not any(path.iterdir()):
+            path.rmdir()
+        raise
+
+
+def _claim_given(path: Path) -> Path:
+    if (path / "run.json").exists():
+        record = RunDirectory(path).read()
+        if record.is_in_use():
+            raise Refused(
+                f"a run is up in {path}: end it with `geoemu down --run-dir {path}`, "
+                f"or name another --run-dir"
+            )
+        raise Refused(f"{path} holds a run that has ended: delete it, or name another --run-dir")
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        is_empty = not any(path.iterdir())
+    except OSError as failure:
+        raise Refused(
+            f"{path} cannot be a run directory ({failure.strerror}): name another --run-dir"
+        ) from failure
+    if not is_empty:
+        raise Refused(f"{path} is not empty and holds no run: name another --run-dir")
+    return path
+
+
+def _refuse_if_up(current: Path) -> None:
+    directory = RunDirectory(current.resolve())
+    if (directory.path / "run.json").exists() and directory.read().is_in_use():
+        raise Refused(
+            f"a run is up in this folder already ({directory.path}): end it with `geoemu down`, "
+            f"or give the new one a --run-dir"
+        )
+
+
+def _next_run(runs: Path) -> Path:
+    runs.mkdir(exist_ok=True)
+    path = runs / str(max((int(run.name) for run in runs.iterdir() if run.name.isdigit()), default=0) + 1)
+    path.mkdir()
+    return path
+
+
+def _point(link: Path, target: Path) -> None:
+    temporary = link.with_name(f".{link.name}.{os.getpid()}")
+    temporary.unlink(missing_ok=True)
+    temporary.symlink_to(target)
+    temporary.replace(link)
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Replace a file so that readers see the old or the new text, never a part."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(text)
+    temporary.replace(path)
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Excludes other processes, and other tasks of this one, for as long as it is entered."""
+    try:
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except FileNotFoundError:
+        raise Refused(
+            f"no run in {path.parent}: start one with `geoemu up`, or name another --run-dir"
+        ) from None
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(file)
+
+
+def links_of(topology: Topology) -> dict[tuple[str, str], LinkState]:
+    """All links with the state they begin in."""
+    return {(link.source, link.target): cast(LinkState, link.shape.state) for link in topology.links}

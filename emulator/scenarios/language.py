@@ -1,0 +1,453 @@
+"""What may be written in a scenario file. `scenario.py` reads it, `runner.py` plays it.
+
+A scenario is a cast (producers and consumers) and steps, done one after the other. A step is one verb:
+
+    of actors     begin  finish  move
+    of regions    kill  stop  start  restart  pause  resume         the same words as on the command line
+    of links      cut  hold  heal
+    of time       wait  wait_until  drain
+    of the story  phase
+
+Each step ends when what it says is true, or fails at its deadline (`within`); then the play is over.
+
+The classes below are the definition of the language: reading, checking, the JSON Schema and its explanations
+all come from them (`python -m emulator.scenarios.language` prints the schema). Names of regions and actors
+are checked against the `Names` in the validation context.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Annotated, Any, ClassVar, Self, TypeVar
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    GetJsonSchemaHandler,
+    Tag,
+    model_validator,
+)
+
+from emulator.scenarios.words import (
+    LIST,
+    NOT_EMPTY,
+    ActorNames,
+    ConsumerName,
+    NewActorName,
+    ProducerName,
+    Rate,
+    Region,
+    RegionPair,
+    RegionPairOrEverything,
+    Seconds,
+    Subscription,
+    TimeSpan,
+    Topic,
+    lasting,
+    pair,
+    rule,
+)
+from emulator.scenarios.workload import AcknowledgeMode, ConsumerPart, ConsumerType, ProducerPart
+
+
+class Written(BaseModel):
+    """Base of everything that stands in a scenario file."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True)
+
+    shorthand: ClassVar[str | None] = None
+    """The field that may be written alone: `kill: us-east` is `kill: {region: us-east}`."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _spell_out(cls, value: Any) -> Any:
+        if cls.shorthand is not None and value is not None and not isinstance(value, dict):
+            return {cls.shorthand: value}
+        return value
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        schema = handler.resolve_ref_schema(handler(core))
+        if cls.shorthand is not None:
+            field = {**schema["properties"][cls.shorthand]}
+            whole = {key: schema.pop(key) for key in list(schema) if key not in ("title", "description")}
+            schema["anyOf"] = [field, whole]
+        return schema
+
+
+# --- the cast -----------------------------------------------------------------------------------------------
+
+
+class ProducerEntry(Written):
+    """Somebody who publishes."""
+
+    name: NewActorName
+    """Name of the actor, of its history file and of the Pulsar producer."""
+    region: Region
+    """Region that it publishes in."""
+    topic: Topic | None = None
+    """Topic that it publishes to; the scenario's when left out."""
+    rate_per_second: Rate = 100.0
+    """Messages per second; `unlimited`: as fast as the region takes them."""
+    messages: Annotated[int, Field(gt=0)] | None = None
+    """It stops by itself after this many; when left out, it goes on until `finish`."""
+    message_bytes: Annotated[int, Field(ge=0)] = 200
+    """Size of a message. It is never smaller than what says whose message it is (about 100 bytes)."""
+    batching: bool = True
+    """Whether the client puts messages together into batches."""
+    batching_delay: Seconds = lasting("10ms")
+    """How long the client waits to fill a batch."""
+    send_timeout: Seconds = lasting("30s")
+    """After this the client gives a publish up, and its outcome is unknown. `0s`: never."""
+    max_pending: Annotated[int, Field(gt=0)] = 10_000
+    """Publishes without an outcome after which the producer waits before it publishes more."""
+
+    def part(self, default_topic: str) -> ProducerPart:
+        return ProducerPart(
+            name=self.name,
+            region=self.region,
+            topic=self.topic or default_topic,
+            rate_per_second=None if math.isinf(self.rate_per_second) else self.rate_per_second,
+            messages=self.messages,
+            message_bytes=self.message_bytes,
+            batching=self.batching,
+            batching_delay_ms=round(self.batching_delay * 1000),
+            send_timeout_ms=round(self.send_timeout * 1000),
+            max_pending=self.max_pending,
+        )
+
+
+class ConsumerEntry(Written):
+    """Somebody who receives and acknowledges, from the earliest message on."""
+
+    name: NewActorName
+    """Name of the actor, of its history file and of the Pulsar consumer."""
+    region: Region
+    """Region that it begins in."""
+    topic: Topic | None = None
+    """Topic that it receives from; the scenario's when left out."""
+    subscription: Annotated[str, Field(min_length=1)]
+    """Subscription that it belongs to."""
+    type: ConsumerType = "exclusive"
+    """How the subscription shares messages among its consumers."""
+    replicated: bool = False
+    """Whether the subscription's position follows to the other regions (PIP-33)."""
+    acknowledge: AcknowledgeMode = "individual"
+    """Each message by itself, or all up to it."""
+    receiver_queue: Annotated[int, Field(gt=0)] = 1000
+    """Messages that the client fetches ahead."""
+
+    @model_validator(mode="after")
+    def _acknowledgement_fits_type(self) -> Self:
+        if self.acknowledge == "cumulative" and self.type in ("shared", "key_shared"):
+            raise rule(f"a {self.type} subscription is acknowledged one by one, not cumulatively")
+        return self
+
+    def part(self, default_topic: str) -> ConsumerPart:
+        return ConsumerPart(
+            name=self.name,
+            region=self.region,
+            topic=self.topic or default_topic,
+            subscription=self.subscription,
+            type=self.type,
+            replicated=self.replicated,
+            acknowledge=self.acknowledge,
+            receiver_queue=self.receiver_queue,
+        )
+
+
+# --- the steps ----------------------------------------------------------------------------------------------
+
+
+class Deadline(Written):
+    within: TimeSpan = lasting("10s")
+    """How long the step may take before it counts as failed."""
+
+
+class Phase(Written):
+    """Give what follows a name: a heading in progress and report."""
+
+    shorthand = "text"
+    text: Annotated[str, Field(min_length=1)]
+
+
+class Begin(Deadline):
+    """Actors connect and begin to work."""
+
+    shorthand = "actors"
+    actors: ActorNames
+    """A name, several, or `producers`, `consumers`, `everyone` for all that have not begun."""
+
+
+class Finish(Deadline):
+    """Producers publish no more and wait until every publish has its outcome; consumers close."""
+
+    shorthand = "actors"
+    actors: ActorNames
+    """A name, several, or `producers`, `consumers`, `everyone` for all that are at work."""
+
+
+class Move(Deadline):
+    """An actor goes on in another region, under its name or subscription."""
+
+    consumer: ConsumerName | None = None
+    producer: ProducerName | None = None
+    to: Region
+    """The region that it goes to."""
+
+    @model_validator(mode="after")
+    def _names_one(self) -> Self:
+        return _exactly_one(self, "consumer", "producer")
+
+    @property
+    def actor(self) -> str:
+        return self.consumer or self.producer or ""
+
+
+class OnRegion(Deadline):
+    """Something is done to a region."""
+
+    shorthand = "region"
+    region: Region
+    within: TimeSpan = lasting("30s")
+    """How long the step may take before it counts as failed."""
+
+
+class OnLink(Deadline):
+    """Something is done to the link between two regions."""
+
+    shorthand = "between"
+    between: RegionPair | None = None
+    """Two regions: both directions."""
+    source: Region | None = Field(default=None, alias="from")
+    """With `to`: this direction only."""
+    target: Region | None = Field(default=None, alias="to")
+
+    @model_validator(mode="after")
+    def _names_two(self) -> Self:
+        if (self.between is None) == (self.source is None or self.target is None):
+            raise rule("must say either [A, B] (both directions) or {from: A, to: B} (one)")
+        pair(self.ends)
+        return self
+
+    @property
+    def ends(self) -> tuple[str, ...]:
+        """Source and target; either order when both directions are meant."""
+        return self.between or (self.source or "", self.target or "")
+
+    @property
+    def one_way(self) -> bool:
+        return self.between is None
+
+
+class Heal(Deadline):
+    """Links are whole again; what was held is delivered."""
+
+    shorthand = "between"
+    between: RegionPairOrEverything
+    """Two regions (both directions), or `everything`, which is read as none."""
+
+
+class Wait(Written):
+    """Let time pass."""
+
+    shorthand = "time"
+    time: TimeSpan
+
+
+class Published(Deadline):
+    """A producer has been told that so many messages are stored."""
+
+    producer: ProducerName
+    published: Annotated[int, Field(gt=0)] | None = None
+    """In all."""
+    published_more: Annotated[int, Field(gt=0)] | None = None
+    """Since this step began."""
+
+    @model_validator(mode="after")
+    def _says_how_many(self) -> Self:
+        return _exactly_one(self, "published", "published_more")
+
+    @property
+    def goal(self) -> int:
+        return self.published or self.published_more or 0
+
+    @property
+    def counts_from_now(self) -> bool:
+        return self.published_more is not None
+
+
+class Received(Deadline):
+    """A consumer has received so many different messages."""
+
+    consumer: ConsumerName
+    received: Annotated[int, Field(gt=0)] | None = None
+    """In all."""
+    received_more: Annotated[int, Field(gt=0)] | None = None
+    """Since this step began."""
+
+    @model_validator(mode="after")
+    def _says_how_many(self) -> Self:
+        return _exactly_one(self, "received", "received_more")
+
+    @property
+    def goal(self) -> int:
+        return self.received or self.received_more or 0
+
+    @property
+    def counts_from_now(self) -> bool:
+        return self.received_more is not None
+
+
+class SubscriptionExists(Deadline):
+    """A region knows a subscription: the position of a replicated one has arrived there."""
+
+    subscription: Subscription
+    exists_in: Region
+
+
+_CONDITIONS = ("producer", "consumer", "subscription")
+
+
+def _condition_kind(written: Any) -> str | None:
+    keys = written if isinstance(written, dict) else type(written).model_fields
+    return next((f"<{kind}>" for kind in _CONDITIONS if kind in keys), None)
+
+
+Condition = Annotated[
+    Annotated[Published, Tag("<producer>")]
+    | Annotated[Received, Tag("<consumer>")]
+    | Annotated[SubscriptionExists, Tag("<subscription>")],
+    Discriminator(
+        _condition_kind,
+        custom_error_type="rule",
+        custom_error_message="must name what it waits for: a producer, a consumer or a subscription",
+    ),
+]
+
+
+class Drain(Deadline):
+    """Everything has arrived: no region owes another one anything, and consumers have acknowledged all."""
+
+    shorthand = "within"
+
+
+Action = (
+    Phase
+    | Begin
+    | Finish
+    | Move
+    | OnRegion
+    | OnLink
+    | Heal
+    | Wait
+    | Published
+    | Received
+    | SubscriptionExists
+    | Drain
+)
+
+
+class StepEntry(Written):
+    """One step: exactly one of these verbs."""
+
+    model_config = ConfigDict(json_schema_extra={"minProperties": 1, "maxProperties": 1})
+
+    phase: Phase | None = None
+    """Give what follows a name."""
+    begin: Begin | None = None
+    """Actors connect and begin to work."""
+    finish: Finish | None = None
+    """Producers stop and wait for every outcome; consumers close."""
+    move: Move | None = None
+    """An actor goes on in another region."""
+    kill: OnRegion | None = None
+    """kill -9 a region."""
+    stop: OnRegion | None = None
+    """End a region in an orderly way."""
+    start: OnRegion | None = None
+    """Start a killed or stopped region on the log it left; ends when the region is ready."""
+    restart: OnRegion | None = None
+    """Stop and start a region."""
+    pause: OnRegion | None = None
+    """Freeze a region: it keeps its connections and answers nothing."""
+    resume: OnRegion | None = None
+    """Thaw a paused region."""
+    cut: OnLink | None = None
+    """Let nothing pass between two regions."""
+    hold: OnLink | None = None
+    """Keep what two regions send each other until `heal`."""
+    heal: Heal | None = None
+    """Undo `cut` and `hold`."""
+    wait: Wait | None = None
+    """Let time pass."""
+    wait_until: Condition | None = None
+    """Wait until a condition holds."""
+    drain: Drain | None = None
+    """Wait until everything has arrived everywhere and consumers have acknowledged all."""
+
+    @model_validator(mode="after")
+    def _says_one_thing(self) -> Self:
+        if len(self.model_fields_set) != 1 or self.action is None:
+            raise rule("a step is exactly one verb with its object, like `kill: us-east`")
+        return self
+
+    @property
+    def verb(self) -> str:
+        return next(iter(self.model_fields_set))
+
+    @property
+    def action(self) -> Action | None:
+        action: Action | None = getattr(self, self.verb)
+        return action
+
+
+class Cast(Written):
+    """Who takes part."""
+
+    producers: Annotated[tuple[ProducerEntry, ...], LIST] = ()
+    consumers: Annotated[tuple[ConsumerEntry, ...], LIST] = ()
+
+
+class ScenarioFile(Written):
+    """A story that is played on a topology: who publishes and receives, and what happens to the regions."""
+
+    name: NewActorName
+    """Short name, for progress and report."""
+    description: str = ""
+    """What the story shows, for people."""
+    topic: Topic
+    """Topic of all actors that name no other."""
+    actors: Cast
+    """Who takes part."""
+    steps: Annotated[tuple[StepEntry, ...], LIST, NOT_EMPTY, Field(json_schema_extra={"minItems": 1})]
+    """What happens, one step after the other."""
+
+
+def json_schema() -> dict[str, Any]:
+    """JSON Schema of a scenario file, for editors."""
+    schema = ScenarioFile.model_json_schema(by_alias=True)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **_untitled(schema)}
+
+
+def _untitled(part: Any) -> Any:
+    """Without pydantic's titles, which only repeat the keys."""
+    if isinstance(part, dict):
+        return {key: _untitled(value) for key, value in part.items() if key != "title"}
+    return [_untitled(value) for value in part] if isinstance(part, list) else part
+
+
+_W = TypeVar("_W", bound=Written)
+
+
+def _exactly_one(written: _W, *fields: str) -> _W:
+    if sum(getattr(written, field) is not None for field in fields) != 1:
+        raise rule(f"must have exactly one of {', '.join(fields)}")
+    return written
+
+
+if __name__ == "__main__":
+    print(json.dumps(json_schema(), indent=2))

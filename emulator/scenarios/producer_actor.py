@@ -1,0 +1,164 @@
+"""A producer at work with the real Pulsar client."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pulsar  # type: ignore[import-untyped]
+
+from emulator.history import HistoryWriter, Outcome
+from emulator.scenarios.pulsar_client import (
+    RETRY_SECONDS,
+    Pause,
+    connect_client,
+    disconnect,
+    message_id_text,
+    outcome_of,
+)
+from emulator.scenarios.workload import Counts, ProducerPart
+
+IDLE_SECONDS_MAX = 0.05
+"""Longest time without a look at what the actor is told."""
+POLL_SECONDS = 0.005
+"""How often outcomes are looked for when nothing else can be done."""
+BURST = 64
+"""Most publishes without a look at what the actor is told."""
+LATE_SECONDS_MAX = 0.1
+"""A producer that fell further behind its rate than this does not catch up."""
+
+
+class ProducerActor:
+    """Publishes at a steady rate and writes down what becomes of each message."""
+
+    def __init__(self, part: ProducerPart, history: HistoryWriter, log: Path, pause: Pause) -> None:
+        self._part = part
+        self._history = history
+        self._log = log
+        self._pause = pause
+        self._region = part.region
+        self._client: pulsar.Client | None = None
+        self._producer: pulsar.Producer | None = None
+        self._lock = threading.Lock()
+        """Callbacks come from the client's threads."""
+        self._outcomes: dict[Outcome, int] = {"ok": 0, "failed": 0, "unknown": 0}
+        self._asked = 0
+        self._publishing = False
+        self._next_sequence_id = 0
+        self._next_due = 0.0
+
+    @property
+    def counts(self) -> Counts:
+        producer = self._producer
+        with self._lock:
+            return Counts(
+                region=self._region,
+                connected=producer is not None and producer.is_connected(),
+                asked=self._asked,
+                ok=self._outcomes["ok"],
+                failed=self._outcomes["failed"],
+                unknown=self._outcomes["unknown"],
+                publishing=self._publishing,
+            )
+
+    def begin(self, service_url: str) -> None:
+        self._client = connect_client(service_url, self._log)
+        while self._producer is None:
+            self._history.write("connect", "asked", region=self._region, topic=self._part.topic)
+            try:
+                self._producer = self._client.create_producer(
+                    self._part.topic,
+                    producer_name=self._part.name,
+                    send_timeout_millis=self._part.send_timeout_ms,
+                    # Our own limit comes first, so that a send never blocks.
+                    max_pending_messages=self._part.max_pending + BURST,
+                    block_if_queue_full=True,
+                    batching_enabled=self._part.batching,
+                    batching_max_publish_delay_ms=max(1, self._part.batching_delay_ms),
+                )
+            except pulsar.PulsarException as refusal:
+                self._history.write("connect", "unknown", region=self._region, error=str(refusal))
+                self._pause(RETRY_SECONDS)
+        self._history.write("connect", "ok", region=self._region, topic=self._part.topic)
+        # A region that remembers this producer name tells where its numbering stopped.
+        self._next_sequence_id = max(self._next_sequence_id, self._producer.last_sequence_id() + 1)
+        self._next_due = time.monotonic()
+        self._publishing = True
+
+    def move(self, region: str, service_url: str) -> None:
+        publishing = self._publishing
+        self.close()
+        self._region = region
+        self.begin(service_url)
+        self._publishing = publishing
+
+    def finish(self) -> None:
+        self._publishing = False
+        while self.counts.pending:
+            self._pause(POLL_SECONDS)
+
+    def close(self) -> None:
+        self._publishing = False
+        orderly = self.counts.connected
+        client, self._client, self._producer = self._client, None, None
+        if client is not None:
+            disconnect(client, orderly=orderly)
+
+    def act(self) -> None:
+        """Publish what is due."""
+        for _ in range(BURST):
+            if self.idle_seconds() > 0:
+                return
+            self._publish_one()
+
+    def idle_seconds(self) -> float:
+        if not self._publishing:
+            return IDLE_SECONDS_MAX
+        if self.counts.pending >= self._part.max_pending:
+            return POLL_SECONDS
+        return min(IDLE_SECONDS_MAX, self._next_due - time.monotonic())
+
+    def _publish_one(self) -> None:
+        assert self._producer is not None
+        sequence_id, self._next_sequence_id = self._next_sequence_id, self._next_sequence_id + 1
+        identity = {
+            "origin_region": self._region,
+            "producer": self._part.name,
+            "sequence_id": sequence_id,
+        }
+        payload = json.dumps({**identity, "index": self._asked}, separators=(",", ":")).encode()
+        self._history.write("publish", "asked", region=self._region, topic=self._part.topic, **identity)
+        with self._lock:
+            self._asked += 1
+        self._schedule_next()
+
+        def outcome(result: Any, message_id: Any) -> None:
+            self._note_outcome(identity, result, message_id)
+
+        self._producer.send_async(
+            payload.ljust(self._part.message_bytes, b" "), outcome, sequence_id=sequence_id
+        )
+
+    def _schedule_next(self) -> None:
+        if self._part.messages is not None and self._asked >= self._part.messages:
+            self._publishing = False
+        if self._part.rate_per_second is not None:
+            earliest = time.monotonic() - LATE_SECONDS_MAX
+            self._next_due = max(self._next_due + 1 / self._part.rate_per_second, earliest)
+
+    def _note_outcome(self, identity: dict[str, Any], result: Any, message_id: Any) -> None:
+        outcome = outcome_of(result)
+        self._history.write(
+            "publish",
+            outcome,
+            region=identity["origin_region"],
+            topic=self._part.topic,
+            message_id=message_id_text(message_id) if outcome == "ok" else None,
+            error=None if outcome == "ok" else result.name,
+            **identity,
+        )
+        with self._lock:
+            self._outcomes[outcome] += 1

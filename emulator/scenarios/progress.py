@@ -1,0 +1,173 @@
+"""Shows a play while it goes on: a live table on a terminal, plain lines everywhere else."""
+
+from __future__ import annotations
+
+from typing import IO, TYPE_CHECKING
+
+from emulator.scenarios.language import Phase
+from emulator.scenarios.runner import PlayResult, Snapshot
+from emulator.scenarios.scenario import Scenario, Step
+from emulator.scenarios.workload import Counts, Part, ProducerPart
+
+if TYPE_CHECKING:
+    from rich.console import Console, Group
+    from rich.live import Live
+
+PLAIN_SECONDS = 2.0
+"""How often plain output repeats the counts while a step goes on."""
+LIVE_REFRESHES_PER_SECOND = 8
+STEPS_SHOWN = 6
+"""How many of the latest steps the live view keeps in sight."""
+
+
+class Quiet:
+    """Watches and says nothing."""
+
+    def play_began(self, scenario: Scenario) -> None: ...
+
+    def step_began(self, step: Step) -> None: ...
+
+    def step_ended(self, step: Step, seconds: float, failure: str | None) -> None: ...
+
+    def looked(self, snapshot: Snapshot) -> None: ...
+
+    def play_ended(self, result: PlayResult) -> None: ...
+
+    def close(self) -> None:
+        """Leave the terminal as it was, also when the play was interrupted. Twice is harmless."""
+
+
+class PlainProgress(Quiet):
+    """One line per step and, while a step takes long, one line of counts every other second."""
+
+    def __init__(self, output: IO[str]) -> None:
+        self._output = output
+        self._latest: Snapshot | None = None
+        self._said_at = 0.0
+
+    def play_began(self, scenario: Scenario) -> None:
+        self._say(f"{scenario.name}: {len(scenario.steps)} steps")
+
+    def step_ended(self, step: Step, seconds: float, failure: str | None) -> None:
+        self._say(failure or describe_done(step, seconds))
+
+    def looked(self, snapshot: Snapshot) -> None:
+        self._latest = snapshot
+        if snapshot.seconds - self._said_at >= PLAIN_SECONDS:
+            self._say_counts(snapshot)
+
+    def play_ended(self, result: PlayResult) -> None:
+        if self._latest is not None:
+            self._say_counts(self._latest)
+        self._say(describe_end(result))
+
+    def _say_counts(self, snapshot: Snapshot) -> None:
+        self._said_at = snapshot.seconds
+        counts = ", ".join(f"{part.name} {describe_counts(part, counts)}" for part, counts in snapshot.actors)
+        away = [f"{region.name} {region.state}" for region in snapshot.regions if region.state != "running"]
+        self._say(f"  {snapshot.seconds:5.1f} s  {'; '.join(filter(None, [counts, *away]))}")
+
+    def _say(self, line: str) -> None:
+        print(line, file=self._output, flush=True)
+
+
+class LiveProgress(Quiet):
+    """A table that changes in place: regions, actors and the latest steps. It stays when the play is over."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._live: Live | None = None
+        self._scenario: Scenario | None = None
+        self._steps: list[str] = []
+        self._current = ""
+        self._snapshot = Snapshot(0.0, (), ())
+
+    def play_began(self, scenario: Scenario) -> None:
+        from rich.live import Live
+
+        self._scenario = scenario
+        self._live = Live(self._table(), console=self._console, refresh_per_second=LIVE_REFRESHES_PER_SECOND)
+        self._live.start()
+
+    def step_began(self, step: Step) -> None:
+        self._current = "" if isinstance(step.action, Phase) else f"… {step.text}"
+        self._refresh()
+
+    def step_ended(self, step: Step, seconds: float, failure: str | None) -> None:
+        self._current = ""
+        self._steps.append(failure or describe_done(step, seconds))
+        self._refresh()
+
+    def looked(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self._refresh()
+
+    def play_ended(self, result: PlayResult) -> None:
+        self._steps.append(describe_end(result))
+        self._refresh()
+        self.close()
+
+    def close(self) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def _refresh(self) -> None:
+        if self._live is not None:
+            self._live.update(self._table())
+
+    def _table(self) -> Group:
+        from rich.console import Group
+        from rich.table import Table
+        from rich.text import Text
+
+        regions = Text("  ")
+        for region in self._snapshot.regions:
+            regions.append(f"● {region.name} {region.state}   ", _REGION_STYLES.get(region.state, "yellow"))
+        actors = Table(box=None, padding=(0, 2), header_style="bold")
+        for heading in ("actor", "region", "so far"):
+            actors.add_column(heading)
+        for part, counts in self._snapshot.actors:
+            style = "" if counts.connected else "yellow"
+            actors.add_row(part.name, counts.region, describe_counts(part, counts), style=style)
+        steps = "\n".join([*self._steps[-STEPS_SHOWN:], self._current])
+        title = self._scenario.name if self._scenario else ""
+        heading_line = Text(f"{title}  {self._snapshot.seconds:.1f} s", "bold")
+        return Group(heading_line, regions, actors, Text(steps))
+
+
+_REGION_STYLES = {"running": "green", "killed": "bold red", "stopped": "red", "paused": "magenta"}
+
+
+def progress_for(console: Console) -> Quiet:
+    """The observer that suits where output goes. Call its `close` when the play is over or interrupted."""
+    return LiveProgress(console) if console.is_terminal else PlainProgress(console.file)
+
+
+def describe_done(step: Step, seconds: float) -> str:
+    if isinstance(step.action, Phase):
+        return f"— {step.action.text}"
+    return f"  {step.number:2}  {step.text}  ({seconds:.1f} s)"
+
+
+def describe_counts(part: Part, counts: Counts) -> str:
+    """What an actor has done, leaving out what did not happen."""
+    if isinstance(part, ProducerPart):
+        named = {
+            "published": counts.ok,
+            "waiting": counts.pending,
+            "failed": counts.failed,
+            "unknown": counts.unknown,
+        }
+        always = "published"
+    else:
+        named = {"received": counts.received, "twice": counts.repeated}
+        always = "received"
+    return ", ".join(f"{number} {name}" for name, number in named.items() if number or name == always)
+
+
+def describe_end(result: PlayResult) -> str:
+    if result.completed:
+        return f"played to the end in {result.seconds:.1f} s"
+    total = len(result.scenario.steps)
+    return f"ended after {result.seconds:.1f} s with {result.steps_done} of {total} steps done"

@@ -1,0 +1,248 @@
+"""A scenario: read from its file, checked against a topology, ready to be played.
+
+    scenario = load_scenario(Path("region-failover.yaml"), topology)
+
+The language is defined in `language.py`; this page adds what can only be said of a file as a whole: names are
+unique, nobody moves who has not begun, a drain waits for something that can end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from emulator.errors import ConfigurationError, Problem
+from emulator.model import TopicName
+from emulator.scenarios.language import (
+    Action,
+    Begin,
+    ConsumerEntry,
+    Drain,
+    Finish,
+    Move,
+    ProducerEntry,
+    Published,
+    Received,
+    ScenarioFile,
+)
+from emulator.scenarios.words import GROUPS, Names
+from emulator.scenarios.workload import ConsumerPart, Part, ProducerPart
+from emulator.topology import Topology
+from emulator.yaml_file import KeyPath, YamlFile, one_of, parse_yaml, read_yaml
+
+SHIPPED = Path(__file__).parent
+"""Where the scenarios that come with geoemu are; people copy and change them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of a scenario."""
+
+    number: int
+    """1-based."""
+    verb: str
+    action: Action
+    text: str
+    """As it stands in the file, on one line."""
+    actors: tuple[str, ...] = ()
+    """begin and finish: whom it means, groups spelt out."""
+
+    def __str__(self) -> str:
+        return f"step {self.number} ({self.text})"
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """A checked story. Everything that it names exists."""
+
+    name: str
+    description: str
+    topic: str
+    parts: tuple[Part, ...]
+    """Producers first; names are unique."""
+    steps: tuple[Step, ...]
+
+    def part(self, name: str) -> Part:
+        return next(part for part in self.parts if part.name == name)
+
+    def topics_of(self, subscription: str) -> set[str]:
+        """Topics on which consumers use a subscription of that name."""
+        consumers = (part for part in self.parts if isinstance(part, ConsumerPart))
+        return {part.topic for part in consumers if part.subscription == subscription}
+
+
+def load_scenario(path: Path, topology: Topology) -> Scenario:
+    """Read and check a scenario file. ConfigurationError with every problem found."""
+    if not path.exists():
+        rule = f"no such file; geoemu comes with {one_of(shipped_scenarios())} in {SHIPPED}"
+        raise ConfigurationError([Problem(str(path), None, "", "", rule)])
+    return _check(read_yaml(path), topology)
+
+
+def parse_scenario(text: str, topology: Topology, name: str = "scenario.yaml") -> Scenario:
+    """The same for a text; `name` stands for the file in messages."""
+    return _check(parse_yaml(text, name), topology)
+
+
+def shipped_scenarios() -> list[str]:
+    """Names of the scenarios in `SHIPPED`."""
+    return sorted(file.stem for file in SHIPPED.glob("*.yaml"))
+
+
+def _check(file: YamlFile, topology: Topology) -> Scenario:
+    _check_actor_names(file)
+    written = file.check(ScenarioFile, _names_written(file.values, topology))
+    _refuse_problems(file)
+    assert written is not None, "something was noted otherwise"
+    parts: tuple[Part, ...] = (
+        *(producer.part(written.topic) for producer in written.actors.producers),
+        *(consumer.part(written.topic) for consumer in written.actors.consumers),
+    )
+    _check_topics(file, written, topology)
+    rehearsal = _Rehearsal(file, parts)
+    steps = tuple(
+        rehearsal.step(index, entry.verb, entry.action)
+        for index, entry in enumerate(written.steps)
+        if entry.action is not None
+    )
+    _refuse_problems(file)
+    return Scenario(written.name, written.description, written.topic, parts, steps)
+
+
+def _refuse_problems(file: YamlFile) -> None:
+    if file.problems:
+        raise ConfigurationError(sorted(file.problems, key=lambda problem: problem.line or 0))
+
+
+def _names_written(content: Any, topology: Topology) -> Names:
+    """The names that steps may use, taken from the file before anything in it is known to be right."""
+    return Names(
+        regions=topology.region_names,
+        producers=_values(content, "producers", "name"),
+        consumers=_values(content, "consumers", "name"),
+        subscriptions=_values(content, "consumers", "subscription"),
+    )
+
+
+def _values(content: Any, group: str, key: str) -> list[str]:
+    return [value for _, value in _indexed_values(content, group, key)]
+
+
+def _indexed_values(content: Any, group: str, key: str) -> list[tuple[int, str]]:
+    match content:
+        case {"actors": dict() as cast} if isinstance(cast.get(group), list):
+            entries = [(index, entry) for index, entry in enumerate(cast[group]) if isinstance(entry, dict)]
+            return [(index, entry[key]) for index, entry in entries if isinstance(entry.get(key), str)]
+        case _:
+            return []
+
+
+def _check_actor_names(file: YamlFile) -> None:
+    seen: set[str] = set()
+    for group in ("producers", "consumers"):
+        for index, name in _indexed_values(file.values, group, "name"):
+            if name in seen:
+                file.report(("actors", group, index, "name"), "another actor is called so")
+            seen.add(name)
+
+
+def _check_topics(file: YamlFile, written: ScenarioFile, topology: Topology) -> None:
+    """Every actor's topic lies in a namespace that the topology gives to the actor's region."""
+    regions_of = {namespace.name: namespace.regions for namespace in topology.namespaces}
+    cast = written.actors
+    entries: list[tuple[str, int, ProducerEntry | ConsumerEntry]] = [
+        *(("producers", index, producer) for index, producer in enumerate(cast.producers)),
+        *(("consumers", index, consumer) for index, consumer in enumerate(cast.consumers)),
+    ]
+    for group, index, entry in entries:
+        namespace = TopicName.parse(entry.topic or written.topic).full_namespace
+        at_topic: KeyPath = ("actors", group, index, "topic") if entry.topic else ("topic",)
+        if namespace not in regions_of:
+            file.report(at_topic, f"the topology has no namespace {namespace}", known=regions_of)
+        elif entry.region not in regions_of[namespace]:
+            at_region = ("actors", group, index, "region")
+            file.report(
+                at_region, f"must be one of namespace {namespace}'s: {', '.join(regions_of[namespace])}"
+            )
+
+
+class _Rehearsal:
+    """Goes through the steps without doing anything: who is at work when, and what cannot be asked then."""
+
+    def __init__(self, file: YamlFile, parts: tuple[Part, ...]) -> None:
+        self._file = file
+        self._parts = {part.name: part for part in parts}
+        self._begun: list[str] = []
+        self._finished: set[str] = set()
+
+    def step(self, index: int, verb: str, action: Action) -> Step:
+        place: KeyPath = ("steps", index, verb)
+        actors: tuple[str, ...] = ()
+        match action:
+            case Begin():
+                actors = self._begin(place, action.actors)
+            case Finish():
+                actors = self._finish(place, action.actors)
+            case Move():
+                self._must_be_at_work(place, action.actor)
+            case Published():
+                self._must_have_begun(place, action.producer)
+            case Received():
+                self._must_have_begun(place, action.consumer)
+            case Drain():
+                self._must_not_publish(place)
+        return Step(index + 1, verb, action, _on_one_line(self._file.values["steps"][index]), actors)
+
+    def _begin(self, place: KeyPath, names: tuple[str, ...]) -> tuple[str, ...]:
+        waiting = [name for name in self._parts if name not in self._begun]
+        meant = self._resolve(place, names, waiting, "has begun already")
+        self._begun += meant
+        return meant
+
+    def _finish(self, place: KeyPath, names: tuple[str, ...]) -> tuple[str, ...]:
+        at_work = [name for name in self._begun if name not in self._finished]
+        meant = self._resolve(place, names, at_work, "is not at work here")
+        self._finished.update(meant)
+        return meant
+
+    def _resolve(
+        self, place: KeyPath, names: tuple[str, ...], possible: list[str], otherwise: str
+    ) -> tuple[str, ...]:
+        meant: list[str] = []
+        for name in names:
+            members = [member for member in possible if self._is_in(member, name)]
+            if not members:
+                self._file.report(
+                    place, f"{name}: nobody is left" if name in GROUPS else f"{name} {otherwise}"
+                )
+            meant += [member for member in members if member not in meant]
+        return tuple(meant)
+
+    def _is_in(self, actor: str, name_or_group: str) -> bool:
+        kind = {"producers": ProducerPart, "consumers": ConsumerPart, "everyone": object}.get(name_or_group)
+        return actor == name_or_group if kind is None else isinstance(self._parts[actor], kind)
+
+    def _must_have_begun(self, place: KeyPath, actor: str) -> None:
+        if actor not in self._begun:
+            self._file.report(place, f"{actor} has not begun here; put `begin: {actor}` before")
+
+    def _must_be_at_work(self, place: KeyPath, actor: str) -> None:
+        self._must_have_begun(place, actor)
+        if actor in self._finished:
+            self._file.report(place, f"{actor} has finished before this step")
+
+    def _must_not_publish(self, place: KeyPath) -> None:
+        for name in self._begun:
+            part = self._parts[name]
+            endless = isinstance(part, ProducerPart) and part.messages is None
+            if endless and name not in self._finished:
+                self._file.report(place, f"{name} publishes on and on; put `finish: {name}` before")
+
+
+def _on_one_line(step: Any) -> str:
+    """A step as it could stand in a file, without the outermost braces."""
+    text = yaml.safe_dump(step, default_flow_style=True, sort_keys=False, allow_unicode=True, width=10_000)
+    return text.strip()[1:-1]

@@ -1,0 +1,170 @@
+"""The words of the scenario language: names, durations and the like, as `language.py` puts them together.
+
+Each is a type that pydantic checks. Names of regions and actors are checked against the `Names` that are given as
+the validation context.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, WithJsonSchema
+from pydantic_core import PydanticCustomError
+
+from emulator.model import TopicName
+
+GROUPS = ("producers", "consumers", "everyone")
+"""Words for several actors at once; no actor may be called so."""
+EVERYTHING = "everything"
+UNLIMITED = "unlimited"
+
+_DURATION = re.compile(r"^(\d+(?:\.\d+)?)\s*(ms|s|m)$")
+_SECONDS_PER_UNIT = {"ms": 0.001, "s": 1.0, "m": 60.0}
+_ACTOR_NAME = re.compile(r"^[a-z0-9][a-z0-9_.-]*$")
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What a scenario may refer to: the validation context."""
+
+    regions: Collection[str]
+    producers: Collection[str] = ()
+    consumers: Collection[str] = ()
+    subscriptions: Collection[str] = ()
+
+    @property
+    def actors(self) -> list[str]:
+        return [*self.producers, *self.consumers]
+
+
+def rule(sentence: str, **fields: Any) -> PydanticCustomError:
+    return PydanticCustomError("rule", "{rule}", {"rule": sentence, **fields})
+
+
+def _known(
+    kind: str, article_and_noun: str, also: tuple[str, ...] = ()
+) -> Callable[[str, ValidationInfo], str]:
+    """A check that a name is one of `Names.<kind>`."""
+
+    def check(name: str, info: ValidationInfo) -> str:
+        known = [*getattr(info.context, kind), *also]
+        if name not in known:
+            raise rule(f"must be {article_and_noun}: {', '.join(known) or 'there is none'}", known=known)
+        return name
+
+    return check
+
+
+def _duration(text: Any) -> float:
+    match = _DURATION.match(text) if isinstance(text, str) else None
+    if match is None:
+        raise rule("must be a duration with its unit, like 500ms, 10s or 2m")
+    return float(match[1]) * _SECONDS_PER_UNIT[match[2]]
+
+
+def _rate(written: Any) -> float:
+    if written == UNLIMITED:
+        return math.inf
+    if isinstance(written, bool) or not isinstance(written, int | float) or not 0 < written < math.inf:
+        raise rule(f"must be a number greater than 0, or `{UNLIMITED}`")
+    return float(written)
+
+
+def _longer_than_nothing(seconds: float) -> float:
+    if seconds <= 0:
+        raise rule("must be longer than nothing")
+    return seconds
+
+
+def _whole_topic(text: str) -> str:
+    try:
+        return str(TopicName.parse(text))
+    except ValueError as problem:
+        raise rule(str(problem)) from None
+
+
+def _actor_name(name: str) -> str:
+    if not _ACTOR_NAME.match(name):
+        raise rule("must be lower-case letters, digits, '-', '_' and '.', as it names files too")
+    if name in GROUPS or name == "scenario":
+        raise rule(f"{name!r} has a meaning of its own here; choose another name")
+    return name
+
+
+LIST = BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value)
+"""YAML has lists, frozen values have tuples."""
+
+
+def _not_empty(value: Any) -> Any:
+    if value in ([], ()):
+        raise rule("must not be empty")
+    return value
+
+
+NOT_EMPTY = BeforeValidator(_not_empty)
+"""Instead of pydantic's own length, which leaves out of account what was found wrong otherwise."""
+
+
+def _listed(value: Any) -> Any:
+    """One name may stand for a list of one."""
+    if isinstance(value, str):
+        return (value,)
+    return tuple(value) if isinstance(value, list) else value
+
+
+def pair(regions: tuple[str, ...]) -> tuple[str, ...]:
+    if len(regions) != 2 or regions[0] == regions[1]:
+        raise rule("must be two different regions, like [us-east, us-west]")
+    return regions
+
+
+def _pair_or_everything(written: Any) -> Any:
+    if written == EVERYTHING:
+        return ()
+    return pair(_listed(written)) if isinstance(written, list) else _listed(written)
+
+
+Seconds = Annotated[
+    float,
+    BeforeValidator(_duration),
+    WithJsonSchema({"type": "string", "pattern": r"^\d+(\.\d+)?\s*(ms|s|m)$", "examples": ["10s", "500ms"]}),
+]
+Rate = Annotated[
+    float,
+    BeforeValidator(_rate),
+    WithJsonSchema({"anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"const": UNLIMITED}]}),
+]
+TimeSpan = Annotated[Seconds, AfterValidator(_longer_than_nothing)]
+Topic = Annotated[str, AfterValidator(_whole_topic)]
+NewActorName = Annotated[str, AfterValidator(_actor_name)]
+Region = Annotated[str, AfterValidator(_known("regions", "a region of the topology"))]
+ProducerName = Annotated[str, AfterValidator(_known("producers", "a producer of this scenario"))]
+ConsumerName = Annotated[str, AfterValidator(_known("consumers", "a consumer of this scenario"))]
+Subscription = Annotated[str, AfterValidator(_known("subscriptions", "a subscription of this scenario"))]
+ActorOrGroup = Annotated[str, AfterValidator(_known("actors", "an actor of this scenario", GROUPS))]
+ActorNames = Annotated[
+    tuple[ActorOrGroup, ...],
+    BeforeValidator(_listed),
+    NOT_EMPTY,
+    WithJsonSchema(
+        {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}
+    ),
+]
+_PAIR_SCHEMA: dict[str, Any] = {"type": "array", "items": {"type": "string"}, "minItems": 2, "maxItems": 2}
+RegionPair = Annotated[
+    tuple[Region, ...], BeforeValidator(_listed), AfterValidator(pair), WithJsonSchema(_PAIR_SCHEMA)
+]
+RegionPairOrEverything = Annotated[
+    tuple[Region, ...],
+    BeforeValidator(_pair_or_everything),
+    WithJsonSchema({"anyOf": [_PAIR_SCHEMA, {"const": EVERYTHING}]}),
+]
+
+
+def lasting(text: str) -> Any:
+    """A default duration, which the JSON Schema shows as a person writes it."""
+    return Field(default=_duration(text), json_schema_extra={"default": text})

@@ -1,0 +1,125 @@
+"""Who takes part in a scenario, and the little that a runner may tell them.
+
+A *part* is one producer or consumer of the scenario file. An *actor* plays it: with the real `pulsar-client`
+in a process of its own (`actor_process.py`), with a client in virtual time under the simulation, with nothing
+at all in the runner's own tests. The runner knows actors only by this page.
+
+Standard library only: every actor process imports this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+ConsumerType = Literal["exclusive", "shared", "failover", "key_shared"]
+AcknowledgeMode = Literal["individual", "cumulative"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerPart:
+    """One producer: fields are explained, and have their defaults, in `scenario.ProducerEntry`."""
+
+    name: str
+    region: str
+    topic: str
+    rate_per_second: float | None
+    """None: as fast as the region takes them."""
+    messages: int | None
+    """None: until it is told to finish."""
+    message_bytes: int
+    batching: bool
+    batching_delay_ms: int
+    send_timeout_ms: int
+    """0: never."""
+    max_pending: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerPart:
+    """One consumer: fields are explained, and have their defaults, in `scenario.ConsumerEntry`."""
+
+    name: str
+    region: str
+    topic: str
+    subscription: str
+    type: ConsumerType
+    replicated: bool
+    acknowledge: AcknowledgeMode
+    receiver_queue: int
+
+
+Part = ProducerPart | ConsumerPart
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """What one actor has done so far. A producer leaves the consumer's fields 0 and the other way round."""
+
+    region: str
+    """Where it is now, or is trying to be."""
+    connected: bool = False
+    """Whether its client says that it has a connection."""
+    asked: int = 0
+    """Publishes begun. Invariant: asked >= ok + failed + unknown."""
+    ok: int = 0
+    failed: int = 0
+    unknown: int = 0
+    publishing: bool = False
+    """Whether it goes on to publish more."""
+    received: int = 0
+    """Different messages received."""
+    repeated: int = 0
+    """Deliveries of a message that it had received before."""
+
+    @property
+    def pending(self) -> int:
+        """Publishes whose outcome is still awaited."""
+        return self.asked - self.ok - self.failed - self.unknown
+
+
+class ActorFailure(Exception):
+    """An actor did not do what it was told; the message says why."""
+
+
+class Actor(Protocol):
+    """One producer or consumer at work.
+
+    `begin`, `move` and `finish` return when what they say has happened, raise ActorFailure when it never
+    will, and have no deadline: the caller sets one. Cancelling them leaves the actor fit for `leave` only.
+    """
+
+    @property
+    def part(self) -> Part: ...
+
+    @property
+    def counts(self) -> Counts:
+        """The latest that is known."""
+        ...
+
+    @property
+    def problem(self) -> str | None:
+        """Why it ended without having been asked to; None while all is well."""
+        ...
+
+    async def begin(self, service_url: str) -> None:
+        """Connect in the part's region: the producer is accepted, the subscription exists. Then work."""
+        ...
+
+    async def move(self, region: str, service_url: str) -> None:
+        """Go on in another region, under the same name or subscription. The region it leaves may be dead."""
+        ...
+
+    async def finish(self) -> None:
+        """A producer publishes no more and waits until every publish has its outcome. A consumer receives no
+        more and closes."""
+        ...
+
+    async def leave(self) -> None:
+        """End, whatever state it is in, within a few seconds. Never raises; a second call does nothing."""
+        ...
+
+
+Hire = Callable[[Part], Actor]
+"""Finds an actor for a part. It does nothing before `begin`."""

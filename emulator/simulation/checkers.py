@@ -1,0 +1,381 @@
+"""What must hold in every world, judged from outside: docs/INVARIANTS.md.
+
+Each check looks at the evidence and gives a verdict, the smallest witness it found and a sentence. `unknown` means that
+there was nothing to judge. While a world is still broken only what may never happen is judged; what must come
+about in the end (`healed`) is judged when it had its time.
+
+To add one: a generator of violations here, and a line in CHECKS.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from typing import Literal, NamedTuple
+
+from emulator.history import Event
+from emulator.simulation.evidence import Evidence, Origin, Stored, counts_as_acknowledged, full, origin_of
+
+
+class Violation(NamedTuple):
+    """Something that must not be."""
+
+    invariant: str
+    check: str
+    sentence: str
+    witness: dict[str, str]
+
+
+class Judgement(NamedTuple):
+    check: str
+    invariant: str
+    verdict: Literal["valid", "invalid", "unknown"]
+    violation: Violation | None = None
+
+
+Found = Iterator[tuple[str, dict[str, str]]]
+"""(sentence, witness) of each violation; the first one is shown."""
+
+
+class Check(NamedTuple):
+    name: str
+    invariant: str
+    find: Callable[[Evidence], Found]
+    only_healed: bool = False
+    applies: Callable[[Evidence], bool] = lambda evidence: bool(evidence.asked)
+
+
+def witness_of(stored: Stored) -> dict[str, str]:
+    return {"message": str(stored.origin), "text": stored.text, "region": stored.region, "at": stored.place}
+
+
+# INV-1
+
+
+def acknowledged_stored(evidence: Evidence) -> Found:
+    """What was acknowledged is stored where it was acknowledged, at the place that was told."""
+    for origin, attempts in evidence.asked.items():
+        told = [attempt for attempt in attempts.values() if attempt.acknowledged]
+        if not told:
+            continue
+        copies = {one.text: one.place for one in _copies(evidence, origin.region).get(origin, ())}
+        for attempt in told:
+            witness = {"message": str(origin), "text": attempt.text, "region": origin.region}
+            if attempt.text not in copies:
+                yield f"{origin} was acknowledged in {origin.region} and is not stored there", witness
+    yield from _wrong_places(evidence)
+
+
+def _wrong_places(evidence: Evidence) -> Found:
+    by_place = {
+        (region, topic, one.place): one
+        for (region, topic), view in evidence.logs.items()
+        for one in view.messages
+    }
+    for origin, attempts in evidence.asked.items():
+        for attempt in attempts.values():
+            for place in attempt.message_ids:
+                there = by_place.get((origin.region, origin.topic, place))
+                if there is None or (there.origin, there.text) != (origin, attempt.text):
+                    found = "nothing" if there is None else str(there.origin)
+                    yield (
+                        f"{origin} was acknowledged at {place} in {origin.region}, where {found} is stored",
+                        {"message": str(origin), "told": place, "stored there": found},
+                    )
+
+
+def _copies(evidence: Evidence, region: str) -> dict[Origin, list[Stored]]:
+    """All copies in a region, by origin, in log order."""
+    found = evidence.copies.get(region)
+    if found is None:
+        found = evidence.copies[region] = defaultdict(list)
+        for (where, _), view in evidence.logs.items():
+            if where == region:
+                for one in view.messages:
+                    found[one.origin].append(one)
+    return found
+
+
+# INV-2
+
+
+def stored_once(evidence: Evidence) -> Found:
+    """Nowhere twice: with deduplication at all, without it more often than in the region of its origin."""
+    for region in evidence.regions:
+        for origin, copies in _copies(evidence, region).items():
+            if len(copies) < 2:
+                continue
+            at_origin = len(_copies(evidence, origin.region).get(origin, ()))
+            if region == origin.region and not evidence.deduplicates:
+                continue  # the client sent again what it had no receipt for: a legitimate double
+            if region != origin.region and len(copies) <= at_origin and not evidence.deduplicates:
+                continue
+            places = " and ".join(one.place for one in copies)
+            yield (
+                f"{origin} is stored {len(copies)} times in {region}, at {places}",
+                {"message": str(origin), "text": copies[-1].text, "region": region, "at": places},
+            )
+
+
+def replicated_everywhere(evidence: Evidence) -> Found:
+    """After healing, what is stored at its origin is stored everywhere it is meant for."""
+    for (region, _), view in sorted(evidence.logs.items()):
+        for one in view.messages:
+            if one.origin.region != region:
+                continue
+            for other in evidence.expected(one.origin, one.replicate_to):
+                if one.origin not in _copies(evidence, other):
+                    yield (
+                        f"{one.origin} is stored in {region} at {one.place} and never came to {other}",
+                        {**witness_of(one), "missing in": other},
+                    )
+
+
+# INV-3
+
+
+def nothing_unasked(evidence: Evidence) -> Found:
+    """Whatever is stored was sent by somebody, as it is, and to this region."""
+    for (region, topic), view in sorted(evidence.logs.items()):
+        for entry in view.garbled:
+            yield (
+                f"{region} stores at {view.ledger}:{entry} what nobody sent",
+                {"topic": topic, "region": region},
+            )
+        for one in view.messages:
+            if one.text not in evidence.asked.get(one.origin, {}):
+                yield f"{one.origin} ({one.text!r}) is stored in {region}; nobody sent it", witness_of(one)
+            elif region not in evidence.expected(one.origin, one.replicate_to):
+                named = ", ".join(one.replicate_to)
+                yield f"{one.origin} was meant for {named} and is stored in {region}", witness_of(one)
+
+
+# INV-4
+
+
+def order_of_each_origin(evidence: Evidence) -> Found:
+    """Messages of one producer stand in the order of their numbers; a second copy is judged elsewhere."""
+    for (region, topic), view in sorted(evidence.logs.items()):
+        highest: dict[tuple[str, str], Stored] = {}
+        seen: set[Origin] = set()
+        for one in view.messages:
+            if one.origin in seen:
+                continue
+            seen.add(one.origin)
+            who = (one.origin.region, one.origin.producer)
+            before = highest.get(who)
+            if before is not None and one.origin.number < before.origin.number:
+                yield (
+                    f"in {region}, {one.origin} stands at {one.place}, behind {before.origin} at {before.place}",
+                    {**witness_of(one), "behind": before.place, "topic": topic},
+                )
+            else:
+                highest[who] = one
+
+
+# INV-5
+
+
+def consumed_only_seen(evidence: Evidence) -> Found:
+    """At no moment counts a stored cursor as acknowledged what no consumer of the subscription was given before."""
+    for subscription, one in evidence.unseen:
+        yield (
+            f"{subscription} counted {one.origin} at {one.place} in {one.region} as consumed "
+            "when none of its consumers had been given it",
+            {**witness_of(one), "subscription": subscription},
+        )
+
+
+def readers_saw_everything(evidence: Evidence) -> Found:
+    """A reader is given the log from its beginning, in order, without gaps."""
+    lives: dict[str, list[Event]] = defaultdict(list)
+    for event in evidence.events:
+        if event.op == "read":
+            lives[event.actor].append(event)
+    for reader, events in lives.items():
+        region, topic = events[0].region or "", full(events[0].topic)
+        messages = evidence.log(region, topic).messages
+        for event, stored in zip(events, messages, strict=False):
+            if event.message_id != stored.place:
+                yield (
+                    f"reader {reader} was given {event.message_id} in {region} when {stored.place} was next",
+                    {"given": event.message_id or "", "next": stored.place, "region": region, "topic": topic},
+                )
+                break
+
+
+# INV-6
+
+
+def regions_converge(evidence: Evidence) -> Found:
+    """After healing every region holds, of every origin, what that origin holds for it, in that order."""
+    for topic in evidence.topics:
+        for origin in evidence.regions:
+            for region in evidence.regions:
+                if region != origin:
+                    yield from _difference(evidence, topic, origin, region)
+
+
+def _difference(evidence: Evidence, topic: str, origin: str, region: str) -> Found:
+    own = evidence.log(origin, topic)
+    there = [
+        one
+        for one in own.messages
+        if one.origin.region == origin and region in evidence.expected(one.origin, one.replicate_to)
+    ]
+    here = [one for one in evidence.log(region, topic).messages if one.origin.region == origin]
+    for theirs, ours in zip(there, here, strict=False):
+        if (theirs.origin, theirs.text) != (ours.origin, ours.text):
+            yield (
+                f"of {origin}'s messages {region} holds {ours.origin} at {ours.place} "
+                f"where {origin} has {theirs.origin}",
+                {"topic": topic, **witness_of(ours), "expected": str(theirs.origin)},
+            )
+            return
+    if len(there) != len(here):
+        longer, name = (there, origin) if len(there) > len(here) else (here, region)
+        one = longer[min(len(there), len(here))]
+        yield (
+            f"{origin} holds {len(there)} messages of its own for {region}, which holds {len(here)}: "
+            f"{one.origin} is only in {name}",
+            {"topic": topic, **witness_of(one)},
+        )
+
+
+# INV-7
+
+
+def positions_grow(evidence: Evidence) -> Found:
+    """Places told to one producer grow with its numbers; ids in every log grow."""
+    for (region, topic), view in sorted(evidence.logs.items()):
+        for before, after in zip(view.ids, view.ids[1:], strict=False):
+            if after <= before:
+                yield (
+                    f"entry {after} stands behind entry {before} in {region}",
+                    {"topic": topic, "region": region},
+                )
+    told: dict[tuple[str, str, str], Origin] = {}
+    for origin, attempts in evidence.asked.items():
+        for attempt in attempts.values():
+            for place in attempt.message_ids:
+                other = told.setdefault((origin.region, origin.topic, place), origin)
+                if other != origin:
+                    yield (
+                        f"{place} in {origin.region} was told for {other} and for {origin}",
+                        {"at": place, "region": origin.region},
+                    )
+
+
+# INV-8
+
+
+def mark_delete_forward(evidence: Evidence) -> Found:
+    for sentence in evidence.fallen:
+        yield sentence, {}
+
+
+# INV-9
+
+
+def confirmed_durable(evidence: Evidence) -> Found:
+    """An acknowledgement that was answered is in the stored cursor."""
+    for event in evidence.events:
+        if event.op != "acknowledge" or event.outcome != "ok":
+            continue
+        region, topic, subscription = event.region or "", full(event.topic), event.subscription or ""
+        cursor = evidence.cursors.get((region, topic, subscription))
+        _, entry, batch_index = (int(part) for part in (event.message_id or "").split(":"))
+        nothing = Origin(topic, region, "", 0)
+        one = Stored(nothing, "", region, 0, entry, batch_index, None, ())
+        if cursor is None or not counts_as_acknowledged(cursor, one):
+            yield (
+                f"{subscription} was told that {event.message_id} in {region} is acknowledged; "
+                "its stored cursor does not say so",
+                {"subscription": subscription, "region": region, "at": event.message_id or ""},
+            )
+
+
+# INV-13
+
+
+def given_is_stored(evidence: Evidence) -> Found:
+    """What a consumer or reader was given is stored in that region, at that place."""
+    places: dict[tuple[str, str], dict[str, Stored]] = {
+        key: {one.place: one for one in view.messages} for key, view in evidence.logs.items()
+    }
+    for event in evidence.events:
+        if event.op not in ("receive", "read"):
+            continue
+        stored = places.get((event.region or "", full(event.topic)), {}).get(event.message_id or "")
+        if stored is None or (stored.origin, stored.text) != (origin_of(event), event.detail):
+            yield (
+                f"{event.actor} was given {origin_of(event)} at {event.message_id} in {event.region}, "
+                f"where {'nothing' if stored is None else stored.origin} is stored",
+                {
+                    "message": str(origin_of(event)),
+                    "at": event.message_id or "",
+                    "region": event.region or "",
+                },
+            )
+
+
+# INV-14
+
+
+def nobody_is_stuck(evidence: Evidence) -> Found:
+    """After healing every publish has an outcome. (What consumers have not been given is `consumed`.)"""
+    for origin, attempts in evidence.asked.items():
+        last = list(attempts.values())[-1]
+        if not last.acknowledged and last.text in evidence.waiting:
+            yield f"{origin} still waits for its receipt", {"message": str(origin), "text": last.text}
+
+
+def consumers_finish(evidence: Evidence) -> Found:
+    """After healing every subscription was given everything, in every region in which it has consumers."""
+    for (topic, subscription), regions in sorted(evidence.subscribed.items()):
+        seen = evidence.received.get((topic, subscription), set())
+        for region in regions:
+            for one in evidence.log(region, topic).messages:
+                if (one.origin, one.text) not in seen:
+                    yield (
+                        f"{subscription} has a consumer in {region} and was never given "
+                        f"{one.origin} at {one.place}",
+                        {**witness_of(one), "subscription": subscription},
+                    )
+
+
+CHECKS = (
+    Check("acknowledged-stored", "INV-1", acknowledged_stored),
+    Check("stored-once", "INV-2", stored_once),
+    Check("nothing-unasked", "INV-3", nothing_unasked),
+    Check("order-of-each-origin", "INV-4", order_of_each_origin),
+    Check("consumed-only-seen", "INV-5", consumed_only_seen, applies=lambda e: bool(e.cursors)),
+    Check("readers-saw-everything", "INV-5", readers_saw_everything),
+    Check("positions-grow", "INV-7", positions_grow),
+    Check("mark-delete-forward", "INV-8", mark_delete_forward, applies=lambda e: bool(e.cursors)),
+    Check("confirmed-durable", "INV-9", confirmed_durable, applies=lambda e: bool(e.cursors)),
+    Check("given-is-stored", "INV-13", given_is_stored),
+    Check("replicated-everywhere", "INV-2", replicated_everywhere, only_healed=True),
+    Check("regions-converge", "INV-6", regions_converge, only_healed=True),
+    Check("publishes-answered", "INV-14", nobody_is_stuck, only_healed=True),
+    Check("consumer-saw-everything", "INV-5", consumers_finish, only_healed=True),
+)
+
+
+def judge(evidence: Evidence) -> list[Judgement]:
+    """Every check's verdict on this evidence."""
+    return [_judge(check, evidence) for check in CHECKS if evidence.healed or not check.only_healed]
+
+
+def _judge(check: Check, evidence: Evidence) -> Judgement:
+    if not check.applies(evidence):
+        return Judgement(check.name, check.invariant, "unknown")
+    for sentence, witness in check.find(evidence):
+        violation = Violation(check.invariant, check.name, sentence, witness)
+        return Judgement(check.name, check.invariant, "invalid", violation)
+    return Judgement(check.name, check.invariant, "valid")
+
+
+def first_violation(judgements: list[Judgement]) -> Violation | None:
+    """The one to speak of."""
+    return next((one.violation for one in judgements if one.violation is not None), None)

@@ -1,0 +1,376 @@
+"""From a seed to a plan. Everything is drawn here, nothing while the plan runs.
+
+Settings are drawn small, so that windows fill, caches overflow and checkpoints are written many times within seconds:
+what is rare in a long life must be common in a short one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from emulator.client import Batching
+from emulator.region_config import BrokerSettings, LinkShape, NamespaceConfig
+from emulator.simulation.disk import DiskFaults
+from emulator.simulation.faults import (
+    ClockJump,
+    Cut,
+    FailingDisk,
+    Fault,
+    FullDisk,
+    Hold,
+    Kill,
+    KillClient,
+    Pause,
+    PauseClient,
+    PowerOff,
+    Reset,
+    SlowDisk,
+)
+from emulator.simulation.plan import ConsumerPlan, Plan, ProducerPlan, ReaderPlan
+from emulator.simulation.world import NAMESPACE, SERVICE_PORT, simple_topology
+from emulator.topology import Cluster, Link, Region, Topology
+
+REGION_NAMES = ("us", "eu", "ap", "sa", "af")
+
+
+def draw(kind: str, seed: int) -> Plan:
+    """The plan of that kind which the seed stands for. KeyError when there is no such kind."""
+    return KINDS[kind](seed, Random(f"{kind}/{seed}"))
+
+
+def _swarm(seed: int, random: Random) -> Plan:
+    """Anything; and often enough more of what belongs together than mere chance would bring."""
+    plan = _anything(seed, random)
+    theme = random.choices((None, _crashes, _moves), (5, 3, 2))[0]
+    return plan if theme is None else theme(random, plan)
+
+
+def _crashes(random: Random, plan: Plan) -> Plan:
+    """One region dies again and again with much on its way to a slow disk, and checkpoints all the time."""
+    region = random.choice(plan.regions)
+    settings = {"state_checkpoint_entries": random.choice((1, 3)), "snapshot_interval_ms": 2_000}
+    dies_often = random.random() < 0.6
+    burst = (
+        8 if dies_often else 1
+    )  # what comes in one breath is one append; several must be under way to fail apart
+    pause_seconds = round(plan.break_seconds * burst / 160, 4)
+    producers = tuple(
+        replace(one, messages=100, burst=burst, pause_seconds=pause_seconds) for one in plan.producers
+    )
+    faults = [
+        *plan.faults[:2],
+        *_squeeze(random, region, plan.break_seconds * 0.5, rounds=8 if dies_often else 1),
+        FailingDisk(
+            round(random.uniform(0.3, plan.break_seconds * 0.5), 3),
+            *(3.0 if dies_often else 10.0, region, random.choice((0.1, 0.3))),
+        ),
+    ]
+    return replace(
+        plan,
+        topology=_with_settings(plan.topology, **settings),
+        producers=producers,
+        faults=tuple(sorted(faults, key=lambda fault: fault.at_seconds)),
+    )
+
+
+def _moves(random: Random, plan: Plan) -> Plan:
+    """Somebody publishes and somebody consumes in every region, links differ as much as they can, consumers wander."""
+    topology = plan.topology if len(plan.regions) > 2 else _topology(random, 3)
+    names, topic = topology.region_names, plan.topics[0]
+    links = tuple(replace(link, shape=LinkShape(random.choice((1.0, 5.0, 300.0)))) for link in topology.links)
+    producers = tuple(
+        replace(_producer(random, number, (name,), (topic,), plan.break_seconds), messages=60, place=name)
+        for number, name in enumerate(names)
+    )
+    consumers = tuple(
+        ConsumerPlan(
+            *(f"wanderer-{number}", f"wandering-{number}", topic, name),
+            replicated=True,
+            moves=((round(plan.break_seconds * random.uniform(0.3, 0.9), 3), random.choice(names)),),
+            think_seconds=0.0,
+        )
+        for number, name in enumerate(names)
+    )
+    return replace(
+        plan,
+        topology=replace(_with_settings(topology, snapshot_interval_ms=100), links=links),
+        producers=producers,
+        consumers=consumers,
+        faults=tuple(fault for fault in plan.faults[:3] if set(fault.places) <= set(plan.regions)),
+        disks=tuple((name, _disk(random)) for name in names),
+        clocks=(),
+    )
+
+
+def _with_settings(topology: Topology, **settings: Any) -> Topology:
+    clusters = tuple(
+        replace(
+            cluster,
+            regions=tuple(
+                replace(one, settings=replace(one.settings, **settings)) for one in cluster.regions
+            ),
+        )
+        for cluster in topology.clusters
+    )
+    return replace(topology, clusters=clusters)
+
+
+def _anything(seed: int, random: Random) -> Plan:
+    topology = _topology(random, random.choices((1, 2, 3, 4, 5), (2, 8, 8, 2, 1))[0])
+    names = topology.region_names
+    topics = ("orders", "events")[: random.choices((1, 2), (4, 1))[0]]
+    break_seconds = random.uniform(4, 14)
+    producers = tuple(
+        _producer(random, number, names, topics, break_seconds) for number in range(random.randint(1, 4))
+    )
+    consumers = _consumers(random, names, topics, break_seconds)
+    readers = tuple(
+        ReaderPlan(
+            f"reader-{number}", random.choice(names), random.choice(topics), random.choice((3, 20, 1000))
+        )
+        for number in range(random.choice((0, 0, 1, 1, 2)))
+    )
+    clients = [one.name for part in (producers, consumers, readers) for one in part]
+    faults = [
+        draw_fault(random, names, clients, break_seconds) for _ in range(random.choice((0, 1, 2, 3, 4, 6, 9)))
+    ]
+    if random.random() < 0.4:
+        faults += _squeeze(random, random.choice(names), break_seconds)
+    if random.random() < 0.4:
+        forgetful = [one for one in producers if not one.keeps_outbox]
+        faults += _comeback(random, random.choice(forgetful or producers), break_seconds)
+    return Plan(
+        seed=seed,
+        kind="swarm",
+        topology=topology,
+        topics=topics,
+        producers=producers,
+        consumers=consumers,
+        readers=readers,
+        faults=tuple(sorted(faults, key=lambda fault: fault.at_seconds)),
+        disks=tuple((name, _disk(random)) for name in names),
+        clocks=tuple(
+            (name, random.choice((0.0, random.gauss(0, 60_000))), random.gauss(0, 100)) for name in names
+        ),
+        break_seconds=break_seconds,
+    )
+
+
+def _topology(random: Random, size: int) -> Topology:
+    names = REGION_NAMES[:size]
+    settings = _settings(random)
+    count = random.randint(1, min(3, size))
+    clusters: dict[str, list[Region]] = {f"cluster-{number}": [] for number in range(count)}
+    for number, name in enumerate(names):
+        cluster = f"cluster-{number if number < count else random.randrange(count)}"
+        region = Region(name, cluster, host=name, service_port=SERVICE_PORT, settings=settings)
+        clusters[cluster].append(region)
+    return Topology(
+        name="swarm",
+        path=Path("topology.yaml"),
+        clusters=tuple(Cluster(name, tuple(members)) for name, members in clusters.items()),
+        links=tuple(_link(random, one, other) for one in names for other in names if one != other),
+        namespaces=(NamespaceConfig(NAMESPACE, names, deduplication=random.random() < 0.85),),
+    )
+
+
+def _link(random: Random, source: str, target: str) -> Link:
+    latency = random.choice((0.5, 5.0, 20.0, 80.0, 150.0)) * random.uniform(0.5, 1.5)
+    jitter = latency * random.choice((0.0, 0.1, 1.0))
+    bandwidth = random.choices((None, 20_000, 200_000), (8, 1, 1))[0]
+    return Link(source, target, LinkShape(round(latency, 3), round(jitter, 3), bandwidth))
+
+
+def _settings(random: Random) -> BrokerSettings:
+    choose = random.choice
+    return BrokerSettings(
+        keep_alive_interval_ms=choose((1_000, 3_000, 30_000)),
+        peer_keep_alive_interval_ms=choose((500, 1_000)),
+        peer_reconnect_backoff_ms=choose((5, 50)),
+        replication_window_entries=choose((1, 3, 10, 1_000)),
+        replication_window_bytes=choose((300, 2_000, 8_388_608)),
+        snapshot_interval_ms=choose((50, 300, 1_000)),
+        snapshot_timeout_ms=choose((6_000, 30_000)),
+        snapshot_cache_size=choose((1, 3, 30)),
+        failover_delay_ms=choose((0, 50, 500)),
+        max_unacked_messages_per_consumer=choose((3, 50, 50_000)),
+        tail_cache_bytes=choose((1, 400, 4_000, 16_777_216)),
+        state_checkpoint_entries=choose((1, 5, 20, 100)),
+    )
+
+
+def _disk(random: Random) -> DiskFaults:
+    return DiskFaults(
+        commit_seconds=random.choice(((0.0002, 0.002), (0.002, 0.02), (0.01, 0.06))),
+        stall_probability=random.choice((0.0, 0.0, 0.03)),
+        stall_seconds=(0.05, 0.4),
+        read_seconds=random.choice(((0.0, 0.0), (0.001, 0.02), (0.01, 0.15))),
+        id_jump_probability=random.choice((0.0, 0.0, 0.2)),
+    )
+
+
+def _producer(
+    random: Random, number: int, names: tuple[str, ...], topics: tuple[str, ...], seconds: float
+) -> ProducerPlan:
+    region = random.choice(names)
+    burst = random.choice((1, 3, 8))
+    messages = random.randint(5, 80)
+    batching = None
+    if random.random() < 0.4:
+        batching = Batching(random.choice((2, 5, 100)), delay_ms_max=random.choice((1.0, 20.0)))
+    return ProducerPlan(
+        name=f"producer-{number}",
+        region=region,
+        topic=random.choice(topics),
+        messages=messages,
+        place=random.choice((region, region, region, random.choice(names))),
+        burst=burst,
+        pause_seconds=round(seconds * burst / messages * random.uniform(0.3, 1.1), 4),
+        batching=batching,
+        payload_bytes=random.choice((40, 40, 200, 1_000)),
+        choosy=random.choice((0.0, 0.0, 0.3)),
+        # What is sent again in other batches than before overlaps, and what overlaps is stored (core.deduplication).
+        keeps_outbox=batching is None and random.random() < 0.6,
+    )
+
+
+def _consumers(
+    random: Random, names: tuple[str, ...], topics: tuple[str, ...], seconds: float
+) -> tuple[ConsumerPlan, ...]:
+    made: list[ConsumerPlan] = []
+    for number in range(random.randint(1, 3)):
+        subscription, topic = f"sub-{number}", random.choice(topics)
+        type_ = random.choice(("EXCLUSIVE", "SHARED", "FAILOVER"))
+        region, replicated = random.choice(names), random.random() < 0.7
+        several = type_ != "EXCLUSIVE" and random.random() < 0.5
+        moves = []
+        if not several and len(names) > 1 and random.random() < 0.7:
+            moves = [
+                (round(random.uniform(0.5, seconds), 3), random.choice(names))
+                for _ in range(random.randint(1, 3))
+            ]
+        made += [
+            ConsumerPlan(
+                name=f"consumer-{number}-{index}",
+                subscription=subscription,
+                topic=topic,
+                region=region,
+                type=type_,
+                replicated=replicated,
+                moves=tuple(sorted(moves)),
+                cumulative=type_ != "SHARED" and random.random() < 0.4,
+                confirmed=random.choice((0.0, 0.3, 1.0)),
+                refuses=random.choice((0.0, 0.0, 0.1)),
+                holds=random.choice((0, 0, 2, 6)),
+                think_seconds=random.choice((0.0, 0.01, 0.1)),
+                queue=random.choice((1, 5, 20, 1000)),
+            )
+            for index in range(random.randint(2, 3) if several else 1)
+        ]
+    return tuple(made)
+
+
+def draw_fault(random: Random, regions: tuple[str, ...], clients: list[str], seconds: float) -> Fault:
+    """Something that goes wrong for a while. Most are short, some last to the end."""
+    at = round(random.uniform(0.1, seconds), 3)
+    lasts = round(min(random.expovariate(1.0) * random.choice((0.1, 1.0, 4.0)), seconds), 3)
+    region, client = random.choice(regions), random.choice(clients)
+    other = random.choice([name for name in regions if name != region] or [region])
+    one_way = random.random() < 0.4
+    choices: list[tuple[int, Callable[[], Fault]]] = [
+        (6, lambda: Kill(at, lasts, region)),
+        (3, lambda: PowerOff(at, lasts, region)),
+        (3, lambda: Pause(at, lasts, region)),
+        (2, lambda: FullDisk(at, lasts, region)),
+        (4, lambda: FailingDisk(at, lasts, region, random.choice((0.1, 0.5, 1.0)))),
+        (3, lambda: SlowDisk(at, lasts, region, random.choice((0.05, 0.3, 1.0)))),
+        (1, lambda: ClockJump(at, lasts, region, random.choice((-3_600_000, -5_000, 5_000, 3_600_000)))),
+        (4, lambda: KillClient(at, lasts, client, random.random() < 0.4)),
+        (1, lambda: PauseClient(at, lasts, client)),
+    ]
+    if len(regions) > 1:
+        choices += [
+            (6, lambda: Cut(at, lasts, region, other, one_way)),
+            (4, lambda: Hold(at, lasts, region, other, one_way)),
+            (3, lambda: Reset(at, lasts, region, other)),
+        ]
+    return random.choices([make for _, make in choices], [weight for weight, _ in choices])[0]()
+
+
+def _squeeze(random: Random, region: str, seconds: float, rounds: int = 2) -> list[Fault]:
+    """Troubles that come in company: while the disk is slow connections break, so that things are sent again before the
+    first time is durable; then the region dies with all of it on the way. And once more."""
+    at = random.uniform(0.3, seconds * 0.6)
+    faults: list[Fault] = [SlowDisk(round(at, 3), 12.0, region, random.choice((0.2, 1.0)))]
+    for _ in range(rounds):
+        breaks = at + random.uniform(0.2, 0.8)
+        if random.random() < 0.6:
+            faults.append(Reset(round(breaks, 3), 0.0, region, region))
+        dies = breaks + random.uniform(0.1, 0.6)
+        at = dies + random.uniform(0.02, 0.2)
+        faults.append(Kill(round(dies, 3), round(at - dies, 3), region))
+    return faults
+
+
+def _comeback(random: Random, producer: ProducerPlan, seconds: float) -> list[Fault]:
+    """A producer dies and is back at once, again and again, while what it sent before is still being written."""
+    at = round(random.uniform(0.3, seconds * 0.8), 3)
+    return [
+        SlowDisk(at, round(random.uniform(1.0, 3.0), 3), producer.region, 0.5),
+        *(
+            KillClient(
+                round(at + random.uniform(0.0, 2.0), 3), round(random.uniform(0.01, 0.1), 3), producer.name
+            )
+            for _ in range(4)
+        ),
+    ]
+
+
+def _drill(seed: int, random: Random) -> Plan:
+    """Three regions, 300 messages in 30 seconds, one kill, one cut, a consumer that moves."""
+    names = REGION_NAMES[:3]
+    first, second, third = random.sample(names, 3)
+    producers = tuple(
+        ProducerPlan(f"producer-{name}", name, "orders", 100, burst=10, pause_seconds=2.6) for name in names
+    )
+    moves = ((random.uniform(8, 20), second),)
+    consumer = ConsumerPlan(
+        "consumer", "billing", "orders", first, replicated=True, moves=moves, confirmed=0.0, think_seconds=0.0
+    )
+    return Plan(
+        seed=seed,
+        kind="drill",
+        topology=simple_topology(names, settings=BrokerSettings(snapshot_interval_ms=5_000)),
+        topics=("orders",),
+        producers=producers,
+        consumers=(consumer,),
+        faults=(
+            Kill(random.uniform(5, 15), random.uniform(0.5, 5), first),
+            Cut(random.uniform(5, 20), random.uniform(0.5, 5), second, third),
+        ),
+        break_seconds=28.0,
+    )
+
+
+def _quiet(seed: int, random: Random) -> Plan:
+    """Three regions, a message now and then, nothing goes wrong."""
+    names = REGION_NAMES[:3]
+    producer = ProducerPlan("producer", "us", "orders", 10, burst=1, pause_seconds=10.0)
+    consumer = ConsumerPlan("consumer", "billing", "orders", "eu", "EXCLUSIVE", True)
+    return Plan(
+        seed=seed,
+        kind="quiet",
+        topology=simple_topology(names),
+        topics=("orders",),
+        producers=(producer,),
+        consumers=(consumer,),
+        break_seconds=120.0,
+    )
+
+
+KINDS: dict[str, Callable[[int, Random], Plan]] = {"swarm": _swarm, "drill": _drill, "quiet": _quiet}
+"""By the name that `geoemu simulate` takes."""

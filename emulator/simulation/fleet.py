@@ -1,0 +1,86 @@
+"""Many seeds, on as many processes as there are to spare."""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+import time
+from collections import deque
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import closing, nullcontext
+from itertools import islice
+from typing import NamedTuple
+
+from emulator.simulation.ablations import BY_NAME, Ablation
+from emulator.simulation.checkers import Violation
+from emulator.simulation.swarm import run_seed
+
+
+class SeedResult(NamedTuple):
+    """What is told of one seed."""
+
+    seed: int
+    violation: Violation | None
+    virtual_seconds: float
+    digest: str
+
+
+class Task(NamedTuple):
+    kind: str
+    seed: int
+    without: str | None
+    """The ablation to run it under."""
+
+
+def run_task(task: Task) -> SeedResult:
+    """Run one seed in this process."""
+    ablation = BY_NAME[task.without].applied() if task.without else nullcontext()
+    with ablation:
+        outcome = run_seed(task.kind, task.seed)
+    return SeedResult(task.seed, outcome.violation, outcome.virtual_seconds, outcome.digest)
+
+
+def run_seeds(
+    kind: str,
+    seeds: Iterable[int],
+    *,
+    jobs: int = 1,
+    time_budget_seconds: float | None = None,
+    without: str | None = None,
+) -> Generator[SeedResult, None, None]:
+    """Results in the order of the seeds, as they come in. Ends early when the time is used up, or when the caller has
+    seen enough."""
+    end = None if time_budget_seconds is None else time.monotonic() + time_budget_seconds
+    tasks = (Task(kind, seed, without) for seed in seeds)
+    results = map(run_task, tasks) if jobs == 1 else _on_processes(tasks, jobs)
+    with closing(results) if isinstance(results, Generator) else nullcontext():
+        for result in results:
+            yield result
+            if end is not None and time.monotonic() >= end:
+                return
+
+
+def _on_processes(tasks: Iterator[Task], jobs: int) -> Generator[SeedResult, None, None]:
+    """As `map`, but never more than a few ahead of who takes the results: seeds may go on for ever."""
+    with multiprocessing.get_context("fork").Pool(jobs, _leave_interrupts_to_the_parent) as pool:
+        under_way = deque(pool.apply_async(run_task, (task,)) for task in islice(tasks, 4 * jobs))
+        while under_way:
+            yield under_way.popleft().get()
+            under_way.extend(pool.apply_async(run_task, (task,)) for task in islice(tasks, 1))
+
+
+def _leave_interrupts_to_the_parent() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def first_caught(
+    ablation: Ablation, *, kind: str = "swarm", seeds_max: int = 200, jobs: int = 1
+) -> SeedResult | None:
+    """The first seed that notices the loss of a safeguard, by one of the invariants it is there for. None: none of
+    them does."""
+    results = run_seeds(kind, range(1, seeds_max + 1), jobs=jobs, without=ablation.name)
+    with closing(results):
+        for result in results:
+            if result.violation is not None and result.violation.invariant in ablation.invariants:
+                return result
+    return None

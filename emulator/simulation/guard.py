@@ -1,0 +1,308 @@
+"""Keeps simulated programs away from the real world: whoever reaches for it is told the line.
+
+While a simulation runs, functions that read clocks, draw unseeded chance, open sockets, write files or start threads
+and processes are replaced by doors. A door is open to everybody outside of a simulated program (other threads, the
+test runner, the simulation itself) and to the tools a program cannot do without: imports, tracebacks, logging. To
+a simulated program it is shut: ReachedOutside names file and line, and the simulation ends with it even if the
+program swallows it. A few doors answer instead: a log record is stamped with the host's own wall clock, and a
+process id is the host's.
+
+Programs that said `from time import monotonic` hold the function itself; those names are replaced as well.
+"""
+
+from __future__ import annotations
+
+import builtins
+import datetime
+import functools
+import io
+import os
+import random
+import socket
+import sqlite3
+import subprocess
+import sys
+import sysconfig
+import threading
+import time
+import uuid
+from asyncio import events
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType, ModuleType
+from typing import Any, NamedTuple
+
+from emulator.simulation.loop import HostLoop
+
+CLOCK = (
+    "programs take time from their loop (loop.time(), asyncio.sleep) and stamps from their host's wall clock"
+)
+CHANCE = "programs draw from the random source they were handed"
+SOCKET = "programs reach others through the network they were handed, or the loop's create_connection"
+THREAD = "a simulated program has one thread; loop.run_in_executor makes an ordered step of a call"
+FILE = "a simulated program keeps things in its store"
+
+TOOLS = {
+    "importlib",
+    "zipimport",
+    "linecache",
+    "traceback",
+    "tokenize",
+    "warnings",
+    "logging",
+    "pdb",
+    "bdb",
+    "_pytest",
+    "pytest",
+    "pluggy",
+    "hypothesis",
+    "coverage",
+}
+"""Modules through which a program may reach outside without knowing it."""
+
+_LIBRARY_PATHS = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+
+
+class ReachedOutside(AssertionError):
+    """A simulated program used something real. Its outcome would not follow from the seed."""
+
+
+class Door(NamedTuple):
+    """One way out."""
+
+    owner: Any
+    """The module or class that has the function."""
+    attribute: str
+    name: str
+    """As a program spells it."""
+    advice: str
+    shut_to: Callable[[tuple[Any, ...], dict[str, Any]], bool] = lambda args, kwargs: True
+    """Which calls are refused."""
+    answer: Callable[[HostLoop], Any] | None = None
+    """What tools are told instead."""
+    answers_everybody: bool = False
+
+
+def _no_time_given(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    return not args or args[0] is None
+
+
+def _no_seed_given(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    return kwargs.get("a", args[1] if len(args) > 1 else None) is None
+
+
+def _opened_for_writing(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    mode = kwargs.get("mode", args[1] if len(args) > 1 else "r")
+    return isinstance(mode, str) and any(letter in mode for letter in "wax+")
+
+
+def _flags_for_writing(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    return bool(kwargs.get("flags", args[1] if len(args) > 1 else 0) & _WRITING)
+
+
+def _not_in_memory(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    return kwargs.get("database", args[0] if args else None) != ":memory:"
+
+
+def _wall_seconds(loop: HostLoop) -> float:
+    return loop.owner.wall_clock_ms.exact_ms() / 1000
+
+
+def _doors() -> list[Door]:
+    doors = [
+        Door(time, "time", "time.time()", CLOCK, answer=_wall_seconds),
+        Door(time, "time_ns", "time.time_ns()", CLOCK, answer=lambda loop: int(_wall_seconds(loop) * 1e9)),
+        *(
+            Door(time, name, f"time.{name}()", CLOCK)
+            for name in (
+                *("monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "sleep"),
+                *("process_time", "process_time_ns", "thread_time", "thread_time_ns"),
+            )
+        ),
+        *(
+            Door(time, name, f"time.{name}()", CLOCK, _no_time_given)
+            for name in ("localtime", "gmtime", "ctime")
+        ),
+        *(
+            Door(random, name, f"random.{name}()", CHANCE)
+            for name, value in vars(random).items()
+            if getattr(value, "__self__", None) is random._inst
+        ),
+        Door(random.Random, "seed", "random.Random() without a seed", CHANCE, _no_seed_given),
+        Door(random, "_urandom", "random.SystemRandom()", CHANCE),
+        Door(os, "urandom", "os.urandom()", CHANCE),
+        Door(uuid, "uuid1", "uuid.uuid1()", CHANCE),
+        Door(uuid, "uuid4", "uuid.uuid4()", CHANCE),
+        Door(socket.socket, "__init__", "socket.socket()", SOCKET),
+        *(
+            Door(socket, name, f"socket.{name}()", SOCKET)
+            for name in ("socketpair", "create_connection", "create_server", "getaddrinfo", "gethostbyname")
+        ),
+        Door(socket, "gethostname", "socket.gethostname()", SOCKET, answer=lambda loop: loop.name),
+        Door(threading.Thread, "start", "threading.Thread.start()", THREAD),
+        Door(subprocess.Popen, "__init__", "subprocess.Popen()", THREAD),
+        Door(
+            os,
+            "getpid",
+            "os.getpid()",
+            THREAD,
+            answer=lambda loop: loop.owner.process_id,
+            answers_everybody=True,
+        ),
+        Door(builtins, "open", "open() for writing", FILE, _opened_for_writing),
+        Door(io, "open", "open() for writing", FILE, _opened_for_writing),
+        Door(os, "open", "os.open() for writing", FILE, _flags_for_writing),
+        Door(sqlite3, "connect", "sqlite3.connect()", FILE, _not_in_memory),
+    ]
+    doors += (
+        Door(os, name, f"os.{name}()", advice)
+        for advice, names in (
+            (THREAD, ("fork", "posix_spawn", "posix_spawnp", "system", "popen", "kill")),
+            (
+                FILE,
+                ("mkdir", "remove", "unlink", "rename", "replace", "rmdir", "truncate", "link", "symlink"),
+            ),
+        )
+        for name in names
+        if hasattr(os, name)
+    )
+    return doors
+
+
+class _DateMeta(type):
+    """Makes instances of the real class instances of its stand-in."""
+
+    real: type
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, cls.real)
+
+    def __subclasscheck__(cls, subclass: type) -> bool:
+        return issubclass(subclass, cls.real)
+
+
+def _stand_in(real: type, clock_readers: tuple[str, ...]) -> type:
+    """For `datetime.datetime` and `.date`, whose methods cannot be replaced: makes real ones, reads no clock."""
+    members: dict[str, Any] = {"__new__": lambda cls, *args, **kwargs: real(*args, **kwargs), "real": real}
+    for name in clock_readers:
+        door = Door(real, name, f"{real.__name__}.{name}()", CLOCK)
+        members[name] = staticmethod(_shut(door, getattr(real, name)))
+    return _DateMeta(real.__name__, (real,), members)
+
+
+def _shut(door: Door, real: Callable[..., Any]) -> Callable[..., Any]:
+    """What stands in for a function while a simulation runs."""
+
+    @functools.wraps(real, updated=())
+    def shut(*args: Any, **kwargs: Any) -> Any:
+        loop = events._get_running_loop()
+        if type(loop) is not HostLoop or _opened or not door.shut_to(args, kwargs):
+            return real(*args, **kwargs)
+        if door.answers_everybody:
+            assert door.answer is not None
+            return door.answer(loop)
+        place = _program_line(sys._getframe(1))
+        if place is None:
+            return real(*args, **kwargs) if door.answer is None else door.answer(loop)
+        error = ReachedOutside(
+            f"{place}: {door.name} in a simulated program (host {loop.name!r}); {door.advice}"
+        )
+        loop.fail(error)
+        raise error
+
+    return shut
+
+
+def _program_line(frame: FrameType | None) -> str | None:
+    """`file:line` in the program that made the call; None when a tool made it for itself."""
+    while frame is not None and frame.f_code is not HostLoop._tick.__code__:
+        module: str = frame.f_globals.get("__name__", "")
+        if module.partition(".")[0] in TOOLS:
+            return None
+        path = frame.f_code.co_filename
+        is_library = path.startswith(_LIBRARY_PATHS) or module.startswith("emulator.simulation.")
+        if (
+            not is_library and frame.f_code.co_name != "<module>"
+        ):  # a module's own lines run when it is imported
+            return f"{path}:{frame.f_lineno}"
+        frame = frame.f_back
+    return "a callback"
+
+
+_opened = 0
+"""How many blocks of `outside` are being run."""
+
+
+@contextmanager
+def outside() -> Iterator[None]:
+    """For stories: what the block does, it does outside of the simulation. No `await` in it."""
+    global _opened
+    _opened += 1
+    try:
+        yield
+    finally:
+        _opened -= 1
+
+
+class Guard:
+    """All doors: shut between `shut_doors` and `open_doors`."""
+
+    _is_shut = False
+
+    def __init__(self) -> None:
+        self._undo: list[tuple[Any, str, Any]] = []
+
+    def shut_doors(self) -> None:
+        assert not Guard._is_shut, "one simulation at a time"
+        Guard._is_shut = True
+        for owner, attribute, replacement in (*_doorways(), *_doorways_in_programs()):
+            self._undo.append((owner, attribute, vars(owner)[attribute]))
+            setattr(owner, attribute, replacement)
+
+    def open_doors(self) -> None:
+        while self._undo:
+            owner, attribute, real = self._undo.pop()
+            setattr(owner, attribute, real)
+        Guard._is_shut = False
+
+
+@functools.cache
+def _doorways() -> list[tuple[Any, str, Any]]:
+    """What is replaced, where it is defined. Made while no simulation runs."""
+    doorways: list[tuple[Any, str, Any]] = [
+        (door.owner, door.attribute, _shut(door, vars(door.owner)[door.attribute])) for door in _doors()
+    ]
+    doorways.append((datetime, "datetime", _stand_in(datetime.datetime, ("now", "utcnow", "today"))))
+    doorways.append((datetime, "date", _stand_in(datetime.date, ("today",))))
+    return doorways
+
+
+_modules_seen: dict[str, ModuleType] = {}
+_bound_names: list[tuple[Any, str, Any]] = []
+
+
+def _doorways_in_programs() -> list[tuple[Any, str, Any]]:
+    """The same functions, under the names that modules which are no libraries gave them."""
+    if sys.modules.keys() != _modules_seen.keys():
+        stand_ins = {
+            id(vars(owner)[attribute]): replacement
+            for owner, attribute, replacement in _doorways()
+            if isinstance(owner, ModuleType) and owner is not builtins
+        }
+        for name, module in list(sys.modules.items()):
+            if _modules_seen.get(name) is not module:
+                _bound_names.extend(_names_bound_in(module, stand_ins))
+        _modules_seen.clear()
+        _modules_seen.update(sys.modules)
+    return _bound_names
+
+
+def _names_bound_in(module: ModuleType, stand_ins: dict[int, Any]) -> Iterator[tuple[Any, str, Any]]:
+    path = getattr(module, "__file__", None) or ""
+    if not path or path.startswith(_LIBRARY_PATHS) or module.__name__.startswith("emulator.simulation."):
+        return
+    for name, value in vars(module).items():
+        replacement = stand_ins.get(id(value))
+        if replacement is not None:
+            yield module, name, replacement

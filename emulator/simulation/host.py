@@ -1,0 +1,168 @@
+"""A simulated host: a machine with a kernel, a wall clock and a program that lives, is frozen, dies and is started
+again.
+
+    UP ──pause──▶ PAUSED ──resume──▶ UP          SIGSTOP, SIGCONT: the kernel goes on, time goes on
+    UP, PAUSED ──kill──▶ DOWN ──start──▶ UP      kill -9: peers' kernels are told
+    UP, PAUSED ──power_off──▶ DOWN               the machine is gone: nobody is told anything
+
+Each life has a loop and a random source of its own. Name, place and clock stay.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from enum import Enum
+from random import Random
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from emulator.simulation.clocks import WallClock
+from emulator.simulation.loop import HostLoop
+
+if TYPE_CHECKING:
+    from emulator.simulation.simulation import Simulation
+
+T = TypeVar("T")
+
+FIRST_PROCESS_ID = 1000
+
+
+class HostState(Enum):
+    UP = "its program runs"
+    PAUSED = "its program is frozen; its kernel goes on"
+    DOWN = "its program is dead"
+
+
+class HostDied(Exception):
+    """The host died before it had an answer."""
+
+
+class Host:
+    def __init__(self, simulation: Simulation, name: str, index: int, place: str) -> None:
+        self.name = name
+        self.index = index
+        self.place = place
+        """Where it stands on the map of links."""
+        self.state = HostState.UP
+        self.life = 0
+        """How often its program was killed."""
+        self.network = simulation.network.add_host(name, index, place)
+        self.wall_clock_ms = WallClock(lambda: simulation.now)
+        self.random: Random
+        """This life's."""
+        self.loop: HostLoop
+        """This life's."""
+        self._simulation = simulation
+        self._on_kill: list[Callable[[], None]] = []
+        self._questions: dict[asyncio.Future[Any], None] = {}
+        """What others wait for from the present life."""
+        self._begin_life()
+
+    def __repr__(self) -> str:
+        return f"<Host {self.name} {self.state.name}>"
+
+    @property
+    def process_id(self) -> int:
+        """What the program is told by `os.getpid`."""
+        return FIRST_PROCESS_ID * (self.index + 1) + self.life
+
+    # The program.
+
+    def start(self, program: Coroutine[Any, Any, T], *, name: str | None = None) -> asyncio.Task[T]:
+        """Run `program` in the present life, or in a new one if the host is down. It begins at its next turn."""
+        self.boot()
+        return self.loop.create_task(program, name=name)
+
+    def boot(self) -> None:
+        """Begin another life, without a program so far. Nothing to do while it lives."""
+        if self.state is HostState.DOWN:
+            self._note("starts again")
+            self.life += 1
+            self._begin_life()
+
+    async def ask(self, question: Coroutine[Any, Any, T]) -> T:
+        """Run something inside the host and wait for what comes of it, wherever the caller runs. HostDied if it is
+        killed meanwhile or is dead."""
+        if self.state is HostState.DOWN:
+            question.close()
+            raise HostDied(f"host {self.name!r} is down")
+        answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._questions[answer] = None
+
+        def done(task: asyncio.Task[T]) -> None:
+            if answer.done():
+                return
+            if task.cancelled():
+                answer.cancel()
+            elif (error := task.exception()) is not None:
+                answer.set_exception(error)
+            else:
+                answer.set_result(task.result())
+
+        self.loop.create_task(question).add_done_callback(done)
+        try:
+            return await answer
+        finally:
+            self._questions.pop(answer, None)
+
+    def on_kill(self, callback: Callable[[], None]) -> None:
+        """Called whenever the program is killed, after it has ceased."""
+        self._on_kill.append(callback)
+
+    # What can be done to it.
+
+    def kill(self) -> None:
+        """kill -9 of the program. The kernel tells its peers, as far as the links let it."""
+        self._die(silently=False)
+
+    def power_off(self) -> None:
+        """The machine is gone. Its peers find out by themselves."""
+        self._die(silently=True)
+
+    def pause(self) -> None:
+        assert self is not self._simulation.driver, "nothing can be done to the driver"
+        if self.state is HostState.UP:
+            self._note("is paused")
+            self.state = HostState.PAUSED
+            self.loop.pause()
+
+    def resume(self) -> None:
+        if self.state is HostState.PAUSED:
+            self._note("is resumed")
+            self.state = HostState.UP
+            self.loop.resume()
+
+    def signal(self, number: int) -> None:
+        """Deliver a signal to the program's handler. Without one it dies of it."""
+        if self.state is not HostState.DOWN and not self.loop.signal(number):
+            self.kill()
+
+    def _die(self, *, silently: bool) -> None:
+        if self.state is HostState.DOWN:
+            return
+        assert self is not self._simulation.driver, "nothing can be done to the driver"
+        self._note("loses power" if silently else "is killed")
+        self.state = HostState.DOWN
+        self._simulation.bury(self.loop)
+        self.network.program_died(silently=silently)
+        for callback in self._on_kill:
+            callback()
+        questions, self._questions = self._questions, {}
+        for answer in questions:
+            if not answer.done():
+                answer.set_exception(HostDied(f"host {self.name!r} died"))
+
+    def _begin_life(self) -> None:
+        self.state = HostState.UP
+        self.random = self._simulation.random(f"host {self.name} life {self.life}")
+        self.loop = HostLoop(self._simulation.time, self)  # type: ignore[abstract]
+        self.network.loop = self.loop
+        self.network.booted()
+
+    def _note(self, what: str) -> None:
+        self._simulation.time.trace.event(self._simulation.now, self.name, what)
+
+    # Asked by the loop.
+
+    def complain(self, context: dict[str, Any]) -> None:
+        self._simulation.complain(self, context)

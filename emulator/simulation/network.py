@@ -1,0 +1,351 @@
+"""The network between simulated hosts: names, links per direction, and what can be done to them.
+
+A host stands at a place: a region's own, or for a client the region it runs in. Between two places, and inside each,
+there are two links, one for each direction, made on first use. Hosts are dialled by name.
+
+`cut`, `hold` and `heal` mean what they mean to a runtime (`emulator.runtimes.contract`); what they do to
+connections is told in `emulator.simulation.connection`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from emulator.network import Listener
+from emulator.region_config import LinkShape
+from emulator.simulation.connection import Endpoint, Kind, Pipe
+from emulator.simulation.loop import HostLoop, VirtualTime
+
+HERE = frozenset({"", "localhost", "127.0.0.1", "0.0.0.0", "::1", "::"})
+"""Names every host has for itself."""
+FIRST_FREE_PORT = 49_152
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkSettings:
+    """What is the same on all links."""
+
+    between_places: LinkShape = LinkShape(latency_ms=20.0, jitter_ms=1.0)
+    """Links nobody gave a shape."""
+    inside_a_place: LinkShape = LinkShape(latency_ms=0.1, jitter_ms=0.1)
+    tcp_timeout_seconds: float = 30.0
+    """A sender whose bytes are not acknowledged for so long breaks the connection."""
+    connect_timeout_seconds: float = 10.0
+    """The same for connection requests. Callers have deadlines of their own."""
+    resend_seconds: float = 0.2
+    """First pause before something lost is sent again; doubles every time."""
+    resend_seconds_max: float = 5.0
+    segment_bytes_max: int = 65_536
+    odd_cut_probability: float = 0.05
+    """How often a segment ends at some byte drawn from the seed, instead of where the writer ended."""
+    receive_buffer_bytes: int = 262_144
+    """A connection's bytes under way and unread; beyond it the writer has to wait."""
+
+
+class Link:
+    """The way from one place to another."""
+
+    def __init__(self, source: str, target: str, shape: LinkShape, time: VirtualTime, random: Random) -> None:
+        self.source = source
+        self.target = target
+        self.waiting: dict[Pipe, None] = {}
+        """Pipes that need this link to be up, or the machine at its end."""
+        self._draw = random.random
+        self._free_at = 0.0
+        """When the last byte given to the link will have left, for the bandwidth."""
+        self.shape = shape
+
+    @property
+    def shape(self) -> LinkShape:
+        return self._shape
+
+    @shape.setter
+    def shape(self, shape: LinkShape) -> None:
+        self._shape = shape
+        self.state = shape.state
+        self._latency = shape.latency_ms / 1000
+        self._jitter = shape.jitter_ms / 1000
+        bandwidth = shape.bandwidth_bytes_per_second
+        self.seconds_per_byte = 1 / bandwidth if bandwidth else 0.0
+        self.changed()
+
+    def set_state(self, state: str) -> None:
+        if state != self.state:
+            self.state = state
+            self.changed()
+
+    def changed(self) -> None:
+        for pipe in list(self.waiting):
+            pipe.link_changed()
+
+    def draw_arrival(self, now: float, size_bytes: int) -> float:
+        """When something sent now arrives, if the link is up then."""
+        if self.seconds_per_byte and size_bytes:
+            now = self._free_at = max(self._free_at, now) + size_bytes * self.seconds_per_byte
+        if self._jitter:
+            return now + self._latency + self._jitter * self._draw()
+        return now + self._latency
+
+
+class SimulatedNetwork:
+    def __init__(self, time: VirtualTime, random: Random, settings: NetworkSettings | None = None) -> None:
+        self.time = time
+        self.settings = settings or NetworkSettings()
+        self._random = random
+        self._draw = random.random
+        self._hosts: dict[str, HostNetwork] = {}
+        self._links: dict[tuple[str, str], Link] = {}
+
+    # Links and what can be done to them.
+
+    def link(self, source: str, target: str) -> Link:
+        """The link from one place to another, or inside one."""
+        link = self._links.get((source, target))
+        if link is None:
+            shape = self.settings.inside_a_place if source == target else self.settings.between_places
+            link = self._links[source, target] = Link(source, target, shape, self.time, self._random)
+        return link
+
+    def shape(self, source: str, target: str, shape: LinkShape) -> None:
+        """Give one direction another shape, state included, from now on."""
+        self.link(source, target).shape = shape
+
+    def cut(self, source: str, target: str, *, one_way: bool = False) -> None:
+        """Lose everything that is under way from `source` to `target`, nor back unless `one_way`."""
+        self._set_state("cut", source, target, one_way)
+
+    def hold(self, source: str, target: str, *, one_way: bool = False) -> None:
+        """Keep what would arrive; `heal` delivers it in order."""
+        self._set_state("held", source, target, one_way)
+
+    def heal(self, source: str | None = None, target: str | None = None) -> None:
+        """Undo `cut` and `hold` between two places, in both directions, or on all links of one, or everywhere."""
+        for link in list(self._links.values()):
+            ends = {link.source, link.target}
+            named = (source is None or source in ends) and (target is None or target in ends)
+            if named and link.state != "up":
+                self._note(f"heal {link.source} -> {link.target}")
+                link.set_state("up")
+
+    def reset(self, one: str, other: str) -> None:
+        """Break every connection between two places from the middle: both sides are told, at once."""
+        self._note(f"reset {one} - {other}")
+        for host in self._hosts.values():
+            for endpoint in list(host.endpoints):
+                if {host.place, self._hosts[endpoint.peer_name[0]].place} == {one, other}:
+                    endpoint.reset()
+
+    def _set_state(self, state: str, source: str, target: str, one_way: bool) -> None:
+        self._note(f"{state} {source} -> {target}{'' if one_way else ' and back'}")
+        self.link(source, target).set_state(state)
+        if not one_way:
+            self.link(target, source).set_state(state)
+
+    def _note(self, what: str) -> None:
+        self.time.trace.event(self.time.now, "network", what)
+
+    # Hosts.
+
+    def add_host(self, name: str, index: int, place: str) -> HostNetwork:
+        assert name not in self._hosts, f"there is a host {name!r} already"
+        assert name not in HERE, f"a host cannot be called {name!r}"
+        host = self._hosts[name] = HostNetwork(self, name, index, place)
+        return host
+
+    def host(self, name: str) -> HostNetwork:
+        """OSError when there is no such name."""
+        host = self._hosts.get(name)
+        if host is None:
+            raise socket.gaierror(socket.EAI_NONAME, f"no simulated host is called {name!r}")
+        return host
+
+    def machine_changed(self, host: HostNetwork) -> None:
+        """Power came or went."""
+        for link in list(self._links.values()):
+            if link.target == host.place:
+                link.changed()
+
+    # Drawn from the seed, for connections.
+
+    def draw_segment_bytes(self, size_bytes: int) -> int:
+        """How much of so many bytes goes into one segment."""
+        size_bytes = min(size_bytes, self.settings.segment_bytes_max)
+        if size_bytes > 1 and self._draw() < self.settings.odd_cut_probability:
+            return 1 + int(self._draw() * (size_bytes - 1))
+        return size_bytes
+
+    def draw_int(self, choices: int) -> int:
+        """One of 0..choices-1."""
+        return int(self._draw() * choices)
+
+
+class HostNetwork:
+    """One host's access to the network: implements `emulator.network.Network`."""
+
+    def __init__(self, network: SimulatedNetwork, name: str, index: int, place: str) -> None:
+        self.name = name
+        self.index = index
+        self.place = place
+        self.loop: HostLoop
+        """Of the program's present life. Set by the host."""
+        self.machine_is_up = True
+        self.endpoints: dict[Endpoint, None] = {}
+        """Connections the kernel knows, oldest first."""
+        self._network = network
+        self._servers: dict[int, SimulatedServer] = {}
+        self._next_port = FIRST_FREE_PORT
+
+    # As emulator.network.Network.
+
+    async def listen(
+        self, protocol_factory: Callable[[], asyncio.Protocol], host: str, port: int
+    ) -> Listener:
+        return self.open_server(protocol_factory, host, port)
+
+    async def connect(
+        self, protocol_factory: Callable[[], asyncio.Protocol], host: str, port: int
+    ) -> tuple[asyncio.Transport, asyncio.Protocol]:
+        transport, protocol = await self.dial(protocol_factory, host, port)
+        assert isinstance(protocol, asyncio.Protocol)
+        return transport, protocol
+
+    # As the loop wants it.
+
+    def open_server(
+        self, protocol_factory: Callable[[], asyncio.BaseProtocol], host: str | None, port: int
+    ) -> SimulatedServer:
+        if (host or "") not in HERE and host != self.name:
+            raise OSError(errno.EADDRNOTAVAIL, f"host {self.name!r} cannot listen on the address of {host!r}")
+        port = port or self._free_port()
+        if port in self._servers:
+            raise OSError(errno.EADDRINUSE, f"port {port} of host {self.name!r} is in use")
+        server = self._servers[port] = SimulatedServer(self, protocol_factory, port)
+        return server
+
+    async def dial(
+        self, protocol_factory: Callable[[], asyncio.BaseProtocol], host: str, port: int
+    ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
+        target = self.resolve(host)
+        network = self._network
+        endpoint = Endpoint(network, self, (self.name, self._free_port()), (target.name, port))
+        link, back = network.link(self.place, target.place), network.link(target.place, self.place)
+        endpoint.pipe = Pipe(network, endpoint, link, back)
+        endpoint.connecting = self.loop.create_future()
+        endpoint.pipe.send(Kind.SYN)
+        try:
+            await endpoint.connecting
+            protocol = protocol_factory()
+            endpoint.begin(protocol)
+        except BaseException:
+            endpoint.forget_dialling()
+            raise
+        return endpoint, protocol
+
+    def resolve(self, name: str) -> HostNetwork:
+        """The host of that name, this one's own names included. OSError when there is none."""
+        return self if name in HERE else self._network.host(name)
+
+    def _free_port(self) -> int:
+        while True:
+            port = self._next_port
+            self._next_port = port + 1 if port < 65_535 else FIRST_FREE_PORT
+            taken = any(endpoint.socket_name[1] == port for endpoint in self.endpoints)
+            if port not in self._servers and not taken:
+                return port
+
+    # The kernel's half.
+
+    def requested(self, pipe: Pipe) -> None:
+        """A connection request arrived. Refused unless somebody listens; a paused program's kernel answers too."""
+        dialler = pipe.sender
+        endpoint = Endpoint(self._network, self, dialler.peer_name, dialler.socket_name)
+        pipe.receiver = endpoint
+        endpoint.pipe = Pipe(self._network, endpoint, pipe.back, pipe.link)
+        endpoint.pipe.receiver = dialler
+        if dialler.peer_name[1] in self._servers:
+            endpoint.pipe.send(Kind.SYN_ACK)
+        else:
+            endpoint.refuse()
+
+    def confirmed(self, endpoint: Endpoint) -> None:
+        """The dialler knows that its request was granted: the program may accept."""
+        server = self._servers.get(endpoint.socket_name[1])
+        if server is None:
+            endpoint.refuse()
+        else:
+            self.loop.call_soon(endpoint.accept, server.protocol_factory)
+
+    def program_died(self, *, silently: bool) -> None:
+        """`silently`: the machine died with it."""
+        self._servers.clear()
+        for endpoint in list(self.endpoints):
+            endpoint.die(silently=silently)
+        if silently:
+            self.machine_is_up = False
+            self._network.machine_changed(self)
+
+    def booted(self) -> None:
+        if not self.machine_is_up:
+            self.machine_is_up = True
+            self._network.machine_changed(self)
+
+    def server_closed(self, server: SimulatedServer) -> None:
+        if self._servers.get(server.port) is server:
+            del self._servers[server.port]
+
+
+class SimulatedServer(asyncio.AbstractServer):
+    """A port that is being listened on: asyncio's Server and our Listener."""
+
+    def __init__(
+        self, host: HostNetwork, protocol_factory: Callable[[], asyncio.BaseProtocol], port: int
+    ) -> None:
+        self.port = port
+        self.protocol_factory = protocol_factory
+        self._host = host
+        self._serving = True
+
+    @property
+    def sockets(self) -> tuple[_ListeningSocket, ...]:
+        return (_ListeningSocket((self._host.name, self.port)),) if self._serving else ()
+
+    def close(self) -> None:
+        self._serving = False
+        self._host.server_closed(self)
+
+    def get_loop(self) -> asyncio.AbstractEventLoop:
+        return self._host.loop
+
+    def is_serving(self) -> bool:
+        return self._serving
+
+    async def start_serving(self) -> None:
+        pass
+
+    async def serve_forever(self) -> None:
+        try:
+            await self._host.loop.create_future()
+        finally:
+            self.close()
+
+    async def wait_closed(self) -> None:
+        pass
+
+
+@dataclass(frozen=True, slots=True)
+class _ListeningSocket:
+    """As much of a socket as programs look at."""
+
+    address: tuple[str, int]
+
+    def getsockname(self) -> tuple[str, int]:
+        return self.address
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"a simulated socket has no {name}")

@@ -1,0 +1,104 @@
+"""What one seed decides, spelled out: the world, who works in it and what goes wrong when.
+
+A plan is a plain value. `draw` makes one from a seed, `swarm` runs it, `shrink` takes parts of it away.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from emulator.client import Batching
+from emulator.simulation.disk import DiskFaults
+from emulator.simulation.faults import Fault
+from emulator.topology import Topology
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerPlan:
+    """Publishes to one topic of one region, in bursts."""
+
+    name: str
+    region: str
+    topic: str
+    messages: int
+    place: str = ""
+    """Where it stands; empty: in its region."""
+    burst: int = 5
+    pause_seconds: float = 0.3
+    batching: Batching | None = None
+    payload_bytes: int = 64
+    choosy: float = 0.0
+    """How often it names the regions a message is meant for."""
+    keeps_outbox: bool = True
+    """Its next life sends again, under the same numbers, what the one before had no answer for. Otherwise it goes
+    on behind the last number the region knows, with other messages."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerPlan:
+    """Consumes one subscription of one topic, in one region after the other."""
+
+    name: str
+    subscription: str
+    topic: str
+    region: str
+    type: str = "EXCLUSIVE"
+    replicated: bool = False
+    moves: tuple[tuple[float, str], ...] = ()
+    """(second, region): it leaves and goes on there."""
+    cumulative: bool = False
+    confirmed: float = 0.5
+    """How often it waits until its acknowledgement is durable."""
+    refuses: float = 0.0
+    """How often it sends a message back instead (negative acknowledgement)."""
+    holds: int = 0
+    """Individual acknowledgements it keeps back, giving them out of order."""
+    think_seconds: float = 0.01
+    queue: int = 20
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderPlan:
+    """Reads one topic of one region from its beginning."""
+
+    name: str
+    region: str
+    topic: str
+    queue: int = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    seed: int
+    kind: str
+    topology: Topology
+    topics: tuple[str, ...]
+    producers: tuple[ProducerPlan, ...]
+    consumers: tuple[ConsumerPlan, ...]
+    readers: tuple[ReaderPlan, ...] = ()
+    faults: tuple[Fault, ...] = ()
+    disks: tuple[tuple[str, DiskFaults], ...] = ()
+    """What ails each region's disk until the world is healed."""
+    clocks: tuple[tuple[str, float, float], ...] = ()
+    """(region, offset in ms, drift in parts per million)."""
+    break_seconds: float = 15.0
+    """How long things go wrong."""
+    heal_seconds_max: float = 180.0
+    """Within so many seconds after that everything must have converged."""
+    variation: int = 0
+    """The same plan with other luck. A seed's own is 0; the shrinker tries others."""
+
+    @property
+    def regions(self) -> tuple[str, ...]:
+        return self.topology.region_names
+
+    @property
+    def clients(self) -> tuple[str, ...]:
+        """Their names."""
+        parts: tuple[ProducerPlan | ConsumerPlan | ReaderPlan, ...]
+        parts = (*self.producers, *self.consumers, *self.readers)
+        return tuple(one.name for one in parts)
+
+    @property
+    def deduplicates(self) -> bool:
+        return self.topology.namespaces[0].deduplication

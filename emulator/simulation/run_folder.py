@@ -1,0 +1,63 @@
+"""What a simulated world left, as an ordinary run folder: `geoemu verify` and the report work on it.
+
+Logs are written in the format of `storage.sqlite` (docs/ARCHITECTURE.md, "What is on disk") with the ids they had in
+the world: a store of its own would give others.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sqlite3
+from collections import defaultdict
+from contextlib import closing
+from pathlib import Path
+
+from emulator.simulation.swarm import Outcome, StoredLog
+from emulator.simulation.world import SERVICE_PORT
+from emulator.storage.group import encode_group
+from emulator.storage.sqlite_file import FORMAT_VERSION, TABLES
+from emulator.topology import region_config
+
+
+def write_evidence(outcome: Outcome, folder: Path) -> None:
+    """Write `regions/*` and `history/*` into a folder that may exist. What a run knows of itself (`run.json`,
+    `topology.json`) is for the caller."""
+    topology = outcome.plan.topology
+    ports = dict.fromkeys(topology.region_names, (SERVICE_PORT, 0))
+    for name in topology.region_names:
+        region_dir = folder / "regions" / name
+        region_dir.mkdir(parents=True, exist_ok=True)
+        config = region_config(topology, name, ports, region_dir=region_dir)
+        (region_dir / "region.json").write_text(config.to_json())
+        _write_logs(region_dir / "log.sqlite", name, outcome.logs[name])
+    _write_history(outcome, folder / "history")
+
+
+def _write_logs(path: Path, region: str, logs: list[StoredLog]) -> None:
+    with closing(sqlite3.connect(path)) as database, database:
+        database.executescript(TABLES)
+        database.executemany(
+            "INSERT INTO meta VALUES (?, ?)", [("format_version", FORMAT_VERSION), ("region", region)]
+        )
+        for log in logs:
+            first = log.entries[0][0] if log.entries else log.next_entry_id
+            database.execute(
+                "INSERT INTO logs VALUES (?, ?, ?, ?)", (log.ledger_id, log.name, first, log.next_entry_id)
+            )
+            database.executemany(
+                "INSERT INTO entry_groups VALUES (?, ?, 1, ?)",
+                [(log.ledger_id, entry_id, encode_group([data])) for entry_id, data in log.entries],
+            )
+
+
+def _write_history(outcome: Outcome, folder: Path) -> None:
+    """One file per actor. Readers are no subscriptions: the report knows nothing of them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lines: dict[str, list[str]] = defaultdict(list)
+    for event in outcome.events:
+        if event.op != "read":
+            # Payloads are spelled out in `detail`; a report has no use for them.
+            kept = event if event.outcome == "fact" else dataclasses.replace(event, detail=None)
+            lines[event.actor].append(kept.to_line() + "\n")
+    for actor, of_actor in lines.items():
+        (folder / f"{actor}.jsonl").write_text("".join(of_actor))

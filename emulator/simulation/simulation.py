@@ -1,0 +1,243 @@
+"""A world of simulated hosts, from one seed.
+
+    with Simulation(seed=7) as simulation:
+        us, eu = simulation.host("us"), simulation.host("eu")
+        us.start(server(us))
+
+        async def story() -> None:
+            assert await eu.ask(client("us", 6650)) == "pong"
+            simulation.network.cut("us", "eu")
+            ...
+
+        simulation.run(story())
+
+The story runs on a host of its own, the driver: it can do everything to the others and nothing can be done to it.
+Programs get what they need from their host: `host.network`, `host.wall_clock_ms`, `host.random`, and a disk from
+`simulation.disk(host.name)`.
+
+While a simulation runs, its programs are kept from real clocks, sockets, threads, files and unseeded chance
+(`emulator.simulation.guard`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import sys
+import warnings
+from collections.abc import Callable, Coroutine
+from contextlib import AbstractContextManager
+from random import Random
+from types import TracebackType
+from typing import Any, NamedTuple, TypeVar
+
+from emulator.simulation.disk import DiskFaults, SimulatedDisk
+from emulator.simulation.guard import Guard, outside
+from emulator.simulation.host import Host, HostState
+from emulator.simulation.loop import HostLoop, UnhandledError, VirtualTime, tasks_of, where_it_waits
+from emulator.simulation.network import NetworkSettings, SimulatedNetwork
+from emulator.simulation.trace import Listener, Trace
+
+T = TypeVar("T")
+
+DRIVER = "driver"
+STORY_SECONDS_MAX = 3600.0
+
+
+class Complaint(NamedTuple):
+    """Something that asyncio would only have logged."""
+
+    at_seconds: float
+    host: str
+    message: str
+    error: BaseException | None
+
+
+class Simulation:
+    def __init__(
+        self,
+        seed: int | str,
+        *,
+        network: NetworkSettings | None = None,
+        detail: bool = False,
+        listener: Listener | None = None,
+        strict: bool = True,
+        guarded: bool = True,
+    ) -> None:
+        self.seed = seed
+        self.trace = Trace(detail=detail, listener=listener)
+        self.time = VirtualTime(self.random("turns"), self.trace)
+        self.network = SimulatedNetwork(self.time, self.random("network"), network)
+        self.complaints: list[Complaint] = []
+        """What programs did that asyncio would only have logged. `strict`: the first one ends the run."""
+        self._strict = strict
+        self._guard = Guard() if guarded else None
+        self._hosts: dict[str, Host] = {}
+        self._disks: dict[str, SimulatedDisk] = {}
+        self._buried: list[tuple[HostLoop, list[asyncio.Task[Any]]]] = []
+        """Loops and tasks of killed programs. Kept: to let a coroutine go means to run its `finally`."""
+        self._closed = False
+        self.driver = self.host(DRIVER)
+        self.driver.loop.drive = self._drive
+
+    # What there is.
+
+    @property
+    def now(self) -> float:
+        """Virtual seconds since the beginning."""
+        return self.time.now
+
+    def host(self, name: str, place: str | None = None) -> Host:
+        """The host of that name, made on first use. It stands at `place`, or at one of its own."""
+        host = self._hosts.get(name)
+        if host is None:
+            host = self._hosts[name] = Host(self, name, len(self._hosts), place or name)
+        assert place is None or host.place == place, f"host {name!r} stands at {host.place!r}, not {place!r}"
+        return host
+
+    def disk(self, host: str, faults: DiskFaults | None = None) -> SimulatedDisk:
+        """The disk of a host, made on first use. It crashes with the host's program and outlives it."""
+        disk = self._disks.get(host)
+        if disk is None:
+            disk = self._disks[host] = SimulatedDisk(self.random(f"disk {host}"), faults)
+            disk.on_event = lambda what: self.trace.event(self.now, host, what)
+            self.host(host).on_kill(disk.crash)
+        elif faults is not None:
+            disk.faults = faults
+        return disk
+
+    @property
+    def hosts(self) -> tuple[Host, ...]:
+        """All of them, the driver first."""
+        return tuple(self._hosts.values())
+
+    def random(self, purpose: str) -> Random:
+        """A random source for one purpose: how often one is asked changes nothing for the others."""
+        return Random(f"{self.seed}/{purpose}")
+
+    # Running.
+
+    def run(self, story: Coroutine[Any, Any, T], *, within_seconds: float = STORY_SECONDS_MAX) -> T:
+        """Run the story on the driver until it ends. OutOfTime when it does not within so many virtual seconds."""
+        task = self.driver.loop.create_task(story, name="story")
+        self._drive(task, self.now + within_seconds)
+        return task.result()
+
+    def run_for(self, seconds: float) -> None:
+        """Let time pass."""
+        self.run(asyncio.sleep(seconds), within_seconds=seconds)
+
+    async def until(
+        self, condition: Callable[[], bool], *, within_seconds: float = 60.0, every_seconds: float = 0.01
+    ) -> None:
+        """Wait, in the story, for something to become so. TimeoutError when it does not."""
+        deadline = self.now + within_seconds
+        while not condition():
+            if self.now >= deadline:
+                raise TimeoutError(f"not so within {within_seconds:g} virtual seconds. {self.who_waits()}")
+            await asyncio.sleep(every_seconds)
+
+    def at(self, seconds: float, action: Callable[..., Any], *arguments: Any) -> None:
+        """Let the driver do something at a moment. Before `run` or during it."""
+        self.driver.loop.call_at(seconds, action, *arguments)
+
+    def outside(self) -> AbstractContextManager[None]:
+        """For stories: what the block does, it does outside of the simulation. No `await` in it."""
+        return outside()
+
+    def _drive(self, story: asyncio.Future[Any], deadline: float | None = None) -> None:
+        assert not self._closed, "the simulation is closed"
+        if deadline is None:
+            deadline = self.now + STORY_SECONDS_MAX
+        story.add_done_callback(lambda _: self.time.stop())
+        guard = self._guard
+        if guard is not None:
+            guard.shut_doors()
+        collecting = gc.isenabled()
+        gc.disable()  # finalisers run when the simulation says so, not when some other allocation does
+        try:
+            self.time.run(deadline, self.who_waits)
+        finally:
+            if collecting:
+                gc.enable()
+            if guard is not None:
+                guard.open_doors()
+
+    def who_waits(self) -> str:
+        """Where every program stands, for people."""
+        lines = [""]
+        for host in self._hosts.values():
+            tasks = tasks_of(host.loop) if host.state is not HostState.DOWN else []
+            if tasks or host.state is not HostState.UP:
+                lines.append(f"  {host.name} ({host.state.value})")
+                lines += [f"    {where_it_waits(task)}" for task in tasks]
+        return "\n".join(lines)
+
+    # What programs do wrong.
+
+    def complain(self, host: Host, context: dict[str, Any]) -> None:
+        """Called by a loop whose program has no exception handler of its own."""
+        error = context.get("exception")
+        self.complaints.append(Complaint(self.now, host.name, context["message"], error))
+        if self._strict and self.time.failure is None:
+            failure = UnhandledError(
+                f"host {host.name!r} at {self.now:.6f} s: {context['message']}: {error!r}"
+            )
+            failure.__cause__ = error
+            self.time.failure = failure
+
+    # The end.
+
+    def bury(self, loop: HostLoop) -> None:
+        """A program was killed."""
+        tasks = tasks_of(loop)
+        loop.kill()
+        self._buried.append((loop, tasks))
+
+    def close(self) -> None:
+        """Let go of everything. Only now do `finally` blocks of killed programs run, in a world that hears nothing
+        of what they do."""
+        if self._closed:
+            return
+        self._closed = True
+        for host in self._hosts.values():
+            if host.state is not HostState.DOWN:
+                self.bury(host.loop)
+        tasks = [task for loop, buried in self._buried for task in (*buried, *loop.stillborn)]
+        unraisable = sys.unraisablehook
+        sys.unraisablehook = _look_away
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                for task in tasks:
+                    _let_go(task)
+                self._buried.clear()
+                self._hosts.clear()
+                del tasks
+        finally:
+            sys.unraisablehook = unraisable
+
+    def __enter__(self) -> Simulation:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _let_go(task: asyncio.Task[Any]) -> None:
+    task._log_destroy_pending = False  # type: ignore[attr-defined]
+    coroutine = task.get_coro()
+    assert coroutine is not None
+    try:
+        coroutine.close()
+    except BaseException:  # a `finally` or `except` of a dead program: nobody is left to tell
+        return
+
+
+def _look_away(unraisable: Any) -> None:
+    pass

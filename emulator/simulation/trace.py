@@ -1,0 +1,87 @@
+"""What happened, as one number: two runs of a seed are the same run if their traces have the same hash.
+
+Every turn of every host is hashed with its virtual time, and so is everything that arrives over the network or
+becomes durable. With `detail`, every callback goes in by name and every byte as well: slower, and it tells two
+runs apart at the very callback where they part. A listener hears what happens as text.
+
+Nothing in here depends on addresses or on `hash()`: the same seed gives the same trace in another process,
+under another `PYTHONHASHSEED` and on another machine.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable
+from functools import partial
+from hashlib import blake2b
+from typing import Any
+
+Listener = Callable[[float, str, str], None]
+"""Called with (virtual time, host, what happened)."""
+
+HOST_STEP = float(1 << 24)
+"""A step is two numbers: its time, and host and size in one; 24 bits are room enough for sizes."""
+_ARRIVAL = float(1 << 48)
+"""Tells an arrival at a host from a turn of it."""
+
+
+class Trace:
+    def __init__(self, *, detail: bool = False, listener: Listener | None = None) -> None:
+        self.detail = detail or listener is not None
+        self._listener = listener
+        self._hash = blake2b(digest_size=16)
+        self._steps = array("d")
+        """What is not hashed yet."""
+        self.note = self._steps.append
+        """Takes the numbers of a step. A turn of a host, `time` and `host * HOST_STEP + callbacks`, is noted by its
+        loop: no call is cheap enough for that."""
+
+    def hexdigest(self) -> str:
+        """The hash of everything so far."""
+        self.flush()
+        return self._hash.hexdigest()
+
+    def callback(self, now: float, host: str, callback: Callable[..., Any]) -> None:
+        """One of them. Only called with `detail`."""
+        name = callback_name(callback)
+        self._add(name.encode())
+        self._tell(now, host, name)
+
+    def arrival(self, now: float, host: int, name: str, kind: str, data: list[bytes]) -> None:
+        """Something arrived at a host's network interface."""
+        size_bytes = len(data[0]) if len(data) == 1 else sum(map(len, data))
+        self.note(now)
+        self.note(_ARRIVAL + host * HOST_STEP + size_bytes)
+        if self.detail:
+            self._add(kind.encode(), *data)
+            self._tell(now, name, f"{kind} arrives, {size_bytes} bytes" if size_bytes else f"{kind} arrives")
+
+    def event(self, now: float, host: str, what: str) -> None:
+        """Something else that no program does: a fault, a group that became durable."""
+        self.note(now)
+        self._add(what.encode())
+        self._tell(now, host, what)
+
+    def _add(self, *what: bytes) -> None:
+        self.flush()
+        for piece in what:
+            self._hash.update(piece)
+
+    def flush(self) -> None:
+        """Hash what was noted."""
+        self._hash.update(self._steps)
+        del self._steps[:]
+
+    def _tell(self, now: float, host: str, what: str) -> None:
+        if self._listener is not None:
+            self._listener(now, host, what)
+
+
+def callback_name(callback: Callable[..., Any]) -> str:
+    """A name for a callback that says nothing of where it lies in memory."""
+    while isinstance(callback, partial):
+        callback = callback.func
+    get_coroutine = getattr(getattr(callback, "__self__", None), "get_coro", None)
+    if get_coroutine is not None:  # a step of a task
+        return f"task {getattr(get_coroutine(), '__qualname__', '?')}"
+    return getattr(callback, "__qualname__", None) or type(callback).__qualname__

@@ -1,0 +1,335 @@
+"""Regions, clients and the links between them, under virtual time: what tests of the protocol are played on.
+
+    with world("us", "eu", seed=7) as w:
+
+        async def story() -> None:
+            us, eu = w.client("us"), w.client("eu")
+            producer = await us.producer("orders")
+            await producer.send(b"hello")
+            w.cut("us", "eu")
+            ...
+            w.heal()
+            await w.quiet()
+
+        w.play(story())
+
+No sleeping, no ports: time passes when everybody waits. Regions are the brokers that ship, each on a host and a disk
+of its own; clients are `emulator.client`, each on a host of its own, standing in the region it talks to unless told
+otherwise. The story itself runs on a host to which nothing can be done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from emulator.broker.environment import Environment
+from emulator.broker.region import Region
+from emulator.client import Client, ClientSettings
+from emulator.errors import StorageError
+from emulator.network import Network
+from emulator.region_config import BrokerSettings, LinkShape, NamespaceConfig, RegionConfig
+from emulator.simulation.actors import Actor
+from emulator.simulation.disk import DiskFaults
+from emulator.simulation.host import Host, HostState
+from emulator.simulation.simulation import DRIVER, Simulation
+from emulator.topology import Cluster, Link, Topology, region_config
+from emulator.topology import Region as DeclaredRegion
+
+T = TypeVar("T")
+
+SERVICE_PORT = 6650
+NAMESPACE = "public/default"
+QUIET_SECONDS_MAX = 120.0
+STILL_SECONDS = 1.0
+"""How long nothing may move before a world counts as quiet."""
+RESTART_SECONDS = 0.5
+"""How soon a region that ended by itself is started again."""
+CLIENT_SETTINGS = ClientSettings(
+    connect_timeout_seconds=2.0,
+    request_timeout_seconds=5.0,
+    keep_alive_interval_seconds=2.0,
+    backoff_seconds=0.05,
+    backoff_seconds_max=1.0,
+    send_timeout_seconds=None,
+)
+
+
+def simple_topology(
+    names: Sequence[str],
+    *,
+    settings: BrokerSettings | None = None,
+    deduplication: bool = True,
+    link: LinkShape | None = None,
+) -> Topology:
+    """One cluster of regions that replicate one namespace, all links alike."""
+    chosen = settings or BrokerSettings()
+    regions = tuple(
+        DeclaredRegion(name, "world", host=name, service_port=SERVICE_PORT, settings=chosen) for name in names
+    )
+    shape = link or LinkShape(latency_ms=20.0, jitter_ms=1.0)
+    return Topology(
+        name="world",
+        path=Path("topology.yaml"),
+        clusters=(Cluster("world", regions),),
+        links=tuple(Link(one, other, shape) for one in names for other in names if one != other),
+        namespaces=(NamespaceConfig(NAMESPACE, tuple(names), deduplication),),
+    )
+
+
+class SimulatedRegion:
+    """One region: a host, a disk that outlives it, and the broker of its present life."""
+
+    def __init__(self, world: World, config: RegionConfig, faults: DiskFaults | None) -> None:
+        simulation = world.simulation
+        self.name = config.region
+        self.config = config
+        self.host = simulation.host(config.region)
+        self.disk = simulation.disk(config.region, faults)
+        self.broker: Region | None = None
+        """Serving; None while it recovers or is down."""
+        self.is_wanted = False
+        """It was started and not killed since: if it ends by itself, it is started again."""
+        self._simulation = simulation
+
+    @property
+    def is_up(self) -> bool:
+        return self.broker is not None and self.host.state is HostState.UP
+
+    def start(self) -> None:
+        """Start it on what its disk holds. No effect on one that was started."""
+        if not self.is_wanted:
+            self.is_wanted = True
+            self.host.start(self._serve(), name=f"region {self.name}")
+
+    def kill(self, *, power_off: bool = False) -> None:
+        """kill -9; with `power_off` the machine goes with it, and nobody is told."""
+        self.is_wanted = False
+        self.broker = None
+        if power_off:
+            self.host.power_off()
+        else:
+            self.host.kill()
+
+    async def _serve(self) -> None:
+        """As `broker.main`: a region that cannot recover, or was fenced, ends."""
+        store = self.disk.open_store()
+        network: Network = self.host.network
+        broker = Region(
+            self.config,
+            Environment(
+                wall_clock_ms=self.host.wall_clock_ms,
+                random=self.host.random,
+                network=network,
+                peer_network=network,
+                store=store,
+            ),
+        )
+        try:
+            await broker.start()
+        except StorageError:
+            self._ended()
+            return
+        self.broker = broker
+        await broker.fenced.wait()
+        self._ended()
+
+    def _ended(self) -> None:
+        """The program is over. Whoever looks after it starts it again a little later."""
+        life = self.host.life
+
+        def again() -> None:
+            if self.is_wanted and self.host.life == life:
+                self.kill()
+                self.start()
+
+        self._simulation.at(self._simulation.now + RESTART_SECONDS, again)
+
+
+class World:
+    """Made by `world`, or by hand from a topology; `close` it, or use it in a `with`."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        seed: int | str = 0,
+        *,
+        disk: DiskFaults | None = None,
+        client_settings: ClientSettings = CLIENT_SETTINGS,
+        simulation: Simulation | None = None,
+    ) -> None:
+        self.topology = topology
+        self.simulation = simulation or Simulation(seed)
+        self.client_settings = client_settings
+        ports = {region.name: (SERVICE_PORT, 0) for region in topology.regions}
+        self.regions: dict[str, SimulatedRegion] = {}
+        for region in topology.regions:
+            config = region_config(topology, region.name, ports, region_dir=Path(region.name))
+            self.regions[region.name] = SimulatedRegion(self, config, disk)
+        for link in topology.links:
+            self.simulation.network.shape(link.source, link.target, link.shape)
+        self.actors: dict[str, Actor] = {}
+        """Programs that work in it, by name; filled by whoever lets them."""
+        self.healing = False
+        """Nothing goes wrong any more: actors acknowledge at once."""
+        self._clients = 0
+
+    @property
+    def deduplicates(self) -> bool:
+        return self.topology.namespaces[0].deduplication
+
+    def __enter__(self) -> World:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of everything."""
+        self.simulation.close()
+
+    def play(self, story: Coroutine[Any, Any, T], *, within_seconds: float = 3600.0) -> T:
+        """Start every region, then tell the story until it ends."""
+
+        async def whole_story() -> T:
+            for region in self.regions.values():
+                region.start()
+            await self.ready()
+            return await story
+
+        return self.simulation.run(whole_story(), within_seconds=within_seconds)
+
+    # What can be done to it.
+
+    def start(self, region: str) -> None:
+        self.regions[region].start()
+
+    def kill(self, region: str) -> None:
+        """kill -9."""
+        self.regions[region].kill()
+
+    def power_off(self, region: str) -> None:
+        """The machine is gone; its peers find out by themselves."""
+        self.regions[region].kill(power_off=True)
+
+    def pause(self, region: str) -> None:
+        self.regions[region].host.pause()
+
+    def resume(self, region: str) -> None:
+        self.regions[region].host.resume()
+
+    def cut(self, source: str, target: str, *, one_way: bool = False) -> None:
+        """Lose what passes between two regions."""
+        self.simulation.network.cut(source, target, one_way=one_way)
+
+    def hold(self, source: str, target: str, *, one_way: bool = False) -> None:
+        """Keep what passes between two regions until `heal`."""
+        self.simulation.network.hold(source, target, one_way=one_way)
+
+    def heal(self, source: str | None = None, target: str | None = None) -> None:
+        """Undo `cut` and `hold`, between two regions or everywhere."""
+        self.simulation.network.heal(source, target)
+
+    # Clients.
+
+    def client_host(self, name: str, place: str) -> Host:
+        return self.simulation.host(name, place)
+
+    def client(
+        self, region: str, *others: str, settings: ClientSettings | None = None, place: str | None = None
+    ) -> Client:
+        """A client for the story, standing at the first region (or at `place`) and failing over to the others.
+        It runs on the story's own loop, so it cannot be killed."""
+        self._clients += 1
+        host = self.client_host(f"client-{self._clients}", place or region)
+        host.network.loop = self.simulation.host(DRIVER).loop
+        return self.client_on(host, (region, *others), settings)
+
+    def client_on(self, host: Host, regions: Sequence[str], settings: ClientSettings | None = None) -> Client:
+        """A client for a program that runs on `host`."""
+        urls = [f"pulsar://{region}:{SERVICE_PORT}" for region in regions]
+        chance = self.simulation.random(f"client {host.name} {host.life}")
+        return Client(
+            urls,
+            network=host.network,
+            settings=settings or self.client_settings,
+            chance=chance,
+            wall_clock_ms=host.wall_clock_ms,
+        )
+
+    # Waiting.
+
+    async def ready(self, within_seconds: float = QUIET_SECONDS_MAX) -> None:
+        """Until every region serves and is linked to every other."""
+        await self.simulation.until(self.is_ready, within_seconds=within_seconds)
+
+    def is_ready(self) -> bool:
+        names = set(self.regions)
+        return all(
+            region.is_up and region.broker is not None and not region.broker.waiting_for(names)
+            for region in self.regions.values()
+        )
+
+    async def quiet(self, within_seconds: float = QUIET_SECONDS_MAX) -> None:
+        """Until everything is replicated and handed out and nothing is under way. TimeoutError says what is."""
+        deadline = self.simulation.now + within_seconds
+        before: object = None
+        while (now := self.fingerprint()) != before or not self.is_replicated():
+            if self.simulation.now >= deadline:
+                raise TimeoutError(
+                    f"not quiet within {within_seconds:g} virtual seconds: {self.why_not_quiet()}"
+                )
+            before = now
+            await asyncio.sleep(STILL_SECONDS)
+
+    def fingerprint(self) -> object:
+        """What is on the disks, as far as it tells that something moved."""
+        return [
+            (
+                [(name, log.next_entry_id) for name, log in sorted(region.disk.logs.items())],
+                [
+                    (key, versioned.version)
+                    for key, versioned in sorted(region.disk.values.items())
+                    if key.startswith("cursor/")
+                ],
+            )
+            for region in self.regions.values()
+        ]
+
+    def is_replicated(self) -> bool:
+        """Every region is up and has what every other one had for it."""
+        return not self.why_not_quiet()
+
+    def why_not_quiet(self) -> str:
+        """What has still to be replicated, as a sentence."""
+        for name, region in self.regions.items():
+            if region.broker is None or not region.is_up:
+                return f"region {name} is down"
+            for topic in region.broker.topics.values():
+                for remote, replicator in topic.replicators.items():
+                    if replicator.backlog:
+                        return (
+                            f"{name} still has {replicator.backlog} entries of {topic.full_name} for {remote}"
+                        )
+        return ""
+
+
+@contextmanager
+def world(
+    *names: str,
+    seed: int | str = 0,
+    settings: BrokerSettings | None = None,
+    deduplication: bool = True,
+    link: LinkShape | None = None,
+    disk: DiskFaults | None = None,
+) -> Iterator[World]:
+    """`names` regions that replicate public/default between each other."""
+    topology = simple_topology(names, settings=settings, deduplication=deduplication, link=link)
+    made = World(topology, seed, disk=disk)
+    try:
+        yield made
+    finally:
+        made.close()

@@ -1,0 +1,157 @@
+"""What a region remembers: the contract every backend keeps, and what it may not promise.
+
+A store belongs to one region and has two parts: logs (one per topic) and a small key-value part
+(cursors, epochs, policies, progress). The order in which things become true is the same for both:
+
+    issued ──▶ durable ──▶ the future resolves ──▶ visible to readers and acknowledged to clients
+
+Promises (numbered, because code and tests refer to them):
+
+S1  Order. Appends to one log become durable in the order in which they were issued, each as a whole
+    or not at all. Puts of one key likewise. Nothing is promised ACROSS logs or keys: who needs
+    "this before that" awaits the first future before issuing the second.
+S2  Durability. A resolved future means the data survives `kill -9` of the region at any later moment.
+S3  Positions come from the store. Entry ids of one log only grow and are never used twice, not even
+    after a crash, a failed append or a trim. Ids inside one append are consecutive; BETWEEN appends
+    they may jump (a backend may keep records of its own), so no reader may count on `id + 1`.
+S4  Group commit. Everything issued while a commit runs goes into the next one: one durability point
+    (one fsync, one produce request) per group, however many logs and keys it touches.
+S5  Failure. When an append fails, every later append to that log that was already issued fails too,
+    so that nothing is stored after a hole. The log is then poisoned: it refuses appends until it is
+    opened again, which reads from the store what really survived. The same holds for a key's puts,
+    which are refused until the next `get` of that key.
+    `StorageError.definite` says whether the data certainly is not there.
+S6  One owner. A store opened by a newer owner fences the older: its writes fail with StorageFenced.
+    SQLite and memory refuse a second live owner at open time instead (StorageError).
+S7  Reads see only what is durable. `next_entry_id` is the durable end of the log.
+S8  Loss of the unsynced tail. After a crash a log is a prefix of what was issued that contains
+    everything acknowledged; a torn or garbled tail is cut off, never served.
+
+All methods are called from one asyncio event loop. Futures resolve on it, per log in append order.
+Cancelling the wait on a future does not cancel the write.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol, runtime_checkable
+
+from emulator.errors import StorageFenced
+
+
+class Entry(NamedTuple):
+    """One stored entry: a message, a batch of messages or a marker, byte for byte as published."""
+
+    entry_id: int
+    data: bytes
+
+
+class Versioned(NamedTuple):
+    """A value of the key-value part."""
+
+    value: bytes
+    version: int
+    """0 for the first put of a key; grows by one with each put. A deleted key starts at 0 again."""
+
+
+class Log(Protocol):
+    """The entries of one topic in one region."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def ledger_id(self) -> int:
+        """Unique in this store, never reused: a topic deleted and created again has a larger one."""
+        ...
+
+    @property
+    def first_entry_id(self) -> int:
+        """Smallest id that may still be read; everything below was trimmed. Equals `next_entry_id` when
+        nothing is left."""
+        ...
+
+    @property
+    def next_entry_id(self) -> int:
+        """Durable end (exclusive): larger than the id of every durable entry."""
+        ...
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the durable, untrimmed entries."""
+        ...
+
+    def append(self, entries: Sequence[bytes]) -> asyncio.Future[int]:
+        """Store `entries` (at least one) together. The future gives the id of the first; the others follow
+        consecutively (S3). Fails with StorageError (S5)."""
+        ...
+
+    async def read(self, from_entry_id: int, max_entries: int, max_bytes: int) -> list[Entry]:
+        """Durable entries with id >= `from_entry_id`, in order, without leaving any out.
+
+        At most `max_entries`; stops after the entry with which `max_bytes` is reached, so that at least one
+        entry is returned if there is one. Ids below `first_entry_id` are skipped. Empty at the end.
+        """
+        ...
+
+    async def trim(self, before_entry_id: int) -> None:
+        """Let everything below `before_entry_id` go, for good. Durable when it returns.
+
+        May keep more than asked where the backend can only let whole groups go, but never less;
+        `first_entry_id` tells. What is not durable yet is never trimmed.
+        """
+        ...
+
+
+class Store(Protocol):
+    """Everything one region keeps."""
+
+    async def open_log(self, name: str, *, create: bool = True) -> Log | None:
+        """Open the log of topic `name`, creating it durably if need be; None if absent and not `create`.
+        Opening twice gives the same object unless it is poisoned; then it is read afresh."""
+        ...
+
+    async def delete_log(self, name: str) -> None:
+        """Forget a log and its entries; no error when there is none. Durable when it returns.
+        From this call on its `Log` refuses appends, and once it is gone reads too."""
+        ...
+
+    def log_names(self) -> list[str]:
+        """Names of all logs, sorted."""
+        ...
+
+    def get(self, key: str) -> Versioned | None:
+        """The durable value of `key`."""
+        ...
+
+    def scan(self, prefix: str) -> list[tuple[str, Versioned]]:
+        """Durable pairs whose key starts with `prefix`, sorted by key."""
+        ...
+
+    def put(self, key: str, value: bytes, *, expected_version: int | None = None) -> asyncio.Future[int]:
+        """Set `key`; the future gives its new version once durable.
+
+        `expected_version`: the version the key must have (-1: it must not exist), counting puts already
+        issued; otherwise the future fails with a definite StorageError and nothing changes.
+        Without it, puts of one key issued within one group may be coalesced to the last.
+        """
+        ...
+
+    def delete(self, key: str) -> asyncio.Future[None]:
+        """Remove `key`; resolves once durable. No error when absent."""
+        ...
+
+    async def close(self) -> None:
+        """Make everything issued durable, then release the store. Harmless when called twice."""
+        ...
+
+
+@runtime_checkable
+class Replaceable(Protocol):
+    """A store whose owner can be replaced behind its back (S6), and who looks now and then whether it was."""
+
+    @property
+    def fenced(self) -> asyncio.Future[StorageFenced]:
+        """Done once that is known, also when nothing was written. Never cancelled by the store."""
+        ...

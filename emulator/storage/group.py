@@ -1,0 +1,86 @@
+"""How the entries of one commit group lie in one record.
+
+    count u32 │ count × length u32 │ the entries │ crc32c u32          (big-endian)
+
+The checksum covers everything before it. It is there for the disk, not for the network: a record whose bytes
+were changed behind our back is refused, never served (S8).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from itertools import accumulate
+
+from crc32c import crc32c
+
+from emulator.errors import StorageError
+
+RECORD_OVERHEAD_BYTES = 8
+"""Count and checksum."""
+ENTRY_OVERHEAD_BYTES = 4
+"""One length."""
+
+_U32 = struct.Struct(">I")
+
+
+def encode_group(entries: Sequence[bytes]) -> bytes:
+    """One record holding `entries`, at least one."""
+    assert entries, "a group has at least one entry"
+    body = b"".join((struct.pack(f">{len(entries) + 1}I", len(entries), *map(len, entries)), *entries))
+    return body + _U32.pack(crc32c(body))
+
+
+def decode_group(data: bytes, place: str = "commit group") -> list[bytes]:
+    """All entries of a record. `place` says in the error which record it was."""
+    return slice_group(data, 0, place=place)
+
+
+def slice_group(
+    data: bytes,
+    skip: int,
+    max_entries: int | None = None,
+    max_bytes: int | None = None,
+    place: str = "commit group",
+) -> list[bytes]:
+    """Entries from index `skip` on: at most `max_entries`, ending with the one that reaches `max_bytes`.
+
+    Only what is returned is copied; the checksum is verified over the whole record.
+    """
+    lengths = entry_lengths(data, place)
+    if len(lengths) == 1:  # a slow producer makes many of these
+        return [] if skip or max_entries == 0 else [data[8:-4]]
+    at = ENTRY_OVERHEAD_BYTES * (1 + len(lengths)) + sum(lengths[:skip])
+    wanted = lengths[skip:] if max_entries is None else lengths[skip : skip + max_entries]
+    if max_bytes is not None:
+        wanted = wanted[: entries_within(wanted, max_bytes)]
+    starts = accumulate(wanted, initial=at)
+    return [data[start : start + length] for start, length in zip(starts, wanted, strict=False)]
+
+
+def entries_within(lengths: Sequence[int], max_bytes: int) -> int:
+    """How many of `lengths` a read of `max_bytes` takes: up to and including the one that reaches it."""
+    for index, total in enumerate(accumulate(lengths), start=1):
+        if total >= max_bytes:
+            return index
+    return len(lengths)
+
+
+def entry_lengths(data: bytes, place: str = "commit group") -> tuple[int, ...]:
+    """The lengths of the entries of a record, after checking that the record is whole."""
+    if len(data) < RECORD_OVERHEAD_BYTES:
+        raise _damaged(place, f"{len(data)} bytes are too few for a record")
+    if crc32c(memoryview(data)[:-4]) != _U32.unpack_from(data, len(data) - 4)[0]:
+        raise _damaged(place, "its checksum does not match its bytes")
+    (count,) = _U32.unpack_from(data)
+    room = len(data) - RECORD_OVERHEAD_BYTES
+    if not 0 < count <= room // ENTRY_OVERHEAD_BYTES:
+        raise _damaged(place, f"{count} entries cannot be in {len(data)} bytes")
+    lengths = struct.unpack_from(f">{count}I", data, 4)
+    if sum(lengths) != room - count * ENTRY_OVERHEAD_BYTES:
+        raise _damaged(place, f"its {count} lengths add up to {sum(lengths)} bytes, not to what is there")
+    return lengths
+
+
+def _damaged(place: str, what: str) -> StorageError:
+    return StorageError(f"{place} is damaged: {what}", definite=True)

@@ -1,0 +1,334 @@
+"""The Kafka as a whole: who leads which topic, and requests to them.
+
+Two connections to each leader, one for what is written and one for all else, so that a large answer never holds up
+an acknowledgement. A Kafka that is away is waited for; the log is told when it goes and when it is back, and
+nothing in between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, NamedTuple, TypeVar
+
+import kafka.errors
+from kafka.protocol.admin import CreateTopicsRequest, DeleteRecordsRequest, DeleteTopicsRequest
+from kafka.protocol.consumer import FetchRequest
+from kafka.protocol.metadata import ApiVersionsRequest, FindCoordinatorRequest, MetadataRequest
+from kafka.protocol.producer import InitProducerIdRequest, ProduceRequest
+
+from emulator.errors import StorageError
+from emulator.storage.kafka.connection import Away, Connection, connect
+from emulator.storage.kafka.records import Producer
+from emulator.storage.kafka.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+# The versions that are spoken: each the newest that a Kafka of 2.8 knows and that still names topics by name.
+_VERSIONS: dict[Any, int] = {
+    ProduceRequest: 9,
+    FetchRequest: 11,
+    MetadataRequest: 7,
+    FindCoordinatorRequest: 2,
+    InitProducerIdRequest: 4,
+    CreateTopicsRequest: 5,
+    DeleteTopicsRequest: 4,
+    DeleteRecordsRequest: 1,
+}
+_OLDEST = "2.8"
+
+BACKOFF_SECONDS = 0.01
+BACKOFF_SECONDS_MAX = 0.5
+_TRANSACTION_TIMEOUT_MS = 60_000
+"""Of transactions that we never begin."""
+_FETCH_BYTES_MAX = 64 * 1024 * 1024
+
+T = TypeVar("T")
+
+
+class Fetched(NamedTuple):
+    """What one fetch gave."""
+
+    end: int
+    """First offset that is not durable yet (the high watermark)."""
+    first_offset: int
+    """First offset that Kafka still has."""
+    data: bytes
+
+
+def is_passing(error: BaseException) -> bool:
+    """Whether the same request may succeed a little later."""
+    # An unknown error is what a broker answers that is just stopping.
+    return isinstance(error, (Away, kafka.errors.UnknownError)) or bool(getattr(error, "retriable", False))
+
+
+def check(code: int, message: str | None = None) -> None:
+    """Raises the KafkaError that an error code stands for."""
+    if code:
+        raise kafka.errors.for_code(code)(*filter(None, [message]))
+
+
+class Cluster:
+    """Connections and what is known of topics. `close` when done."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self._nodes: dict[int, tuple[str, int]] = {}
+        self._controller = -1
+        self._leaders: dict[str, int] = {}
+        self._connections: dict[tuple[str, int, str], Connection] = {}
+        self._connecting: dict[tuple[str, int, str], asyncio.Lock] = {}
+        self._away_since: float | None = None
+        self._closed = False
+
+    # Requests
+
+    async def retry(
+        self, attempt: Callable[[], Awaitable[T]], *topics: str, timeout_seconds: float | None = None
+    ) -> T:
+        """What `attempt` gives, as often as it takes. Who leads `topics` is looked up again in between.
+
+        StorageError when Kafka's answer is final, or nothing is heard of it for `timeout_seconds`.
+        """
+        deadline = None if timeout_seconds is None else _now() + timeout_seconds
+        pause = BACKOFF_SECONDS
+        while True:
+            try:
+                result = await attempt()
+            except (Away, kafka.errors.KafkaError) as error:
+                if self._closed or not is_passing(error):
+                    raise storage_error(error) from error
+                if deadline is not None and _now() >= deadline:
+                    where = ", ".join(f"{host}:{port}" for host, port in self.settings.addresses)
+                    what = f"no Kafka can be used at {where}: {error}; is it started?"
+                    raise StorageError(what, definite=True) from error
+                self.went_wrong(error)
+            else:
+                self.went_well()
+                return result
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, BACKOFF_SECONDS_MAX)
+            await self.look_up(topics)
+
+    def went_wrong(self, error: BaseException) -> None:
+        """Say so once, if it is that nobody answers."""
+        if self._away_since is None and isinstance(error, Away):
+            self._away_since = _now()
+            logger.warning("Kafka does not answer; waiting for it: %s", error)
+
+    def went_well(self) -> None:
+        """Somebody answered."""
+        if self._away_since is not None:
+            logger.warning("Kafka answers again, after %.1f s", _now() - self._away_since)
+            self._away_since = None
+
+    async def ask_node(self, node: int, request: Any, purpose: str = "read") -> Any:
+        if node not in self._nodes:
+            await self._refresh([])
+        if node not in self._nodes:
+            raise Away(f"Kafka broker {node} is not known")
+        connection = await self._connection(*self._nodes[node], purpose)
+        return await connection.ask(request)
+
+    async def ask_any(self, request: Any) -> Any:
+        """Whoever answers first, of those we know and those we were told to begin with."""
+        failure = Away("no broker is known")
+        for host, port in dict.fromkeys((*self._nodes.values(), *self.settings.addresses)):
+            try:
+                return await (await self._connection(host, port, "read")).ask(request)
+            except Away as error:
+                failure = error
+        raise failure
+
+    async def _connection(self, host: str, port: int, purpose: str) -> Connection:
+        key = (host, port, purpose)
+        async with self._connecting.setdefault(key, asyncio.Lock()):
+            connection = self._connections.get(key)
+            if connection is None or connection.lost is not None:
+                if self._closed:
+                    raise Away("the store is closed")
+                connection = self._connections[key] = await connect(self.settings, host, port)
+            return connection
+
+    def close(self) -> None:
+        self._closed = True
+        for connection in self._connections.values():
+            connection.close()
+
+    # Leaders
+
+    def leader(self, topic: str) -> int | None:
+        """The broker that takes writes of a topic, as far as known."""
+        return self._leaders.get(topic)
+
+    async def look_up(self, topics: Iterable[str]) -> None:
+        """Ask again who leads these topics. That nobody answers is no error: then it stays unknown."""
+        for topic in topics:
+            self._leaders.pop(topic, None)
+        try:
+            await self._refresh(list(topics))
+        except (Away, kafka.errors.KafkaError) as error:
+            self.went_wrong(error)
+
+    async def topics(self, prefix: str) -> list[str]:
+        """All topics there are whose name begins like this."""
+        return [name for name in await self._refresh(None) if name.startswith(prefix)]
+
+    async def _refresh(self, topics: list[str] | None) -> list[str]:
+        wanted = (
+            None if topics is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in topics]
+        )
+        answer = await self.ask_any(
+            MetadataRequest[_VERSIONS[MetadataRequest]](topics=wanted, allow_auto_topic_creation=False)
+        )
+        self._nodes = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
+        self._controller = answer.controller_id
+        for topic in answer.topics:
+            if not topic.error_code and topic.partitions and topic.partitions[0].leader_id >= 0:
+                self._leaders[topic.name] = topic.partitions[0].leader_id
+        return [topic.name for topic in answer.topics if not topic.error_code]
+
+    async def _leader(self, topic: str) -> int:
+        if topic not in self._leaders:
+            await self._refresh([topic])
+        if topic not in self._leaders:
+            raise kafka.errors.LeaderNotAvailableError(topic)
+        return self._leaders[topic]
+
+    # Topics
+
+    async def check_versions(self) -> None:
+        """StorageError when this Kafka is too old."""
+        answer = await self.ask_any(ApiVersionsRequest[0]())
+        check(answer.error_code)
+        highest = {api.api_key: api.max_version for api in answer.api_keys}
+        for request, version in _VERSIONS.items():
+            if highest.get(request.API_KEY, -1) < version:
+                raise StorageError(
+                    f"this Kafka is too old, {_OLDEST} is needed: it does not know {request.__name__} {version}",
+                    definite=True,
+                )
+
+    async def create_topic(self, name: str, config: dict[str, str]) -> None:
+        """Create a topic of one partition; no error when it exists. Returns when it has a leader."""
+        kind = CreateTopicsRequest.CreatableTopic
+        configs = [kind.CreatableTopicConfig(name=key, value=value) for key, value in config.items()]
+        factor = self.settings.options.replication_factor
+        topic = kind(name=name, num_partitions=1, replication_factor=factor, assignments=[], configs=configs)
+        answer = await self._ask_controller(CreateTopicsRequest, topics=[topic], validate_only=False)
+        result = answer.topics[0]
+        if result.error_code != kafka.errors.TopicAlreadyExistsError.errno:
+            check(result.error_code, result.error_message)
+        await self.retry(lambda: self._leader(name))
+
+    async def delete_topics(self, names: list[str]) -> None:
+        """No error where there is none."""
+        answer = await self._ask_controller(DeleteTopicsRequest, topic_names=names)
+        for result in answer.responses:
+            self._leaders.pop(result.name, None)
+            if result.error_code != kafka.errors.UnknownTopicOrPartitionError.errno:
+                check(result.error_code)
+
+    async def _ask_controller(self, request: Any, **content: Any) -> Any:
+        timeout_ms = self.settings.options.request_timeout_ms // 2
+        if self._controller not in self._nodes:
+            await self._refresh([])
+        try:
+            return await self.ask_node(
+                self._controller, request[_VERSIONS[request]](timeout_ms=timeout_ms, **content)
+            )
+        except Away:
+            self._controller = -1
+            raise
+
+    # Records
+
+    async def init_producer(self, transactional_id: str) -> Producer:
+        """The producer id that belongs to `transactional_id`, with an epoch larger than all before."""
+        answer = await self.ask_any(
+            FindCoordinatorRequest[_VERSIONS[FindCoordinatorRequest]](key=transactional_id, key_type=1)
+        )
+        check(answer.error_code, answer.error_message)
+        answer = await self.ask_node(
+            answer.node_id,
+            InitProducerIdRequest[_VERSIONS[InitProducerIdRequest]](
+                transactional_id=transactional_id,
+                transaction_timeout_ms=_TRANSACTION_TIMEOUT_MS,
+                producer_id=-1,
+                producer_epoch=-1,
+            ),
+        )
+        check(answer.error_code)
+        return Producer(answer.producer_id, answer.producer_epoch)
+
+    async def produce(self, node: int, batches: dict[str, bytes]) -> dict[str, tuple[int, str | None, int]]:
+        """One request to one broker, a batch for each topic. Topic -> (error code, message, first offset)."""
+        kind = ProduceRequest.TopicProduceData
+        answer = await self.ask_node(
+            node,
+            ProduceRequest[_VERSIONS[ProduceRequest]](
+                transactional_id=None,
+                acks=-1,
+                timeout_ms=self.settings.options.request_timeout_ms // 2,
+                topic_data=[
+                    kind(name=topic, partition_data=[kind.PartitionProduceData(index=0, records=data)])
+                    for topic, data in batches.items()
+                ],
+            ),
+            "write",
+        )
+        results = {topic.name: topic.partition_responses[0] for topic in answer.responses}
+        return {topic: (r.error_code, r.error_message, r.base_offset) for topic, r in results.items()}
+
+    async def fetch(self, topic: str, offset: int, bytes_max: int) -> Fetched:
+        """Whole batches from the one with `offset` on, at least one if there is one."""
+        kind = FetchRequest.FetchTopic
+        partition = kind.FetchPartition(
+            partition=0,
+            current_leader_epoch=-1,
+            fetch_offset=offset,
+            log_start_offset=-1,
+            partition_max_bytes=bytes_max,
+        )
+        answer = await self.ask_node(
+            await self._leader(topic),
+            FetchRequest[_VERSIONS[FetchRequest]](
+                replica_id=-1,
+                max_wait_ms=0,
+                min_bytes=0,
+                max_bytes=_FETCH_BYTES_MAX,
+                isolation_level=0,
+                session_id=0,
+                session_epoch=-1,
+                topics=[kind(topic=topic, partitions=[partition])],
+                forgotten_topics_data=[],
+                rack_id="",
+            ),
+        )
+        check(answer.error_code)
+        found = answer.responses[0].partitions[0]
+        check(found.error_code)
+        return Fetched(found.high_watermark, found.log_start_offset, found.records or b"")
+
+    async def delete_records(self, topic: str, before: int) -> None:
+        """Let go of the records below an offset."""
+        kind = DeleteRecordsRequest.DeleteRecordsTopic
+        partition = kind.DeleteRecordsPartition(partition_index=0, offset=before)
+        answer = await self.ask_node(
+            await self._leader(topic),
+            DeleteRecordsRequest[_VERSIONS[DeleteRecordsRequest]](
+                topics=[kind(name=topic, partitions=[partition])],
+                timeout_ms=self.settings.options.request_timeout_ms // 2,
+            ),
+        )
+        check(answer.topics[0].partitions[0].error_code)
+
+
+def storage_error(error: BaseException) -> StorageError:
+    """For those above: certainly not carried out, because Kafka said so."""
+    return StorageError(f"Kafka refused: {error}", definite=not isinstance(error, Away))
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,128 @@
+"""One connection to one Kafka broker. Answers come in the order of the requests."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections import deque
+from typing import Any
+
+import kafka.errors
+from kafka.net.sasl import get_sasl_mechanism
+from kafka.protocol.parser import KafkaProtocol
+from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
+
+from emulator.storage.kafka.settings import Settings
+
+CLIENT_ID = "geoemu"
+
+
+class Away(Exception):
+    """There is no answer; whether the request was carried out is not known."""
+
+
+async def connect(settings: Settings, host: str, port: int) -> Connection:
+    """An authenticated connection. Raises Away; KafkaError when the credentials are refused."""
+    timeout = settings.options.request_timeout_ms / 1000
+    loop = asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(timeout):
+            name = host if settings.tls else None
+            _, connection = await loop.create_connection(
+                lambda: Connection(timeout), host, port, ssl=settings.tls, server_hostname=name
+            )
+    except ssl.SSLCertVerificationError as error:  # will be the same next time
+        raise kafka.errors.KafkaConfigurationError(f"{host}:{port}: {error}") from error
+    except (OSError, TimeoutError) as error:
+        raise Away(f"{host}:{port} cannot be reached: {error or 'no answer'}") from error
+    try:
+        if settings.options.sasl_mechanism:
+            await _authenticate(connection, settings)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+class Connection(asyncio.Protocol):
+    """Made by `connect`."""
+
+    def __init__(self, timeout_seconds: float) -> None:
+        self.lost: Away | None = None
+        """Why it cannot be used any more."""
+        self._timeout_seconds = timeout_seconds
+        self._wire = KafkaProtocol(client_id=CLIENT_ID)
+        self._waiting: deque[asyncio.Future[Any]] = deque()
+        self._transport: asyncio.Transport | None = None
+
+    async def ask(self, request: Any) -> Any:
+        """Send a request; its answer. Raises Away, and is of no use afterwards."""
+        if self.lost is not None:
+            raise self.lost
+        assert self._transport is not None
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._waiting.append(answer)
+        self._wire.send_request(request)
+        self._transport.write(self._wire.send_bytes())
+        try:
+            async with asyncio.timeout(self._timeout_seconds):
+                return await answer
+        except TimeoutError:
+            self._lose(Away(f"no answer within {self._timeout_seconds:g} s"))
+            assert self.lost is not None
+            raise self.lost from None
+
+    def close(self) -> None:
+        """Let go at once; whoever waits for an answer is told."""
+        self._lose(Away("the connection was closed"))
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            answers = self._wire.receive_bytes(data)
+        except (kafka.errors.KafkaError, ValueError, LookupError) as error:
+            self._lose(Away(f"an answer could not be understood: {error}"))
+            return
+        for _, answer in answers:
+            future = self._waiting.popleft()
+            if not future.done():
+                future.set_result(answer)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._lose(Away(f"the connection was lost: {error or 'closed by Kafka'}"))
+
+    def _lose(self, reason: Away) -> None:
+        if self.lost is not None:
+            return
+        self.lost = reason
+        if self._transport is not None:
+            self._transport.abort()
+        for future in self._waiting:
+            if not future.done():
+                future.set_exception(reason)
+        self._waiting.clear()
+
+
+async def _authenticate(connection: Connection, settings: Settings) -> None:
+    options = settings.options
+    name = options.sasl_mechanism
+    answer = await connection.ask(SaslHandshakeRequest[1](mechanism=name))
+    if answer.error_code:
+        offered = ", ".join(answer.mechanisms)
+        raise kafka.errors.UnsupportedSaslMechanismError(f"{name}; Kafka offers {offered}")
+    mechanism = get_sasl_mechanism(name)(
+        sasl_mechanism=name,
+        sasl_plain_username=options.sasl_plain_username,
+        sasl_plain_password=options.sasl_plain_password,
+    )
+    while not mechanism.is_done():
+        answer = await connection.ask(SaslAuthenticateRequest[1](auth_bytes=mechanism.auth_bytes()))
+        if answer.error_code:
+            raise kafka.errors.for_code(answer.error_code)(answer.error_message)
+        try:
+            mechanism.receive(answer.auth_bytes)
+        except ValueError as error:
+            raise kafka.errors.SaslAuthenticationFailedError(str(error)) from error

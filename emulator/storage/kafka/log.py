@@ -1,0 +1,197 @@
+"""The entries of one topic: one record each, entry id = offset.
+
+Fences, burials and whatever else has a key lie between them, so ids jump. Of an open log the ends and the size are
+known; `LogState` is what the key topic keeps of it, so that the next owner need not read it all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from emulator.errors import StorageError
+from emulator.storage.contract import Entry
+from emulator.storage.kafka.cluster import Cluster
+from emulator.storage.kafka.reader import PAGE_BYTES, Page, read_page
+from emulator.storage.kafka.writer import Append, Partition
+from emulator.storage.lanes import behind
+
+if TYPE_CHECKING:
+    from emulator.storage.kafka.store import KafkaStore
+
+
+@dataclass(slots=True)
+class LogState:
+    """The value of `log/<name>` in the key topic."""
+
+    topic: str
+    ledger_id: int
+    first_entry_id: int = 0
+    bytes_before_first: int = 0
+    next_entry_id: int = 0
+    bytes_before_next: int = 0
+    known_up_to: int = 0
+    """No entry with next_entry_id <= id < known_up_to; what follows is to be looked at."""
+
+    def encode(self) -> bytes:
+        return json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def decode(cls, text: bytes) -> LogState:
+        return cls(**json.loads(text))
+
+
+async def find_end(cluster: Cluster, state: LogState, fence: int) -> None:
+    """Bring `state` up to the fence of a new owner, from the last entries before it backwards."""
+    offset = fence - 1
+    while offset >= state.known_up_to:
+        batch = (await read_page(cluster, state.topic, offset, 1))[0]
+        if batch.holds_entries:
+            state.next_entry_id = batch.next_offset
+            state.bytes_before_next = batch.bytes_before + sum(len(entry.data) for entry in batch.entries)
+            break
+        offset = batch.first_offset - 1  # the fence of somebody before us who wrote nothing
+    state.known_up_to = fence + 1
+
+
+class KafkaLog:
+    """Implements `contract.Log`."""
+
+    def __init__(self, store: KafkaStore, name: str, state: LogState, partition: Partition) -> None:
+        self.name = name
+        self.partition = partition
+        self.broken: StorageError | None = None
+        """The writer's."""
+        self.refusal: StorageError | None = None
+        """Why no append is taken any more; None: appends are taken."""
+        self.gone: StorageError | None = None
+        """Set when the log was deleted: nothing to read either."""
+        self._store = store
+        self._state = state
+        self._trimming = asyncio.Lock()
+        partition.bytes_before = state.bytes_before_next
+
+    @property
+    def ledger_id(self) -> int:
+        return self._state.ledger_id
+
+    @property
+    def first_entry_id(self) -> int:
+        return self._state.first_entry_id
+
+    @property
+    def next_entry_id(self) -> int:
+        return self._state.next_entry_id
+
+    @property
+    def size_bytes(self) -> int:
+        return self._state.bytes_before_next - self._state.bytes_before_first
+
+    @property
+    def topic(self) -> str:
+        return self._state.topic
+
+    def opened_again(self) -> KafkaLog:
+        """After a failure. What failed certainly is not stored, so we still know what is."""
+        return KafkaLog(self._store, self.name, self._state, self.partition)
+
+    def append(self, entries: Sequence[bytes]) -> asyncio.Future[int]:
+        assert entries, "an append has at least one entry"
+        if self.refusal is not None:
+            return self._store.failed_future(self.refusal)
+        return self._store.issue(self.partition, _LogAppend(self, self._store.new_future(), tuple(entries)))
+
+    def stored(self, first: int, count: int, size: int) -> None:
+        """An append is durable."""
+        state = self._state
+        state.next_entry_id = state.known_up_to = first + count
+        state.bytes_before_next += size
+
+    # Reading
+
+    async def read(self, from_entry_id: int, max_entries: int, max_bytes: int) -> list[Entry]:
+        found: list[Entry] = []
+        start, end = from_entry_id, self.next_entry_id
+        while max_entries > 0:
+            self._store.refuse_if_closed()
+            if self.gone is not None:
+                raise self.gone
+            start = max(start, self.first_entry_id)
+            if start >= end:
+                break
+            page = await self._page(start, max_bytes)
+            if page is None:  # trimmed while we read
+                continue
+            for entry in page.from_id(max(start, self.first_entry_id)):
+                found.append(entry)
+                max_bytes -= len(entry.data)
+                if len(found) == max_entries or max_bytes <= 0:
+                    return found
+            start = page.next_offset
+        return found
+
+    async def _page(self, start: int, bytes_max: int) -> Page | None:
+        """The page with `start`. None: it is not there any more."""
+        page = self._store.pages.find(self.ledger_id, start)
+        if page is not None:
+            return page
+        wanted = min(max(bytes_max, PAGE_BYTES // 16), PAGE_BYTES)
+        try:
+            batches = await read_page(self._store.cluster, self.topic, start, wanted)
+        except StorageError:
+            if self.first_entry_id > start or self.gone is not None:
+                return None
+            raise
+        end = (
+            self.next_entry_id
+        )  # a batch that Kafka already has and we have no answer for is not durable yet
+        entries = [entry for batch in batches for entry in batch.entries if entry.entry_id < end]
+        page = Page(
+            start, min(batches[-1].next_offset, end), [entry for entry in entries if entry.entry_id >= start]
+        )
+        self._store.pages.keep(self.ledger_id, page)
+        return page
+
+    # Trimming
+
+    async def trim(self, before_entry_id: int) -> None:
+        if self.refusal is not None:
+            raise self.refusal
+        async with self._trimming:
+            before = min(before_entry_id, self.next_entry_id)
+            if before <= self.first_entry_id:
+                return
+            bytes_before = await self._bytes_before(before)
+            # First the promise, which a fenced owner cannot give, then the deed, which it could do.
+            await self._store.put_state(self.name, self._state, before, bytes_before)
+            self._state.first_entry_id = before
+            self._state.bytes_before_first = bytes_before
+            await self._store.let_go(self.topic, before)
+
+    async def _bytes_before(self, entry_id: int) -> int:
+        """Bytes of all entries ever with a smaller id."""
+        offset = entry_id
+        while offset < self.next_entry_id:
+            for batch in await read_page(self._store.cluster, self.topic, offset, 1):
+                if batch.holds_entries:
+                    return batch.bytes_before + sum(
+                        len(e.data) for e in batch.entries if e.entry_id < entry_id
+                    )
+                offset = batch.next_offset
+        return self._state.bytes_before_next
+
+
+class _LogAppend(Append):
+    __slots__ = ()
+    lane: KafkaLog
+
+    def stored(self, offset: int) -> int:
+        self.lane.stored(offset, len(self.entries), self.size)
+        return offset
+
+    def failed(self, error: StorageError) -> None:
+        if self.lane.refusal is None:
+            self.lane.refusal = behind(error)

@@ -1,0 +1,73 @@
+"""Names in Kafka.
+
+A region has one topic for its key-value part and one for each Pulsar topic that was ever created:
+
+    <prefix>.<region>.keys
+    <prefix>.<region>.<ledger id>.<name of the Pulsar topic>
+
+The ledger id makes a topic that is deleted and created again another one: Kafka lets go of a deleted topic in its
+own time, and nobody has to wait for that. Kafka allows letters, digits, '.', '_' and '-'. Everything else, and '.'
+and '_' themselves (Kafka holds names for equal that differ in these two only), is written as '_' and two
+hexadecimal digits for each byte of UTF-8, so that the name can be read back.
+
+Keys in the key-value topic: `value/<key>`, `log/<Pulsar topic>`, `ledger_id`, `fence`, `buried`.
+"""
+
+from __future__ import annotations
+
+import re
+from hashlib import sha256
+
+NAME_LENGTH_MAX = 249
+"""Kafka's."""
+_HASH_LENGTH = 16
+
+FENCE_KEY = b"fence"
+"""In every topic: the record with which an owner begins. In a log, any record with a key is no entry."""
+BURIED_KEY = b"buried"
+"""The record that shuts out a predecessor that Kafka itself would not (ownership.py)."""
+LEDGER_ID_KEY = b"ledger_id"
+"""The largest id given so far."""
+VALUE_PREFIX = b"value/"
+LOG_PREFIX = b"log/"
+
+
+def is_legal(prefix: str) -> bool:
+    """Whether topic names may begin like this."""
+    return re.fullmatch(r"[A-Za-z0-9.-]{1,60}", prefix) is not None and prefix.strip(".") != ""
+
+
+def encode(name: str) -> str:
+    """`persistent://a/b/c` -> `persistent_3a_2f_2fa_2fb_2fc`."""
+    return re.sub(r"[^A-Za-z0-9-]", lambda odd: "".join(f"_{byte:02x}" for byte in odd[0].encode()), name)
+
+
+def decode(text: str) -> str:
+    """Inverse of `encode`."""
+    escapes = re.sub(rb"_([0-9a-f]{2})", lambda odd: bytes.fromhex(odd[1].decode()), text.encode())
+    return escapes.decode()
+
+
+def region_prefix(prefix: str, region: str) -> str:
+    """How all topics of a region begin."""
+    return f"{prefix}.{encode(region)}."
+
+
+def keys_topic(region_prefix: str) -> str:
+    """The topic of the key-value part."""
+    return f"{region_prefix}keys"
+
+
+def log_topic(region_prefix: str, ledger_id: int, name: str) -> str:
+    """The topic of a log. A name too long for Kafka is cut; the full one is in the key-value topic."""
+    topic = f"{region_prefix}{ledger_id}.{encode(name)}"
+    if len(topic) <= NAME_LENGTH_MAX:
+        return topic
+    digest = sha256(name.encode()).hexdigest()[:_HASH_LENGTH]
+    return f"{topic[: NAME_LENGTH_MAX - _HASH_LENGTH - 1]}-{digest}"
+
+
+def ledger_id_of(region_prefix: str, topic: str) -> int | None:
+    """The ledger id in the name of a log's topic; None: it is not one of this region."""
+    number, _, rest = topic.removeprefix(region_prefix).partition(".")
+    return int(number) if topic.startswith(region_prefix) and number.isdecimal() and rest else None

@@ -1,0 +1,185 @@
+"""One owner (S6): how a new owner shuts the older one out, and learns all that one left.
+
+    1  InitProducerId with the region's transactional id: the same producer id as the owner before, a larger epoch.
+    2  A fence, a record with that epoch, into every topic of the region: first the one with the keys, then, when
+       the keys have told which there are, all logs in one request.
+    3  Read each topic up to the own fence. From there on Kafka refuses the smaller epoch, so that is all there is.
+
+What the older one appends between 1 and 2 lies before the fence, so it is read and counts. Whoever is refused is
+the older one, and ends.
+
+Kafka keeps two doors open behind which an older owner would not be refused. Both are shut here:
+
+*   The fence is forgotten. A Kafka forgets a producer's epoch some time after its last record in a topic
+    (`producer.id.expiration.ms`, a day; our own Kafkas never). A paused owner that wakes later than that would be
+    let in. So after SILENCE_SECONDS without a successful append an owner reads what was added to the keys since its
+    own last record; if a fence of somebody else is there, it ends.
+*   Another producer id. When the transactional id is forgotten (`transactional.id.expiration.ms`, 7 days) or all
+    32 767 epochs are used up, the new owner gets a new producer id, and epochs of two ids are never compared. The
+    last fence before one's own tells: if its id is another, the new owner first *buries* it, by a record written in
+    the name of the old id with the next epoch, in every topic before its own fence.
+
+Of two that start at the same time, the one whose fence comes last in the key topic is the owner.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from emulator.errors import StorageError, StorageFenced
+from emulator.storage.kafka import names
+from emulator.storage.kafka.cluster import Cluster
+from emulator.storage.kafka.reader import read_page, read_through
+from emulator.storage.kafka.records import Batch, Producer, Record
+from emulator.storage.kafka.writer import Partition, Writer
+
+logger = logging.getLogger(__name__)
+
+SILENCE_SECONDS = 60.0
+"""Must be well below any `producer.id.expiration.ms`."""
+
+Headers = list[tuple[str, bytes]]
+
+
+class Keys:
+    """What the key topic says: the newest record of each key, and the fences in their order."""
+
+    def __init__(self) -> None:
+        self.records: dict[bytes, tuple[bytes, Headers]] = {}
+        self.fences: list[dict[str, Any]] = []
+        self.next_offset = 0
+
+    def add(self, batch: Batch) -> None:
+        """The next batch of the topic."""
+        for _, key, value, headers in batch.records:
+            if key == names.FENCE_KEY:
+                self.fences.append(json.loads(value or b"{}"))
+            elif key is None or value is None:
+                self.records.pop(key or b"", None)
+            else:
+                self.records[key] = value, headers
+        self.next_offset = batch.next_offset
+
+
+class Owner:
+    """This process as the owner of a region. `check` before writing, `proved` after."""
+
+    def __init__(
+        self, cluster: Cluster, keys: Partition, clock: Callable[[], float], silence_seconds: float
+    ) -> None:
+        self.id = uuid.uuid4().hex
+        self.producer = Producer(-1, -1)
+        self._cluster = cluster
+        self._keys = keys
+        self._clock = clock
+        self._silence_seconds = silence_seconds
+        self._proved_at = clock()
+
+    def fence(self, region: str) -> Record:
+        """The record with which this owner begins."""
+        content = {"region": region, "owner": self.id, **self.producer._asdict()}
+        return Record(names.FENCE_KEY, json.dumps(content).encode())
+
+    def proved(self) -> None:
+        self._proved_at = self._clock()
+
+    async def check(self) -> None:
+        """Raises StorageFenced when there was silence, and somebody else came meanwhile."""
+        if self._clock() - self._proved_at > self._silence_seconds and self._keys.next_offset:
+            await self.look()
+            self.proved()
+
+    async def look(self) -> None:
+        """Raises StorageFenced when there is a fence of somebody else behind what we wrote to the keys last."""
+        await self._cluster.retry(self._look_for_others, self._keys.topic)
+
+    async def _look_for_others(self) -> None:
+        topic, start = self._keys.topic, self._keys.next_offset
+        while start < (await self._cluster.fetch(topic, start, 1)).end:
+            for batch in await read_page(self._cluster, topic, start):
+                self._refuse_others(batch)
+                start = batch.next_offset
+
+    def _refuse_others(self, batch: Batch) -> None:
+        for _, key, value, _ in batch.records:
+            content = json.loads(value or b"{}") if key in (names.FENCE_KEY, names.BURIED_KEY) else {}
+            if content.get("owner", self.id) != self.id:
+                raise StorageFenced(f"a newer owner has {self._keys.topic}: {content}")
+
+
+@dataclass(slots=True)
+class Possession:
+    """A region's topics in the hands of their new owner."""
+
+    owner: Owner
+    writer: Writer
+    keys: Partition
+    content: Keys
+    logs: dict[str, tuple[Partition, int]]
+    """Topic of each log there is -> how to write it, and the offset of our fence."""
+    orphans: list[str]
+    """Topics that were created and never made a log, or are of a log that was deleted."""
+
+
+async def take_over(
+    cluster: Cluster,
+    transactional_id: str,
+    region_prefix: str,
+    clock: Callable[[], float],
+    silence_seconds: float,
+) -> Possession:
+    """Become the owner. The key topic must exist. Raises StorageFenced if a newer owner comes meanwhile."""
+    keys = Partition(names.keys_topic(region_prefix))
+    owner = Owner(cluster, keys, clock, silence_seconds)
+    owner.producer = await cluster.retry(lambda: cluster.init_producer(transactional_id))
+    writer = Writer(cluster, owner.producer, owner)
+    try:
+        fence = owner.fence(cluster.settings.region)
+        content = Keys()
+        await _read_keys(cluster, keys.topic, content, await writer.write_record(keys, fence))
+        undertaker = await _bury_predecessor(cluster, keys.topic, owner, content)
+        registered = [
+            json.loads(v)["topic"] for k, (v, _) in content.records.items() if k.startswith(names.LOG_PREFIX)
+        ]
+        found = set(await cluster.retry(lambda: cluster.topics(region_prefix)))
+        partitions = [Partition(topic) for topic in registered if topic in found]
+        if undertaker is not None:
+            burial = _burial(owner)
+            await asyncio.gather(*(undertaker.write_record(Partition(p.topic), burial) for p in partitions))
+            await undertaker.close(1)
+        offsets = await asyncio.gather(*(writer.write_record(partition, fence) for partition in partitions))
+    except BaseException:
+        writer.stop(StorageError("the store could not be opened", definite=True))
+        raise
+    logs = {
+        partition.topic: (partition, offset) for partition, offset in zip(partitions, offsets, strict=True)
+    }
+    of_logs = {topic for topic in found if names.ledger_id_of(region_prefix, topic) is not None}
+    return Possession(owner, writer, keys, content, logs, sorted(of_logs - set(registered)))
+
+
+async def _read_keys(cluster: Cluster, topic: str, content: Keys, last_offset: int) -> None:
+    async for batch in read_through(cluster, topic, content.next_offset, last_offset + 1):
+        content.add(batch)
+
+
+async def _bury_predecessor(cluster: Cluster, topic: str, owner: Owner, content: Keys) -> Writer | None:
+    """If Kafka would not refuse the owner before us: who writes in its name, after it did so to the keys."""
+    before = [fence for fence in content.fences if fence["owner"] != owner.id]
+    if not before or before[-1]["id"] == owner.producer.id:
+        return None
+    old = Producer(before[-1]["id"], before[-1]["epoch"] + 1)
+    logger.warning("%s: the owner before had producer id %d, ours is %d", topic, old.id, owner.producer.id)
+    undertaker = Writer(cluster, old)
+    await _read_keys(cluster, topic, content, await undertaker.write_record(Partition(topic), _burial(owner)))
+    return undertaker
+
+
+def _burial(owner: Owner) -> Record:
+    return Record(names.BURIED_KEY, json.dumps({"owner": owner.id, "by": owner.producer.id}).encode())

@@ -1,0 +1,80 @@
+"""Reading topics in batches, never more at a time than a page."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import OrderedDict
+from collections.abc import AsyncIterator
+from typing import NamedTuple
+
+import kafka.errors
+
+from emulator.storage.contract import Entry
+from emulator.storage.kafka.cluster import Cluster
+from emulator.storage.kafka.records import Batch, decode_batches
+
+PAGE_BYTES = 1024 * 1024
+"""What one fetch asks for; a larger batch comes all the same."""
+PAGES_BYTES = 16 * 1024 * 1024
+"""Of pages kept, of all logs: who reads a few entries at a time does not fetch the same batch each time."""
+
+
+async def read_page(cluster: Cluster, topic: str, offset: int, bytes_max: int = PAGE_BYTES) -> list[Batch]:
+    """The batches from the one with `offset` on, at least one: there must be one."""
+
+    async def attempt() -> list[Batch]:
+        data = (await cluster.fetch(topic, offset, bytes_max)).data
+        batches = [batch for batch in decode_batches(data, topic) if batch.next_offset > offset]
+        if not batches:  # a new leader that has not heard yet how far the others are
+            raise kafka.errors.OffsetNotAvailableError(f"{topic} at {offset}")
+        return batches
+
+    return await cluster.retry(attempt, topic)
+
+
+async def read_through(cluster: Cluster, topic: str, start: int, stop: int) -> AsyncIterator[Batch]:
+    """All batches with records in start <= offset < stop; there must be one at stop - 1."""
+    while start < stop:
+        for batch in await read_page(cluster, topic, start):
+            if batch.first_offset < stop:
+                yield batch
+            start = batch.next_offset
+
+
+class Page(NamedTuple):
+    """All entries in first_offset <= id < next_offset."""
+
+    first_offset: int
+    next_offset: int
+    entries: list[Entry]
+
+    def from_id(self, entry_id: int) -> list[Entry]:
+        return self.entries[bisect_left(self.entries, (entry_id,)) :]
+
+
+class Pages:
+    """The page each log was last read from, as long as there is room."""
+
+    def __init__(self) -> None:
+        self._pages: OrderedDict[int, tuple[Page, int]] = OrderedDict()
+        self._bytes = 0
+
+    def find(self, ledger_id: int, entry_id: int) -> Page | None:
+        """The page with `entry_id`."""
+        page, _ = self._pages.get(ledger_id, (None, 0))
+        if page is None or not page.first_offset <= entry_id < page.next_offset:
+            return None
+        self._pages.move_to_end(ledger_id)
+        return page
+
+    def keep(self, ledger_id: int, page: Page) -> None:
+        self.forget(ledger_id)
+        size = sum(len(entry.data) + 100 for entry in page.entries)
+        self._pages[ledger_id] = page, size
+        self._bytes += size
+        while self._bytes > PAGES_BYTES:
+            self.forget(next(iter(self._pages)))
+
+    def forget(self, ledger_id: int) -> None:
+        _, size = self._pages.pop(ledger_id, (None, 0))
+        self._bytes -= size

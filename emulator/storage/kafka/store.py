@@ -1,0 +1,315 @@
+"""The contract on Kafka: logs, keys, and the register of logs.
+
+Nothing is kept but in Kafka. Whoever opens the store takes it over (ownership.py), reads the key topic whole and
+each log's last batch, and goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import kafka.errors
+
+from emulator.errors import StorageError, StorageFenced
+from emulator.storage.contract import Versioned
+from emulator.storage.kafka import names
+from emulator.storage.kafka.cluster import Cluster
+from emulator.storage.kafka.connection import Away
+from emulator.storage.kafka.log import KafkaLog, LogState, find_end
+from emulator.storage.kafka.ownership import SILENCE_SECONDS, Possession, take_over
+from emulator.storage.kafka.reader import Pages
+from emulator.storage.kafka.records import VERSION, Record
+from emulator.storage.kafka.settings import Settings
+from emulator.storage.kafka.writer import Partition, RecordWrite, Write
+from emulator.storage.lanes import KeyLane, Keys
+
+logger = logging.getLogger(__name__)
+
+CLOSE_SECONDS = 5.0
+"""How long `close` waits for a Kafka that does not take what was issued."""
+APPEND_BYTES_MAX = 64 * 1024 * 1024
+"""Of one append. Kafka's own limit is 1 MB; a topic may set another."""
+LOOK_SECONDS = 2.0
+"""How often a store looks whether somebody else has taken it over."""
+
+_TOPIC = {
+    "max.message.bytes": str(APPEND_BYTES_MAX),
+    "compression.type": "producer",
+    "message.timestamp.type": "CreateTime",
+}
+_LOG_TOPIC = {**_TOPIC, "cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+_KEYS_TOPIC = {
+    **_TOPIC,
+    "cleanup.policy": "compact",
+    "min.cleanable.dirty.ratio": "0.1",
+    "segment.bytes": str(16 * 1024 * 1024),
+}
+
+
+async def open_kafka(
+    region: str,
+    bootstrap_servers: str,
+    options: Mapping[str, Any],
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    silence_seconds: float = SILENCE_SECONDS,
+) -> KafkaStore:
+    """Take over the store of `region`, creating it if need be.
+
+    Whoever had it before is fenced. Raises ConfigurationError for options that cannot be meant, and StorageError
+    when no Kafka answers within `open_timeout_ms` or it says no.
+    """
+    settings = Settings.read(region, bootstrap_servers, options)
+    logging.getLogger("kafka").setLevel(
+        logging.CRITICAL
+    )  # a line for each lost connection; we tell it our way
+    cluster = Cluster(settings)
+    prefix = names.region_prefix(settings.options.topic_prefix, region)
+    patience = settings.options.open_timeout_ms / 1000
+    try:
+        await cluster.retry(cluster.check_versions, timeout_seconds=patience)
+        config = {**_KEYS_TOPIC, **settings.options.topic_config}
+        await cluster.retry(
+            lambda: cluster.create_topic(names.keys_topic(prefix), config), timeout_seconds=patience
+        )
+        possession = await take_over(cluster, prefix.rstrip("."), prefix, clock, silence_seconds)
+    except BaseException:
+        cluster.close()
+        raise
+    return KafkaStore(region, prefix, cluster, possession)
+
+
+class KafkaStore:
+    """Implements `contract.Store`. Made by `open_kafka`."""
+
+    def __init__(self, region: str, prefix: str, cluster: Cluster, possession: Possession) -> None:
+        self.region = region
+        self.cluster = cluster
+        self.pages = Pages()
+        self.new_future = asyncio.get_running_loop().create_future
+        self._prefix = prefix
+        self._writer = possession.writer
+        self._key_partition = possession.keys
+        self._fences = possession.logs
+        """Topics of logs not opened yet -> how to write them, and the offset of our fence."""
+        self._logs: dict[str, KafkaLog] = {}
+        """The newest object of each log that was opened."""
+        self._changing: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        """Opening, creating and deleting a log, one after the other."""
+        self._closed: StorageError | None = None
+        self._closing: asyncio.Future[None] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.fenced: asyncio.Future[StorageFenced] = self.new_future()
+        self._owner = possession.owner
+        self._watch = asyncio.get_running_loop().create_task(self._watch_owner())
+
+        values: dict[str, Versioned] = {}
+        self._register: dict[str, LogState] = {}
+        """Of all durable logs."""
+        self._last_ledger_id = max(
+            (names.ledger_id_of(prefix, topic) or 0 for topic in possession.orphans), default=0
+        )
+        for key, (value, headers) in possession.content.records.items():
+            if key.startswith(names.VALUE_PREFIX):
+                name = key.removeprefix(names.VALUE_PREFIX).decode()
+                values[name] = Versioned(value, int(dict(headers)[VERSION]))
+            elif key.startswith(names.LOG_PREFIX):
+                self._register[key.removeprefix(names.LOG_PREFIX).decode()] = LogState.decode(value)
+            elif key == names.LEDGER_ID_KEY:
+                self._last_ledger_id = max(self._last_ledger_id, int(value))
+        self._keys = Keys(values)
+        if possession.orphans:
+            self._in_background(self._delete_topics(possession.orphans))
+
+    @property
+    def commits(self) -> int:
+        """Durability points so far."""
+        return self._writer.commits
+
+    # Logs
+
+    async def open_log(self, name: str, *, create: bool = True) -> KafkaLog | None:
+        async with self._changing[name]:
+            self.refuse_if_closed()
+            log = self._logs.get(name)
+            if log is not None and log.refusal is not None:
+                log = self._logs[name] = log.opened_again()
+            if log is None and name in self._register:
+                log = self._logs[name] = await self._open(name, self._register[name])
+            if log is None and create:
+                log = self._logs[name] = await self._create(name)
+            return log
+
+    async def _open(self, name: str, state: LogState) -> KafkaLog:
+        if state.topic not in self._fences:
+            what = f"Kafka has lost the topic {state.topic} of log {name!r}"
+            raise StorageError(what, definite=True)
+        partition, fence = self._fences.pop(state.topic)
+        await find_end(self.cluster, state, fence)
+        # For the next owner's sake: so it looks at nothing twice. Nobody waits for it.
+        self._issue_record(Record(_log_key(name), state.encode()))
+        return KafkaLog(self, name, state, partition)
+
+    async def _create(self, name: str) -> KafkaLog:
+        self._last_ledger_id += 1
+        ledger_id = self._last_ledger_id
+        topic = names.log_topic(self._prefix, ledger_id, name)
+        config = {**_LOG_TOPIC, **self.cluster.settings.options.topic_config}
+        await self.cluster.retry(lambda: self.cluster.create_topic(topic, config))
+        state = LogState(topic, ledger_id)
+        # The topic is there before the register says so. If we die in between, the next owner sweeps it away.
+        self._issue_record(Record(names.LEDGER_ID_KEY, b"%d" % self._last_ledger_id))
+        await self._issue_record(Record(_log_key(name), state.encode()))
+        self._register[name] = state
+        return KafkaLog(self, name, state, Partition(topic))
+
+    async def delete_log(self, name: str) -> None:
+        error = StorageError(f"log {name!r} was deleted", definite=True)
+        if (log := self._logs.get(name)) is not None:
+            log.refusal = error
+        async with self._changing[name]:
+            self.refuse_if_closed()
+            state = self._register.get(name)
+            if state is None:
+                return
+            await self._issue_record(Record(_log_key(name), None))
+            del self._register[name]
+            self._fences.pop(state.topic, None)
+            self.pages.forget(state.ledger_id)
+            if (log := self._logs.pop(name, None)) is not None:
+                log.refusal = log.gone = log.partition.gone = error
+            self._in_background(self._delete_topics([state.topic]))
+
+    def log_names(self) -> list[str]:
+        return sorted(self._register)
+
+    # Keys
+
+    def get(self, key: str) -> Versioned | None:
+        return self._keys.get(key)
+
+    def scan(self, prefix: str) -> list[tuple[str, Versioned]]:
+        return self._keys.scan(prefix)
+
+    def put(self, key: str, value: bytes, *, expected_version: int | None = None) -> asyncio.Future[int]:
+        try:
+            self.refuse_if_closed()
+            lane, version = self._keys.issue_put(key, expected_version)
+        except StorageError as error:
+            return self.failed_future(error)
+        return self.issue(
+            self._key_partition, _KeyPut(self._keys, lane, self.new_future(), Versioned(value, version))
+        )
+
+    def delete(self, key: str) -> asyncio.Future[None]:
+        try:
+            self.refuse_if_closed()
+            lane = self._keys.issue_delete(key)
+        except StorageError as error:
+            return self.failed_future(error)
+        return self.issue(self._key_partition, _KeyPut(self._keys, lane, self.new_future(), None))
+
+    async def close(self) -> None:
+        if self._closing is None:
+            self._closed = StorageError("the store is closed", definite=True)
+            self._closing = asyncio.ensure_future(self._close())
+        await asyncio.shield(self._closing)
+
+    async def _watch_owner(self) -> None:
+        """Who writes learns of a new owner at once; this is for who does not."""
+        try:
+            while self._writer.ended is None:
+                await asyncio.sleep(LOOK_SECONDS)
+                await self._owner.look()
+        except StorageFenced as fenced:
+            self._writer.stop(fenced)
+        except StorageError as error:  # Kafka will not let us look; whether it lets us write is another thing
+            logger.warning("it cannot be seen whether %s has another owner: %s", self._prefix, error)
+        if isinstance(self._writer.ended, StorageFenced):
+            self.fenced.set_result(self._writer.ended)
+
+    async def _close(self) -> None:
+        self._watch.cancel()
+        await self._writer.close(CLOSE_SECONDS)
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=CLOSE_SECONDS)
+        self.cluster.close()
+
+    # For the logs
+
+    def refuse_if_closed(self) -> None:
+        if self._closed is not None:
+            raise self._closed
+
+    def issue(self, partition: Partition, write: Write) -> asyncio.Future[Any]:
+        if self._closed is None:
+            self._writer.issue(partition, write)
+        else:
+            write.future.set_exception(self._closed)
+        return write.future
+
+    def failed_future(self, error: StorageError) -> asyncio.Future[Any]:
+        future = self.new_future()
+        future.set_exception(error)
+        return future
+
+    async def put_state(
+        self, name: str, state: LogState, first_entry_id: int, bytes_before_first: int
+    ) -> None:
+        """Tell the register that a log begins later."""
+        trimmed = dataclasses.replace(
+            state, first_entry_id=first_entry_id, bytes_before_first=bytes_before_first
+        )
+        await self._issue_record(Record(_log_key(name), trimmed.encode()))
+
+    async def let_go(self, topic: str, before: int) -> None:
+        """Kafka may free what lies below. If it does not now, then when the log is trimmed next."""
+        with contextlib.suppress(Away, kafka.errors.KafkaError):
+            await self.cluster.delete_records(topic, before)
+
+    def _issue_record(self, record: Record) -> asyncio.Future[Any]:
+        return self.issue(self._key_partition, RecordWrite(None, self.new_future(), record))
+
+    async def _delete_topics(self, topics: list[str]) -> None:
+        """Of logs that are not in the register any more. If it does not work, the next owner does it."""
+        try:
+            await self.cluster.delete_topics(topics)
+        except (Away, kafka.errors.KafkaError) as error:
+            logger.warning("%d topics of deleted logs stay for now: %s", len(topics), error)
+
+    def _in_background(self, work: Any) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+class _KeyPut(RecordWrite):
+    __slots__ = ("_keys", "_value")
+    lane: KeyLane
+
+    def __init__(
+        self, keys: Keys, lane: KeyLane, future: asyncio.Future[Any], value: Versioned | None
+    ) -> None:
+        key = names.VALUE_PREFIX + lane.key.encode()
+        headers = ((VERSION, b"%d" % value.version),) if value is not None else ()
+        super().__init__(lane, future, Record(key, None if value is None else value.value, headers))
+        self._keys = keys
+        self._value = value
+
+    def stored(self, offset: int) -> int | None:
+        self._keys.stored(self.lane, self._value)
+        return None if self._value is None else self._value.version
+
+    def failed(self, error: StorageError) -> None:
+        self._keys.failed(self.lane, error)
+
+
+def _log_key(name: str) -> bytes:
+    return names.LOG_PREFIX + name.encode()

@@ -1,0 +1,306 @@
+"""Group commits: everything issued while one produce request was on its way goes into the next.
+
+One request at a time, and in it one batch for each topic, so S1 holds by itself. A batch is made once; until Kafka
+says what became of it the same bytes are sent again, and Kafka, which knows producer, epoch and sequence number,
+stores them once. So a lost answer, a restart of Kafka or a new leader only take time.
+
+An answer that is final (too large, not allowed) breaks the lanes in that batch (S5); the sequence number is then
+free for the next. Being fenced ends everything: all that waits fails, and nothing is ever sent again (S6).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+import kafka.errors
+
+from emulator.errors import StorageError, StorageFenced, StorageFull
+from emulator.storage.kafka.cluster import BACKOFF_SECONDS, BACKOFF_SECONDS_MAX, Cluster, check, is_passing
+from emulator.storage.kafka.connection import Away
+from emulator.storage.kafka.records import SEQUENCE_MASK, Producer, Record, encode_entries, encode_records
+from emulator.storage.lanes import Lane, behind
+
+BATCH_BYTES = 1024 * 1024
+"""A batch takes no more appends once it is this large. Reading one entry costs reading its batch."""
+REQUEST_BYTES = 16 * 1024 * 1024
+"""The same for a request. Kafka takes 100 MB (`socket.request.max.bytes`)."""
+
+_FENCED = (kafka.errors.InvalidProducerEpochError, kafka.errors.ProducerFencedError)
+_TOO_LARGE = (kafka.errors.MessageSizeTooLargeError, kafka.errors.RecordListTooLargeError)
+
+
+class Write:
+    """One thing to become durable. `stored` or `failed` is called, in the order of issue."""
+
+    __slots__ = ("future", "lane", "size")
+
+    def __init__(self, lane: Lane | None, future: asyncio.Future[Any], size: int) -> None:
+        self.lane = lane
+        self.future = future
+        self.size = size
+
+    def stored(self, offset: int) -> Any:
+        """It is durable, and its first record lies at `offset`. What the future gives."""
+
+    def failed(self, error: StorageError) -> None:
+        pass
+
+
+class Append(Write):
+    """Entries of a log."""
+
+    __slots__ = ("entries",)
+
+    def __init__(self, lane: Lane, future: asyncio.Future[int], entries: tuple[bytes, ...]) -> None:
+        super().__init__(lane, future, sum(map(len, entries)))
+        self.entries = entries
+
+
+class RecordWrite(Write):
+    """One record that is no entry."""
+
+    __slots__ = ("record",)
+
+    def __init__(self, lane: Lane | None, future: asyncio.Future[Any], record: Record) -> None:
+        super().__init__(lane, future, len(record.value or b""))
+        self.record = record
+
+    def stored(self, offset: int) -> Any:
+        return offset
+
+
+class Partition:
+    """A topic, as its writer sees it."""
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+        self.sequence = 0
+        """Of the next batch; Kafka refuses one that does not follow the last."""
+        self.next_offset = 0
+        """Behind the last record of ours."""
+        self.bytes_before = 0
+        """Of all entries so far."""
+        self.pending: deque[Write] = deque()
+        self.gone: StorageError | None = None
+        """Why nothing is written here any more."""
+
+    def take(self, producer: Producer) -> _Batch | None:
+        """The next batch; what is refused is told so."""
+        taken: list[Write] = []
+        size = 0
+        while self.pending and size < BATCH_BYTES:
+            write = self.pending[0]
+            refusal = self.gone or (write.lane.broken if write.lane is not None else None)
+            if refusal is not None:
+                fail(self.pending.popleft(), behind(refusal))
+            elif taken and size + write.size > BATCH_BYTES:
+                break
+            else:
+                taken.append(self.pending.popleft())
+                size += write.size
+        return self._make(producer, taken, size) if taken else None
+
+    def _make(self, producer: Producer, writes: list[Write], size: int) -> _Batch:
+        if isinstance(writes[0], Append):
+            entries = [entry for write in writes if isinstance(write, Append) for entry in write.entries]
+            data = encode_entries(producer, self.sequence, entries, self.bytes_before)
+            return _Batch(self, writes, data, len(entries), size)
+        records = [write.record for write in writes if isinstance(write, RecordWrite)]
+        data = encode_records(producer, self.sequence, records)
+        return _Batch(self, writes, data, len(records), 0)
+
+
+class _Batch(NamedTuple):
+    partition: Partition
+    writes: list[Write]
+    data: bytes
+    records: int
+    entry_bytes: int
+
+    def stored(self, offset: int) -> None:
+        partition = self.partition
+        partition.sequence = (partition.sequence + self.records) & SEQUENCE_MASK
+        partition.next_offset = offset + self.records
+        partition.bytes_before += self.entry_bytes
+        for write in self.writes:
+            outcome = write.stored(offset)
+            offset += len(write.entries) if isinstance(write, Append) else 1
+            if not write.future.done():  # the wait may have been cancelled
+                write.future.set_result(outcome)
+
+    def failed(self, error: StorageError) -> None:
+        """Not stored; nothing behind it in its lanes will be."""
+        for write in self.writes:
+            if write.lane is not None:
+                write.lane.broken = error
+            fail(write, error)
+
+
+def fail(write: Write, error: StorageError) -> None:
+    write.failed(error)
+    if not write.future.done():
+        write.future.set_exception(error)
+
+
+class Owner(Protocol):
+    """Whether we still are."""
+
+    async def check(self) -> None:
+        """Before each attempt to write. Raises StorageFenced."""
+
+    def proved(self) -> None:
+        """Kafka took something from us."""
+
+
+class Writer:
+    """The only one that produces."""
+
+    def __init__(self, cluster: Cluster, producer: Producer, owner: Owner | None = None) -> None:
+        self.producer = producer
+        self.commits = 0
+        """Produce requests that stored something, each for one group."""
+        self.ended: StorageError | None = None
+        """Why nothing is taken any more."""
+        self._cluster = cluster
+        self._owner = owner
+        self._dirty: dict[Partition, None] = {}
+        """Those with something pending, in the order in which they became so."""
+        self._wake = asyncio.Event()
+        self._closing = False
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def issue(self, partition: Partition, write: Write) -> None:
+        if self.ended is not None:
+            fail(write, self.ended)
+            return
+        partition.pending.append(write)
+        self._dirty[partition] = None
+        self._wake.set()
+
+    async def write_record(self, partition: Partition, record: Record) -> int:
+        """Offset of a record that is no entry, once it is durable."""
+        future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self.issue(partition, RecordWrite(None, future, record))
+        return await future
+
+    async def close(self, timeout_seconds: float) -> None:
+        """Write what was issued. What Kafka does not take within the time may or may not be there."""
+        self._closing = True
+        self._wake.set()
+        done, _ = await asyncio.wait([self._task], timeout=timeout_seconds)
+        if not done:
+            self.stop(StorageError("the store was closed before Kafka took it", definite=False))
+        self.ended = self.ended or StorageError("the store is closed", definite=True)
+
+    def stop(self, error: StorageError) -> None:
+        """Nothing is sent any more, and all that waits fails."""
+        self.ended = self.ended or error
+        self._task.cancel()
+        for partition in self._dirty:
+            while partition.pending:
+                fail(partition.pending.popleft(), error)
+        self._dirty.clear()
+
+    async def _run(self) -> None:
+        while not self._closing or self._dirty:
+            await self._wake.wait()
+            self._wake.clear()
+            while batches := self._take():
+                await self._commit(batches)
+                if self.ended is not None:
+                    return
+
+    def _take(self) -> list[_Batch]:
+        """One group."""
+        batches: list[_Batch] = []
+        size = 0
+        for partition in list(self._dirty):
+            if size >= REQUEST_BYTES:
+                break
+            batch = partition.take(self.producer)
+            del self._dirty[partition]
+            if partition.pending:  # first come, first served: it waits behind the others
+                self._dirty[partition] = None
+            if batch is not None:
+                batches.append(batch)
+                size += len(batch.data)
+        return batches
+
+    async def _commit(self, batches: Sequence[_Batch]) -> None:
+        pause = 0.0
+        left = list(batches)
+        try:
+            while left:
+                if self._owner is not None:
+                    await self._owner.check()
+                left = await self._send(left)
+                if left:
+                    pause = min(2 * pause or BACKOFF_SECONDS, BACKOFF_SECONDS_MAX)
+                    await asyncio.sleep(pause)
+                    await self._cluster.look_up([batch.partition.topic for batch in left])
+        except StorageFenced as fenced:
+            self._end(left, fenced)
+        except BaseException as error:  # also a mistake of ours: nobody may wait for ever
+            self._end(left, self.ended or StorageError(f"writing to Kafka ended: {error!r}", definite=False))
+            raise
+        self.commits += 1
+
+    def _end(self, batches: Sequence[_Batch], error: StorageError) -> None:
+        for batch in batches:
+            batch.failed(error)
+        self.stop(error)
+
+    async def _send(self, batches: Sequence[_Batch]) -> list[_Batch]:
+        """One attempt; those to be sent again. Raises StorageFenced."""
+        again: list[_Batch] = []
+        by_leader: dict[int, list[_Batch]] = {}
+        for batch in batches:
+            leader = self._cluster.leader(batch.partition.topic)
+            (again if leader is None else by_leader.setdefault(leader, [])).append(batch)
+        for left in await asyncio.gather(*(self._send_to(node, some) for node, some in by_leader.items())):
+            again += left
+        if self.ended is not None:
+            raise self.ended
+        kept = []
+        for batch in again:
+            if batch.partition.gone is not None:
+                batch.failed(behind(batch.partition.gone))
+            else:
+                kept.append(batch)
+        return kept
+
+    async def _send_to(self, node: int, batches: list[_Batch]) -> list[_Batch]:
+        try:
+            results = await self._cluster.produce(
+                node, {batch.partition.topic: batch.data for batch in batches}
+            )
+        except (Away, kafka.errors.KafkaError) as error:
+            self._cluster.went_wrong(error)
+            return batches
+        self._cluster.went_well()
+        again = []
+        for batch in batches:
+            code, message, offset = results[batch.partition.topic]
+            try:
+                check(code, message)
+            except _FENCED as error:
+                self.ended = StorageFenced(f"a newer owner has {batch.partition.topic}: {error}")
+                again.append(batch)
+            except kafka.errors.KafkaError as error:
+                if is_passing(error):
+                    again.append(batch)
+                else:
+                    batch.failed(_final(error, batch))
+            else:
+                batch.stored(offset)
+                if self._owner is not None:
+                    self._owner.proved()
+        return again
+
+
+def _final(error: kafka.errors.KafkaError, batch: _Batch) -> StorageError:
+    what = f"{batch.partition.topic}: Kafka refused {len(batch.data)} bytes: {error}"
+    return StorageFull(what) if isinstance(error, _TOO_LARGE) else StorageError(what, definite=True)

@@ -1,0 +1,110 @@
+"""Lanes: what S1 orders and S5 fails together; and the keys of a store, the same for every backend.
+
+A log is a lane, and so is a key while writes of it are on their way. When a write fails, its lane is broken:
+first whoever writes refuses what is behind it in the lane, then the event loop, when it hears of it.
+
+Three things are known of a key: its durable value, the version that writes already issued will have given it
+(`expected_version` is compared with that one), and whether a write of it failed, after which writes are
+refused until somebody looked again with `get`. The last two live in its `KeyLane`.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from emulator.errors import StorageError
+from emulator.storage.contract import Versioned
+
+ABSENT = -1
+"""The version of a key that does not exist, as `expected_version` spells it."""
+
+
+class Lane(Protocol):
+    broken: StorageError | None
+    """Why nothing more is written along it. Belongs to whoever writes."""
+
+
+def behind(error: StorageError) -> StorageError:
+    """What a write is told that was refused because of `error`: it certainly was not stored."""
+    return StorageError(f"not written, because a write before it failed: {error}", definite=True)
+
+
+class KeyLane:
+    """Exists only while writes are on their way or refused; each write carries it along."""
+
+    __slots__ = ("broken", "in_flight", "issued_version", "key", "refusal")
+
+    def __init__(self, key: str, issued_version: int) -> None:
+        self.key = key
+        self.issued_version = issued_version
+        """What the version will be once everything issued is durable."""
+        self.in_flight = 0
+        self.broken: StorageError | None = None
+        self.refusal: StorageError | None = None
+        """The same on the loop: new writes are refused."""
+
+
+class Keys:
+    """Durable values and what is on its way. Lives on the event loop."""
+
+    def __init__(self, values: dict[str, Versioned]) -> None:
+        self.values = values
+        self._lanes: dict[str, KeyLane] = {}
+
+    def get(self, key: str) -> Versioned | None:
+        lane = self._lanes.get(key)
+        if lane is not None and lane.refusal is not None:
+            del self._lanes[key]
+        return self.values.get(key)
+
+    def scan(self, prefix: str) -> list[tuple[str, Versioned]]:
+        return sorted((key, value) for key, value in self.values.items() if key.startswith(prefix))
+
+    def issue_put(self, key: str, expected_version: int | None) -> tuple[KeyLane, int]:
+        """A put: its lane and the version it will give. Raises StorageError if refused."""
+        lane = self._open_lane(key)
+        if expected_version is not None and expected_version != lane.issued_version:
+            if not lane.in_flight:
+                del self._lanes[key]
+            raise StorageError(
+                f"key {key!r} is expected {_spell(expected_version)} but is {_spell(lane.issued_version)}",
+                definite=True,
+            )
+        lane.issued_version += 1
+        lane.in_flight += 1
+        return lane, lane.issued_version
+
+    def issue_delete(self, key: str) -> KeyLane:
+        """A delete: its lane. Raises StorageError if refused."""
+        lane = self._open_lane(key)
+        lane.issued_version = ABSENT
+        lane.in_flight += 1
+        return lane
+
+    def stored(self, lane: KeyLane, value: Versioned | None) -> None:
+        """A write issued earlier is durable; None: the key is gone."""
+        if value is None:
+            self.values.pop(lane.key, None)
+        else:
+            self.values[lane.key] = value
+        lane.in_flight -= 1
+        if not lane.in_flight and self._lanes.get(lane.key) is lane:
+            del self._lanes[lane.key]
+
+    def failed(self, lane: KeyLane, error: StorageError) -> None:
+        """A write issued earlier failed."""
+        lane.in_flight -= 1
+        lane.refusal = error
+
+    def _open_lane(self, key: str) -> KeyLane:
+        lane = self._lanes.get(key)
+        if lane is None:
+            durable = self.values.get(key)
+            lane = self._lanes[key] = KeyLane(key, ABSENT if durable is None else durable.version)
+        if lane.refusal is not None:
+            raise behind(lane.refusal)
+        return lane
+
+
+def _spell(version: int) -> str:
+    return "absent" if version == ABSENT else f"at version {version}"

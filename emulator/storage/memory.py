@@ -1,0 +1,283 @@
+"""The plainest correct store: dictionaries and lists. The measure for the other backends.
+
+What outlives a store is its `MemoryDisk`: open a second store on it and you see what a region sees after a
+restart. Everything issued in one tick of the loop is one group and becomes durable at the start of the next
+tick; a group either becomes durable as a whole or fails as a whole.
+
+For tests of those above: `hold` and `release` the moment of becoming durable, `fail_next_group`, `crash`, and
+`id_gap` to leave ids unused between appends, as S3 allows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from emulator.errors import StorageError
+from emulator.storage.contract import Entry, Versioned
+from emulator.storage.group import entries_within
+from emulator.storage.lanes import KeyLane, Keys, behind
+
+
+@dataclass(slots=True)
+class _StoredLog:
+    """One log on the disk. Changes only when a group becomes durable."""
+
+    name: str
+    ledger_id: int
+    ids: list[int] = field(default_factory=list)
+    entries: list[bytes] = field(default_factory=list)
+    """As long as `ids`."""
+    next_entry_id: int = 0
+    """Never falls, even when everything is trimmed (S3)."""
+    size_bytes: int = 0
+
+
+@dataclass(slots=True)
+class MemoryDisk:
+    """What survives a crash."""
+
+    logs: dict[str, _StoredLog] = field(default_factory=dict)
+    values: dict[str, Versioned] = field(default_factory=dict)
+    next_ledger_id: int = 1
+    owner: str | None = None
+    """Region of the live store; S6."""
+
+
+class _Write(NamedTuple):
+    """One thing to become durable."""
+
+    lane: MemoryLog | KeyLane | None
+    """What fails together with it (S5); None: nothing."""
+    apply: Callable[[], Any]
+    """Changes the disk; returns what the future gives."""
+    future: asyncio.Future[Any]
+
+
+class MemoryLog:
+    """Implements `contract.Log`."""
+
+    def __init__(self, store: MemoryStore, stored: _StoredLog) -> None:
+        self._store = store
+        self._stored = stored
+        self.refusal: StorageError | None = None
+        """Why no append is taken any more; None: appends are taken."""
+        self.gone: StorageError | None = None
+        """Set when the log was deleted: nothing to read either."""
+
+    @property
+    def name(self) -> str:
+        return self._stored.name
+
+    @property
+    def ledger_id(self) -> int:
+        return self._stored.ledger_id
+
+    @property
+    def first_entry_id(self) -> int:
+        return self._stored.ids[0] if self._stored.ids else self._stored.next_entry_id
+
+    @property
+    def next_entry_id(self) -> int:
+        return self._stored.next_entry_id
+
+    @property
+    def size_bytes(self) -> int:
+        return self._stored.size_bytes
+
+    def append(self, entries: Sequence[bytes]) -> asyncio.Future[int]:
+        assert entries, "an append has at least one entry"
+        if self.refusal is not None:
+            return self._store.failed_future(self.refusal)
+        stored, copy = self._stored, list(entries)
+
+        def apply() -> int:
+            first = stored.next_entry_id + (self._store.id_gap if stored.next_entry_id else 0)
+            stored.ids.extend(range(first, first + len(copy)))
+            stored.entries.extend(copy)
+            stored.next_entry_id = first + len(copy)
+            stored.size_bytes += sum(map(len, copy))
+            return first
+
+        return self._store.issue(self, apply)
+
+    async def read(self, from_entry_id: int, max_entries: int, max_bytes: int) -> list[Entry]:
+        if self.gone is not None:
+            raise self.gone
+        stored = self._stored
+        start = bisect_left(stored.ids, from_entry_id)
+        found = stored.entries[start : start + max(max_entries, 0)]
+        count = entries_within([len(data) for data in found], max_bytes)
+        return [Entry(stored.ids[start + i], found[i]) for i in range(count)]
+
+    async def trim(self, before_entry_id: int) -> None:
+        before = min(before_entry_id, self.next_entry_id)
+
+        def apply() -> None:
+            stored = self._stored
+            count = bisect_left(stored.ids, before)
+            stored.size_bytes -= sum(map(len, stored.entries[:count]))
+            del stored.ids[:count], stored.entries[:count]
+
+        await self._store.issue(None, apply)
+
+
+class MemoryStore:
+    """Implements `contract.Store`. Made by `MemoryStore.open`."""
+
+    def __init__(self, disk: MemoryDisk, region: str, id_gap: int) -> None:
+        self.disk = disk
+        self.region = region
+        self.id_gap = id_gap
+        """Ids left unused between two appends."""
+        self.commits = 0
+        """Durability points so far."""
+        self._loop = asyncio.get_running_loop()
+        self._keys = Keys(disk.values)
+        self._logs: dict[str, MemoryLog] = {}
+        self._group: list[_Write] = []
+        self._held = False
+        self._next_failure: StorageError | None = None
+        self._closed: StorageError | None = None
+
+    @classmethod
+    async def open(
+        cls, disk: MemoryDisk | None = None, region: str = "memory", *, id_gap: int = 0
+    ) -> MemoryStore:
+        disk = disk or MemoryDisk()
+        if disk.owner is not None:
+            raise StorageError(f"this memory is in use by region {disk.owner}; close it first", definite=True)
+        disk.owner = region
+        return cls(disk, region, id_gap)
+
+    async def open_log(self, name: str, *, create: bool = True) -> MemoryLog | None:
+        log = self._logs.get(name)
+        if log is not None and log.refusal is None:
+            return log
+
+        def apply() -> MemoryLog | None:
+            log = self._logs.get(name)
+            if log is not None and log.refusal is None:  # somebody else opened it in the same group
+                return log
+            if name not in self.disk.logs:
+                if not create:
+                    return None
+                self.disk.logs[name] = _StoredLog(name, self.disk.next_ledger_id)
+                self.disk.next_ledger_id += 1
+            self._logs[name] = MemoryLog(self, self.disk.logs[name])
+            return self._logs[name]
+
+        opened: MemoryLog | None = await self.issue(None, apply)
+        return opened
+
+    async def delete_log(self, name: str) -> None:
+        error = StorageError(f"log {name!r} was deleted", definite=True)
+        if (log := self._logs.get(name)) is not None:
+            log.refusal = error
+
+        def apply() -> None:
+            self.disk.logs.pop(name, None)
+            if (log := self._logs.pop(name, None)) is not None:
+                log.refusal = log.gone = error
+
+        await self.issue(None, apply)
+
+    def log_names(self) -> list[str]:
+        return sorted(self.disk.logs)
+
+    def get(self, key: str) -> Versioned | None:
+        return self._keys.get(key)
+
+    def scan(self, prefix: str) -> list[tuple[str, Versioned]]:
+        return self._keys.scan(prefix)
+
+    def put(self, key: str, value: bytes, *, expected_version: int | None = None) -> asyncio.Future[int]:
+        try:
+            lane, version = self._keys.issue_put(key, expected_version)
+        except StorageError as error:
+            return self.failed_future(error)
+
+        def apply() -> int:
+            self._keys.stored(lane, Versioned(value, version))
+            return version
+
+        return self.issue(lane, apply)
+
+    def delete(self, key: str) -> asyncio.Future[None]:
+        try:
+            lane = self._keys.issue_delete(key)
+        except StorageError as error:
+            return self.failed_future(error)
+        return self.issue(lane, lambda: self._keys.stored(lane, None))
+
+    async def close(self) -> None:
+        if self._closed is None:
+            self._closed = StorageError("the store is closed", definite=True)
+            self.release()
+            self._commit()
+            self.disk.owner = None
+
+    # For tests of those above
+
+    def hold(self) -> None:
+        """From now on nothing becomes durable, until `release`."""
+        self._held = True
+
+    def release(self) -> None:
+        """What was held becomes durable in the next tick, as one group."""
+        self._held = False
+        if self._group:
+            self._loop.call_soon(self._commit)
+
+    def fail_next_group(self, error: StorageError) -> None:
+        """The next group fails with `error`; its logs and keys are poisoned (S5)."""
+        self._next_failure = error
+
+    def crash(self) -> MemoryDisk:
+        """`kill -9`: what is not durable is gone, its futures never resolve. The disk may be opened again."""
+        self._group.clear()
+        self._closed = StorageError("the store crashed", definite=True)
+        self.disk.owner = None
+        return self.disk
+
+    # One group
+
+    def issue(self, lane: MemoryLog | KeyLane | None, apply: Callable[[], Any]) -> asyncio.Future[Any]:
+        if self._closed is not None:
+            return self.failed_future(self._closed)
+        if not self._group and not self._held:
+            self._loop.call_soon(self._commit)
+        future = self._loop.create_future()
+        self._group.append(_Write(lane, apply, future))
+        return future
+
+    def failed_future(self, error: StorageError) -> asyncio.Future[Any]:
+        future = self._loop.create_future()
+        future.set_exception(error)
+        return future
+
+    def _commit(self) -> None:
+        if self._held or not self._group:
+            return
+        group, self._group = self._group, []
+        failure, self._next_failure = self._next_failure, None
+        if failure is not None:
+            self._fail(group, failure)
+            return
+        self.commits += 1
+        outcomes = [write.apply() for write in group]
+        for write, outcome in zip(group, outcomes, strict=True):
+            if not write.future.done():  # the wait may have been cancelled
+                write.future.set_result(outcome)
+
+    def _fail(self, group: list[_Write], error: StorageError) -> None:
+        for write in group:
+            if isinstance(write.lane, MemoryLog):
+                write.lane.refusal = behind(error)
+            elif isinstance(write.lane, KeyLane):
+                self._keys.failed(write.lane, error)
+            if not write.future.done():
+                write.future.set_exception(error)

@@ -1,0 +1,329 @@
+"""A region's log and keys in one SQLite file: what a region uses when nothing else is said.
+
+    sqlite          what those above see: ids, durable ends, keys, the newest entries. On the event loop
+    sqlite_writer   when and where a group is committed; reading
+    sqlite_commit   what a commit is; the WAL; sweeping what was trimmed
+    sqlite_rows     how entries lie in the tables
+    sqlite_file     the file: its tables, its owner, its errors
+
+A `SqliteLog` is a lane (S5): once broken it stays so, and opening the log again makes a new one from what is
+really in the file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sqlite3
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any, TypeVar
+
+from emulator.errors import StorageError
+from emulator.storage import sqlite_file, sqlite_rows
+from emulator.storage.contract import Entry, Versioned
+from emulator.storage.lanes import KeyLane, Keys, behind
+from emulator.storage.sqlite_commit import Append, Change, Committer, Put, Write
+from emulator.storage.sqlite_rows import LogFacts
+from emulator.storage.sqlite_writer import Writer
+
+RECENT_BYTES = 8 * 1024 * 1024
+"""Newest entries of all logs kept in memory, so that whoever reads at the end needs no thread and no file."""
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+async def open_sqlite(path: str | Path, region: str) -> SqliteStore:
+    """Open or create the store of `region`. Raises StorageError if the file cannot be used (S6)."""
+    return SqliteStore(region, *await asyncio.to_thread(_open, Path(path), region))
+
+
+def _open(path: Path, region: str) -> tuple[Committer, dict[str, Versioned], set[str]]:
+    with contextlib.ExitStack() as undo:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            lock = undo.enter_context(sqlite_file.take_ownership(path, region))
+            connection = undo.enter_context(contextlib.closing(sqlite_file.open_for_writing(path, region)))
+            values = {
+                key: Versioned(value, version)
+                for key, value, version in connection.execute("SELECT key, value, version FROM key_values")
+            }
+            names = {name for (name,) in connection.execute("SELECT name FROM logs")}
+            committer = Committer(path, connection, lock)
+        except OSError as error:
+            what = f"{path} cannot be opened: {error.strerror}: {error.filename}"
+            raise StorageError(what, definite=True) from error
+        except sqlite3.Error as error:
+            raise sqlite_file.storage_error(error, f"{path} cannot be opened", definite=True) from error
+        undo.pop_all()
+    return committer, values, names
+
+
+class SqliteLog:
+    """Implements `contract.Log`."""
+
+    def __init__(self, store: SqliteStore, name: str, facts: LogFacts) -> None:
+        self.name = name
+        self.ledger_id = facts.log_id
+        self.first_entry_id = facts.first_entry_id
+        self.next_entry_id = facts.next_entry_id
+        self.size_bytes = facts.size_bytes
+        self.broken: StorageError | None = None
+        """The writer's."""
+        self.refusal: StorageError | None = None
+        """Why no append is taken any more; None: appends are taken."""
+        self.gone: StorageError | None = None
+        """Set when the log was deleted: nothing to read either."""
+        self.recent: deque[tuple[int, tuple[bytes, ...]]] = deque()
+        """First id and entries of the newest appends, without a hole up to `next_entry_id`."""
+        self._store = store
+        self._next_issued_id = facts.next_entry_id
+        """Id of the next append. Invariant: next_entry_id <= _next_issued_id."""
+
+    def append(self, entries: Sequence[bytes]) -> asyncio.Future[int]:
+        assert entries, "an append has at least one entry"
+        if self.refusal is not None:
+            return self._store.failed_future(self.refusal)
+        first = self._next_issued_id
+        self._next_issued_id += len(entries)
+        future = self._store.new_future()
+        return self._store.issue(_LogAppend(self, future, self.ledger_id, first, tuple(entries)))
+
+    async def read(self, from_entry_id: int, max_entries: int, max_bytes: int) -> list[Entry]:
+        if self.gone is not None:
+            raise self.gone
+        start, end = max(from_entry_id, self.first_entry_id), self.next_entry_id
+        if start >= end or max_entries <= 0:
+            return []
+        if self.recent and start >= self.recent[0][0]:
+            return self._read_recent(start, max_entries, max_bytes)
+        found = await self._store.read_rows(self, start, end, max_entries, max_bytes)
+        if self.gone is None and self.first_entry_id > start:  # trimmed while we read
+            return await self.read(start, max_entries, max_bytes)
+        if self.gone is None and not (found and found[0].entry_id == start):
+            raise StorageError(f"log {self.name!r} has lost its entry {start}", definite=True)
+        return found
+
+    def _read_recent(self, start: int, max_entries: int, max_bytes: int) -> list[Entry]:
+        """From memory. `start` is in one of the recent appends."""
+        found: list[Entry] = []
+        position = bisect_right(self.recent, start, key=lambda append: append[0]) - 1
+        for first, entries in islice(self.recent, position, None):
+            for entry_id in range(max(start, first), first + len(entries)):
+                data = entries[entry_id - first]
+                found.append(Entry(entry_id, data))
+                max_bytes -= len(data)
+                if len(found) == max_entries or max_bytes <= 0:
+                    return found
+        return found
+
+    async def trim(self, before_entry_id: int) -> None:
+        if self.refusal is not None:
+            raise self.refusal
+        before, floor = min(before_entry_id, self.next_entry_id), self.next_entry_id
+        if before <= self.first_entry_id:
+            return
+
+        def work(committer: Committer) -> int:
+            committer.garbage.add(self.ledger_id)
+            return sqlite_rows.trim_log(committer.connection, self.ledger_id, before, floor)
+
+        def finish(trimmed_bytes: int) -> None:
+            self.first_entry_id = max(self.first_entry_id, before)
+            self.size_bytes -= trimmed_bytes
+
+        await self._store.change(work, finish)
+
+    def stored(self, append: Append) -> int:
+        """An append is durable."""
+        self.next_entry_id = append.first + len(append.entries)
+        self.size_bytes += append.size_bytes
+        self._store.remember(self, append)
+        return append.first
+
+
+class SqliteStore:
+    """Implements `contract.Store`. Made by `open_sqlite`."""
+
+    def __init__(
+        self, region: str, committer: Committer, values: dict[str, Versioned], names: set[str]
+    ) -> None:
+        self.region = region
+        self.new_future = asyncio.get_running_loop().create_future
+        self._committer = committer
+        self._writer = Writer(asyncio.get_running_loop(), committer, _resolve)
+        self._keys = Keys(values)
+        self._names = names
+        """Of all durable logs."""
+        self._logs: dict[str, SqliteLog] = {}
+        """The newest object of each log that was opened."""
+        self._recent: deque[tuple[SqliteLog, int]] = deque()
+        """Log and bytes of each append kept in memory, oldest first."""
+        self._recent_bytes = 0
+        self._closed: asyncio.Future[None] | None = None
+
+    @property
+    def commits(self) -> int:
+        """Durability points so far."""
+        return self._committer.commits
+
+    async def open_log(self, name: str, *, create: bool = True) -> SqliteLog | None:
+        log = self._logs.get(name)
+        if log is not None and log.refusal is None:
+            return log
+
+        def work(committer: Committer) -> LogFacts | None:
+            facts = sqlite_rows.log_facts(committer.connection, name)
+            if facts is None and create:
+                return sqlite_rows.create_log(committer.connection, name)
+            return facts
+
+        def finish(facts: LogFacts | None) -> SqliteLog | None:
+            log = self._logs.get(name)
+            if log is not None and log.refusal is None:  # opened by somebody else meanwhile
+                return log
+            if facts is None:
+                return None
+            self._names.add(name)
+            self._logs[name] = SqliteLog(self, name, facts)
+            return self._logs[name]
+
+        return await self.change(work, finish)
+
+    async def delete_log(self, name: str) -> None:
+        error = StorageError(f"log {name!r} was deleted", definite=True)
+        if (log := self._logs.get(name)) is not None:
+            log.refusal = error
+
+        def work(committer: Committer) -> None:
+            log_id = sqlite_rows.delete_log(committer.connection, name)
+            if log_id is not None:
+                committer.garbage.add(log_id)
+
+        def finish(_: None) -> None:
+            self._names.discard(name)
+            if (log := self._logs.pop(name, None)) is not None:
+                log.refusal = log.gone = error
+
+        await self.change(work, finish)
+
+    def log_names(self) -> list[str]:
+        return sorted(self._names)
+
+    def get(self, key: str) -> Versioned | None:
+        return self._keys.get(key)
+
+    def scan(self, prefix: str) -> list[tuple[str, Versioned]]:
+        return self._keys.scan(prefix)
+
+    def put(self, key: str, value: bytes, *, expected_version: int | None = None) -> asyncio.Future[int]:
+        try:
+            lane, version = self._keys.issue_put(key, expected_version)
+        except StorageError as error:
+            return self.failed_future(error)
+        return self.issue(_KeyPut(self._keys, lane, self.new_future(), Versioned(value, version)))
+
+    def delete(self, key: str) -> asyncio.Future[None]:
+        try:
+            lane = self._keys.issue_delete(key)
+        except StorageError as error:
+            return self.failed_future(error)
+        return self.issue(_KeyPut(self._keys, lane, self.new_future(), None))
+
+    async def close(self) -> None:
+        if self._closed is None:
+            self._closed = self.new_future()
+            self._writer.close(Write(None, self._closed))
+        await asyncio.shield(self._closed)
+
+    # For the logs
+
+    def issue(self, write: Write) -> asyncio.Future[Any]:
+        if self._closed is None:
+            self._writer.issue(write)
+        else:
+            write.future.set_exception(StorageError("the store is closed", definite=True))
+        return write.future
+
+    async def change(self, work: Callable[[Committer], T], finish: Callable[[T], R]) -> R:
+        """Issue something that is neither an append nor a put; gives what `finish` gives."""
+        outcome: R = await self.issue(Change(self.new_future(), work, finish))
+        return outcome
+
+    def failed_future(self, error: StorageError) -> asyncio.Future[Any]:
+        future = self.new_future()
+        future.set_exception(error)
+        return future
+
+    async def read_rows(
+        self, log: SqliteLog, start: int, end: int, max_entries: int, max_bytes: int
+    ) -> list[Entry]:
+        if self._closed is not None:
+            raise StorageError("the store is closed", definite=True)
+        try:
+            return await self._writer.reader.read(log.ledger_id, start, end, max_entries, max_bytes)
+        except sqlite3.Error as error:
+            what = f"log {log.name!r} cannot be read from entry {start}"
+            raise sqlite_file.storage_error(error, what, definite=True) from error
+
+    def remember(self, log: SqliteLog, append: Append) -> None:
+        """Keep a durable append in memory, and let the oldest go."""
+        size = append.size_bytes + _OBJECT_BYTES * (2 + len(append.entries))
+        log.recent.append((append.first, append.entries))
+        self._recent.append((log, size))
+        self._recent_bytes += size
+        while self._recent_bytes > RECENT_BYTES:
+            oldest, oldest_size = self._recent.popleft()
+            oldest.recent.popleft()
+            self._recent_bytes -= oldest_size
+
+
+_OBJECT_BYTES = 64
+"""What Python adds to an entry, roughly."""
+
+
+def _resolve(group: list[Write]) -> None:
+    """The writer is done with these: durable, or not where `error` says so."""
+    for write in group:
+        if write.error is None:
+            outcome = write.stored()
+            if not write.future.done():  # the wait may have been cancelled
+                write.future.set_result(outcome)
+        else:
+            write.failed(write.error)
+            if not write.future.done():
+                write.future.set_exception(write.error)
+
+
+class _LogAppend(Append):
+    __slots__ = ()
+    lane: SqliteLog
+
+    def stored(self) -> int:
+        return self.lane.stored(self)
+
+    def failed(self, error: StorageError) -> None:
+        if self.lane.refusal is None:
+            self.lane.refusal = behind(error)
+
+
+class _KeyPut(Put):
+    __slots__ = ("_keys",)
+    lane: KeyLane
+
+    def __init__(
+        self, keys: Keys, lane: KeyLane, future: asyncio.Future[Any], value: Versioned | None
+    ) -> None:
+        super().__init__(lane, future, lane.key, value)
+        self._keys = keys
+
+    def stored(self) -> int | None:
+        self._keys.stored(self.lane, self.value)
+        return None if self.value is None else self.value.version
+
+    def failed(self, error: StorageError) -> None:
+        self._keys.failed(self.lane, error)

@@ -1,0 +1,224 @@
+"""How entries lie in the table `entry_groups`, and what the tables say of a log.
+
+Everything here is a question or a statement over a connection; who may ask when is decided elsewhere.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+from emulator.errors import StorageError
+from emulator.storage.contract import Entry, Versioned
+from emulator.storage.group import (
+    ENTRY_OVERHEAD_BYTES,
+    RECORD_OVERHEAD_BYTES,
+    encode_group,
+    entry_lengths,
+    slice_group,
+)
+
+ROW_BYTES = 256 * 1024
+"""A group is divided into rows of about this size, so that reading a few entries out of one costs little."""
+ROWS_PER_STATEMENT = 64
+
+Row = tuple[int, int, int, bytes]
+"""log_id, first_entry_id, entry_count, data."""
+Statement = tuple[str, Sequence[Any]]
+
+
+class LogFacts(NamedTuple):
+    """What the tables say of a log."""
+
+    log_id: int
+    first_entry_id: int
+    next_entry_id: int
+    size_bytes: int
+
+
+def row_place(log_id: int, first: int) -> str:
+    return f"row (log_id {log_id}, first_entry_id {first}) of entry_groups"
+
+
+# ── Writing ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def group_rows(log_id: int, first: int, entries: Iterable[bytes]) -> list[Row]:
+    """The rows of one log in one group."""
+    rows: list[Row] = []
+    row: list[bytes] = []
+    size = 0
+    for entry in entries:
+        if size >= ROW_BYTES:
+            rows.append((log_id, first, len(row), encode_group(row)))
+            first, row, size = first + len(row), [], 0
+        row.append(entry)
+        size += len(entry)
+    rows.append((log_id, first, len(row), encode_group(row)))
+    return rows
+
+
+def insert_groups(rows: list[Row]) -> list[Statement]:
+    return _many("INSERT INTO entry_groups VALUES {}", "(?, ?, ?, ?)", rows)
+
+
+def write_keys(values: dict[str, Versioned | None]) -> list[Statement]:
+    """Set these keys; those without a value go."""
+    # An update in place changes one page; a replaced row would change the index too.
+    upsert = (
+        "INSERT INTO key_values VALUES {} "
+        "ON CONFLICT (key) DO UPDATE SET value = excluded.value, version = excluded.version"
+    )
+    kept = [(key, *value) for key, value in values.items() if value is not None]
+    gone = [(key,) for key, value in values.items() if value is None]
+    return [
+        *_many(upsert, "(?, ?, ?)", kept),
+        *_many("DELETE FROM key_values WHERE key IN ({})", "?", gone),
+    ]
+
+
+def _many(statement: str, row: str, rows: Sequence[tuple[Any, ...]]) -> list[Statement]:
+    """Few statements with many rows each: every one costs a fight for the interpreter's lock."""
+    parts = [rows[i : i + ROWS_PER_STATEMENT] for i in range(0, len(rows), ROWS_PER_STATEMENT)]
+    return [(_sql(statement, row, len(part)), [value for row in part for value in row]) for part in parts]
+
+
+@cache
+def _sql(statement: str, row: str, count: int) -> str:
+    return statement.format(", ".join([row] * count))
+
+
+# ── Reading ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def read_entries(
+    connection: sqlite3.Connection, log_id: int, start: int, end: int, max_entries: int, max_bytes: int
+) -> list[Entry]:
+    """Entries with start <= id < end until a limit is reached; begins later if earlier rows are gone."""
+    found: list[Entry] = []
+    rows = connection.execute(
+        "SELECT first_entry_id, data FROM entry_groups"
+        " WHERE log_id = ? AND first_entry_id < ? AND first_entry_id >= ("
+        "  SELECT max(first_entry_id) FROM entry_groups WHERE log_id = ? AND first_entry_id <= ?)"
+        " ORDER BY first_entry_id",
+        (log_id, end, log_id, start),
+    )
+    try:
+        for first, data in rows:
+            place = row_place(log_id, first)
+            if found and first != found[-1].entry_id + 1:
+                raise StorageError(f"{place} should begin at entry {found[-1].entry_id + 1}", definite=True)
+            taken = slice_group(data, max(start - first, 0), max_entries - len(found), max_bytes, place)
+            found.extend(Entry(entry_id, entry) for entry_id, entry in enumerate(taken, max(start, first)))
+            max_bytes -= sum(map(len, taken))
+            if len(found) == max_entries or max_bytes <= 0:
+                break
+    finally:
+        rows.close()  # an open read would keep the WAL from beginning anew
+    return found
+
+
+def log_facts(connection: sqlite3.Connection, name: str) -> LogFacts | None:
+    """None: there is no such log."""
+    found = connection.execute(
+        "SELECT log_id, first_entry_id, next_entry_id FROM logs WHERE name = ?", (name,)
+    ).fetchone()
+    if found is None:
+        return None
+    log_id, first, floor = found
+    last = connection.execute(
+        "SELECT first_entry_id + entry_count FROM entry_groups WHERE log_id = ?"
+        " ORDER BY first_entry_id DESC LIMIT 1",
+        (log_id,),
+    ).fetchone()
+    end = floor if last is None else max(floor, last[0])
+    return LogFacts(log_id, first, end, bytes_between(connection, log_id, first, end))
+
+
+def bytes_between(connection: sqlite3.Connection, log_id: int, start: int, end: int) -> int:
+    """Bytes of the entries with start <= id < end."""
+    (whole,) = connection.execute(
+        "SELECT total(length(data) - ? * entry_count - ?) FROM entry_groups WHERE log_id = ?"
+        " AND first_entry_id >= ? AND first_entry_id < ? AND first_entry_id + entry_count <= ?",
+        (ENTRY_OVERHEAD_BYTES, RECORD_OVERHEAD_BYTES, log_id, start, end, end),
+    ).fetchone()
+    cut: dict[
+        int, tuple[int, ...]
+    ] = {}  # first id and lengths of rows in whose middle the range begins or ends
+    for edge in (start, end):
+        row = connection.execute(
+            "SELECT first_entry_id, entry_count, data FROM entry_groups"
+            " WHERE log_id = ? AND first_entry_id < ? ORDER BY first_entry_id DESC LIMIT 1",
+            (log_id, edge),
+        ).fetchone()
+        if row is not None and row[0] + row[1] > edge:
+            cut[row[0]] = entry_lengths(row[2], row_place(log_id, row[0]))
+    return int(whole) + sum(
+        sum(lengths[max(start - first, 0) : max(end - first, 0)]) for first, lengths in cut.items()
+    )
+
+
+# ── Changing the table of logs ────────────────────────────────────────────────────────────────────────
+
+
+def create_log(connection: sqlite3.Connection, name: str) -> LogFacts:
+    log_id = connection.execute("INSERT INTO logs VALUES (NULL, ?, 0, 0)", (name,)).lastrowid
+    assert log_id is not None, "an insert gives its row id"
+    return LogFacts(log_id, 0, 0, 0)
+
+
+def delete_log(connection: sqlite3.Connection, name: str) -> int | None:
+    """Gives the id of the log, whose rows are garbage now; None: there was no such log."""
+    found = connection.execute("SELECT log_id FROM logs WHERE name = ?", (name,)).fetchone()
+    if found is None:
+        return None
+    connection.execute("DELETE FROM logs WHERE log_id = ?", found)
+    log_id: int = found[0]
+    return log_id
+
+
+def trim_log(connection: sqlite3.Connection, log_id: int, before: int, floor: int) -> int:
+    """Let the log begin at `before`, remember that ids up to `floor` are used; gives the bytes trimmed."""
+    (first,) = connection.execute("SELECT first_entry_id FROM logs WHERE log_id = ?", (log_id,)).fetchone()
+    trimmed_bytes = bytes_between(connection, log_id, first, before)
+    connection.execute(
+        "UPDATE logs SET first_entry_id = max(first_entry_id, ?), next_entry_id = max(next_entry_id, ?)"
+        " WHERE log_id = ?",
+        (before, floor, log_id),
+    )
+    return trimmed_bytes
+
+
+def write_ends(connection: sqlite3.Connection) -> None:
+    """Bring `logs.next_entry_id` up to date."""
+    connection.execute(
+        "UPDATE logs SET next_entry_id = max(next_entry_id, coalesce(("
+        "  SELECT first_entry_id + entry_count FROM entry_groups"
+        "  WHERE entry_groups.log_id = logs.log_id ORDER BY first_entry_id DESC LIMIT 1), 0))"
+    )
+
+
+def logs_with_rows(connection: sqlite3.Connection) -> set[int]:
+    """Ids of all logs that have rows, deleted ones too. One look into the index for each."""
+    found: set[int] = set()
+    log_id: int | None = 0
+    while log_id is not None:
+        found.add(log_id)
+        (log_id,) = connection.execute(
+            "SELECT min(log_id) FROM entry_groups WHERE log_id > ?", (log_id,)
+        ).fetchone()
+    return found - {0}
+
+
+def sweep(connection: sqlite3.Connection, log_id: int, max_rows: int) -> int:
+    """Delete rows that are trimmed away or whose log is deleted; gives how many there were."""
+    found = connection.execute("SELECT first_entry_id FROM logs WHERE log_id = ?", (log_id,)).fetchone()
+    end = found[0] if found else 2**62
+    return connection.execute(
+        "DELETE FROM entry_groups WHERE rowid IN ("
+        " SELECT rowid FROM entry_groups"
+        " WHERE log_id = ? AND first_entry_id < ? AND first_entry_id + entry_count <= ? LIMIT ?)",
+        (log_id, end, end, max_rows),
+    ).rowcount

@@ -1,0 +1,190 @@
+"""When and where groups are committed, and the thread that reads.
+
+Everything issued in one tick of the loop is a group, and everything issued while a group is being committed is the
+next one (S4). A small group on a quick disk is committed on the loop itself: it takes about 150 µs, while two
+changes of thread would add another 80. A large one, or any on a disk that turned out slow, goes to the writer's
+thread, so that the loop is never held up for long.
+
+    event loop     issues; commits small groups; learns what became durable
+        │ queue of writes            ▲ one callback per group
+        ▼                            │
+    writer         commits what was issued while it was busy; sweeps, keeps the WAL short
+    reader         reads entries that are not in memory any more; sees only committed rows (S7)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import sys
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from queue import SimpleQueue
+
+from emulator.storage import sqlite_file, sqlite_rows
+from emulator.storage.contract import Entry, Versioned
+from emulator.storage.sqlite_commit import Append, Change, Committer, Put, Write
+
+HERE_BYTES_MAX = 64 * 1024
+"""Largest group that is committed on the loop."""
+HERE_SECONDS_MAX = 0.001
+"""A commit on the loop that took longer sends the following ones to the thread..."""
+HERE_PAUSE_FACTOR = 20
+"""...for so many times as long. So a slow disk costs the loop a twentieth of its time."""
+SWITCH_INTERVAL_SECONDS = 100e-6
+"""After how long the interpreter's lock is passed on to a thread that waits for it.
+
+Python's 5 ms starve the writer when the loop is never idle: each time the loop looks at its sockets it lets
+the lock go for a moment, which starts the 5 ms anew. An append took 6 s; with 100 µs it takes two ticks.
+"""
+
+
+class Writer:
+    """Issued writes go in, resolved futures come out. Methods without another word are the loop's."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, committer: Committer, resolve: Callable[[list[Write]], None]
+    ) -> None:
+        self._loop = loop
+        self._committer = committer
+        self.reader = Reader(committer.path)
+        self._resolve = resolve
+        """Called on the loop with each group, in order."""
+        self._turn = threading.Lock()
+        """Held by whoever uses the committer."""
+        self._tick: list[Write] = []
+        """Issued in this tick. Invariant: empty while anything is with the thread."""
+        self._with_thread = 0
+        """Writes given to the thread and not resolved yet."""
+        self._thread_until = 0.0
+        self._queue: SimpleQueue[Write | None] = SimpleQueue()
+        """None: nothing to commit, but look around."""
+        self._last: Write | None = None
+        sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_INTERVAL_SECONDS))
+        threading.Thread(target=self._run, name=f"writer of {committer.path}", daemon=True).start()
+
+    def issue(self, write: Write) -> None:
+        if self._with_thread:
+            self._give_to_thread([write])
+            return
+        if not self._tick:
+            self._loop.call_soon(self._end_tick)
+        self._tick.append(write)
+
+    def close(self, last: Write) -> None:
+        """Commit what was issued, let go of the file, then resolve `last`. Nothing may be issued after it."""
+        self._last = last
+        self._give_to_thread([*self._tick, last])
+        self._tick = []
+
+    def _end_tick(self) -> None:
+        group, self._tick = self._tick, []
+        if not group:
+            return  # closed meanwhile
+        here = _is_small(group) and time.perf_counter() >= self._thread_until
+        if here and self._turn.acquire(blocking=False):
+            self._commit_here(group)
+        else:
+            self._give_to_thread(group)
+
+    def _commit_here(self, group: list[Write]) -> None:
+        begin = time.perf_counter()
+        try:
+            self._committer.commit(group)
+            thread_is_needed = self._committer.garbage or self._committer.wal.is_due
+        finally:
+            self._turn.release()
+        end = time.perf_counter()
+        if end - begin > HERE_SECONDS_MAX:
+            self._thread_until = end + HERE_PAUSE_FACTOR * (end - begin)
+        if thread_is_needed:
+            self._queue.put(None)
+        self._resolve(group)
+
+    def _give_to_thread(self, group: list[Write]) -> None:
+        self._with_thread += len(group)
+        for write in group:
+            self._queue.put(write)
+
+    def _thread_is_done(self, group: list[Write]) -> None:
+        self._with_thread -= len(group)
+        self._resolve(group)
+
+    # The thread's
+
+    def _run(self) -> None:
+        closing = False
+        while not closing:
+            self._tidy_up()
+            group = self._next_group()
+            closing = bool(group) and group[-1] is self._last
+            with self._turn:
+                self._committer.commit(group)
+                if closing:
+                    self._let_go()
+            try:
+                self._loop.call_soon_threadsafe(self._thread_is_done, group)
+            except RuntimeError:  # the loop was closed, and the store was not
+                self._let_go()
+                return
+
+    def _tidy_up(self) -> None:
+        """Between two commits, and longer while there is nothing to commit."""
+        with self._turn:
+            self._committer.wal.keep_short()
+        while self._committer.garbage:
+            with self._turn:
+                self._committer.sweep()
+            if not self._queue.empty():
+                break
+
+    def _next_group(self) -> list[Write]:
+        """Everything given so far, waiting for the first."""
+        first = self._queue.get()
+        rest = (self._queue.get_nowait() for _ in range(self._queue.qsize()))
+        return [write for write in (first, *rest) if write is not None]
+
+    def _let_go(self) -> None:
+        self.reader.close()
+        self._committer.close()
+
+
+def _is_small(group: list[Write]) -> bool:
+    size = 0
+    for write in group:
+        match write:
+            case Append():
+                size += write.size_bytes
+            case Put(value=Versioned(value)):
+                size += len(value)
+            case Change():  # may have to look at much of the file
+                return False
+    return size <= HERE_BYTES_MAX
+
+
+class Reader:
+    """One thread with a connection of its own; both come into being with the first read."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"reader of {path}")
+        self._connection: sqlite3.Connection | None = None
+
+    async def read(self, log_id: int, start: int, end: int, max_entries: int, max_bytes: int) -> list[Entry]:
+        loop = asyncio.get_running_loop()
+        arguments = (log_id, start, end, max_entries, max_bytes)
+        return await loop.run_in_executor(self._thread, self._read, *arguments)
+
+    def _read(self, log_id: int, start: int, end: int, max_entries: int, max_bytes: int) -> list[Entry]:
+        if self._connection is None:
+            self._connection = sqlite_file.open_for_reading(self._path)
+        return sqlite_rows.read_entries(self._connection, log_id, start, end, max_entries, max_bytes)
+
+    def close(self) -> None:
+        """Wait for reads under way, then let go of the file."""
+        self._thread.shutdown()
+        if self._connection is not None:
+            self._connection.close()

@@ -1,0 +1,253 @@
+"""A topology: which regions there are, how they are linked, and what they start with.
+
+Frozen values that were checked once. A person writes `topology.yaml` and `clusters/*.yaml`; `load_topology`
+turns them into a `Topology` or says everything that is wrong with them. A run keeps its own copy as
+`topology.json`, so that later edits of the YAML do not change what a run was.
+
+Standard library only: whoever merely reads `topology.json` does not pay for a YAML parser. The parsing is in
+`topology_file`, imported when it is asked for.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from emulator.errors import ConfigurationError, Problem
+from emulator.region_config import (
+    BrokerSettings,
+    LinkShape,
+    LogConfig,
+    NamespaceConfig,
+    PeerConfig,
+    RegionConfig,
+)
+
+TOPOLOGY_VERSION = 1
+RUNTIMES = ("process", "compose")
+"""Where regions may run."""
+COMPATIBILITY_SWITCHES: Mapping[str, tuple[str, ...]] = {}
+"""Switches to upstream's behaviour where the proposals differ, with what each may be set to. None so far; every
+one that is added is a row in docs/PROTOCOL.md."""
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """One broker with one log; to Pulsar clients a cluster of its own."""
+
+    name: str
+    cluster: str
+    host: str = "127.0.0.1"
+    """The address it listens on and tells its clients when regions are processes."""
+    service_port: int = 0
+    """For Pulsar clients. 0: pick a free one."""
+    admin_port: int = 0
+    """For HTTP. 0: pick a free one."""
+    log: LogConfig = LogConfig()
+    settings: BrokerSettings = BrokerSettings()
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Regions that share one configuration metadata store."""
+
+    name: str
+    regions: tuple[Region, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """The path from one region to another, in that direction."""
+
+    source: str
+    target: str
+    shape: LinkShape
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """Everything a person declared, defaults and exceptions already worked out."""
+
+    name: str
+    path: Path
+    """The `topology.yaml` it was read from, absolute."""
+    clusters: tuple[Cluster, ...]
+    links: tuple[Link, ...]
+    """One per ordered pair of different regions; never a missing one."""
+    tenants: tuple[str, ...] = ("public",)
+    namespaces: tuple[NamespaceConfig, ...] = ()
+    runtime: str = "process"
+    """One of RUNTIMES."""
+    compatibility: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def regions(self) -> tuple[Region, ...]:
+        """All regions, in the order in which the files name them."""
+        return tuple(region for cluster in self.clusters for region in cluster.regions)
+
+    @property
+    def region_names(self) -> tuple[str, ...]:
+        """The names of `regions`, same order."""
+        return tuple(region.name for region in self.regions)
+
+    def region(self, name: str) -> Region:
+        """The region called `name`. ConfigurationError, with the nearest name, when there is none."""
+        for region in self.regions:
+            if region.name == name:
+                return region
+        raise ConfigurationError(
+            [
+                Problem(
+                    file=str(self.path),
+                    line=None,
+                    key_path="region",
+                    value=name,
+                    rule=f"no such region; there are {', '.join(self.region_names)}",
+                    suggestion=nearest(name, self.region_names),
+                )
+            ]
+        )
+
+    def link(self, source: str, target: str) -> LinkShape:
+        """How bytes travel from `source` to `target`. ConfigurationError when there is no such link."""
+        for link in self.links:
+            if (link.source, link.target) == (source, target):
+                return link.shape
+        self.region(source)
+        self.region(target)
+        raise ConfigurationError(
+            [Problem(str(self.path), None, "link", source, "has no link to itself; name two regions")]
+        )
+
+    def to_json(self) -> str:
+        """The text of `topology.json`."""
+        raw = {"version": TOPOLOGY_VERSION, **dataclasses.asdict(self), "path": str(self.path)}
+        return json.dumps(raw, indent=1) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> Topology:
+        """Inverse of `to_json`. ValueError when the text was written by another version or by hand."""
+        raw = json.loads(text)
+        if not isinstance(raw, dict) or raw.pop("version", None) != TOPOLOGY_VERSION:
+            raise ValueError(f"topology must have version {TOPOLOGY_VERSION}")
+        try:
+            return cls(
+                **{
+                    **raw,
+                    "path": Path(raw["path"]),
+                    "clusters": tuple(_cluster_from_json(cluster) for cluster in raw["clusters"]),
+                    "links": tuple(_link_from_json(link) for link in raw["links"]),
+                    "tenants": tuple(raw["tenants"]),
+                    "namespaces": tuple(
+                        NamespaceConfig(**{**namespace, "regions": tuple(namespace["regions"])})
+                        for namespace in raw["namespaces"]
+                    ),
+                }
+            )
+        except (TypeError, KeyError) as problem:
+            raise ValueError(f"topology: {problem}") from problem
+
+
+def load_topology(path: Path) -> Topology:
+    """Read `topology.yaml` and the `clusters/*.yaml` beside it.
+
+    ConfigurationError carries every problem of all files, in reading order.
+    """
+    from emulator import topology_file  # PyYAML and pydantic, only where YAML is read
+
+    return topology_file.load(path)
+
+
+def region_config(
+    topology: Topology,
+    region_name: str,
+    ports: Mapping[str, tuple[int, int]],
+    *,
+    region_dir: Path,
+    owner_pid: int = 0,
+    bind_host: str | None = None,
+    advertised_host: str | None = None,
+    advertised_ports: tuple[int, int] = (0, 0),
+    peer_hosts: Mapping[str, str] | None = None,
+    bootstrap_servers: str | None = None,
+) -> RegionConfig:
+    """What one region of `topology` is told when it starts. Pure: touches no file and no port.
+
+    `ports` has (service, admin) for every region, as the regions themselves listen. Processes need nothing
+    else. Containers listen on every address (`bind_host`), are reached by clients at another host
+    and port (`advertised_…`) and by each other at `peer_hosts`, and may reach Kafka at other `bootstrap_servers`.
+    """
+    region = topology.region(region_name)
+    hosts = {peer.name: peer.host for peer in topology.regions} | dict(peer_hosts or {})
+    service_port, admin_port = ports[region_name]
+    return RegionConfig(
+        region=region.name,
+        cluster=region.cluster,
+        bind_host=bind_host or region.host,
+        advertised_host=advertised_host or region.host,
+        service_port=service_port,
+        admin_port=admin_port,
+        advertised_service_port=advertised_ports[0],
+        advertised_admin_port=advertised_ports[1],
+        log=_log_in(region.log, region_dir, bootstrap_servers),
+        settings=region.settings,
+        tenants=topology.tenants,
+        namespaces=topology.namespaces,
+        peers=tuple(
+            PeerConfig(
+                region=peer.name,
+                cluster=peer.cluster,
+                host=hosts[peer.name],
+                port=ports[peer.name][0],
+                outbound=topology.link(region.name, peer.name),
+                inbound=topology.link(peer.name, region.name),
+            )
+            for peer in topology.regions
+            if peer.name != region.name
+        ),
+        compatibility=dict(topology.compatibility),
+        ready_file=str(region_dir / "ready.json"),
+        owner_pid=owner_pid,
+    )
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The known name that `name` was probably meant to be; swapped letters are the likeliest slip."""
+    written = name.casefold()
+    folded = {candidate.casefold(): candidate for candidate in known}
+    matches = difflib.get_close_matches(written, folded, n=3, cutoff=0.6)
+    swapped = [match for match in matches if sorted(match) == sorted(written)]
+    return next((folded[match] for match in swapped + matches), None)
+
+
+def _log_in(log: LogConfig, region_dir: Path, bootstrap_servers: str | None) -> LogConfig:
+    if log.backend == "sqlite":
+        return dataclasses.replace(log, path=str(region_dir / "log.sqlite"))
+    if log.backend == "kafka" and bootstrap_servers is not None:
+        return dataclasses.replace(log, bootstrap_servers=bootstrap_servers)
+    return log
+
+
+def _link_from_json(raw: dict[str, Any]) -> Link:
+    return Link(raw["source"], raw["target"], LinkShape(**raw["shape"]))
+
+
+def _cluster_from_json(raw: dict[str, Any]) -> Cluster:
+    return Cluster(
+        name=raw["name"],
+        regions=tuple(
+            Region(
+                **{
+                    **region,
+                    "log": LogConfig(**region["log"]),
+                    "settings": BrokerSettings(**region["settings"]),
+                }
+            )
+            for region in raw["regions"]
+        ),
+    )

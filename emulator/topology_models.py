@@ -1,0 +1,254 @@
+"""What `topology.yaml` and `clusters/*.yaml` may say, field by field.
+
+Both the check of what a person wrote and the JSON Schemas that editors use (`topology_schema`) come from here.
+Everything is optional that has a sensible default; a part with nothing behind its key means the
+default, too. Relations between fields are checked in `topology_file`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    WithJsonSchema,
+    create_model,
+)
+from pydantic_core import PydanticCustomError
+
+from emulator.model import is_valid_name
+from emulator.region_config import BrokerSettings
+
+HOUR_MS = 3_600_000
+INTEGER_MAX = 2**31 - 1
+SETTINGS_THAT_MAY_BE_ZERO = ("failover_delay_ms", "peer_reconnect_backoff_ms", "tail_cache_bytes")
+ALL = "all"
+
+# ---- names -------------------------------------------------------------------------------------------------
+
+# Regions and clusters become folders, host names and files.
+_FILE_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}"
+_PULSAR_NAME = r"[-=:.\w]+"
+_HOST = r"[A-Za-z0-9._:-]+"
+_SERVERS = r"[^\s,:]+:[0-9]+(,[^\s,:]+:[0-9]+)*"
+
+
+def _check_file_name(text: str) -> str:
+    if not re.fullmatch(_FILE_NAME, text):
+        raise PydanticCustomError(
+            "name", "must be 1 to 63 of a-z A-Z 0-9 . _ - and begin with a letter or digit"
+        )
+    return text
+
+
+def _check_region(text: str) -> str:
+    if text == ALL:
+        raise PydanticCustomError("name", "must not be a region's name: all means every region")
+    return _check_file_name(text)
+
+
+def _check_tenant(text: str) -> str:
+    if not _is_pulsar_name(text):
+        raise PydanticCustomError("name", "must be made of letters, digits and - = : . _")
+    return text
+
+
+def _check_namespace(text: str) -> str:
+    parts = text.split("/")
+    if len(parts) != 2 or not all(map(_is_pulsar_name, parts)):
+        raise PydanticCustomError(
+            "name", "must be tenant/namespace, each made of letters, digits and - = : . _"
+        )
+    return text
+
+
+def _check_host(text: str) -> str:
+    if not re.fullmatch(_HOST, text):
+        raise PydanticCustomError("host", "must be an IP address or a host name")
+    return text
+
+
+def _check_servers(text: str) -> str:
+    if not re.fullmatch(_SERVERS, text):
+        raise PydanticCustomError("servers", "must be host:port[,host:port...]")
+    return text
+
+
+def _check_replication_regions(value: Any) -> Any:
+    if value == ALL:
+        return value
+    if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
+        raise PydanticCustomError("regions", "must be all or a list of regions")
+    if not value:
+        raise PydanticCustomError("regions", "must name at least one region")
+    return value
+
+
+def _is_pulsar_name(text: str) -> bool:
+    return text.isprintable() and is_valid_name(text)
+
+
+def _text_like(pattern: str) -> WithJsonSchema:
+    return WithJsonSchema({"type": "string", "pattern": f"^{pattern}$"})
+
+
+FileName = Annotated[str, AfterValidator(_check_file_name), _text_like(_FILE_NAME)]
+RegionName = Annotated[str, AfterValidator(_check_region), _text_like(_FILE_NAME)]
+TenantName = Annotated[str, AfterValidator(_check_tenant), _text_like(_PULSAR_NAME)]
+NamespaceName = Annotated[str, AfterValidator(_check_namespace), _text_like(f"{_PULSAR_NAME}/{_PULSAR_NAME}")]
+Host = Annotated[str, AfterValidator(_check_host), _text_like(_HOST)]
+Servers = Annotated[str, AfterValidator(_check_servers), _text_like(_SERVERS)]
+ReplicationRegions = Annotated[
+    Any,
+    PlainValidator(_check_replication_regions),
+    WithJsonSchema(
+        {"anyOf": [{"const": ALL}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]},
+    ),
+]
+Milliseconds = Annotated[float, Field(ge=0, le=HOUR_MS, allow_inf_nan=False)]
+BytesPerSecond = Annotated[int, Field(ge=1)]
+Port = Annotated[int, Field(ge=0, le=65535)]
+
+# ---- parts -------------------------------------------------------------------------------------------------
+
+
+class Part(BaseModel):
+    """A mapping in one of the files: no unknown keys, no conversion of one type into another."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, use_attribute_docstrings=True)
+
+
+def _least(setting: str) -> int:
+    return 0 if setting in SETTINGS_THAT_MAY_BE_ZERO else 1
+
+
+if TYPE_CHECKING:
+
+    class Settings(Part):
+        """The fields of `region_config.BrokerSettings`, each optional."""
+
+else:
+    _hints = get_type_hints(BrokerSettings)
+    Settings = create_model(
+        "Settings",
+        __base__=Part,
+        __doc__="Knobs of a region's broker; what is left out keeps its default.",
+        **{
+            setting.name: (
+                _hints[setting.name]
+                if _hints[setting.name] is not int
+                else Annotated[int, Field(ge=_least(setting.name), le=INTEGER_MAX)],
+                setting.default,
+            )
+            for setting in dataclasses.fields(BrokerSettings)
+        },
+    )
+
+
+class LogPart(Part):
+    """Which backend keeps what a region stores. The innermost `log:` counts as a whole."""
+
+    backend: Literal["sqlite", "memory", "kafka"] = "sqlite"
+    """sqlite: a file in the run directory. memory: gone when the region stops. kafka: topics of a Kafka cluster."""
+    bootstrap_servers: Servers | None = None
+    """kafka only: host:port[,host:port...]. Left out: geoemu starts one for each region."""
+    options: dict[str, Any] | None = None
+    """kafka only: client settings passed through (TLS, SASL), topic prefix."""
+
+
+class LinkFields(Part):
+    """How bytes travel from one region to another, in one direction."""
+
+    latency_ms: Milliseconds | None = None
+    """One way, added to every byte. Default 0."""
+    jitter_ms: Milliseconds | None = None
+    """Further random delay of up to this much; bytes never overtake each other. Default 0."""
+    bandwidth_bytes_per_second: BytesPerSecond | None = None
+    """Empty: unlimited."""
+
+
+class LinkException(LinkFields):
+    """Links that differ from the defaults: `between` two regions both ways, or `from` one `to` another one way.
+
+    One way counts more than both ways. What an exception leaves out stays as it was.
+    """
+
+    between: list[str] | None = Field(None, json_schema_extra={"minItems": 2, "maxItems": 2})
+    """Two regions; both directions."""
+    source: str | None = Field(None, alias="from")
+    """The region that sends; one direction."""
+    target: str | None = Field(None, alias="to")
+    """The region that receives; one direction."""
+
+
+class LinksPart(Part):
+    """Every ordered pair of regions has a link."""
+
+    defaults: LinkFields | None = None
+    """For all links."""
+    exceptions: list[LinkException] | None = None
+    """For some of them."""
+
+
+class NamespacePart(Part):
+    """A namespace and its policies when a run starts."""
+
+    regions: ReplicationRegions = ALL
+    """Between which regions it is replicated: all, or a list. One region alone: no replication."""
+    deduplication: bool = False
+    """Whether a message that a producer sends again after a failure is stored once only."""
+
+
+class RegionPart(Part):
+    """One region: one broker with one log."""
+
+    host: Host = "127.0.0.1"
+    """Where it listens, and what it tells its clients, when regions are processes."""
+    service_port: Port = 0
+    """For Pulsar clients. 0: pick a free one."""
+    admin_port: Port = 0
+    """For HTTP. 0: pick a free one."""
+    log: LogPart | None = None
+    """Instead of the cluster's or the topology's."""
+    settings: Settings | None = None
+    """Over the cluster's and the topology's."""
+
+
+class ClusterFile(Part):
+    """One cluster: regions that share one configuration metadata store. `clusters/<name>.yaml`."""
+
+    regions: dict[RegionName, RegionPart | None] = Field(min_length=1)
+    """The regions by name."""
+    log: LogPart | None = None
+    """For all regions of this cluster, instead of the topology's."""
+    settings: Settings | None = None
+    """For all regions of this cluster, over the topology's."""
+
+
+class TopologyFile(Part):
+    """A geo-replicated Pulsar: clusters, links between their regions, tenants, namespaces. `topology.yaml`."""
+
+    name: FileName = "geoemu"
+    """What this topology is called in output."""
+    runtime: Literal["process", "compose"] = "process"
+    """Where regions run: as processes of this machine or as containers."""
+    clusters: list[FileName] = Field(min_length=1)
+    """The clusters; each has its own file, clusters/<name>.yaml beside this one."""
+    links: LinksPart | None = None
+    """How bytes travel between regions. Left out: at once."""
+    tenants: list[TenantName] | None = None
+    """Left out: public."""
+    namespaces: dict[NamespaceName, NamespacePart | None] | None = None
+    """By tenant/namespace. Left out: public/default, replicated between all regions."""
+    log: LogPart | None = None
+    """For all regions. Left out: sqlite."""
+    settings: Settings | None = None
+    """For all regions."""
+    compatibility: dict[str, str] | None = None
+    """Named switches to upstream's behaviour where the proposals differ; see docs/PROTOCOL.md."""

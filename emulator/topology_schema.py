@@ -1,0 +1,79 @@
+"""The JSON Schemas of `topology.yaml` and `clusters/*.yaml`, for editors. They are generated and shipped.
+
+python -m emulator.topology_schema      # writes emulator/schemas/*.schema.json anew
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from emulator import region_config
+from emulator.region_config import BrokerSettings
+from emulator.topology_models import ClusterFile, TopologyFile
+
+SCHEMAS_DIR = Path(__file__).parent / "schemas"
+_MODELS: dict[str, type[BaseModel]] = {
+    "topology.schema.json": TopologyFile,
+    "cluster.schema.json": ClusterFile,
+}
+
+
+def schemas() -> dict[str, str]:
+    """File name to text."""
+    return {name: json.dumps(_schema(model), indent=2) + "\n" for name, model in _MODELS.items()}
+
+
+def _schema(model: type[BaseModel]) -> dict[str, Any]:
+    raw = model.model_json_schema()
+    for name, description in _field_docstrings(BrokerSettings).items():
+        raw["$defs"]["Settings"]["properties"][name]["description"] = description
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **_tidied(raw)}
+
+
+def _tidied(part: Any) -> Any:
+    """Without titles that only repeat the key, and closed where only some keys are allowed."""
+    if isinstance(part, list):
+        return [_tidied(item) for item in part]
+    if not isinstance(part, dict):
+        return part
+    is_schema = "type" in part or "anyOf" in part or "$ref" in part
+    tidied = {
+        key: _tidied(value)
+        for key, value in part.items()
+        if not (is_schema and key == "title") and not (is_schema and key == "default" and value is None)
+    }
+    if "patternProperties" in part:
+        tidied["additionalProperties"] = False
+    return tidied
+
+
+def _field_docstrings(dataclass_type: type) -> dict[str, str]:
+    """The strings below the fields of a dataclass of `region_config`."""
+    module = ast.parse(inspect.getsource(region_config))
+    definition = next(
+        node
+        for node in module.body
+        if isinstance(node, ast.ClassDef) and node.name == dataclass_type.__name__
+    )
+    return {
+        node.target.id: inspect.cleandoc(below.value.value)
+        for node, below in zip(definition.body, definition.body[1:], strict=False)
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
+        if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant)
+        if isinstance(below.value.value, str)
+    }
+
+
+def main() -> None:
+    for name, text in schemas().items():
+        (SCHEMAS_DIR / name).write_text(text)
+
+
+if __name__ == "__main__":
+    main()

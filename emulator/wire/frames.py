@@ -1,0 +1,137 @@
+"""Frames: how commands and payloads lie in the byte stream.
+
+    simple    total_size(4) command_size(4) command
+    payload   total_size(4) command_size(4) command stored_entry
+
+All sizes are big-endian u32; total_size does not count its own four bytes. `stored_entry` is what is left of
+the frame and what a log keeps byte for byte: [0x0e02 size broker_metadata] [0x0e01 crc32c] size metadata
+payload.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Final
+
+from emulator.errors import ProtocolError, ServerError
+from emulator.wire import pulsar_pb2 as pb
+from emulator.wire.protobuf import UNREADABLE
+
+Frame = tuple[int, bytes, bytes]
+"""(command type number, BaseCommand bytes, stored entry; empty for simple commands)."""
+
+SIZES: Final = Struct(">II")
+_read_sizes = SIZES.unpack_from
+_COMMAND_BYTES_MIN: Final = 2
+"""The type field alone."""
+_TYPE_TAG: Final = 0x08
+"""Field 1, a varint: what every client's commands begin with."""
+
+
+def simple_frame(command: pb.BaseCommand) -> bytes:
+    """The frame of a command without payload. A missing required field is a bug of ours (EncodeError)."""
+    return frame_of(command.SerializeToString())
+
+
+def payload_frame(command: pb.BaseCommand, payload: bytes) -> bytes:
+    """The frame of a command with a stored entry behind it."""
+    return frame_of(command.SerializeToString(), payload)
+
+
+def frame_of(command: bytes, payload: bytes = b"") -> bytes:
+    """Like the two above, for a command that is bytes already."""
+    size = len(command)
+    return SIZES.pack(size + len(payload) + 4, size) + command + payload
+
+
+class FrameBuffer:
+    """Cuts a stream of chunks into frames.
+
+    A bad frame ends the stream: nothing after it can be trusted. But commands before it were sent in good
+    faith and are to be carried out, even if they arrived in the same chunk:
+
+        for frame in buffer.feed(chunk): ...
+        if buffer.failed: close the connection, telling why
+
+    `feed` raises the error itself only when it has no frame to return before the bad one, and on every call
+    after.
+    """
+
+    def __init__(self, frame_bytes_max: int) -> None:
+        self.failed: ProtocolError | None = None
+        """Set once, by the first bad frame."""
+        self._frame_bytes_max = frame_bytes_max
+        """Largest total_size accepted."""
+        self._parts: list[bytes] = []
+        """Bytes of the unfinished frame, in the pieces they came in: joined once, when enough are here."""
+        self._missing = 0
+        """Bytes to wait for before `_parts` is worth another look. Invariant: > 0 iff there are parts."""
+
+    def feed(self, data: bytes) -> list[Frame]:
+        """Take the next chunk, of any size; return the frames that it completes."""
+        if self.failed is not None:
+            raise self.failed
+        if self._missing:
+            self._parts.append(data)
+            self._missing -= len(data)
+            if self._missing > 0:
+                return []
+            data = b"".join(self._parts)
+            self._parts.clear()
+            self._missing = 0
+        return self._cut(data)
+
+    def _cut(self, data: bytes) -> list[Frame]:
+        frames: list[Frame] = []
+        at, available = 0, len(data)
+        bytes_max = self._frame_bytes_max
+        while available - at >= 8:
+            total_size, command_size = _read_sizes(data, at)
+            end = at + 4 + total_size
+            start = at + 8
+            payload_at = start + command_size
+            if total_size > bytes_max or payload_at > end or command_size < _COMMAND_BYTES_MIN:
+                return self._fail(frames, _impossible_sizes(total_size, command_size, bytes_max))
+            if end > available:
+                self._wait_for(data[at:], end - available)
+                return frames
+            command = data[start:payload_at]
+            type_ = command[1]
+            if command[0] != _TYPE_TAG or type_ > 127:
+                type_ = _search_type(command)
+                if type_ < 0:
+                    return self._fail(frames, _bad_frame("command without a type"))
+            frames.append((type_, command, data[payload_at:end]))
+            at = end
+        if at < available:
+            self._wait_for(data[at:], at + 8 - available)
+        return frames
+
+    def _wait_for(self, rest: bytes, missing: int) -> None:
+        self._parts.append(rest)
+        self._missing = missing
+
+    def _fail(self, frames: list[Frame], error: ProtocolError) -> list[Frame]:
+        self.failed = error
+        if not frames:
+            raise error
+        return frames
+
+
+def _search_type(command: bytes) -> int:
+    """The type of a command that does not begin with it, or whose type needs two bytes; -1 if none."""
+    try:
+        head = pb.LeanHead.FromString(command)
+    except UNREADABLE:
+        return -1
+    return head.type if head.HasField("type") else -1
+
+
+def _impossible_sizes(total_size: int, command_size: int, bytes_max: int) -> ProtocolError:
+    if total_size > bytes_max:
+        return _bad_frame(f"frame of {total_size} bytes, the limit is {bytes_max}")
+    return _bad_frame(f"command of {command_size} bytes in a frame of {total_size}")
+
+
+def _bad_frame(reason: str) -> ProtocolError:
+    return ProtocolError(ServerError.UnknownError, reason, closes_connection=True)

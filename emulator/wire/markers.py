@@ -1,0 +1,136 @@
+"""Markers as entries: the values of `emulator/markers.py` in upstream's wire form.
+
+A marker is any entry whose metadata has `marker_type` (field 20; the PIP-33 proposal says 18, which became
+the ordering key). Upstream's form is kept so that a real Pulsar region can be a peer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from google.protobuf.message import Message
+
+from emulator import markers as kinds
+from emulator.markers import Marker, Snapshot, SnapshotRequest, SnapshotResponse, SubscriptionUpdate
+from emulator.model import Position
+from emulator.wire import pulsar_pb2 as pb
+from emulator.wire.metadata import EntryInfo, build_entry
+from emulator.wire.protobuf import MASK_64, UNREADABLE, Malformed, malformed, parse
+
+MARKER_PRODUCER: Final = "pulsar.marker"
+"""Name all markers are published under; deduplication must pass them by."""
+
+
+def encode_marker(marker: Marker, publish_time_ms: int, replicate_to: Sequence[str] = ()) -> bytes:
+    """A complete entry. `replicate_to` limits who gets it.
+
+    A response goes to its asker only, a snapshot stays in its own region.
+    """
+    type_, payload = _to_protobuf(marker)
+    metadata = pb.MessageMetadata(
+        producer_name=MARKER_PRODUCER,
+        sequence_id=0,
+        publish_time=publish_time_ms,
+        replicate_to=replicate_to,
+        marker_type=type_,
+    )
+    return build_entry(metadata, payload.SerializeToString())
+
+
+def decode_marker(data: bytes, info: EntryInfo) -> Marker | None:
+    """Read the marker in an entry that `scan_entry` described by `info`; None for types without a value.
+
+    ProtocolError for a payload that cannot be read.
+    """
+    reader = _READERS.get(info.marker_type) if info.marker_type is not None else None
+    if reader is None:
+        return None
+    try:
+        return reader(data[info.payload_offset :])
+    except UNREADABLE as problem:
+        raise malformed("marker", problem, closes_connection=False) from None
+
+
+def _to_protobuf(marker: Marker) -> tuple[int, Message]:
+    match marker:
+        case SnapshotRequest(snapshot_id, source_region):
+            return kinds.SNAPSHOT_REQUEST, pb.ReplicatedSubscriptionsSnapshotRequest(
+                snapshot_id=snapshot_id, source_cluster=source_region
+            )
+        case SnapshotResponse(snapshot_id, region, position):
+            return kinds.SNAPSHOT_RESPONSE, pb.ReplicatedSubscriptionsSnapshotResponse(
+                snapshot_id=snapshot_id, cluster=_region_position(region, position)
+            )
+        case Snapshot(snapshot_id, local_position, positions):
+            return kinds.SNAPSHOT, pb.ReplicatedSubscriptionsSnapshot(
+                snapshot_id=snapshot_id,
+                local_message_id=_position(local_position),
+                clusters=[_region_position(*pair) for pair in positions],
+            )
+        case SubscriptionUpdate(subscription, positions):
+            return kinds.SUBSCRIPTION_UPDATE, pb.ReplicatedSubscriptionsUpdate(
+                subscription_name=subscription, clusters=[_region_position(*pair) for pair in positions]
+            )
+
+
+def _position(position: Position) -> pb.MarkersMessageId:
+    return pb.MarkersMessageId(ledger_id=position.ledger & MASK_64, entry_id=position.entry & MASK_64)
+
+
+def _region_position(region: str, position: Position) -> pb.ClusterMessageId:
+    return pb.ClusterMessageId(cluster=region, message_id=_position(position))
+
+
+# Reading.
+
+_INT64_MAX: Final = 2**63 - 1
+
+
+def _signed(value: int) -> int:
+    """2**64-1 means -1."""
+    return value if value <= _INT64_MAX else value - 2**64
+
+
+def _read_position(message_id: pb.MarkersMessageId) -> Position:
+    return Position(_signed(message_id.ledger_id), _signed(message_id.entry_id))
+
+
+def _read_positions(clusters: Iterable[pb.ClusterMessageId]) -> tuple[tuple[str, Position], ...]:
+    return tuple((each.cluster, _read_position(each.message_id)) for each in clusters)
+
+
+def _read_request(payload: bytes) -> SnapshotRequest:
+    message = parse(pb.ReplicatedSubscriptionsSnapshotRequest, payload)
+    return SnapshotRequest(message.snapshot_id, message.source_cluster)
+
+
+def _read_response(payload: bytes) -> SnapshotResponse:
+    message = parse(pb.ReplicatedSubscriptionsSnapshotResponse, payload)
+    if not message.HasField("cluster"):
+        raise Malformed("a snapshot response without a position")
+    return SnapshotResponse(
+        message.snapshot_id, message.cluster.cluster, _read_position(message.cluster.message_id)
+    )
+
+
+def _read_snapshot(payload: bytes) -> Snapshot:
+    message = parse(pb.ReplicatedSubscriptionsSnapshot, payload)
+    if not message.HasField("local_message_id"):
+        raise Malformed("a snapshot without its local position")
+    return Snapshot(
+        message.snapshot_id, _read_position(message.local_message_id), _read_positions(message.clusters)
+    )
+
+
+def _read_update(payload: bytes) -> SubscriptionUpdate:
+    message = parse(pb.ReplicatedSubscriptionsUpdate, payload)
+    return SubscriptionUpdate(message.subscription_name, _read_positions(message.clusters))
+
+
+_READERS: Final[dict[int, Callable[[bytes], Marker]]] = {
+    kinds.SNAPSHOT_REQUEST: _read_request,
+    kinds.SNAPSHOT_RESPONSE: _read_response,
+    kinds.SNAPSHOT: _read_snapshot,
+    kinds.SUBSCRIPTION_UPDATE: _read_update,
+}

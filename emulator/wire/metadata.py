@@ -1,0 +1,407 @@
+"""What a broker must know of an entry, and the few changes it may make to one.
+
+    data = [0x0e02 size(4) broker_metadata] [0x0e01 crc32c(4)] size(4) metadata payload
+
+An entry is stored and forwarded byte for byte as it came: its checksum is the publisher's and stays true to
+the last consumer. Only replication adds to the metadata, and then the checksum is made anew.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from importlib import import_module
+from struct import Struct
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
+
+from emulator.errors import ProtocolError, ServerError
+from emulator.model import AFTER_EVERYTHING, Position
+from emulator.wire import pulsar_pb2 as pb
+from emulator.wire.protobuf import (
+    ABSENT_I32,
+    ABSENT_I64,
+    ABSENT_U64,
+    UNREADABLE,
+    Malformed,
+    length_delimited,
+    malformed,
+    parse,
+    present_or_0,
+    tag,
+)
+
+SOURCE_POSITION_PROPERTY: Final = "__MSG_PROP_REPL_SOURCE_POSITION"
+"""Where a replicated entry stands in its origin's log, as "ledger:entry"."""
+
+_CHECKSUM_MAGIC: Final = b"\x0e\x01"
+_BROKER_METADATA_MAGIC: Final = b"\x0e\x02"
+_CHECKSUM_BYTES: Final = 6
+_SIZE: Final = Struct(">I")
+_read_size: Final = _SIZE.unpack_from
+_SMALL_ENTRY_BYTES: Final = 4_096
+"""Below this a copy is cheaper than a memoryview."""
+
+
+class EntryInfo(NamedTuple):
+    """The metadata that decides what happens to an entry. Absent strings, ids and keys are None."""
+
+    producer_name: str
+    sequence_id: int
+    highest_sequence_id: int = 0
+    """Of a batch; 0 when absent."""
+    publish_time_ms: int = 0
+    num_messages: int = 1
+    is_batch: bool = False
+    """Whether the field with the number of messages is there. With 1 in it, it is still a batch."""
+    replicated_from: str | None = None
+    replicate_to: tuple[str, ...] = ()
+    """Regions its sender meant it for; empty for all."""
+    marker_type: int | None = None
+    """Not None makes it a marker, also with a number nobody knows."""
+    source_position: Position | None = None
+    """Where it stands in the log of `replicated_from`."""
+    txn_least: int | None = None
+    txn_most: int | None = None
+    partition_key: str | None = None
+    ordering_key: bytes | None = None
+    deliver_at_time_ms: int | None = None
+    compression: int = 0
+    uncompressed_size: int = 0
+    uuid: str | None = None
+    """Of a chunked message: the same for all its chunks."""
+    chunk_id: int | None = None
+    num_chunks: int = 0
+    payload_offset: int = 0
+    """Where in the stored entry the payload begins."""
+    partition_key_is_base64: bool = False
+    schema_version: bytes | None = None
+    event_time_ms: int = 0
+    null_value: bool = False
+    is_encrypted: bool = False
+
+    @property
+    def is_chunk(self) -> bool:
+        """Whether this is one of several pieces of a message."""
+        return self.num_chunks > 1
+
+
+_new_tuple: Final = tuple.__new__
+_read_lean: Final = pb.LeanMetadata.FromString
+_NO_KEY: Final = b"\xff"
+"""Default of the lean partition_key."""
+_REPLICATE_TO_TAG: Final = tag(7, 2)
+_ENCRYPTION_KEYS_TAG: Final = tag(13, 2)
+_POSITION_KEY: Final = SOURCE_POSITION_PROPERTY.encode()
+
+
+@lru_cache(maxsize=4096)
+def _name(value: bytes) -> str:
+    """Names come again and again, and often stay in memory with their entries: keep one of each."""
+    return value.decode()
+
+
+def scan_entry(data: bytes, *, verify: bool = False) -> EntryInfo:
+    """Read an entry's metadata. `verify` also checks the checksum, if the entry has one.
+
+    ProtocolError (never closing the connection: the frame was sound) when the entry cannot be read
+    (UnknownError) or does not match its checksum (ChecksumError).
+    """
+    try:
+        start, end = _metadata_bounds(data, verify=verify)
+        metadata = data[start:end]
+        return _describe(_read_lean(metadata), metadata, end)
+    except UNREADABLE as problem:
+        raise malformed("message metadata", problem, closes_connection=False) from None
+
+
+def _describe(lean: pb.LeanMetadata, metadata: bytes, payload_offset: int) -> EntryInfo:
+    producer_name = lean.producer_name
+    sequence_id = lean.sequence_id
+    publish_time_ms = lean.publish_time
+    if not producer_name or sequence_id == ABSENT_U64 or publish_time_ms == ABSENT_U64:
+        # Clients drop a whole connection over such an entry, so it must not get into a log.
+        raise Malformed("producer_name, sequence_id or publish_time is missing")
+    num_messages = lean.num_messages_in_batch
+    is_batch = num_messages != ABSENT_I32
+    if is_batch and num_messages < 1:
+        raise Malformed(f"a batch of {num_messages} messages")  # consumers' permits are counted by it
+    replicated_from = lean.replicated_from
+    partition_key = lean.partition_key
+    uuid = lean.uuid
+    txn_least, txn_most = lean.txnid_least_bits, lean.txnid_most_bits
+    no_txn = txn_least == txn_most == ABSENT_U64
+    marker_type = lean.marker_type
+    deliver_at_time_ms = lean.deliver_at_time
+    chunk_id = lean.chunk_id
+    # In the order of EntryInfo's fields; its own constructor takes three times as long. Repeated fields are
+    # dear to touch even if empty, hence the look at the bytes (which may be there for other reasons).
+    return _new_tuple(
+        EntryInfo,
+        (
+            _name(producer_name),
+            sequence_id,
+            lean.highest_sequence_id,
+            publish_time_ms,
+            num_messages if is_batch else 1,
+            is_batch,
+            _name(replicated_from) if replicated_from else None,
+            tuple(map(_name, lean.replicate_to)) if _REPLICATE_TO_TAG in metadata else (),
+            None if marker_type == ABSENT_I32 else marker_type,
+            _source_position(lean) if _POSITION_KEY in metadata else None,
+            None if no_txn else present_or_0(txn_least),
+            None if no_txn else present_or_0(txn_most),
+            None if partition_key == _NO_KEY else partition_key.decode(),
+            lean.ordering_key or None,
+            None if deliver_at_time_ms == ABSENT_I64 else deliver_at_time_ms,
+            lean.compression,
+            lean.uncompressed_size,
+            uuid.decode() if uuid else None,
+            None if chunk_id == ABSENT_I32 else chunk_id,
+            lean.num_chunks_from_msg,
+            payload_offset,
+            lean.partition_key_b64_encoded,
+            lean.schema_version or None,
+            lean.event_time,
+            lean.null_value,
+            _ENCRYPTION_KEYS_TAG in metadata and len(lean.encryption_keys) > 0,
+        ),
+    )
+
+
+_POSITION_KEY_FIELD: Final = length_delimited(1, _POSITION_KEY)
+_POSITION_PAIR: Final = _POSITION_KEY_FIELD + tag(2, 2)
+_TEXT_AT: Final = len(_POSITION_PAIR) + 1
+
+
+def _source_position(lean: pb.LeanMetadata) -> Position | None:
+    """The last such property, as for clients, who put properties into a map."""
+    found = None
+    for pair in lean.properties:
+        if _POSITION_KEY in pair:
+            found = _position_in(pair) or found
+    return found
+
+
+def _position_in(pair: bytes) -> Position | None:
+    """The position in a serialized KeyValue; None when this is the value or a part of another key."""
+    if pair.startswith(_POSITION_PAIR) and len(pair) > _TEXT_AT == len(pair) - pair[_TEXT_AT - 1]:
+        return _position(pair[_TEXT_AT:].decode())  # the only form anybody writes
+    property_ = parse(pb.KeyValue, pair)
+    return _position(property_.value) if property_.key == SOURCE_POSITION_PROPERTY else None
+
+
+def _position(text: str) -> Position:
+    position = Position.parse(text)
+    if position > AFTER_EVERYTHING or position.entry > AFTER_EVERYTHING.entry or min(position) < -1:
+        raise Malformed(f"no position: {text}")
+    return position
+
+
+def _metadata_bounds(data: bytes, *, verify: bool = False) -> tuple[int, int]:
+    """Where the metadata begins and ends. One of UNREADABLE when the sizes cannot be true."""
+    at = 0
+    if data.startswith(_BROKER_METADATA_MAGIC):
+        at = _after_broker_metadata(data)
+    if data.startswith(_CHECKSUM_MAGIC, at):
+        if verify:
+            _verify(data, at)
+        at += _CHECKSUM_BYTES
+    if len(data) - at < 4:
+        raise Malformed(f"entry of {len(data)} bytes")
+    start = at + 4
+    end = start + _read_size(data, at)[0]
+    if end > len(data):
+        raise Malformed(f"metadata of {end - start} bytes in an entry of {len(data)}")
+    return start, end
+
+
+def _after_broker_metadata(data: bytes) -> int:
+    if len(data) < 6:
+        raise Malformed(f"entry of {len(data)} bytes")
+    end: int = 6 + _read_size(data, 2)[0]
+    return end
+
+
+def _verify(data: bytes, at: int) -> None:
+    if len(data) < at + _CHECKSUM_BYTES:
+        raise Malformed(f"entry of {len(data)} bytes")
+    expected = _read_size(data, at + 2)[0]
+    found = _checksum(data, at + _CHECKSUM_BYTES)
+    if found != expected:
+        raise ProtocolError(
+            ServerError.ChecksumError, f"the entry's checksum is {found:#010x}, it says {expected:#010x}"
+        )
+
+
+def _checksum(data: bytes, start: int) -> int:
+    """CRC32C of data[start:]."""
+    if len(data) < _SMALL_ENTRY_BYTES:
+        return crc32c(data[start:])
+    return crc32c(memoryview(data)[start:])
+
+
+# Making and changing entries.
+
+
+def build_entry(metadata: pb.MessageMetadata, payload: bytes) -> bytes:
+    """A whole entry with checksum. A missing required field is a bug of ours (EncodeError)."""
+    return _assemble(metadata.SerializeToString(), payload)
+
+
+def _assemble(metadata: bytes, payload: bytes | memoryview) -> bytes:
+    head = _SIZE.pack(len(metadata)) + metadata
+    checksum = crc32c(payload, crc32c(head))
+    return b"".join((_CHECKSUM_MAGIC, _SIZE.pack(checksum), head, payload))
+
+
+def ensure_checksum(data: bytes) -> bytes:
+    """The same entry with a checksum, and the same object if it has one (right or wrong).
+
+    Very old clients send none, and some clients drop every message that comes without.
+    """
+    if data.startswith(_CHECKSUM_MAGIC):
+        return data
+    at = 0
+    if data.startswith(_BROKER_METADATA_MAGIC):
+        try:
+            at = _after_broker_metadata(data)
+        except UNREADABLE as problem:
+            raise malformed("broker metadata", problem, closes_connection=False) from None
+        if data.startswith(_CHECKSUM_MAGIC, at):
+            return data
+    return data[:at] + _CHECKSUM_MAGIC + _SIZE.pack(_checksum(data, at)) + data[at:]
+
+
+def read_metadata(data: bytes) -> pb.MessageMetadata:
+    """All of an entry's metadata, by protobuf; for where `scan_entry` does not say enough."""
+    try:
+        start, end = _metadata_bounds(data)
+        return parse(pb.MessageMetadata, data[start:end])
+    except UNREADABLE as problem:
+        raise malformed("message metadata", problem, closes_connection=False) from None
+
+
+_TXN_TAGS: Final = (tag(22), tag(23))
+
+
+def with_replication(data: bytes, replicated_from: str, source_position: Position) -> bytes:
+    """The entry as it travels to other regions: it says where it comes from and belongs to no transaction.
+
+    Nothing else changes. Fields are appended, which protobuf allows: a later value replaces an earlier one, so
+    an entry that lied about its origin does so no more. A broker metadata block is dropped: it was never
+    anything but this region's.
+    """
+    try:
+        start, end = _metadata_bounds(data)
+        metadata = _without_transaction(data[start:end])
+    except UNREADABLE as problem:
+        raise malformed("message metadata", problem, closes_connection=False) from None
+    metadata += _replicated_from(replicated_from) + _position_property(source_position)
+    return _assemble(metadata, memoryview(data)[end:])
+
+
+def _without_transaction(metadata: bytes) -> bytes:
+    if not any(each in metadata for each in _TXN_TAGS):
+        return metadata  # nearly always; the bytes may also be there by chance, then this is a detour
+    message = pb.MessageMetadata.FromString(metadata)
+    message.ClearField("txnid_least_bits")
+    message.ClearField("txnid_most_bits")
+    return message.SerializePartialToString()
+
+
+@lru_cache(maxsize=256)
+def _replicated_from(region: str) -> bytes:
+    return length_delimited(5, region.encode())
+
+
+def _position_property(position: Position) -> bytes:
+    return length_delimited(4, _POSITION_KEY_FIELD + length_delimited(2, b"%d:%d" % position))
+
+
+# Reading payloads.
+
+
+def split_batch(info: EntryInfo, payload: bytes) -> Iterator[tuple[pb.SingleMessageMetadata, bytes]]:
+    """The messages of a batch, in order. `payload` is decompressed already."""
+    assert info.is_batch, "an entry without num_messages_in_batch is one message"
+    at = 0
+    for _ in range(info.num_messages):
+        single, at = _single_metadata(payload, at)
+        end = at + single.payload_size
+        if single.payload_size < 0 or end > len(payload):
+            raise _bad_batch(f"message of {single.payload_size} bytes")
+        yield single, payload[at:end]
+        at = end
+
+
+def _single_metadata(payload: bytes, at: int) -> tuple[pb.SingleMessageMetadata, int]:
+    start = at + 4
+    if start > len(payload):
+        raise _bad_batch("fewer messages than it says")
+    end = start + _read_size(payload, at)[0]
+    if end > len(payload):
+        raise _bad_batch("metadata runs over the end")
+    try:
+        single = parse(pb.SingleMessageMetadata, payload[start:end])
+    except UNREADABLE as problem:
+        raise _bad_batch(str(problem)) from None
+    return single, end
+
+
+def _bad_batch(reason: str) -> ProtocolError:
+    return malformed("batch", reason, closes_connection=False)
+
+
+def decompress(compression: int, payload: bytes, uncompressed_size: int) -> bytes:
+    """The payload as its producer had it. ProtocolError when it is damaged, or its format cannot be read
+    here.
+    """
+    if compression == pb.NONE:
+        return payload
+    decompressor = _DECOMPRESSORS.get(compression)
+    if decompressor is None:
+        raise _unreadable_payload(f"compression {compression} is not known")
+    try:
+        plain = decompressor(payload, uncompressed_size)
+    except ImportError as problem:
+        name = pb.CompressionType.Name(compression)
+        raise _unreadable_payload(f"compressed with {name}; to read it, install {problem.name}") from None
+    except Exception as problem:  # every library has errors of its own
+        raise _unreadable_payload(str(problem)) from None
+    if len(plain) != uncompressed_size:
+        raise _unreadable_payload(f"{len(plain)} bytes decompressed, the metadata says {uncompressed_size}")
+    return plain
+
+
+def _unreadable_payload(reason: str) -> ProtocolError:
+    return malformed("payload", reason, closes_connection=False)
+
+
+def _zlib(payload: bytes, size: int) -> bytes:
+    return zlib.decompressobj().decompress(payload, size + 1)  # no bomb gets past the size it admits to
+
+
+def _lz4(payload: bytes, size: int) -> bytes:
+    plain: bytes = import_module("lz4.block").decompress(payload, uncompressed_size=size)
+    return plain
+
+
+def _zstd(payload: bytes, size: int) -> bytes:
+    plain: bytes = import_module("zstandard").ZstdDecompressor().decompress(payload, max_output_size=size)
+    return plain
+
+
+def _snappy(payload: bytes, _: int) -> bytes:
+    plain: bytes = import_module("snappy").decompress(payload)
+    return plain
+
+
+_DECOMPRESSORS: Final[dict[int, Callable[[bytes, int], bytes]]] = {
+    pb.LZ4: _lz4,
+    pb.ZLIB: _zlib,
+    pb.ZSTD: _zstd,
+    pb.SNAPPY: _snappy,
+}

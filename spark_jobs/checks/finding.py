@@ -1,0 +1,146 @@
+"""What a check finds: one frame for all checks, so that all of them are answered by one Spark job.
+
+A row is one offending message, or whatever else a check looks for; `kind` tells rows apart, each check knows its own.
+Equal rows are summed up into a `Found`. How much was judged is a `Found` too, of a kind that is only counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from spark_jobs.run_folder import Namespace
+from spark_jobs.verdict import Witness
+
+COLUMNS: Mapping[str, str] = {
+    "kind": "string",
+    "region": "string",
+    "other_region": "string",
+    "namespace": "string",
+    "subscription": "string",
+    "topic": "string",
+    "origin_region": "string",
+    "producer": "string",
+    "sequence_id": "bigint",
+    "position": "string",
+    "origin_position": "string",
+    "at_ms": "double",
+    "until_ms": "double",
+    "times": "int",
+}
+"""Name and type. Groups are made by the first five and `origin_region`."""
+
+GROUP = ("kind", "region", "other_region", "namespace", "subscription", "origin_region")
+WITNESS = (
+    "topic",
+    "origin_region",
+    "producer",
+    "sequence_id",
+    "position",
+    "origin_position",
+    "at_ms",
+    "until_ms",
+    "times",
+)
+EXAMPLES = f"ARRAY<STRUCT<rank: INT, {', '.join(f'{name}: {COLUMNS[name]}' for name in WITNESS)}>>"
+WITNESSES_MAX = 5
+"""Per group; enough to see a pattern."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Equal findings of one check, summed up."""
+
+    kind: str
+    n: int
+    region: str | None = None
+    other_region: str | None = None
+    namespace: str | None = None
+    subscription: str | None = None
+    origin_region: str | None = None
+    first_ms: float | None = None
+    last_ms: float | None = None
+    examples: tuple[Witness, ...] = ()
+    """The first few, earliest first; without the fields that do not apply."""
+
+
+@dataclass(frozen=True, slots=True)
+class Circumstances:
+    """What a judge must know beside the findings."""
+
+    namespaces: Mapping[str, Namespace]
+    damaged_regions: frozenset[str] = frozenset()
+    """Their logs are incomplete: what is absent there is not proven lost."""
+    history_damaged: bool = False
+    """Something was asked, told or received that we do not know of."""
+    away: frozenset[str] = frozenset()
+    """Regions that were down when the history ended."""
+    cut: frozenset[tuple[str, str]] = frozenset()
+    """Links (from, to) that passed nothing when the history ended."""
+    read_at_ms: float = float("inf")
+    """When the logs were read, on the history's clock."""
+
+    def deduplicates(self, namespace: str | None) -> bool:
+        policy = self.namespaces.get(namespace or "")
+        return policy is not None and policy.deduplication
+
+
+def finding(frame: DataFrame, kind: str | Column, **columns: str | Column | int) -> DataFrame:
+    """`frame` in the common shape. Columns given by keyword are columns of `frame` or literals' Columns;
+    those not named are taken over where `frame` has them, and null elsewhere."""
+    given = {"kind": F.lit(kind) if isinstance(kind, str) else kind, **columns}
+    present = set(frame.columns)
+
+    def column(name: str, type_name: str) -> Column:
+        value = given.get(name, name if name in present else "NULL")
+        # Text where it can be text: a column built piece by piece costs a trip to Java for each piece.
+        if isinstance(value, str):
+            return F.expr(f"CAST({value} AS {type_name}) AS {name}")
+        return F.lit(value).cast(type_name).alias(name)
+
+    return frame.select(*(column(name, type_name) for name, type_name in COLUMNS.items()))
+
+
+def all_of(frames: Iterable[DataFrame]) -> DataFrame:
+    return reduce(DataFrame.unionAll, frames)
+
+
+def summed_up(findings: DataFrame) -> DataFrame:
+    """One row per check and group: how many, from when to when, the first examples. Wants a column `check`."""
+    keys = ["check", *GROUP]
+    order = Window.partitionBy(*keys).orderBy("at_ms", "topic", "producer", "sequence_id", "position")
+    example = F.when(F.col("rank") <= WITNESSES_MAX, F.struct("rank", *WITNESS))
+    # Every task of a stage carries the plans of all its branches: few tasks, many branches each.
+    tasks = int(findings.sparkSession.conf.get("spark.sql.shuffle.partitions") or 1)
+    return (
+        findings.coalesce(tasks)
+        .withColumn("rank", F.row_number().over(order))
+        .groupBy(*keys)
+        .agg(
+            F.count("*").alias("n"),
+            F.min("at_ms").alias("first_ms"),
+            F.max("at_ms").alias("last_ms"),
+            F.sort_array(F.collect_list(example)).alias("examples"),
+        )
+    )
+
+
+def found_of(row: Mapping[str, Any]) -> Found:
+    """A collected row of `summed_up`."""
+    shared = {name: row[name] for name in ("region", "other_region", "subscription") if row[name] is not None}
+    examples = tuple(
+        {"kind": row["kind"], **shared} | {name: one[name] for name in WITNESS if one[name] is not None}
+        for one in row["examples"]
+    )
+    return Found(
+        **{name: row[name] for name in GROUP},
+        n=row["n"] or 0,
+        first_ms=row["first_ms"],
+        last_ms=row["last_ms"],
+        examples=examples,
+    )

@@ -1,0 +1,118 @@
+"""What the checks share when they turn findings into a verdict and a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from pyspark.sql import DataFrame
+
+from spark_jobs.checks.finding import Circumstances, Found
+from spark_jobs.evidence import Evidence
+from spark_jobs.verdict import CheckResult, Verdict, Witness
+
+ON_THE_WAY_MS = 2_000
+"""What was acknowledged this shortly before the logs were read may still be on its way to the other regions."""
+
+
+Counted = Literal["messages", "stored", "owed"]
+"""A frame of the evidence, of which every row is counted."""
+
+COUNTED_BY: Mapping[Counted, str] = {
+    "messages": "origin_region",
+    "stored": "region",
+    "owed": "subscription",
+}
+"""By what its counts are told apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """How much there is of something: a `Found` of this kind for each value of what the frame is counted by."""
+
+    kind: str
+    of: Counted
+    number: str
+    """What a row adds, in SQL; a condition adds one where it holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One promise and how to judge it."""
+
+    name: str
+    """For programs, and in docs/INVARIANTS.md."""
+    title: str
+    """For people."""
+    invariant: str
+    counts: Sequence[Count]
+    """How much is judged. All counts of a frame, whosever they are, are taken in one pass."""
+    find: Callable[[Evidence], DataFrame] | None
+    """What is wrong, in the shape of `finding`; runs inside Spark."""
+    conclude: Callable[[Sequence[Found], Circumstances], CheckResult]
+    """Runs afterwards, on what was found."""
+
+    def result(self, verdict: Verdict, sentence: str, witness: tuple[Witness, ...] = ()) -> CheckResult:
+        return CheckResult(self.name, self.title, self.invariant, verdict, sentence, witness)
+
+
+def total(found: Iterable[Found], *kinds: str) -> int:
+    return sum(one.n for one in found if one.kind in kinds)
+
+
+def of_kind(found: Iterable[Found], *kinds: str) -> list[Found]:
+    return [one for one in found if one.kind in kinds and one.n]
+
+
+def examples(found: Iterable[Found]) -> tuple[Witness, ...]:
+    return tuple(example for one in found for example in one.examples)
+
+
+def count(number: int, noun: str = "message") -> str:
+    """`1 message`, `9,312 messages`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def per_region(found: Iterable[Found]) -> str:
+    """`eu-west 3, us-west 1`."""
+    sums: dict[str, int] = {}
+    for one in found:
+        sums[one.region or "?"] = sums.get(one.region or "?", 0) + one.n
+    return ", ".join(f"{region} {n:,}" for region, n in sorted(sums.items()))
+
+
+def why_unproven(absent: Found, circumstances: Circumstances) -> str | None:
+    """Why copies that are absent are not proven lost; None when they are."""
+    region, origin = absent.region or "", absent.origin_region or ""
+    if region in circumstances.damaged_regions:
+        return f"the log of {region} is damaged"
+    if absent.kind != "behind":
+        return None
+    for end in (region, origin):
+        if end in circumstances.away:
+            return f"{end} was down when the history ended"
+    if (origin, region) in circumstances.cut:
+        return f"the link from {origin} to {region} was cut or held when the history ended"
+    if absent.last_ms is not None and absent.last_ms > circumstances.read_at_ms - ON_THE_WAY_MS:
+        return f"they may still be on their way from {origin} to {region}"
+    return None
+
+
+def absence_verdict(
+    absent: Sequence[Found], circumstances: Circumstances
+) -> tuple[Verdict, list[Found], str]:
+    """Lost, not proven lost, or nothing absent: the verdict, the findings that prove it, and the reasons."""
+    judged = [(one, why_unproven(one, circumstances)) for one in absent]
+    lost = [one for one, reason in judged if reason is None]
+    if lost:
+        return "invalid", lost, ""
+    reasons = sorted({reason for _, reason in judged if reason})
+    return ("unknown" if reasons else "valid"), [one for one, _ in judged], "; ".join(reasons)
+
+
+def trimmed_remark(found: Sequence[Found]) -> str:
+    trimmed = total(found, "trimmed")
+    if not trimmed:
+        return ""
+    return f" Not judged: {count(trimmed, 'copy').replace('copys', 'copies')} that retention let go."

@@ -1,0 +1,109 @@
+"""INV-2: what was acknowledged anywhere is in every region of its namespace, exactly once.
+
+Without deduplication a client that lost the receipt of a publish sends it again and both are stored: a
+legitimate double. Replication may not add to it: a region with more copies than the origin region doubled
+something by itself, whatever the policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from spark_jobs.checks.finding import Circumstances, Found, all_of, finding
+from spark_jobs.checks.judging import (
+    Check,
+    Count,
+    absence_verdict,
+    count,
+    examples,
+    of_kind,
+    per_region,
+    total,
+    trimmed_remark,
+)
+from spark_jobs.evidence import ORIGIN, Evidence, position_text
+from spark_jobs.verdict import CheckResult, worst
+
+
+def find(evidence: Evidence) -> DataFrame:
+    absent = evidence.missing.where(
+        F.col("acked_ms").isNotNull() & (F.col("region") != F.col("origin_region"))
+    )
+    return all_of([finding(absent, F.col("absence"), at_ms="acked_ms"), _doubles(evidence.messages)])
+
+
+def _doubles(messages: DataFrame) -> DataFrame:
+    several = messages.where(F.size("copies") > F.size(F.array_distinct("copies.region")))
+    here = F.filter("copies", lambda copy: copy["region"] == F.col("region"))
+    at_origin = F.filter("copies", lambda copy: copy["region"] == F.col("origin_region"))
+    doubled = (
+        several.withColumn("region", F.explode(F.array_distinct("copies.region")))
+        .select(
+            *ORIGIN,
+            "namespace",
+            "region",
+            "asked_ms",
+            F.size(here).alias("times"),
+            F.size(at_origin).alias("sent"),
+            F.array_join(F.array_sort(F.transform(here, position_text)), " and ").alias("position"),
+        )
+        .where(F.col("times") > 1)
+    )
+    by_replication = (F.col("sent") > 0) & (F.col("times") > F.col("sent"))
+    kind = F.when(by_replication, "doubled by replication").otherwise("doubled")
+    return finding(doubled, kind, at_ms="asked_ms")
+
+
+def conclude(found: Sequence[Found], circumstances: Circumstances) -> CheckResult:
+    judged, expected = total(found, "judged"), total(found, "expected")
+    absent_verdict, absent, reasons = absence_verdict(of_kind(found, "missing", "behind"), circumstances)
+    doubled = of_kind(found, "doubled", "doubled by replication")
+    legitimate = [
+        one for one in doubled if one.kind == "doubled" and not circumstances.deduplicates(one.namespace)
+    ]
+    wrong = [one for one in doubled if one not in legitimate]
+    sentences = []
+    if absent:
+        why = f", not proven lost, because {reasons}" if reasons else ""
+        sentences.append(
+            f"{count(sum(one.n for one in absent), 'copy').replace('copys', 'copies')} of"
+            f" {count(judged, 'acknowledged message')} missing ({per_region(absent)}){why}."
+        )
+    if wrong:
+        sentences.append(f"{count(sum(one.n for one in wrong))} stored more than once ({per_region(wrong)}).")
+    if not judged:
+        sentences = ["No publish was acknowledged: there is nothing to prove."]
+    elif not sentences:
+        sentences.append(
+            f"{count(judged, 'acknowledged message')}: each is in every region of its namespace"
+            f"{'' if legitimate else ', exactly once'} ({expected:,} copies)."
+        )
+    if legitimate:
+        names = ", ".join(sorted({one.namespace or "?" for one in legitimate}))
+        sentences.append(
+            f"{count(sum(one.n for one in legitimate))} stored more than once ({per_region(legitimate)})"
+            f" in {names}, where deduplication is off: the client sent again what it had no receipt for,"
+            " a legitimate double."
+        )
+    verdict = worst([absent_verdict, "invalid" if wrong else "valid", "valid" if judged else "unknown"])
+    return CHECK.result(
+        verdict,
+        " ".join(sentences) + trimmed_remark(found),
+        examples([*wrong, *absent, *legitimate]),
+    )
+
+
+CHECK = Check(
+    "replicated-exactly-once",
+    "replicated exactly once",
+    "INV-2",
+    [
+        Count("judged", "messages", "acked_ms IS NOT NULL"),
+        Count("expected", "messages", "IF(acked_ms IS NULL, 0, SIZE(expected))"),
+    ],
+    find,
+    conclude,
+)

@@ -1,0 +1,280 @@
+"""From a run directory to a verdict: reads the evidence, runs all checks, gathers what the report shows."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from spark_jobs import history, source
+from spark_jobs.checks import CHECKS, all_findings, collect_findings
+from spark_jobs.checks.finding import Circumstances, Found
+from spark_jobs.checks.judging import count
+from spark_jobs.evidence import OUTAGE_SCHEMA, Evidence, gather, kept, small_frame, stored_messages
+from spark_jobs.run_folder import Damage, RunFolder, open_run_folder
+from spark_jobs.session import tune
+from spark_jobs.timeline import Timeline, collect_bins, make_timeline
+from spark_jobs.verdict import INFORMATION, CheckResult, Verdict, Witness, worst
+
+DAMAGES_SHOWN_MAX = 5
+_FACT = ("at_ms", "op", "region", "other_region", "error", "detail")
+_DOWN = {"kill": True, "stop": True, "pause": True, "start": False, "resume": False, "restart": False}
+_LINK_OPS = ("cut", "hold", "heal")
+_CLIENT_OPS = ("publish", "receive", "acknowledge")
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """Everything that report.json and report.html say."""
+
+    run: str
+    verdict: Verdict
+    checks: tuple[CheckResult, ...]
+    figures: Mapping[str, Any]
+    timeline: Timeline
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "verdict": self.verdict,
+            "run": self.run,
+            "checks": [check.as_json() for check in self.checks],
+            "figures": dict(self.figures),
+            "timeline": self.timeline.as_json(),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """What is in one region's log, in numbers."""
+
+    messages: int
+    markers: int
+    topics: tuple[str, ...]
+    damages: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _History:
+    """What must be known of the history before it is compared with anything."""
+
+    topics: frozenset[str]
+    facts: tuple[Mapping[str, Any], ...]
+    """By time."""
+    bad_lines: int
+    start_ms: float
+    end_ms: float
+    last_client_ms: float
+    """When a client last asked or was told something."""
+
+
+def judge_run(spark: SparkSession, run: Path) -> Judgement:
+    """Read everything, check everything. Whatever the state of the folder, there is a judgement."""
+    folder = open_run_folder(run)
+    tune(spark, folder.size_bytes)
+    lines = kept(history.read_history(spark, folder.history))
+    # At once: the logs wait for Python workers to start, the history does not.
+    with ThreadPoolExecutor(1) as aside:
+        logs = aside.submit(_read_logs, spark, folder)
+        told = _survey(lines, folder)
+        rows, stored = logs.result()
+    read_at_ms = time.time() * 1000
+    trimmed, trim_damages = source.read_trimmed(spark, folder, told.topics)
+    log_topics = {topic for log in stored.values() for topic in log.topics}
+    evidence = gather(
+        stored_messages(rows, log_topics, told.topics),
+        history.events_of(lines),
+        trimmed,
+        small_frame(spark, outages(told.facts), OUTAGE_SCHEMA),
+        folder.namespaces,
+    )
+    found = collect_findings(all_findings(evidence))
+    damages = _all_damages(folder, stored, told, trim_damages)
+    circumstances = _circumstances(folder, told, damages, read_at_ms)
+    checks = (
+        _wholeness(damages, told),
+        *(check.conclude(found.get(check.name, []), circumstances) for check in CHECKS),
+    )
+    return Judgement(
+        run=str(folder.path),
+        verdict=worst(check.verdict for check in checks),
+        checks=checks,
+        figures=_figures(folder, stored, found, told),
+        timeline=_timeline(folder, evidence, told, checks),
+    )
+
+
+def _read_logs(spark: SparkSession, folder: RunFolder) -> tuple[DataFrame, dict[str, _Stored]]:
+    rows = kept(source.read_region_logs(spark, folder.path))
+    return rows, _count_stored(rows)
+
+
+def _count_stored(rows: DataFrame) -> dict[str, _Stored]:
+    """Reads every log once, which also fills the cache."""
+    is_message = F.col("damage").isNull() & F.col("marker_type").isNull()
+    summed = rows.groupBy("region").agg(
+        F.count_if(is_message).alias("messages"),
+        F.count_if(F.col("marker_type").isNotNull()).alias("markers"),
+        F.collect_set("topic").alias("topics"),
+        F.slice(F.array_sort(F.collect_set("damage")), 1, DAMAGES_SHOWN_MAX).alias("damages"),
+    )
+    return {
+        row["region"]: _Stored(row["messages"], row["markers"], tuple(row["topics"]), tuple(row["damages"]))
+        for row in summed.collect()
+    }
+
+
+def _survey(lines: DataFrame, folder: RunFolder) -> _History:
+    """One pass over the history."""
+    good = F.col("bad_line").isNull()
+    at_ms = F.when(good, F.col("at_ms"))
+    row = lines.agg(
+        F.collect_set(F.when(good & (F.col("op") == "publish"), F.col("topic"))).alias("topics"),
+        F.collect_list(F.when(good & (F.col("outcome") == "fact"), F.struct(*_FACT))).alias("facts"),
+        F.count_if(history.is_damage(folder.history)).alias("bad_lines"),
+        F.min(at_ms).alias("start_ms"),
+        F.max(at_ms).alias("end_ms"),
+        F.max(F.when(F.col("op").isin(*_CLIENT_OPS), at_ms)).alias("last_client_ms"),
+    ).collect()[0]
+    return _History(
+        topics=frozenset(row["topics"]),
+        facts=tuple(sorted((fact.asDict() for fact in row["facts"]), key=lambda fact: fact["at_ms"])),
+        bad_lines=row["bad_lines"],
+        start_ms=row["start_ms"] or 0.0,
+        end_ms=row["end_ms"] or 0.0,
+        last_client_ms=row["last_client_ms"] or 0.0,
+    )
+
+
+def _all_damages(
+    folder: RunFolder, stored: Mapping[str, _Stored], told: _History, others: Iterable[Damage]
+) -> list[Damage]:
+    damages = [*folder.damages, *others]
+    damages += [Damage(text, region) for region, log in sorted(stored.items()) for text in log.damages]
+    if told.bad_lines:
+        damages += history.bad_line_damages(folder.history) or [
+            Damage(f"{count(told.bad_lines, 'line')} of the history are no events")
+        ]
+    # The same file may have been tripped over twice.
+    return list(dict.fromkeys(damages))
+
+
+def _circumstances(
+    folder: RunFolder, told: _History, damages: Collection[Damage], read_at_ms: float
+) -> Circumstances:
+    down: dict[str, bool] = {}
+    cut: set[tuple[str, str]] = set()
+    for fact in told.facts:
+        op, region, other = fact["op"], fact["region"], fact["other_region"]
+        # Stopping everything is how a run ends; only before the last word of a client does it explain anything.
+        if op in _DOWN and not (op == "stop" and fact["at_ms"] > told.last_client_ms):
+            down[region] = _DOWN[op]
+        elif op in _LINK_OPS:
+            ways = {(region, other)} | ({(other, region)} if fact["detail"] != "one way" else set())
+            if op != "heal":
+                cut |= ways
+            elif region is None:
+                cut.clear()
+            else:
+                cut -= ways
+    return Circumstances(
+        namespaces=folder.namespaces,
+        damaged_regions=frozenset(damage.region for damage in damages if damage.region),
+        history_damaged=any(damage.region is None for damage in damages),
+        away=frozenset(region for region, is_down in down.items() if is_down),
+        cut=frozenset(cut),
+        read_at_ms=read_at_ms - 2 * folder.latency_ms_max,
+    )
+
+
+def outages(facts: Iterable[Mapping[str, Any]]) -> list[tuple[str, float, float | None]]:
+    """Each time that a region went down: where, when, and when it came back. `facts` by time."""
+    found: list[tuple[str, float, float | None]] = []
+    for fact in facts:
+        region, at_ms, goes_down = fact["region"], fact["at_ms"], _DOWN.get(fact["op"])
+        if goes_down:
+            found.append((region, at_ms, None))
+        elif goes_down is False:
+            found = [
+                (where, since, at_ms if where == region and until is None else until)
+                for where, since, until in found
+            ]
+    return found
+
+
+def _wholeness(damages: Sequence[Damage], told: _History) -> CheckResult:
+    failures = [fact for fact in told.facts if fact["op"] == "step" and fact["error"]]
+    sentences = []
+    if damages:
+        shown = "; ".join(damage.sentence for damage in damages[:DAMAGES_SHOWN_MAX])
+        more = len(damages) - DAMAGES_SHOWN_MAX
+        sentences.append(f"Evidence is missing: {shown}{f'; and {more} more' if more > 0 else ''}.")
+    if failures:
+        sentences.append(f"The scenario did not come to its end: {failures[0]['error']}.")
+    if not sentences:
+        return _whole("valid", "Every log and every line of the history could be read.")
+    witness = tuple({"damage": damage.sentence} for damage in damages[:DAMAGES_SHOWN_MAX])
+    return _whole("unknown", " ".join(sentences), witness)
+
+
+def _whole(verdict: Verdict, sentence: str, witness: tuple[Witness, ...] = ()) -> CheckResult:
+    return CheckResult("evidence-whole", "evidence is whole", INFORMATION, verdict, sentence, witness)
+
+
+def _figures(
+    folder: RunFolder,
+    stored: Mapping[str, _Stored],
+    found: Mapping[str, Sequence[Found]],
+    told: _History,
+) -> dict[str, Any]:
+    outcomes = found.get("publish-outcomes", [])
+    reread = found.get("received-again", [])
+    by_region: dict[str, dict[str, int]] = {}
+    for one in outcomes:
+        by_region.setdefault(one.origin_region or "?", {})[one.kind] = one.n
+    gaps = [
+        (example["until_ms"] - example["at_ms"]) / 1000
+        for one in found.get("failover-gap", [])
+        if one.kind == "gap"
+        for example in one.examples
+    ]
+    kinds = ("asked", "acknowledged", "failed", "unknown", "unknown_stored")
+    deliveries, received = _sum(reread, "deliveries"), _sum(reread, "received")
+    return {
+        "duration_seconds": round((told.end_ms - told.start_ms) / 1000, 3),
+        "published": {kind: _sum(outcomes, kind) for kind in kinds},
+        "published_by_region": by_region,
+        "received": {
+            "messages": received,
+            "deliveries": deliveries,
+            "again": _sum(reread, "again"),
+        },
+        "failover_gap_seconds": round(max(gaps), 3) if gaps else None,
+        "stored": {region: stored[region].messages for region in folder.regions if region in stored},
+        "markers": {region: stored[region].markers for region in folder.regions if region in stored},
+    }
+
+
+def _sum(found: Iterable[Found], kind: str) -> int:
+    return sum(one.n for one in found if one.kind == kind)
+
+
+def _timeline(
+    folder: RunFolder, evidence: Evidence, told: _History, checks: Iterable[CheckResult]
+) -> Timeline:
+    gaps = [
+        witness
+        for check in checks
+        if check.name == "failover-gap"
+        for witness in check.witness
+        if witness["kind"] == "gap"
+    ]
+    named = {fact["region"] for fact in told.facts if fact["region"]}
+    regions = [*folder.regions, *sorted(named - set(folder.regions))]
+    bins = collect_bins(evidence, told.start_ms, told.end_ms)
+    return make_timeline(regions, folder.clusters, told.start_ms, told.end_ms, bins, told.facts, gaps)

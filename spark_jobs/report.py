@@ -1,0 +1,170 @@
+"""report.json for programs and report.html for people; both say the same."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from spark_jobs.judge import Judgement
+from spark_jobs.timeline import BINS
+from spark_jobs.timeline_drawing import draw_timeline, full_height_count
+from spark_jobs.verdict import CheckResult, Verdict
+
+WIDE_PX = 1180
+NARROW_PX = 356
+"""What the page leaves for the picture on a screen of 1400 and of 400 pixels."""
+
+HEADLINES: Mapping[Verdict, tuple[str, str]] = {
+    "valid": (
+        "Valid: nothing was lost",
+        "Every message that a region acknowledged is in every region that should have it, and every consumer saw it.",
+    ),
+    "invalid": (
+        "Invalid: a promise was broken",
+        "What is listed here is proven by the logs and the history; the messages named below show it.",
+    ),
+    "unknown": (
+        "Unknown: the evidence does not decide",
+        "Nothing here proves that a message was lost, and nothing proves that none was. Do not read this as a pass.",
+    ),
+}
+
+
+def write_report(judgement: Judgement, folder: Path) -> Path:
+    """Write both files into `folder`; the path of the page. A reader never sees half a file."""
+    folder.mkdir(parents=True, exist_ok=True)
+    _replace(folder / "report.json", json.dumps(judgement.as_json(), indent=1) + "\n")
+    page = folder / "report.html"
+    _replace(page, render_page(judgement))
+    return page
+
+
+def render_page(judgement: Judgement) -> str:
+    """One page without scripts that loads nothing from anywhere."""
+    templates = Environment(
+        loader=PackageLoader("spark_jobs"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    headline, explanation = HEADLINES[judgement.verdict]
+    timeline = judgement.timeline
+    return templates.get_template("report.html").render(
+        judgement=judgement,
+        headline=headline,
+        explanation=explanation,
+        reasons=_reasons(judgement),
+        tiles=_tiles(judgement.figures),
+        stored=_stored(judgement.figures),
+        checks=[(check, _witness_table(check, timeline.start_ms)) for check in judgement.checks],
+        # The drawing escapes every text it contains.
+        wide=Markup(draw_timeline(timeline, WIDE_PX)),
+        narrow=Markup(draw_timeline(timeline, NARROW_PX)),
+        has_timeline=bool(timeline.lanes) and timeline.seconds > 0,
+        peak=f"{round(full_height_count(timeline) * BINS / max(timeline.seconds, 0.001)):,}",
+        marks=timeline.marks,
+    )
+
+
+def summary(judgement: Judgement, page: Path) -> str:
+    """What the command line prints."""
+    lines = [f"{judgement.verdict.upper()}  {judgement.run}"]
+    for check in judgement.checks:
+        label = f"{check.invariant}  " if check.invariant.startswith("INV") else ""
+        lines.append(f"  {check.verdict:<8} {label}{check.title}: {check.sentence}")
+        if check.verdict != "valid":
+            lines += [f"           e.g. {_one_line(witness)}" for witness in check.witness[:3]]
+    lines.append(f"Report: {page}")
+    return "\n".join(lines)
+
+
+def _one_line(witness: Mapping[str, Any]) -> str:
+    """`missing in us-west: orders-us-east 981 of us-east, there at 1:703; topic persistent://…`"""
+    if "damage" in witness:
+        return str(witness["damage"])
+    place = f" in {witness['region']}" if "region" in witness else ""
+    line = f"{witness['kind']}{place}: {witness.get('producer', '')} {witness.get('sequence_id', '')}"
+    line += f" of {witness['origin_region']}" if "origin_region" in witness else ""
+    line += f", there at {witness['origin_position']}" if "origin_position" in witness else ""
+    line += f", at {witness['position']}" if "position" in witness else ""
+    return f"{line}; topic {witness['topic']}" if "topic" in witness else line
+
+
+def _reasons(judgement: Judgement) -> list[CheckResult]:
+    """The checks that made the verdict what it is."""
+    if judgement.verdict == "valid":
+        return []
+    return [check for check in judgement.checks if check.verdict == judgement.verdict]
+
+
+def _tiles(figures: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """(figure, what it counts, a remark)."""
+    published, received = figures["published"], figures["received"]
+    gap = figures["failover_gap_seconds"]
+    tiles = [
+        (f"{published['acknowledged']:,}", "messages acknowledged", f"of {published['asked']:,} published"),
+        (
+            f"{published['unknown']:,}",
+            "publishes without an answer",
+            f"{published['unknown_stored']:,} of them stored"
+            if published["unknown"]
+            else "every client was told",
+        ),
+        (f"{received['messages']:,}", "messages received", f"in {received['deliveries']:,} deliveries"),
+        (f"{received['again']:,}", "received more than once", "allowed: at least once is the promise"),
+        (
+            "\u2013" if gap is None else f"{gap:.2f} s",
+            "fail-over gap",
+            "no consumer lost its region" if gap is None else "region lost until next message",
+        ),
+    ]
+    if published["failed"]:
+        tiles.insert(2, (f"{published['failed']:,}", "publishes refused", "certainly not stored"))
+    return tiles
+
+
+def _stored(figures: Mapping[str, Any]) -> list[tuple[str, int, int]]:
+    return [(region, n, figures["markers"].get(region, 0)) for region, n in figures["stored"].items()]
+
+
+def _witness_table(check: CheckResult, start_ms: float) -> tuple[list[str], list[list[str]]]:
+    """Column names and rows; only columns that some witness has, times as seconds since the start."""
+    names = [name for name in _ordered(check.witness) if any(name in witness for witness in check.witness)]
+    rows = [[_cell(name, witness.get(name), start_ms) for name in names] for witness in check.witness]
+    return [_HEADS.get(name, name.replace("_", " ")) for name in names], rows
+
+
+_HEADS = {
+    "kind": "what",
+    "other_region": "other region",
+    "at_ms": "at",
+    "until_ms": "until",
+    "sequence_id": "sequence id",
+    "origin_region": "origin",
+    "origin_position": "position there",
+}
+
+
+def _ordered(witnesses: Iterable[Mapping[str, Any]]) -> list[str]:
+    return list(dict.fromkeys(name for witness in witnesses for name in witness))
+
+
+def _cell(name: str, value: Any, start_ms: float) -> str:
+    if value is None:
+        return ""
+    if name.endswith("_ms"):
+        return f"{(value - start_ms) / 1000:.3f} s"
+    return str(value)
+
+
+def _replace(path: Path, text: str) -> None:
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text(text, encoding="utf-8")
+    os.replace(partial, path)

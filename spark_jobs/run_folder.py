@@ -1,0 +1,155 @@
+"""What is in a run directory, and what ought to be there.
+
+Names no engine: Spark and SQLite come later. Whatever is missing or unreadable becomes a damage, a sentence that
+keeps the verdict from being valid; nothing here raises for the state of the folder.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+KAFKA_SERVERS_FILE = "kafka_servers"
+"""Beside region.json, where there is one: the region's `bootstrap_servers` for those who read the run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Namespace:
+    """Policies that change what may be expected."""
+
+    regions: tuple[str, ...]
+    """Regions it is replicated between."""
+    deduplication: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RegionLog:
+    """Where one region's log is."""
+
+    region: str
+    backend: str
+    """sqlite, kafka or memory."""
+    path: str
+    """sqlite: the file, as this machine sees it."""
+    bootstrap_servers: str = ""
+    """kafka: host:port[,host:port...], as this machine sees them."""
+    options: dict[str, Any] = field(default_factory=dict)
+    """kafka: what the region was told (TLS, SASL, topic prefix)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """A piece of evidence that is missing or cannot be read."""
+
+    sentence: str
+    region: str | None = None
+    """Whose log it is; None: the history or the run as a whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunFolder:
+    """A run directory as found."""
+
+    path: Path
+    regions: tuple[str, ...]
+    """All that there ought to be, in the order of the topology."""
+    clusters: dict[str, str]
+    """Region -> its cluster, where known."""
+    logs: tuple[RegionLog, ...]
+    """Those that can be looked for; a region without one has a damage."""
+    namespaces: dict[str, Namespace]
+    latency_ms_max: float
+    """The slowest link's, one way."""
+    history: tuple[Path, ...]
+    damages: tuple[Damage, ...]
+
+    @property
+    def size_bytes(self) -> int:
+        """About how much there is to read."""
+        logs = (f"{log.path}{suffix}" for log in self.logs for suffix in ("", "-wal"))
+        files = [*map(Path, logs), *self.history]
+        return sum(file.stat().st_size for file in files if file.is_file())
+
+
+def open_run_folder(path: Path) -> RunFolder:
+    """Look at what is there. An absent folder is a folder without anything in it."""
+    path = path.absolute()
+    damages = [] if (path / "run.json").is_file() else [Damage(f"run.json is missing from {path}")]
+    topology, problems = _read_topology(path / "topology.json")
+    damages += problems
+    declared = {
+        region["name"]: {**region, "cluster": cluster["name"]}
+        for cluster in topology["clusters"]
+        for region in cluster["regions"]
+    }
+    folders = sorted(folder.name for folder in (path / "regions").glob("*/"))
+    regions = [*declared, *(name for name in folders if name not in declared)]
+    logs = []
+    for region in regions:
+        if region not in folders:
+            damages.append(Damage(f"the folder regions/{region} is missing", region))
+            continue
+        log, problems = _region_log(path / "regions" / region, declared.get(region, {}).get("log", {}))
+        logs.append(log)
+        damages += problems
+    history, problems = _history_files(path / "history")
+    if not regions:
+        damages.append(Damage(f"no region's log is in {path / 'regions'}"))
+    return RunFolder(
+        path=path,
+        regions=tuple(regions),
+        clusters={name: region["cluster"] for name, region in declared.items()},
+        logs=tuple(logs),
+        namespaces={
+            entry["name"]: Namespace(tuple(entry["regions"]), bool(entry["deduplication"]))
+            for entry in topology["namespaces"]
+        },
+        latency_ms_max=max((link["shape"]["latency_ms"] for link in topology["links"]), default=0.0),
+        history=history,
+        damages=(*damages, *problems),
+    )
+
+
+def _read_topology(path: Path) -> tuple[dict[str, Any], list[Damage]]:
+    """What `Topology.to_json` wrote, reduced to what is needed here; empty when it cannot be read."""
+    wanted = ("clusters", "namespaces", "links")
+    try:
+        topology = json.loads(path.read_text())
+        return {name: topology[name] for name in wanted}, []
+    except FileNotFoundError:
+        reason = f"topology.json is missing from {path.parent}"
+    except (OSError, ValueError, TypeError, KeyError) as problem:
+        reason = f"topology.json cannot be read: {problem}"
+    return {name: [] for name in wanted}, [Damage(reason)]
+
+
+def _region_log(folder: Path, declared: dict[str, Any]) -> tuple[RegionLog, list[Damage]]:
+    """Where the log of the region with this folder is; `declared` is what the topology says of it."""
+    region, damages = folder.name, []
+    log: dict[str, Any] = {}
+    try:
+        log = json.loads((folder / "region.json").read_text())["log"]
+        backend = log["backend"]
+    except (OSError, ValueError, TypeError, KeyError) as problem:
+        reason = "is missing" if isinstance(problem, FileNotFoundError) else f"cannot be read: {problem}"
+        damages.append(Damage(f"regions/{region}/region.json {reason}", region))
+        backend = declared.get("backend", "sqlite")
+    # Not the path written in region.json: in a container that is another one, and in a copy the original's.
+    servers = log.get("bootstrap_servers", "")
+    # A region in a container may know its Kafka by a name that means nothing here.
+    if (told := folder / KAFKA_SERVERS_FILE).is_file():
+        servers = told.read_text().strip()
+    path = str(folder / "log.sqlite")
+    return RegionLog(region, backend, path, servers, log.get("options", {})), damages
+
+
+def _history_files(folder: Path) -> tuple[tuple[Path, ...], list[Damage]]:
+    files = sorted(folder.glob("*.jsonl"))
+    if not files:
+        return (), [Damage("the folder history/ holds no history: it is not known what was asked")]
+    # Spark takes files with such names for its own and passes over them without a word.
+    hidden = [file for file in files if file.name.startswith(("_", "."))]
+    damages = [Damage(f"history/{file.name} cannot be read under that name; rename it") for file in hidden]
+    return tuple(file for file in files if file not in hidden), damages

@@ -1,0 +1,209 @@
+"""Spark: found or explained, quick to start, and quiet.
+
+The defaults of Spark are made for clusters that run for days. A verdict on ten thousand messages wants the
+opposite: few partitions, no web page, no optimiser that watches itself, a compiler that is content with its
+first tier.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import shutil
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+JAVA_MIN = 17
+LOCAL_MASTER = "local[2]"
+LARGE_BYTES = 32 * 1024 * 1024
+"""Evidence of this size is worth what Spark does to be fast at length."""
+TASK_BYTES = 16 * 1024 * 1024
+_HOME = Path(__file__).resolve().parent.parent
+_INSTALL = "install one (Debian, Ubuntu: apt-get install openjdk-17-jre-headless) or set JAVA_HOME"
+
+_ALWAYS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.catalogImplementation": "in-memory",
+    "spark.sql.session.timeZone": "UTC",
+    # Collecting the copies of a message must not turn into sorting after 128 messages.
+    "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "100000",
+    "spark.sql.execution.arrow.pyspark.enabled": "false",
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
+}
+_LOCAL = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.memory": "2g",
+}
+_SMALL_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss4m"
+"""A small verdict is over before a second compiler or a second thread of garbage collection would pay."""
+_LARGE_JVM = "-XX:+UseParallelGC -Xss4m"
+
+
+class SparkUnavailable(Exception):
+    """Spark cannot run here; the message says what to do."""
+
+
+def java_problem() -> str | None:
+    """Why there is no Java for Spark, as one sentence; None when there is one."""
+    java = _java_program()
+    if java is None:
+        home = os.environ.get("JAVA_HOME")
+        where = f"in JAVA_HOME ({home})" if home else "on this machine"
+        return f"Spark needs Java {JAVA_MIN} or newer and there is none {where}: {_INSTALL}."
+    version = _java_version(java.resolve().parent.parent)
+    if version is not None and version < JAVA_MIN:
+        return f"Spark needs Java {JAVA_MIN} or newer and {java} is Java {version}: {_INSTALL}."
+    return None
+
+
+def _java_program() -> Path | None:
+    """The one that Spark will take."""
+    home = os.environ.get("JAVA_HOME")
+    found = shutil.which("java", path=f"{home}/bin") if home else shutil.which("java")
+    return Path(found) if found else None
+
+
+def _java_version(home: Path) -> int | None:
+    """From the file that every Java since 9 has; asking the program itself would take as long as the whole
+    start of geoemu. None when it cannot be told."""
+    try:
+        match = re.search(r'^JAVA_VERSION="(?:1\.)?(\d+)', (home / "release").read_text(), re.MULTILINE)
+    except OSError:
+        return None
+    return int(match[1]) if match else None
+
+
+@contextlib.contextmanager
+def spark_session(
+    master: str | None = None, *, evidence_bytes: int = 0, archive_to: Path | None = None
+) -> Iterator[SparkSession]:
+    """A session that ends with the block. What Spark and its Java print goes to a file that is shown only if
+    the start fails. `archive_to` makes Java leave a class archive behind. Raises SparkUnavailable."""
+    problem = java_problem()
+    if problem is not None:
+        raise SparkUnavailable(problem)
+    with tempfile.TemporaryDirectory(prefix="geoemu-spark-", ignore_cleanup_errors=True) as folder:
+        scratch = Path(folder)
+        session = _start(master or LOCAL_MASTER, scratch, _java_options(evidence_bytes, archive_to))
+        try:
+            yield session
+        finally:
+            with _output_to(scratch / "spark.log"):
+                session.stop()
+
+
+def class_archive() -> Path:
+    """Where the classes that Spark loads may be kept ready for this Java and this Spark (`archive.py`)."""
+    import pyspark
+
+    java = _java_program()
+    release = java.resolve().parent.parent / "release" if java else Path()
+    told = release.read_text() if release.is_file() else str(java)
+    key = hashlib.sha256(f"{told}\n{pyspark.__file__}\n{pyspark.__version__}".encode()).hexdigest()[:16]
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return cache / "geoemu" / f"spark-{key}.jsa"
+
+
+def _java_options(evidence_bytes: int, archive_to: Path | None) -> str:
+    """Of a local Spark. A driver of somebody's cluster has what that cluster's configuration gives it."""
+    if evidence_bytes >= LARGE_BYTES:
+        return _LARGE_JVM
+    if archive_to is not None:
+        return f'{_SMALL_JVM} "-XX:ArchiveClassesAtExit={archive_to}"'
+    archive = class_archive()
+    return f'{_SMALL_JVM} "-XX:SharedArchiveFile={archive}"' if archive.is_file() else _SMALL_JVM
+
+
+def tune(session: SparkSession, evidence_bytes: int) -> None:
+    """For this much evidence. Ten thousand messages are worked through faster than code for them is compiled."""
+    large = evidence_bytes >= LARGE_BYTES
+    settings = {
+        "spark.sql.shuffle.partitions": str(1 + evidence_bytes // TASK_BYTES if large else 1),
+        "spark.sql.adaptive.enabled": str(large).lower(),
+        "spark.sql.codegen.wholeStage": str(large).lower(),
+        "spark.sql.codegen.factoryMode": "FALLBACK" if large else "NO_CODEGEN",
+    }
+    for key, value in settings.items():
+        session.conf.set(key, value)
+
+
+def _start(master: str, scratch: Path, local_java_options: str) -> SparkSession:
+    # Python workers take `python3` from the PATH unless told, and know nothing of our import path.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    from pyspark.sql import SparkSession
+
+    local = master.startswith("local") and not master.startswith("local-cluster")
+    log = scratch / "spark.log"
+    builder = SparkSession.Builder().appName("geoemu verify").master(master)
+    settings = {**_ALWAYS, "spark.sql.warehouse.dir": str(scratch / "warehouse")}
+    java_options = f"-Dlog4j2.configurationFile={_logging_file(scratch).as_uri()}"
+    if local:
+        os.environ["PYTHONPATH"] = os.pathsep.join(
+            [str(_HOME), *filter(None, [os.environ.get("PYTHONPATH")])]
+        )
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        settings |= {**_LOCAL, "spark.local.dir": str(scratch)}
+        java_options += f" {local_java_options}"
+    else:
+        settings["spark.submit.pyFiles"] = str(_packed(scratch))
+    settings["spark.driver.extraJavaOptions"] = java_options
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    try:
+        with _output_to(log):
+            session = builder.getOrCreate()
+    except Exception as problem:  # whatever Java, Spark or the network came up with
+        told = log.read_text(errors="replace").strip().splitlines()[-3:] if log.exists() else []
+        reason = " | ".join(told) or str(problem)
+        raise SparkUnavailable(f"Spark did not start with master {master}: {reason}") from problem
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def _logging_file(scratch: Path) -> Path:
+    path = scratch / "log4j2.properties"
+    path.write_text(
+        "rootLogger.level = error\nrootLogger.appenderRef.stderr.ref = stderr\nappender.stderr.type = Console\n"
+        "appender.stderr.name = stderr\nappender.stderr.target = SYSTEM_ERR\n"
+        "appender.stderr.layout.type = PatternLayout\nappender.stderr.layout.pattern = %d %p %c: %m%n%ex\n"
+    )
+    return path
+
+
+def _packed(scratch: Path) -> Path:
+    """The code that runs in tasks, for machines that do not have it. Spark puts a .zip on their import path."""
+    archive = scratch / "geoemu.zip"
+    with zipfile.ZipFile(archive, "w") as packed:
+        for package in ("spark_jobs", "emulator"):
+            for file in sorted((_HOME / package).rglob("*.py")):
+                packed.write(file, file.relative_to(_HOME))
+    return archive
+
+
+@contextlib.contextmanager
+def _output_to(log: Path) -> Iterator[None]:
+    """Send what this process and the children it starts meanwhile print to `log`. Java keeps it for good."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    kept = os.dup(1), os.dup(2)
+    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        os.dup2(file, 1)
+        os.dup2(file, 2)
+        yield
+    finally:
+        for target, saved in zip((1, 2), kept, strict=True):
+            os.dup2(saved, target)
+            os.close(saved)
+        os.close(file)

@@ -1,0 +1,104 @@
+"""Reads the log of a region that keeps it in SQLite (docs/ARCHITECTURE.md, "What is on disk").
+
+Never writes, and asks nobody: the region may be running, stopped or killed. A killed one leaves its newest commits
+in the write-ahead log beside the file, and SQLite reads both together.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import quote
+
+from spark_jobs.run_folder import RegionLog
+from spark_jobs.source_contract import Group, Head, LogDamaged, RowRange
+
+FORMAT_VERSION = "1"
+SLICE_BYTES = 16 * 1024 * 1024
+"""About as much as one task reads."""
+SLICES_MAX = 64
+
+
+def plan(log: RegionLog) -> list[RowRange]:
+    """Ranges of rows of about equal size that together cover what is stored now."""
+    with _opened(log) as connection:
+        first, last = connection.execute("SELECT min(rowid), max(rowid) FROM entry_groups").fetchone()
+    if first is None:
+        return []
+    slices = min(SLICES_MAX, 1 + _size_bytes(Path(log.path)) // SLICE_BYTES)
+    step = -(-(last + 1 - first) // slices)
+    return [RowRange(start, min(start + step, last + 1)) for start in range(first, last + 1, step)]
+
+
+def read_groups(log: RegionLog, rows: RowRange) -> Iterator[Group]:
+    """Group commits in the order in which they were written."""
+    with _opened(log) as connection:
+        for row in connection.execute(
+            "SELECT name, log_id, entry_groups.first_entry_id, logs.first_entry_id, data"
+            " FROM entry_groups JOIN logs USING (log_id) WHERE entry_groups.rowid >= ? AND entry_groups.rowid < ?"
+            " ORDER BY entry_groups.rowid",
+            (rows.start, rows.stop),
+        ):
+            yield Group(*row)
+
+
+def read_heads(log: RegionLog) -> list[Head]:
+    """Where each topic's log begins."""
+    with _opened(log) as connection:
+        return [Head(*row) for row in connection.execute("SELECT name, log_id, first_entry_id FROM logs")]
+
+
+@contextlib.contextmanager
+def _opened(log: RegionLog) -> Iterator[sqlite3.Connection]:
+    """A checked connection. Whatever is wrong with the file is a LogDamaged, also while it is being read."""
+    path = Path(log.path)
+    place = f"regions/{log.region}/{path.name}"
+    try:
+        with contextlib.ExitStack() as resources:
+            connection = _connect(path, resources)
+            meta = dict(connection.execute("SELECT key, value FROM meta"))
+            if meta.get("format_version") != FORMAT_VERSION:
+                raise LogDamaged(
+                    f"{place} has format version {meta.get('format_version')}, not {FORMAT_VERSION}"
+                )
+            if meta.get("region") != log.region:
+                raise LogDamaged(f"{place} belongs to region {meta.get('region')}")
+            yield connection
+    except FileNotFoundError as problem:
+        raise LogDamaged(f"{place} is missing") from problem
+    except (sqlite3.Error, OSError) as problem:
+        raise LogDamaged(f"{place} cannot be read: {problem}") from problem
+
+
+def _connect(path: Path, resources: contextlib.ExitStack) -> sqlite3.Connection:
+    if not path.is_file():
+        raise FileNotFoundError(path)
+    wal, index = Path(f"{path}-wal"), Path(f"{path}-shm")
+    if not wal.exists():
+        if index.exists():
+            raise OSError(f"{wal.name} is gone, and with it the newest commits")
+        # Nobody has it open: SQLite need not create files beside it, which a read-only folder would forbid.
+        return _connect_to(path, "immutable=1", resources)
+    try:
+        return _connect_to(path, "mode=ro", resources)
+    except sqlite3.OperationalError:
+        # With a write-ahead log but no way to create its index, as in a read-only folder: read a copy.
+        copies = Path(resources.enter_context(tempfile.TemporaryDirectory(prefix="geoemu-log-")))
+        shutil.copy(path, copies / path.name)
+        shutil.copy(wal, copies / wal.name)
+        return _connect_to(copies / path.name, "mode=rw", resources)
+
+
+def _connect_to(path: Path, how: str, resources: contextlib.ExitStack) -> sqlite3.Connection:
+    connection = sqlite3.connect(f"file:{quote(str(path))}?{how}", uri=True, isolation_level=None)
+    resources.enter_context(contextlib.closing(connection))
+    connection.execute("SELECT 1 FROM sqlite_master")  # the first statement that opens the file
+    return connection
+
+
+def _size_bytes(path: Path) -> int:
+    return sum(file.stat().st_size for file in (path, Path(f"{path}-wal")) if file.exists())

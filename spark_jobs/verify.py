@@ -1,0 +1,94 @@
+"""`python -m spark_jobs.verify RUN_DIR`: the verdict on a run, and its report.
+
+Exit code 0 valid, 1 invalid, 2 unknown; also 2, with one sentence on standard error, when it could not be found out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from spark_jobs.run_folder import open_run_folder
+from spark_jobs.session import LOCAL_MASTER, SparkUnavailable, spark_session
+from spark_jobs.verdict import EXIT_CODES
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = _options(arguments)
+    run: Path = options.run_dir
+    if not options.wait and not run.is_dir():
+        return _give_up(f"{run} is not a run directory; name the one that `geoemu up` or `geoemu run` made")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    try:
+        with spark_session(options.master, evidence_bytes=open_run_folder(run).size_bytes) as spark:
+            if options.wait and not _warm_up_and_wait(spark):
+                return EXIT_CODES["unknown"]
+            return _verify(spark, run, options)
+    except SparkUnavailable as problem:
+        return _give_up(str(problem))
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+
+
+def _verify(spark: SparkSession, run: Path, options: argparse.Namespace) -> int:
+    # Only now: these import all of Spark, which is of no use where it cannot start.
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+    from pyspark.errors import PySparkException
+
+    from spark_jobs.judge import judge_run
+    from spark_jobs.report import summary, write_report
+
+    try:
+        judgement = judge_run(spark, run)
+    except (PySparkException, Py4JError) as problem:
+        return _give_up(f"Spark failed, so there is no verdict: {str(problem).strip().splitlines()[0]}")
+    try:
+        page = write_report(judgement, options.report or run / "report")
+    except OSError as problem:
+        return _give_up(f"the verdict is {judgement.verdict}, but the report cannot be written: {problem}")
+    print(json.dumps(judgement.as_json()) if options.json else summary(judgement, page), flush=True)
+    return EXIT_CODES[judgement.verdict]
+
+
+def _warm_up_and_wait(spark: SparkSession) -> bool:
+    """Wake everything while others still work; then True once told to go on."""
+    from spark_jobs.warm_up import warm_up
+
+    warm_up(spark)
+    return sys.stdin.readline() != ""
+
+
+def _give_up(sentence: str) -> int:
+    print(sentence, file=sys.stderr)
+    return EXIT_CODES["unknown"]
+
+
+def _options(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m spark_jobs.verify",
+        description="Check with Spark what a run stored against what its clients were told, and write a report.",
+        epilog="example: python -m spark_jobs.verify runs/latest --json",
+    )
+    parser.add_argument("run_dir", type=Path, metavar="RUN_DIR", help="the run directory")
+    parser.add_argument(
+        "--master", help=f"a Spark cluster that sees RUN_DIR under the same path (default: {LOCAL_MASTER})"
+    )
+    parser.add_argument("--json", action="store_true", help="print report.json instead of lines for people")
+    parser.add_argument(
+        "--report", type=Path, metavar="DIR", help="where the report goes (default: RUN_DIR/report)"
+    )
+    parser.add_argument(
+        "--wait", action="store_true", help="start Spark now, verify when a line comes on standard input"
+    )
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,143 @@
+"""Regions on real sockets inside the test's own event loop, on memory stores: broker and client together."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import replace
+
+from emulator.broker.environment import Environment
+from emulator.broker.region import Region
+from emulator.broker.shaping import ShapedLink, ShapedNetwork
+from emulator.client import Client, ClientSettings
+from emulator.network import SocketNetwork
+from emulator.region_config import BrokerSettings, LogConfig, NamespaceConfig, PeerConfig, RegionConfig
+from emulator.storage.memory import MemoryDisk, MemoryStore
+
+DEADLINE_SECONDS = 10
+FAST = BrokerSettings(snapshot_interval_ms=50, peer_reconnect_backoff_ms=5, failover_delay_ms=20)
+QUICK = ClientSettings(backoff_seconds=0.01, backoff_seconds_max=0.1)
+
+
+class Regions:
+    """Regions by name. Crash and start them; each keeps its disk and port."""
+
+    def __init__(self, names: Sequence[str], settings: BrokerSettings, *, deduplication: bool) -> None:
+        self.names = list(names)
+        self.settings = settings
+        self.deduplication = deduplication
+        self.disks = {name: MemoryDisk() for name in names}
+        self.ports: dict[str, int] = {}
+        self.running: dict[str, Region] = {}
+        self.links: dict[tuple[str, str], ShapedLink] = {}
+
+    async def start(self, name: str) -> Region:
+        """Start one; peers whose port is not known yet are told of it later by being started after it."""
+        network, chance = SocketNetwork(), random.Random(1)
+        config = self._config(name)
+        by_address = {}
+        for peer in config.peers:
+            link = self.links.setdefault((name, peer.region), ShapedLink(peer.outbound, peer.inbound, chance))
+            link.connections.clear()
+            by_address[peer.host, peer.port] = link
+        self.disks[name].owner = None
+        environment = Environment(
+            wall_clock_ms=lambda: time.time_ns() // 1_000_000,
+            random=chance,
+            network=network,
+            peer_network=ShapedNetwork(network, by_address),
+            store=await MemoryStore.open(self.disks[name], name),
+        )
+        region = Region(config, environment)
+        await region.start()
+        self.running[name] = region
+        return region
+
+    def _config(self, name: str) -> RegionConfig:
+        namespace = NamespaceConfig("public/default", tuple(self.names), self.deduplication)
+        return RegionConfig(
+            region=name,
+            cluster="test",
+            service_port=self.ports[name],
+            log=LogConfig("memory"),
+            settings=self.settings,
+            namespaces=(namespace,),
+            peers=tuple(
+                PeerConfig(other, "test", "127.0.0.1", self.ports[other])
+                for other in self.names
+                if other != name
+            ),
+        )
+
+    async def start_all(self) -> None:
+        for name in self.names:
+            self.ports[name] = await _free_port()
+        for name in self.names:
+            await self.start(name)
+        await until(lambda: all(self.is_ready(name) for name in self.names))
+
+    def is_ready(self, name: str) -> bool:
+        return not self.running[name].waiting_for(set(self.names))
+
+    async def stop(self, name: str) -> None:
+        await self.running.pop(name).stop()
+
+    async def crash(self, name: str) -> None:
+        """Everything that is not on the disk is gone; connections break."""
+        region = self.running.pop(name)
+        region.store.crash()  # type: ignore[attr-defined]
+        region._stopping = True
+        if region._listener is not None:
+            region._listener.close()
+        for peer in region.peers.values():
+            peer.close()
+        for connection in list(region.connections):
+            connection.abort()
+        for task in list(region._tasks):
+            task.cancel()
+        for topic in region.topics.values():
+            topic.close("crashed")
+
+    def client(self, name: str, *others: str, settings: ClientSettings = QUICK) -> Client:
+        urls = [f"pulsar://127.0.0.1:{self.ports[one]}" for one in (name, *others)]
+        return Client(urls, settings=settings)
+
+    def cut(self, one: str, other: str, state: str = "cut") -> None:
+        """Both directions, on both sides' connections."""
+        for here, there in ((one, other), (other, one)):
+            self.links[here, there].set(outbound=True, state=state)
+            self.links[here, there].set(outbound=False, state=state)
+
+    def heal(self, one: str, other: str) -> None:
+        self.cut(one, other, "up")
+
+
+async def _free_port() -> int:
+    server = await asyncio.get_running_loop().create_server(asyncio.Protocol, "127.0.0.1", 0)
+    port: int = server.sockets[0].getsockname()[1]
+    server.close()
+    return port
+
+
+@contextlib.asynccontextmanager
+async def regions(
+    *names: str, settings: BrokerSettings = FAST, deduplication: bool = True, **changes: object
+) -> AsyncIterator[Regions]:
+    """`names` regions that replicate public/default between each other, ready."""
+    made = Regions(names, replace(settings, **changes), deduplication=deduplication)  # type: ignore[arg-type]
+    try:
+        await made.start_all()
+        yield made
+    finally:
+        for name in list(made.running):
+            await made.stop(name)
+
+
+async def until(condition: Callable[[], bool], deadline_seconds: float = DEADLINE_SECONDS) -> None:
+    """Wait for a condition of this process; the loop's next turns are what it waits for."""
+    async with asyncio.timeout(deadline_seconds):
+        while not condition():
+            await asyncio.sleep(0.002)

@@ -1,0 +1,127 @@
+"""What a region does when its disk keeps something and not something else. Found by the swarm; under virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+
+from emulator.broker.region import Region
+from emulator.client import InitialPosition
+from emulator.errors import StorageError
+from emulator.simulation.disk import DiskFaults
+from emulator.simulation.world import World, world
+
+TOPIC = "persistent://public/default/orders"
+SLOW = DiskFaults(commit_seconds=(0.5, 0.5))
+
+
+def broker_of(w: World, region: str = "us") -> Region:
+    broker = w.regions[region].broker
+    assert broker is not None
+    return broker
+
+
+def test_an_append_under_way_is_awaited_before_a_topic_is_loaded_again() -> None:
+    """A cursor could not be written while an append was under way: the append became durable after the topic was
+    loaded again, behind its back, and what the client sent again was stored twice."""
+    with world("us", disk=SLOW) as w:
+
+        async def story() -> None:
+            client = w.client("us")
+            producer = await client.producer(TOPIC, name="p")
+            sent = producer.send_nowait(b"once")
+            await w.simulation.until(lambda: broker_of(w).topics[TOPIC]._issued > 0)
+            broker_of(w).topic_failed(TOPIC, StorageError("a cursor was not written", definite=False))
+            await sent
+            await producer.send(b"next")
+            assert len(w.regions["us"].disk.entries(TOPIC)) == 2
+            consumer = await client.subscribe(TOPIC, "s", initial_position=InitialPosition.EARLIEST)
+            assert [(await consumer.receive()).payload for _ in range(2)] == [b"once", b"next"]
+
+        w.play(story())
+
+
+def test_a_cursor_under_way_is_awaited_before_a_topic_is_loaded_again() -> None:
+    """Otherwise the older one of two cursors would be written last."""
+    with world("us", disk=SLOW) as w:
+
+        async def story() -> None:
+            client = w.client("us")
+            consumer = await client.subscribe(TOPIC, "s")
+            producer = await client.producer(TOPIC)
+            await asyncio.gather(*(producer.send_nowait(b"%d" % number) for number in range(3)))
+            first = await consumer.receive()
+            acknowledged = asyncio.ensure_future(consumer.acknowledge(first, confirmed=True))
+            await w.simulation.until(
+                lambda: broker_of(w).topics[TOPIC].subscriptions["s"]._keeper._under_way is not None
+            )
+            broker_of(w).topic_failed(TOPIC, StorageError("an append failed", definite=False))
+            await asyncio.wait([acknowledged])
+            await w.simulation.until(lambda: consumer._connection is None)
+            await w.simulation.until(lambda: consumer._connection is not None)
+            assert (await consumer.receive()).payload == b"1"
+
+        w.play(story())
+
+
+def test_a_cursor_that_could_not_be_written_can_be_written_later() -> None:
+    """A key is refused after a failed put until somebody looks at it; nobody did, and the topic failed for ever."""
+    with world("us") as w:
+
+        async def story() -> None:
+            client = w.client("us")
+            producer = await client.producer(TOPIC)
+            consumer = await client.subscribe(TOPIC, "s")
+            w.regions["us"].disk.fill()
+            subscribing = asyncio.ensure_future(client.subscribe(TOPIC, "new"))
+            await asyncio.sleep(2)
+            w.regions["us"].disk.make_room()
+            await subscribing
+            await producer.send(b"x")
+            message = await consumer.receive()
+            await w.simulation.until(lambda: consumer._connection is not None)
+            await consumer.acknowledge(message, confirmed=True)
+
+        w.play(story(), within_seconds=60)
+
+
+def test_a_request_behind_a_failed_write_is_answered() -> None:
+    """The one whose write failed was told; the other, which waited for the write after it, never was."""
+    with world("us", disk=SLOW) as w:
+
+        async def story() -> None:
+            client = w.client("us")
+            await client.producer(TOPIC)
+            await client.subscribe(TOPIC, "s")
+            keeper = broker_of(w).topics[TOPIC].subscriptions["s"]._keeper
+            w.regions["us"].disk.fill()
+            waiting = [keeper.now(), keeper.now()]
+            done, _ = await asyncio.wait(waiting, timeout=10)
+            assert len(done) == 2
+            assert all(isinstance(one.exception(), StorageError) for one in done)
+
+        w.play(story())
+
+
+def test_a_producer_is_told_of_what_its_former_life_has_under_way() -> None:
+    """It was told the last durable number while a higher one was still being written: it went on with that one, and its
+    new message was acknowledged as a duplicate of the old."""
+    with world("us", disk=SLOW) as w:
+
+        async def story() -> None:
+            host = w.client_host("first-life", "us")
+            first = w.client_on(host, ("us",))
+
+            async def life() -> None:
+                producer = await first.producer(TOPIC, name="p")
+                await producer.send(b"old")
+
+            host.start(life())
+            await w.simulation.until(lambda: TOPIC in broker_of(w).topics)
+            await w.simulation.until(lambda: broker_of(w).topics[TOPIC]._issued > 0)
+            host.kill()
+            again = await w.client("us").producer(TOPIC, name="p")
+            assert again.last_sequence_id == 0
+            await again.send(b"new")
+            assert len(w.regions["us"].disk.entries(TOPIC)) == 2
+
+        w.play(story())

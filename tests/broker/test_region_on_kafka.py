@@ -1,0 +1,122 @@
+"""A region as a process, on a real Kafka, with a real client."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pulsar
+import pytest
+
+from emulator.region_config import LogConfig, NamespaceConfig, RegionConfig
+from emulator.runtimes.kafka_server import KafkaServer
+from tests.storage.kafka_place import new_prefix
+
+DEADLINE_SECONDS = 30
+TOPIC = "orders"
+NAMESPACE = NamespaceConfig("public/default", ("eu",))
+
+
+class RegionProcess:
+    """One owner of the region; several may be started, one after the other or at once."""
+
+    def __init__(self, folder: Path, log: LogConfig) -> None:
+        ready = folder / "ready.json"
+        folder.mkdir()
+        config = RegionConfig("eu", "europe", log=log, namespaces=(NAMESPACE,), ready_file=str(ready))
+        (folder / "region.json").write_text(config.to_json())
+        command = [sys.executable, "-m", "emulator.broker.main", str(folder / "region.json")]
+        self.process = subprocess.Popen(command)
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while not ready.exists():
+            assert self.process.poll() is None, "it ended"
+            assert time.monotonic() < deadline, "it was not ready in time"
+            time.sleep(0.01)
+        self.url = f"pulsar://127.0.0.1:{json.loads(ready.read_text())['service_port']}"
+
+    def client(self) -> pulsar.Client:
+        logger = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
+        return pulsar.Client(self.url, logger=logger, operation_timeout_seconds=5)
+
+
+@pytest.fixture
+def log(kafka_server: KafkaServer) -> LogConfig:
+    servers = kafka_server.bootstrap_servers
+    return LogConfig("kafka", bootstrap_servers=servers, options={"topic_prefix": new_prefix()})
+
+
+@pytest.fixture
+def start(tmp_path: Path, log: LogConfig) -> Iterator[object]:
+    started: list[RegionProcess] = []
+
+    def start() -> RegionProcess:
+        started.append(RegionProcess(tmp_path / str(len(started)), log))
+        return started[-1]
+
+    yield start
+    for region in started:
+        region.process.kill()
+        region.process.wait()
+
+
+def publish(client: pulsar.Client, start: int, count: int) -> None:
+    producer = client.create_producer(TOPIC, batching_enabled=False)
+    for number in range(start, start + count):
+        producer.send(b"%d" % number)
+
+
+def subscribe(client: pulsar.Client) -> pulsar.Consumer:
+    return client.subscribe(TOPIC, "billing", initial_position=pulsar.InitialPosition.Earliest)
+
+
+@pytest.mark.real
+def test_a_region_that_was_killed_goes_on_from_kafka_alone(start):
+    """Messages and cursors; what was acknowledged by the consumer does not come again."""
+    region = start()
+    client = region.client()
+    consumer = subscribe(client)
+    publish(client, 0, 50)
+    for number in range(20):
+        message = consumer.receive(5000)
+        assert message.data() == b"%d" % number
+        consumer.acknowledge(message)
+    consumer.close()  # waits until what it acknowledged is there
+    region.process.kill()
+    region.process.wait()
+    client = start().client()
+    publish(client, 50, 50)
+    consumer = subscribe(client)
+    assert [consumer.receive(5000).data() for _ in range(80)] == [b"%d" % number for number in range(20, 100)]
+    client.close()
+
+
+@pytest.mark.real
+def test_a_region_that_was_paused_and_replaced_ends_when_it_wakes_up(start):
+    """With exit code 1, and without having stored anything."""
+    old = start()
+    client = old.client()
+    producer = client.create_producer(TOPIC)
+    producer.send(b"0")
+    old.process.send_signal(signal.SIGSTOP)
+    producer.send_async(b"zombie", lambda *_: None)
+    new = start()
+    old.process.send_signal(signal.SIGCONT)
+    assert old.process.wait(DEADLINE_SECONDS) == 1
+    successor = new.client()
+    publish(successor, 1, 1)
+    consumer = subscribe(successor)
+    assert [consumer.receive(5000).data() for _ in range(2)] == [b"0", b"1"]
+    successor.close()
+
+
+@pytest.mark.real
+def test_a_region_that_has_nothing_to_do_learns_too_that_it_was_replaced(start):
+    """So that clients that only wait do not wait there for ever."""
+    old = start()
+    start()
+    assert old.process.wait(DEADLINE_SECONDS) == 1

@@ -1,0 +1,109 @@
+"""Opening producers and consumers while the region comes and goes. Found by the swarm; under virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+
+from emulator.broker.topic import Topic
+from emulator.client import Message
+from emulator.errors import StorageError
+from emulator.simulation.world import World, world
+
+TOPIC = "persistent://public/default/orders"
+
+
+def topic_of(w: World) -> Topic:
+    broker = w.regions["us"].broker
+    assert broker is not None
+    return broker.topics[TOPIC]
+
+
+def test_a_producer_goes_on_where_the_region_says_however_often_opening_was_tried() -> None:
+    """The answer to its first attempt was lost: it then began at 0, and what it sent was dropped as known."""
+    with world("us", "eu") as w:
+
+        async def story() -> None:
+            first = await w.client("us").producer(TOPIC, name="p")
+            for _ in range(3):
+                await first.send(b"old")
+            await first.client.close()
+            opening = asyncio.ensure_future(w.client("us", place="eu").producer(TOPIC, name="p"))
+            await w.simulation.until(lambda: "p" in topic_of(w).producers)
+            w.cut("us", "eu")
+            await asyncio.sleep(6)
+            w.heal()
+            again = await opening
+            assert again.last_sequence_id == 2
+            assert (await again.send(b"new")).entry >= 3
+
+        w.play(story())
+
+
+def test_what_ends_in_the_breath_in_which_it_was_granted_is_opened_again() -> None:
+    """PRODUCER_SUCCESS and CLOSE_PRODUCER arrived in one piece: the client took itself for connected for ever."""
+    with world("us", "eu") as w:
+
+        async def story() -> None:
+            far = w.client("us", place="eu")
+            await w.client("us").subscribe(TOPIC, "other")
+            opening = [
+                asyncio.ensure_future(far.producer(TOPIC)),
+                asyncio.ensure_future(far.subscribe(TOPIC, "s")),
+            ]
+            topic = topic_of(w)
+            subscriptions = topic.subscriptions
+            await w.simulation.until(
+                lambda: bool(topic.producers) and "s" in subscriptions and bool(subscriptions["s"].consumers),
+                every_seconds=0.001,
+            )
+            w.hold("us", "eu", one_way=True)
+            topic.failed(StorageError("lost", definite=False))
+            await asyncio.sleep(0.1)
+            w.heal()
+            producer, consumer = await asyncio.gather(*opening)
+            async with asyncio.timeout(5):
+                await producer.send(b"x")
+                assert (await consumer.receive()).payload == b"x"
+
+        w.play(story())
+
+
+def test_nobody_hears_of_a_connection_that_failed_when_nobody_waited_any_more() -> None:
+    """The simulation ends with whatever asyncio would have logged."""
+    with world("us") as w:
+
+        async def story() -> None:
+            w.kill("us")
+            waiting = asyncio.ensure_future(w.client("us").producer(TOPIC))
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            waiting.cancel()
+            await asyncio.sleep(5)
+
+        w.play(story())
+
+
+def test_a_wait_that_is_cancelled_as_a_message_comes_does_not_cost_the_message() -> None:
+    """`receive` with a deadline is how consumers are polled."""
+    with world("us") as w:
+
+        async def story() -> None:
+            client = w.client("us")
+            consumer = await client.subscribe(TOPIC, "s")
+            producer = await client.producer(TOPIC)
+            waiting = asyncio.ensure_future(consumer.receive())
+            deliver = consumer._deliver
+
+            def deliver_as_time_is_up(message: Message) -> None:
+                deliver(message)
+                waiting.cancel()
+
+            consumer._deliver = deliver_as_time_is_up  # type: ignore[method-assign]
+            await producer.send(b"x")
+            await asyncio.wait([waiting])
+            assert waiting.cancelled()
+            consumer._deliver = deliver  # type: ignore[method-assign]
+            async with asyncio.timeout(5):
+                assert (await consumer.receive()).payload == b"x"
+
+        w.play(story())

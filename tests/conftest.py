@@ -1,0 +1,20 @@
+"""What costs too much to be started more than once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from emulator.runtimes.kafka_server import KafkaServer
+
+
+@pytest.fixture(scope="session")
+def kafka_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaServer]:
+    """A Kafka for all tests that leave it alone, with the settings that every Kafka of ours has."""
+    from tests.storage.kafka_place import running_kafka
+
+    with running_kafka(tmp_path_factory.mktemp("kafka")) as server:
+        yield server

@@ -1,0 +1,441 @@
+"""How snapshots are taken, rule by rule. Facts 6.4 (life cycle), 6.6 and 6.7 (consistency), 11.1 (upstream's cases)."""
+
+from __future__ import annotations
+
+import pytest
+
+from emulator.core.snapshots import (
+    NEXT_STAGES,
+    PENDING_MAX,
+    Effect,
+    OfferSnapshot,
+    Skip,
+    SnapshotController,
+    Stage,
+    WriteMarker,
+)
+from emulator.markers import Snapshot, SnapshotRequest, SnapshotResponse
+from emulator.model import Position
+
+FIRST_MESSAGE = Position(1, 0)
+SOMEWHERE = Position(9, 9)
+
+
+def controller_of_a(*remotes: str, timeout_ms: int = 30_000) -> SnapshotController:
+    return SnapshotController("a", frozenset(remotes), interval_ms=1_000, timeout_ms=timeout_ms)
+
+
+def request(snapshot_id: str, source_region: str = "a") -> WriteMarker:
+    return WriteMarker(SnapshotRequest(snapshot_id, source_region), ())
+
+
+def begin(
+    controller: SnapshotController,
+    snapshot_id: str,
+    now_ms: int = 0,
+    last_data: Position | None = FIRST_MESSAGE,
+) -> list[Effect]:
+    return controller.tick(now_ms, snapshot_id, last_data_position=last_data)
+
+
+def answer(
+    controller: SnapshotController,
+    snapshot_id: str,
+    region: str,
+    position: Position,
+    at: Position = SOMEWHERE,
+    now_ms: int = 10,
+) -> list[Effect]:
+    return controller.response_stored(SnapshotResponse(snapshot_id, region, position), at, now_ms)
+
+
+def complete(controller: SnapshotController, snapshot_id: str, now_ms: int = 20) -> Snapshot:
+    """One other region, b: it answers, and the marker becomes durable."""
+    [wish] = answer(controller, snapshot_id, "b", Position(11, 11), now_ms=now_ms)
+    assert isinstance(wish, WriteMarker)
+    assert isinstance(wish.marker, Snapshot)
+    controller.snapshot_stored(wish.marker, now_ms)
+    return wish.marker
+
+
+# Upstream's acceptance cases, facts 11.1.
+
+
+def test_two_regions_need_one_round():
+    """testBuildSnapshotWith2Clusters."""
+    controller = controller_of_a("b")
+    assert begin(controller, "s") == [request("s")]
+    snapshot = Snapshot("s", Position(1, 1), (("b", Position(11, 11)),))
+    assert answer(controller, "s", "b", Position(11, 11), at=Position(1, 1)) == [
+        WriteMarker(snapshot, ("a",))
+    ]
+    assert controller.snapshot_stored(snapshot, 20) == [OfferSnapshot(snapshot)]
+    assert controller.counters.completed == 1
+    assert not controller.pending
+
+
+def test_three_regions_need_two_rounds_and_keep_the_positions_of_the_first():
+    """testBuildSnapshotWith3Clusters."""
+    controller = controller_of_a("b", "c")
+    assert begin(controller, "s") == [request("s")]
+    assert answer(controller, "s", "b", Position(11, 11), at=Position(1, 1)) == []
+    assert answer(controller, "s", "c", Position(22, 22), at=Position(2, 2)) == [request("s/2")]
+    assert answer(controller, "s/2", "b", Position(33, 33), at=Position(3, 3)) == []
+    snapshot = Snapshot("s", Position(4, 4), (("b", Position(11, 11)), ("c", Position(22, 22))))
+    assert answer(controller, "s/2", "c", Position(44, 44), at=Position(4, 4)) == [
+        WriteMarker(snapshot, ("a",))
+    ]
+
+
+def test_a_snapshot_is_given_up_only_after_the_configured_time():
+    """testBuildTimeout."""
+    controller = controller_of_a("b", timeout_ms=500)
+    begin(controller, "s")
+    begin(controller, "unused", now_ms=499)
+    assert list(controller.pending) == ["s"]
+    begin(controller, "unused", now_ms=500)
+    assert not controller.pending
+    assert controller.counters.timed_out == 1
+
+
+def test_a_peer_that_never_answers_gets_one_request_per_timeout():
+    """testReplicatedSubscriptionOneWay; TRAPS 4 (#23839)."""
+    controller = controller_of_a("b")
+    requests = [begin(controller, f"s{second}", now_ms=1_000 * second) for second in range(61)]
+    assert [second for second, effects in enumerate(requests) if effects] == [0, 30, 60]
+    assert controller.counters.skipped[Skip.UNANSWERED] == 58
+    assert controller.counters.timed_out == 2
+
+
+def test_no_traffic_no_snapshots():
+    """testReplicationSnapshotStopWhenNoTraffic; TRAPS 4."""
+    controller = controller_of_a("b")
+    assert begin(controller, "s1", now_ms=0, last_data=None) == []
+    assert begin(controller, "s2", now_ms=1_000, last_data=Position(1, 0)) == [request("s2")]
+    complete(controller, "s2", now_ms=1_020)
+    for second in range(2, 10):
+        assert begin(controller, "unused", now_ms=1_000 * second, last_data=Position(1, 0)) == []
+    assert controller.skip is Skip.IDLE
+    assert begin(controller, "s3", now_ms=10_000, last_data=Position(1, 4)) == [request("s3")]
+
+
+def test_a_request_from_a_region_we_do_not_replicate_to_is_ignored():
+    """testSnapshotRequestWhenReplicatorRemovedConcurrentlyDoesNotThrow; TRAPS 5 (#25266)."""
+    assert controller_of_a("b").request_stored(SnapshotRequest("s", "z"), Position(1, 1)) == []
+
+
+def test_a_snapshot_whose_marker_is_not_durable_is_not_completed():
+    """TRAPS 6 (#26119)."""
+    controller = controller_of_a("b")
+    begin(controller, "s")
+    answer(controller, "s", "b", Position(11, 11))
+    assert controller.counters.completed == 0
+    assert controller.last_completed is None
+    assert controller.pending["s"].stage is Stage.STORING
+    assert controller.why_not() == "snapshot s is complete; its marker is being stored, begun 0.0 s ago"
+    controller.tick(30_000, "next", last_data_position=FIRST_MESSAGE)
+    assert controller.counters.timed_out == 1, "it was never stored"
+    assert list(controller.pending) == ["next"]
+
+
+# Beginning, facts 6.4 step 2.
+
+
+def test_a_message_stored_after_the_start_calls_for_another_snapshot():
+    """It need not be covered by the one under way."""
+    controller = controller_of_a("b")
+    begin(controller, "s1", last_data=Position(1, 3))
+    complete(controller, "s1")
+    assert begin(controller, "s2", now_ms=1_000, last_data=Position(1, 4)) == [request("s2")]
+
+
+def test_no_snapshot_before_the_interval_is_over():
+    controller = controller_of_a("b")
+    begin(controller, "s1")
+    complete(controller, "s1")
+    assert controller.due_ms == 1_000
+    assert begin(controller, "s2", now_ms=999, last_data=Position(1, 1)) == []
+    assert controller.skip is Skip.EARLY
+    assert begin(controller, "s2", now_ms=1_000, last_data=Position(1, 1)) == [request("s2")]
+    assert controller.due_ms == 2_000
+
+
+def test_the_first_message_after_a_pause_gets_a_snapshot_at_once():
+    controller = controller_of_a("b")
+    begin(controller, "s1")
+    complete(controller, "s1")
+    begin(controller, "unused", now_ms=5_000)
+    assert begin(controller, "s2", now_ms=5_300, last_data=Position(1, 1)) == [request("s2")]
+
+
+def test_no_snapshot_while_a_link_is_down():
+    """PIP-33, "The snapshots can only be taken if all involved clusters are available"."""
+    controller = controller_of_a("b", "c")
+    for now_ms in (2_000, 3_000, 5_000):
+        assert controller.tick(now_ms, "s", last_data_position=FIRST_MESSAGE, disconnected={"c"}) == []
+    assert controller.why_not() == "no snapshot: link to c is down for 3.0 s"
+    assert controller.counters.skipped[Skip.DISCONNECTED] == 3
+    assert begin(controller, "s", now_ms=6_000) == [request("s")]
+    assert controller.why_not() == "waiting for the answer of b and c (round 1) for 0.0 s"
+
+
+def test_links_of_others_do_not_matter():
+    controller = controller_of_a("b")
+    assert controller.tick(0, "s", last_data_position=FIRST_MESSAGE, disconnected={"z"}) == [request("s")]
+
+
+def test_slow_links_may_have_several_snapshots_under_way_but_not_any_number():
+    controller = controller_of_a("b")
+    begin(controller, "s0")
+    complete(controller, "s0")
+    begun = [begin(controller, f"s{n}", now_ms=1_000 * n, last_data=Position(1, n)) for n in range(1, 20)]
+    assert sum(map(bool, begun)) == PENDING_MAX
+    assert controller.skip is Skip.TOO_MANY
+
+
+def test_after_a_broken_link_nobody_waits_for_answers_that_may_be_lost():
+    """A region killed and back in no time, between two ticks: not 30 s without snapshots."""
+    controller = controller_of_a("b")
+    begin(controller, "s1")
+    controller.link_lost("b")
+    assert begin(controller, "s2", now_ms=1_000) == [request("s2")]
+    complete(controller, "s2", now_ms=1_020)
+    assert not controller.pending
+    assert controller.counters.superseded == 1
+
+
+def test_an_answer_over_a_link_that_broke_and_healed_still_counts():
+    controller = controller_of_a("b")
+    begin(controller, "s1")
+    controller.tick(1_000, "unused", last_data_position=FIRST_MESSAGE, disconnected={"b"})
+    complete(controller, "s1", now_ms=1_500)
+    assert controller.counters.completed == 1
+
+
+def test_a_newer_snapshot_drops_older_ones_but_not_those_being_stored():
+    controller = controller_of_a("b")
+    begin(controller, "s0")
+    complete(controller, "s0")
+    for second in (1, 2, 3):
+        begin(controller, f"s{second}", now_ms=1_000 * second, last_data=Position(1, second))
+    [first] = answer(controller, "s1", "b", Position(11, 11))
+    assert isinstance(first, WriteMarker)
+    assert isinstance(first.marker, Snapshot)
+    complete(controller, "s3", now_ms=3_500)
+    assert list(controller.pending) == ["s1"]
+    assert controller.counters.superseded == 1
+    assert controller.snapshot_stored(first.marker, 3_600) == [OfferSnapshot(first.marker)]
+    assert controller.counters.completed == 3
+
+
+def test_a_snapshot_given_up_while_its_marker_was_being_stored_may_be_used():
+    controller = controller_of_a("b")
+    begin(controller, "s")
+    [wish] = answer(controller, "s", "b", Position(11, 11))
+    assert isinstance(wish, WriteMarker)
+    assert isinstance(wish.marker, Snapshot)
+    controller.remotes_changed(frozenset({"b", "c"}))
+    assert controller.snapshot_stored(wish.marker, 100) == [OfferSnapshot(wish.marker)]
+    assert controller.counters.completed == 0
+
+
+def test_without_other_regions_there_is_nothing_to_ask():
+    """TRAPS 4 (#21495, #23198)."""
+    controller = controller_of_a()
+    assert begin(controller, "s") == []
+    assert controller.why_not() == "no snapshot: the topic is replicated to no other region"
+
+
+# Afterthoughts.
+
+
+def idle_controller(*remotes: str) -> SnapshotController:
+    controller = controller_of_a(*remotes)
+    begin(controller, "s1")
+    for round_ in ["s1", "s1/2"] if len(remotes) > 1 else ["s1"]:
+        for remote in remotes:
+            effects = answer(controller, round_, remote, Position(11, 11))
+    [wish] = effects
+    assert isinstance(wish, WriteMarker)
+    assert isinstance(wish.marker, Snapshot)
+    controller.snapshot_stored(wish.marker, 20)
+    assert begin(controller, "unused", now_ms=1_000) == []
+    assert controller.skip is Skip.IDLE
+    return controller
+
+
+def test_with_three_regions_a_request_calls_for_an_afterthought_that_calls_for_none():
+    controller = idle_controller("b", "c")
+    controller.request_stored(SnapshotRequest("r", "b"), Position(1, 5))
+    assert begin(controller, "s2", now_ms=2_000) == [request("s2+")]
+    for round_ in ("s2+", "s2+/2"):
+        for remote in ("b", "c"):
+            effects = answer(controller, round_, remote, Position(11, 12))
+    [wish] = effects
+    assert isinstance(wish, WriteMarker)
+    assert isinstance(wish.marker, Snapshot)
+    controller.snapshot_stored(wish.marker, 2_500)
+    assert begin(controller, "unused", now_ms=3_000) == []
+
+
+@pytest.mark.parametrize("snapshot_id", ["r+", "r/2", "r+/2"])
+def test_afterthoughts_and_second_rounds_of_others_call_for_nothing(snapshot_id):
+    controller = idle_controller("b", "c")
+    assert controller.request_stored(SnapshotRequest(snapshot_id, "b"), Position(1, 5)) != [], (
+        "but are answered"
+    )
+    assert begin(controller, "unused", now_ms=2_000) == []
+
+
+def test_with_two_regions_a_request_calls_for_nothing():
+    controller = idle_controller("b")
+    controller.request_stored(SnapshotRequest("r", "b"), Position(1, 5))
+    assert begin(controller, "unused", now_ms=2_000) == []
+
+
+def test_a_broken_link_calls_for_an_afterthought():
+    controller = idle_controller("b")
+    controller.link_lost("b")
+    assert begin(controller, "s2", now_ms=2_000) == [request("s2+")]
+
+
+def test_what_happens_during_an_afterthought_calls_for_another():
+    controller = idle_controller("b")
+    controller.link_lost("b")
+    begin(controller, "s2", now_ms=2_000)
+    controller.link_lost("b")
+    answer(controller, "s2+", "b", Position(11, 12))
+    controller.snapshot_stored(Snapshot("s2+", SOMEWHERE, (("b", Position(11, 12)),)), 2_100)
+    assert begin(controller, "s3", now_ms=3_000) == [request("s3+")]
+
+
+def test_an_afterthought_that_is_lost_is_tried_again():
+    controller = idle_controller("b")
+    controller.link_lost("b")
+    begin(controller, "s2", now_ms=2_000)
+    assert begin(controller, "s3", now_ms=40_000) == [request("s3+")]
+
+
+# Answering.
+
+
+def test_a_request_is_answered_with_our_last_position_to_the_asker_alone():
+    assert controller_of_a("b", "c").request_stored(SnapshotRequest("s/2", "c"), Position(1, 7)) == [
+        WriteMarker(SnapshotResponse("s/2", "a", Position(1, 7)), ("c",))
+    ], "the id comes back as it is"
+
+
+def test_our_own_markers_in_our_log_are_not_for_us():
+    controller = controller_of_a("b")
+    begin(controller, "s")
+    assert controller.request_stored(SnapshotRequest("s", "a"), Position(1, 7)) == []
+    assert answer(controller, "s", "a", Position(1, 7)) == []
+    assert controller.counters.ignored_answers == 0
+
+
+# Rounds, TRAPS 9.
+
+
+def test_a_repeated_answer_of_the_first_round_never_completes_the_second():
+    controller = controller_of_a("b", "c")
+    begin(controller, "s")
+    answer(controller, "s", "b", Position(11, 11))
+    answer(controller, "s", "c", Position(22, 22))
+    for region in ("b", "c", "b"):
+        assert answer(controller, "s", region, Position(33, 33)) == []
+    assert controller.pending["s"].unanswered == {"b", "c"}
+    assert controller.counters.ignored_answers == 3
+
+
+def test_a_repeated_answer_counts_once_and_the_first_position_stays():
+    controller = controller_of_a("b", "c")
+    begin(controller, "s")
+    answer(controller, "s", "b", Position(11, 11))
+    assert answer(controller, "s", "b", Position(12, 12)) == []
+    assert controller.pending["s"].first_answers == {"b": Position(11, 11)}
+
+
+@pytest.mark.parametrize(
+    ("snapshot_id", "region"), [("unknown", "b"), ("s", "z"), ("s/2", "b"), ("s/2/2", "b"), ("", "b")]
+)
+def test_answers_nobody_waits_for_are_ignored(snapshot_id, region):
+    controller = controller_of_a("b", "c")
+    begin(controller, "s")
+    assert answer(controller, snapshot_id, region, Position(11, 11)) == []
+    assert controller.pending["s"].unanswered == {"b", "c"}
+    assert controller.counters.ignored_answers == 1
+
+
+def test_an_answer_after_the_timeout_is_ignored():
+    controller = controller_of_a("b", timeout_ms=500)
+    begin(controller, "s")
+    begin(controller, "s2", now_ms=1_000)
+    assert answer(controller, "s", "b", Position(11, 11)) == []
+
+
+def test_a_change_of_regions_aborts_what_is_under_way():
+    """TRAPS 9: the newcomer was not asked."""
+    controller = controller_of_a("b", "c")
+    begin(controller, "s")
+    answer(controller, "s", "b", Position(11, 11))
+    controller.remotes_changed(frozenset({"b"}))
+    assert controller.counters.aborted == 1
+    assert answer(controller, "s", "c", Position(22, 22)) == []
+    assert begin(controller, "s2", now_ms=1_000) == [request("s2")]
+    complete(controller, "s2")
+
+
+def test_a_new_region_gets_a_snapshot_of_a_quiet_topic():
+    controller = idle_controller("b")
+    controller.remotes_changed(frozenset({"b", "c"}))
+    assert begin(controller, "s2", now_ms=2_000) == [request("s2")]
+
+
+def test_the_same_regions_again_change_nothing():
+    controller = controller_of_a("b")
+    begin(controller, "s")
+    controller.remotes_changed(frozenset({"b"}))
+    assert list(controller.pending) == ["s"]
+
+
+# What people read.
+
+
+def test_why_not_tells_the_round_and_who_is_missing():
+    controller = controller_of_a("eu", "ap")
+    begin(controller, "s")
+    answer(controller, "s", "eu", Position(1, 1))
+    answer(controller, "s", "ap", Position(1, 1))
+    answer(controller, "s/2", "eu", Position(1, 1), now_ms=1_500)
+    assert controller.why_not() == "waiting for the answer of ap (round 2) for 1.5 s"
+
+
+def test_why_not_is_empty_while_all_is_well_and_tells_a_quiet_topic():
+    controller = controller_of_a("b")
+    assert controller.why_not() == "no snapshot yet"
+    begin(controller, "s", last_data=None)
+    assert controller.why_not() == "no snapshot yet: no message was stored"
+    begin(controller, "s", now_ms=100)
+    complete(controller, "s", now_ms=150)
+    assert controller.why_not() == ""
+    begin(controller, "unused", now_ms=2_000)
+    assert controller.why_not() == "no newer snapshot needed: no message since the last snapshot"
+
+
+def test_the_last_completed_snapshot_is_told_with_its_duration():
+    controller = controller_of_a("b")
+    begin(controller, "s", now_ms=100)
+    snapshot = complete(controller, "s", now_ms=150)
+    assert controller.last_completed is not None
+    assert controller.last_completed.snapshot == snapshot
+    assert controller.last_completed.duration_ms == 50
+
+
+def test_stages_only_move_on():
+    assert set(NEXT_STAGES) == set(Stage)
+    controller = controller_of_a("b")
+    begin(controller, "s")
+    pending = controller.pending["s"]
+    pending.become(Stage.STORING)
+    with pytest.raises(AssertionError, match="STORING -> SECOND_ROUND"):
+        pending.become(Stage.SECOND_ROUND)

@@ -1,0 +1,51 @@
+"""What tests of containers share: a real engine with images of this checkout, or the reason why there is none."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from emulator.errors import GeoemuError
+from emulator.runtimes.compose_command import compose, compose_command
+from emulator.runtimes.docker_engine import Engine
+
+ROOT = Path(__file__).parents[2]
+IMAGES_SECONDS = 600
+
+
+def need_containers(*images: str) -> None:
+    """Skip where there is no engine, no Compose, or no way to make the images; in CI that is a failure."""
+    missing = _what_is_missing(images)
+    if missing and os.environ.get("CI"):
+        pytest.fail(missing)
+    if missing:
+        pytest.skip(missing)
+
+
+@cache
+def _what_is_missing(images: tuple[str, ...]) -> str:
+    try:
+        Engine()
+        compose_command()
+    except GeoemuError as refusal:
+        return str(refusal)
+    made = subprocess.run(
+        ["bash", "compose/images.sh", *images],
+        cwd=ROOT,
+        env={**os.environ, "PYTHON": sys.executable},
+        capture_output=True,
+        text=True,
+        timeout=IMAGES_SECONDS,
+    )
+    return made.stderr if made.returncode else ""
+
+
+async def remove(run_dir: Path) -> None:
+    """Leave nothing behind, whatever the test did."""
+    if (run_dir / "compose.yaml").exists():
+        await compose(run_dir, "down", "--volumes", "--timeout", "0", seconds=60)

@@ -1,0 +1,77 @@
+"""A program that behaves towards a runtime as a region does, or misbehaves as told.
+
+    python fake_broker.py [--BEHAVIOUR REGION] REGION_JSON
+
+Behaviours of the one region named: `--dies` at once, `--never-ready`, `--deaf` to SIGTERM. It writes every link
+state that it is told to `told.jsonl` in its folder. It listens on its admin port only.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+
+class Handler(BaseHTTPRequestHandler):
+    region = ""
+    ready = True
+    told = Path()
+
+    def do_GET(self) -> None:
+        self.answer(
+            200,
+            {
+                "region": self.region,
+                "ready": self.ready,
+                "waiting_for": [] if self.ready else ["the end of time"],
+                "pid": os.getpid(),
+                "links": [],
+            },
+        )
+
+    def do_PUT(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        source, target = self.path.split("/")[-2:]
+        with self.told.open("a") as file:
+            file.write(json.dumps([source, target, body["state"]]) + "\n")
+        self.answer(204)
+
+    def answer(self, status: int, body: Any = None) -> None:
+        content = b"" if body is None else json.dumps(body).encode()
+        self.send_response(status)
+        if content:
+            self.send_header("content-length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, format: str, *arguments: object) -> None: ...
+
+
+def main(behaviours: list[str], path: Path) -> int:
+    config = json.loads(path.read_text())
+    options = dict(zip(behaviours[::2], behaviours[1::2], strict=True))
+    mine = {option for option, region in options.items() if region == config["region"]}
+    print(f"fake {config['region']} begins", flush=True)
+    if "--dies" in mine:
+        print("no disk left", file=sys.stderr)
+        return 3
+    Handler.region = config["region"]
+    Handler.ready = "--never-ready" not in mine
+    Handler.told = path.parent / "told.jsonl"
+    server = ThreadingHTTPServer((config["bind_host"], config["admin_port"]), Handler)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN if "--deaf" in mine else lambda *_: os._exit(0))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    while not config["owner_pid"] or Path(f"/proc/{config['owner_pid']}").exists():
+        time.sleep(0.1)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:-1], Path(sys.argv[-1])))

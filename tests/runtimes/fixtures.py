@@ -1,0 +1,74 @@
+"""What tests of runtimes share: a small topology, and runs of it that never outlive their test."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from emulator.runtimes.process import ProcessRuntime
+from emulator.runtimes.processes import state_of
+from emulator.runtimes.run_directory import RunDirectory
+from emulator.topology import Topology, load_topology
+
+DEADLINE_SECONDS = 20.0
+REGIONS = ("us-east", "us-west", "eu-central")
+
+
+def write_topology(folder: Path, **fixed_ports: int) -> Path:
+    """Three regions in two clusters over quick links; `us_east_service_port=…` fixes that one port."""
+
+    def region(name: str) -> str:
+        keys = [
+            f"{key}: {fixed_ports.get(f'{name}_{key}'.replace('-', '_'), 0)}"
+            for key in ("service_port", "admin_port")
+        ]
+        return f"  {name}: {{{', '.join(keys)}}}\n"
+
+    (folder / "clusters").mkdir(parents=True, exist_ok=True)
+    (folder / "clusters" / "americas.yaml").write_text("regions:\n" + region("us-east") + region("us-west"))
+    (folder / "clusters" / "europe.yaml").write_text("regions:\n" + region("eu-central"))
+    path = folder / "topology.yaml"
+    path.write_text(
+        "name: small\nclusters: [americas, europe]\nlinks: {defaults: {latency_ms: 1}}\n"
+        "tenants: [public]\nnamespaces: {public/default: {regions: all}}\n"
+    )
+    return path
+
+
+def small_topology(folder: Path, **fixed_ports: int) -> Topology:
+    return load_topology(write_topology(folder, **fixed_ports))
+
+
+def fake_program(*behaviours: str) -> tuple[str, ...]:
+    return (sys.executable, str(Path(__file__).with_name("fake_broker.py")), *behaviours)
+
+
+def fake_run(folder: Path, *behaviours: str, detached: bool = False) -> ProcessRuntime:
+    """A run, not started yet, whose regions only pretend."""
+    return ProcessRuntime.create(
+        small_topology(folder), folder / "run", detached=detached, program=fake_program(*behaviours)
+    )
+
+
+def wait_until(condition: Callable[[], bool], what: str, *, seconds: float = DEADLINE_SECONDS) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
+        time.sleep(0.01)
+
+
+def living(run_dir: Path) -> list[int]:
+    """The processes of a run that are still there."""
+    regions = RunDirectory(run_dir).read().regions.values()
+    return [r.process.pid for r in regions if r.process and state_of(r.process) != "gone"]
+
+
+def end_all(run_dir: Path) -> None:
+    """Leave nothing behind, whatever the test did."""
+    if (run_dir / "run.json").exists():
+        for pid in living(run_dir):
+            os.kill(pid, signal.SIGKILL)

@@ -1,0 +1,341 @@
+"""Regions as processes, pretended ones: what the runtime does, also when a region misbehaves."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from emulator.errors import RuntimeFailure
+from emulator.region_config import RegionConfig
+from emulator.runtimes import linked_regions, process
+from emulator.runtimes.contract import Refused, RunStatus
+from emulator.runtimes.process import ProcessRuntime
+from emulator.runtimes.run_directory import RunDirectory
+
+from .fixtures import DEADLINE_SECONDS, REGIONS, end_all, fake_program, fake_run, living, wait_until
+
+Story = Callable[[ProcessRuntime], Coroutine[Any, Any, None]]
+
+
+@pytest.fixture(autouse=True)
+def _nothing_left_behind(tmp_path: Path) -> Iterator[None]:
+    yield
+    end_all(tmp_path / "run")
+
+
+def tell(folder: Path, story: Story, *behaviours: str) -> ProcessRuntime:
+    """Let a story happen to a run of pretended regions, and take the run down."""
+
+    async def whole() -> ProcessRuntime:
+        runtime = fake_run(folder, *behaviours)
+        await runtime.up()
+        await story(runtime)
+        await runtime.down()
+        return runtime
+
+    return asyncio.run(asyncio.wait_for(whole(), DEADLINE_SECONDS))
+
+
+def states(status: RunStatus) -> dict[str, str]:
+    return {region.name: region.state for region in status.regions}
+
+
+def told(run_dir: Path, region: str) -> list[list[str]]:
+    """Every link state that a region was told, in order."""
+    file = run_dir / "regions" / region / "told.jsonl"
+    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+
+def elsewhere(runtime: ProcessRuntime) -> ProcessRuntime:
+    """The same run, as another terminal sees it."""
+    return ProcessRuntime(RunDirectory(runtime.run_dir), program=runtime._program)
+
+
+def test_a_run_goes_up_and_down_and_says_so(tmp_path: Path) -> None:
+    async def story(runtime: ProcessRuntime) -> None:
+        status = await runtime.status()
+        assert status.runtime == "process"
+        assert states(status) == dict.fromkeys(REGIONS, "running")
+        assert sorted(region.pid or 0 for region in status.regions) == sorted(living(runtime.run_dir))
+        assert {(link.source, link.target): link.state for link in status.links} == {
+            (a, b): "up" for a in REGIONS for b in REGIONS if a != b
+        }
+
+    runtime = tell(tmp_path, story)
+    status = asyncio.run(runtime.status())
+    assert states(status) == dict.fromkeys(REGIONS, "stopped")
+    assert [region.pid for region in status.regions] == [None] * 3
+    assert living(runtime.run_dir) == []
+
+
+def test_a_killed_region_is_killed_a_stopped_one_stopped_and_both_come_back_on_their_ports(
+    tmp_path: Path,
+) -> None:
+    async def story(runtime: ProcessRuntime) -> None:
+        before = await runtime.status()
+        await runtime.kill("us-east")
+        await runtime.stop("us-west")
+        assert states(await runtime.status()) == {
+            "us-east": "killed",
+            "us-west": "stopped",
+            "eu-central": "running",
+        }
+        await runtime.start("us-east")
+        await runtime.restart("us-west")
+        after = await runtime.status()
+        assert states(after) == dict.fromkeys(REGIONS, "running")
+        for old, new in zip(before.regions, after.regions, strict=True):
+            assert (old.service_url, old.admin_url) == (new.service_url, new.admin_url)
+            assert (old.pid == new.pid) == (old.name == "eu-central")
+
+    tell(tmp_path, story)
+
+
+def test_every_verb_may_come_twice(tmp_path: Path) -> None:
+    async def story(runtime: ProcessRuntime) -> None:
+        for verb in (runtime.pause, runtime.resume, runtime.kill, runtime.start, runtime.stop):
+            await verb("us-east")
+            await verb("us-east")
+        await runtime.kill("us-east")
+        assert states(await runtime.status())["us-east"] == "stopped", "there was nothing to kill"
+        for change in (runtime.cut, runtime.hold, runtime.heal):
+            await change("us-west", "eu-central")
+            await change("us-west", "eu-central")
+        await runtime.down()
+
+    tell(tmp_path, story)
+
+
+def test_verbs_work_from_another_terminal(tmp_path: Path) -> None:
+    async def story(runtime: ProcessRuntime) -> None:
+        other = elsewhere(runtime)
+        await other.kill("us-east")
+        assert states(await runtime.status())["us-east"] == "killed"
+        await other.start("us-east")
+        await runtime.pause("us-east")
+        assert states(await other.status())["us-east"] == "paused"
+        await other.down()
+        assert states(await runtime.status()) == dict.fromkeys(REGIONS, "stopped")
+
+    tell(tmp_path, story)
+
+
+def test_a_region_killed_by_hand_is_noticed(tmp_path: Path) -> None:
+    async def story(runtime: ProcessRuntime) -> None:
+        pid = (await runtime.status()).regions[0].pid
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        while states(await runtime.status())["us-east"] != "killed":
+            await asyncio.sleep(0.01)
+
+    tell(tmp_path, story)
+
+
+def test_both_ends_of_a_link_are_told_in_both_directions(tmp_path: Path) -> None:
+    async def story(runtime: ProcessRuntime) -> None:
+        await runtime.cut("us-east", "us-west")
+        for region in ("us-east", "us-west"):
+            assert sorted(told(runtime.run_dir, region)) == [
+                ["us-east", "us-west", "cut"],
+                ["us-west", "us-east", "cut"],
+            ]
+        assert told(runtime.run_dir, "eu-central") == []
+        links = {(link.source, link.target): link.state for link in (await runtime.status()).links}
+        assert links["us-east", "us-west"] == links["us-west", "us-east"] == "cut"
+        assert links["us-east", "eu-central"] == "up"
+
+    tell(tmp_path, story)
+
+
+def test_one_way_is_one_way_and_healing_everything_heals_everything(tmp_path: Path) -> None:
+    async def story(runtime: ProcessRuntime) -> None:
+        await runtime.cut("us-east", "us-west", one_way=True)
+        await runtime.hold("eu-central", "us-west", one_way=True)
+        assert told(runtime.run_dir, "us-west") == [
+            ["us-east", "us-west", "cut"],
+            ["eu-central", "us-west", "held"],
+        ]
+        await runtime.heal()
+        assert {link.state for link in (await runtime.status()).links} == {"up"}
+
+    tell(tmp_path, story)
+
+
+def test_a_region_that_was_down_when_a_link_was_cut_starts_with_the_link_cut(tmp_path: Path) -> None:
+    async def story(runtime: ProcessRuntime) -> None:
+        await runtime.kill("us-east")
+        await runtime.cut("us-east", "us-west", one_way=True)
+        await runtime.start("us-east")
+        config = RegionConfig.load(runtime.run_dir / "regions" / "us-east" / "region.json")
+        shapes = {peer.region: (peer.outbound.state, peer.inbound.state) for peer in config.peers}
+        assert shapes == {"us-west": ("cut", "up"), "eu-central": ("up", "up")}
+        assert told(runtime.run_dir, "us-west") == [["us-east", "us-west", "cut"]]
+
+    tell(tmp_path, story)
+
+
+def test_a_region_that_was_paused_when_a_link_was_cut_hears_of_it_when_it_thaws(tmp_path: Path) -> None:
+    async def story(runtime: ProcessRuntime) -> None:
+        await runtime.pause("us-east")
+        await runtime.cut("us-east", "us-west", one_way=True)
+        assert told(runtime.run_dir, "us-east") == []
+        await runtime.resume("us-east")
+        assert ["us-east", "us-west", "cut"] in told(runtime.run_dir, "us-east")
+        assert ["us-east", "eu-central", "up"] in told(runtime.run_dir, "us-east")
+
+    tell(tmp_path, story)
+
+
+def test_a_paused_region_is_resumed_not_started(tmp_path: Path) -> None:
+    async def story(runtime: ProcessRuntime) -> None:
+        await runtime.pause("us-east")
+        with pytest.raises(RuntimeFailure, match="us-east is paused: `geoemu resume us-east`"):
+            await runtime.start("us-east")
+        await runtime.stop("us-east")
+        for verb in (runtime.pause, runtime.resume):
+            with pytest.raises(RuntimeFailure, match="us-east does not run: `geoemu start us-east`"):
+                await verb("us-east")
+
+    tell(tmp_path, story)
+
+
+def test_what_a_run_does_not_have_is_refused_with_what_it_has(tmp_path: Path) -> None:
+    async def story(runtime: ProcessRuntime) -> None:
+        for verb in (runtime.kill, runtime.stop, runtime.start, runtime.pause, runtime.resume):
+            with pytest.raises(
+                Refused,
+                match="no region 'us-esat' in this run: did you mean us-east\\? regions are us-east, ",
+            ):
+                await verb("us-esat")
+        with pytest.raises(Refused, match="no region 'mars' in this run: regions are us-east, "):
+            await runtime.cut("us-east", "mars")
+        with pytest.raises(Refused, match="no link us-east -> us-east: name two different regions"):
+            await runtime.hold("us-east", "us-east")
+        with pytest.raises(Refused, match="no region"):
+            await anext(runtime.logs("mars"))
+
+    tell(tmp_path, story)
+
+
+def test_nothing_starts_in_a_run_that_has_ended(tmp_path: Path) -> None:
+    async def story(runtime: ProcessRuntime) -> None:
+        await runtime.down()
+        for start in (runtime.up(), runtime.start("us-east")):
+            with pytest.raises(Refused, match="has ended: start a new one with `geoemu up`"):
+                await start
+        assert living(runtime.run_dir) == []
+
+    tell(tmp_path, story)
+
+
+def test_a_region_that_dies_at_the_start_takes_the_run_down_and_its_last_words_are_told(
+    tmp_path: Path,
+) -> None:
+    runtime = fake_run(tmp_path, "--dies", "us-west")
+    with pytest.raises(RuntimeFailure) as failure:
+        asyncio.run(runtime.up())
+    assert str(failure.value) == (
+        f"us-west ended with exit code 3 before it was ready; the last lines of "
+        f"{runtime.run_dir}/regions/us-west/output.log:\n    fake us-west begins\n    no disk left"
+    )
+    assert living(runtime.run_dir) == []
+
+
+def test_a_region_that_does_not_become_ready_is_told_with_what_it_waits_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(linked_regions, "READY_SECONDS", 1.0)
+    runtime = fake_run(tmp_path, "--never-ready", "us-west")
+    with pytest.raises(
+        RuntimeFailure, match=r"us-west is not ready after 1 s \(the end of time\): `geoemu logs"
+    ):
+        asyncio.run(runtime.up())
+    assert living(runtime.run_dir) == []
+
+
+def test_a_region_that_lives_and_was_never_ready_is_starting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(runtime: ProcessRuntime) -> None:
+        up = asyncio.create_task(runtime.up())
+        while (region := (await elsewhere(runtime).status()).regions[1]).waiting_for != "the end of time":
+            await asyncio.sleep(0.01)
+        assert region.state == "starting"
+        up.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await up
+
+    async def whole() -> None:
+        await asyncio.wait_for(story(fake_run(tmp_path, "--never-ready", "us-west")), DEADLINE_SECONDS)
+
+    asyncio.run(whole())
+    assert living(tmp_path / "run") == []
+
+
+def test_a_region_that_does_not_end_is_killed_and_that_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "STOP_SECONDS", 0.3)
+
+    async def story(runtime: ProcessRuntime) -> None:
+        with pytest.raises(RuntimeFailure, match=r"us-west did not end within 0\.3 s and had to be killed"):
+            await runtime.down()
+        assert states(await runtime.status()) == {
+            "us-east": "stopped",
+            "us-west": "killed",
+            "eu-central": "stopped",
+        }
+
+    tell(tmp_path, story, "--deaf", "us-west")
+
+
+def test_logs_are_told_line_by_line_over_all_starts_and_can_be_followed(tmp_path: Path) -> None:
+    async def story(runtime: ProcessRuntime) -> None:
+        following = runtime.logs("us-east", follow=True)
+        assert await anext(following) == "fake us-east begins"
+        next_line = asyncio.ensure_future(anext(following))
+        await runtime.restart("us-east")
+        assert await next_line == "fake us-east begins"
+        assert [line async for line in runtime.logs("us-east")] == ["fake us-east begins"] * 2
+
+    tell(tmp_path, story)
+
+
+def make_and_die(folder: Path, *, detached: bool) -> ProcessRuntime:
+    """A run whose maker is killed as soon as it is up."""
+    maker = f"""
+import asyncio, os, signal
+from pathlib import Path
+from tests.runtimes.fixtures import fake_run
+runtime = fake_run(Path({str(folder)!r}), detached={detached})
+asyncio.run(runtime.up())
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    done = subprocess.run([sys.executable, "-c", maker], cwd=Path(__file__).parents[2])
+    assert done.returncode == -signal.SIGKILL
+    return ProcessRuntime(RunDirectory(folder / "run"), program=fake_program())
+
+
+def test_a_run_ends_when_its_owner_is_killed(tmp_path: Path) -> None:
+    runtime = make_and_die(tmp_path, detached=False)
+    wait_until(lambda: living(runtime.run_dir) == [], "its regions end by themselves")
+    with pytest.raises(Refused, match=r"the program that owned the run .* is gone, and its regions with it"):
+        asyncio.run(runtime.start("us-east"))
+    assert living(runtime.run_dir) == []
+
+
+def test_a_detached_run_outlives_its_maker(tmp_path: Path) -> None:
+    runtime = make_and_die(tmp_path, detached=True)
+    asyncio.run(runtime.restart("us-east"))
+    assert len(living(runtime.run_dir)) == 3
+    asyncio.run(runtime.down())
+    assert living(runtime.run_dir) == []

@@ -1,0 +1,176 @@
+"""Actors as processes: that they always end, and that nobody waits for one that is gone.
+
+No region is needed: the client finds nobody at its address. `test_actors.py` has them publish and receive.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pulsar  # type: ignore[import-untyped]
+import pytest
+
+from emulator.history import read_events
+from emulator.scenarios.actor_process import ActorProcess
+from emulator.scenarios.pulsar_client import message_id_text, outcome_of, read_identity
+from emulator.scenarios.workload import ActorFailure, ProducerPart
+
+from .virtual import ORDERS
+
+DEADLINE_SECONDS = 20.0
+
+pytestmark = pytest.mark.real
+
+
+def producer(name: str = "orders") -> ProducerPart:
+    return ProducerPart(
+        name=name,
+        region="us-east",
+        topic=ORDERS,
+        rate_per_second=100,
+        messages=None,
+        message_bytes=100,
+        batching=True,
+        batching_delay_ms=10,
+        send_timeout_ms=30_000,
+        max_pending=1000,
+    )
+
+
+@pytest.fixture
+def nobody_listens() -> str:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return f"pulsar://127.0.0.1:{taken.getsockname()[1]}"
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return "Z" not in Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+
+
+async def wait_until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        while not condition():
+            await asyncio.sleep(0.02)
+
+
+async def begin_in_vain(actor: ActorProcess, service_url: str) -> asyncio.Task[None]:
+    """A `begin` that goes on until somebody ends it; returns once the actor has tried."""
+    beginning = asyncio.create_task(actor.begin(service_url))
+    history = actor.log.parents[1] / "history" / f"{actor.part.name}.jsonl"
+    await wait_until(lambda: history.exists() and b"unknown" in history.read_bytes())
+    return beginning
+
+
+def test_an_actor_that_finds_no_region_keeps_trying_and_leaves_when_told(
+    tmp_path: Path, nobody_listens: str
+) -> None:
+    async def story() -> None:
+        actor = ActorProcess(producer(), tmp_path)
+        beginning = await begin_in_vain(actor, nobody_listens)
+        assert not beginning.done()
+        began = time.monotonic()
+        await actor.leave()
+        await actor.leave()
+        assert time.monotonic() - began < 5
+        with pytest.raises(ActorFailure, match="has left"):
+            await beginning
+        assert actor.problem is None
+
+    asyncio.run(story())
+    events = list(read_events(tmp_path / "history" / "orders.jsonl"))
+    assert [(event.op, event.outcome, event.region) for event in events[:2]] == [
+        ("connect", "asked", "us-east"),
+        ("connect", "unknown", "us-east"),
+    ]
+    assert (tmp_path / "actors" / "orders.log").read_text()
+
+
+def test_an_actor_that_dies_says_so_to_whoever_waits_for_it(tmp_path: Path, nobody_listens: str) -> None:
+    async def story() -> None:
+        actor = ActorProcess(producer(), tmp_path)
+        beginning = await begin_in_vain(actor, nobody_listens)
+        assert actor.pid is not None
+        os.kill(actor.pid, signal.SIGKILL)
+        with pytest.raises(ActorFailure, match=r"orders ended unasked, exit code -9; see .*orders.log"):
+            await beginning
+        assert actor.problem is not None
+        with pytest.raises(ActorFailure, match="ended unasked"):
+            await actor.finish()
+        await actor.leave()
+
+    asyncio.run(story())
+
+
+def test_an_actor_that_never_began_can_leave(tmp_path: Path) -> None:
+    asyncio.run(ActorProcess(producer(), tmp_path).leave())
+
+
+_PARENT = """
+import asyncio, sys
+from pathlib import Path
+from emulator.scenarios.actor_process import ActorProcess
+from emulator.scenarios.workload import ProducerPart
+import json
+
+async def main():
+    actor = ActorProcess(ProducerPart(**json.loads(sys.argv[2])), Path(sys.argv[1]))
+    task = asyncio.create_task(actor.begin(sys.argv[3]))
+    while actor.pid is None:
+        await asyncio.sleep(0.01)
+    print(actor.pid, flush=True)
+    await task
+
+asyncio.run(main())
+"""
+
+
+def test_an_actor_ends_when_whoever_started_it_is_killed(tmp_path: Path, nobody_listens: str) -> None:
+    part = producer()
+    fields = json.dumps({name: getattr(part, name) for name in part.__slots__})
+    command = [sys.executable, "-c", _PARENT, str(tmp_path), fields, nobody_listens]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        actor_pid = int(parent.stdout.readline())
+        assert is_alive(actor_pid)
+        parent.kill()
+        asyncio.run(wait_until(lambda: not is_alive(actor_pid)))
+
+
+@pytest.mark.parametrize(
+    ("result", "outcome"),
+    [
+        ("Ok", "ok"),
+        ("MessageTooBig", "failed"),
+        ("ProducerQueueIsFull", "failed"),
+        ("Timeout", "unknown"),
+        ("AlreadyClosed", "unknown"),
+        ("ProducerFenced", "unknown"),
+        ("TopicTerminated", "unknown"),
+        ("ChecksumError", "unknown"),
+    ],
+)
+def test_only_what_was_never_sent_certainly_failed(result: str, outcome: str) -> None:
+    assert outcome_of(getattr(pulsar.Result, result)) == outcome
+
+
+def test_message_ids_and_identities_are_read_as_they_were_written() -> None:
+    assert message_id_text(pulsar.MessageId(-1, 5, 7, 2)) == "5:7:2"
+    assert message_id_text(pulsar.MessageId(-1, -1, -1, -1)) is None
+    identity = {"origin_region": "us-east", "producer": "orders", "sequence_id": 3}
+    assert read_identity(json.dumps({**identity, "index": 3}).encode() + b"   ") == identity
+    for foreign in (b"", b"hello", b"[1]", b'{"producer": "x"}', b"\xff\x00"):
+        assert read_identity(foreign) is None

@@ -1,0 +1,218 @@
+"""Actors with the real Pulsar client, and whole plays, on regions that are processes."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from emulator.history import Event, read_events
+from emulator.runtimes.process import ProcessRuntime
+from emulator.scenarios.actor_process import ActorProcess
+from emulator.scenarios.progress import Quiet
+from emulator.scenarios.runner import play
+from emulator.scenarios.scenario import SHIPPED, load_scenario
+from emulator.scenarios.workload import Actor, ConsumerPart, Part, ProducerPart
+
+from .virtual import ORDERS, TOPOLOGY
+
+DEADLINE_SECONDS = 20.0
+
+pytestmark = pytest.mark.real
+
+
+class Stand:
+    """Regions that are up, and actors on them; all gone when it is left."""
+
+    def __init__(self, runtime: ProcessRuntime) -> None:
+        self.runtime = runtime
+        self._actors: list[Actor] = []
+
+    async def begin(self, part: Part) -> ActorProcess:
+        actor = ActorProcess(part, self.runtime.run_dir)
+        self._actors.append(actor)
+        await actor.begin(await self.service_url(part.region))
+        return actor
+
+    async def service_url(self, region: str) -> str:
+        regions = (await self.runtime.status()).regions
+        return next(each.service_url for each in regions if each.name == region)
+
+    def events(self, actor: str) -> list[Event]:
+        return list(read_events(self.runtime.run_dir / "history" / f"{actor}.jsonl"))
+
+    async def leave(self) -> None:
+        await asyncio.gather(*(actor.leave() for actor in self._actors))
+
+
+@asynccontextmanager
+async def regions_up(run_dir: Path) -> AsyncIterator[Stand]:
+    runtime = ProcessRuntime.create(TOPOLOGY, run_dir)
+    await runtime.up()
+    stand = Stand(runtime)
+    try:
+        yield stand
+    finally:
+        await stand.leave()
+        await runtime.down()
+
+
+def producer(**changes: object) -> ProducerPart:
+    fields: dict[str, object] = {
+        "name": "orders",
+        "region": "us-east",
+        "topic": ORDERS,
+        "rate_per_second": 400,
+        "messages": None,
+        "message_bytes": 200,
+        "batching": True,
+        "batching_delay_ms": 5,
+        "send_timeout_ms": 30_000,
+        "max_pending": 1000,
+    }
+    return ProducerPart(**{**fields, **changes})  # type: ignore[arg-type]
+
+
+def consumer(**changes: object) -> ConsumerPart:
+    fields: dict[str, object] = {
+        "name": "billing",
+        "region": "us-east",
+        "topic": ORDERS,
+        "subscription": "billing",
+        "type": "exclusive",
+        "replicated": False,
+        "acknowledge": "individual",
+        "receiver_queue": 1000,
+    }
+    return ConsumerPart(**{**fields, **changes})  # type: ignore[arg-type]
+
+
+async def wait_until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        while not condition():
+            await asyncio.sleep(0.02)
+
+
+async def orders_done(orders: Actor, number: int) -> None:
+    await wait_until(lambda: orders.counts.ok == number)
+
+
+def origins(events: list[Event], op: str, outcome: str) -> list[tuple[str | None, str | None, int | None]]:
+    return [
+        (event.origin_region, event.producer, event.sequence_id)
+        for event in events
+        if (event.op, event.outcome) == (op, outcome)
+    ]
+
+
+@pytest.mark.parametrize("batching", [True, False])
+@pytest.mark.parametrize("acknowledge", ["individual", "cumulative"])
+def test_every_publish_and_delivery_is_in_the_history(
+    tmp_path: Path, batching: bool, acknowledge: str
+) -> None:
+    async def story() -> None:
+        async with regions_up(tmp_path / "run") as stand:
+            billing = await stand.begin(consumer(acknowledge=acknowledge))
+            orders = await stand.begin(producer(messages=300, batching=batching, rate_per_second=None))
+            await wait_until(lambda: billing.counts.received == 300)
+            await orders.finish()
+            assert (orders.counts.asked, orders.counts.ok) == (300, 300)
+            assert billing.counts.repeated == 0
+            await stand.leave()
+
+            expected = [("us-east", "orders", number) for number in range(300)]
+            published, received = stand.events("orders"), stand.events("billing")
+            assert origins(published, "publish", "asked") == expected
+            assert origins(published, "publish", "ok") == expected
+            assert origins(received, "receive", "ok") == expected
+            ids = [event.message_id for event in published if (event.op, event.outcome) == ("publish", "ok")]
+            assert ids == [event.message_id for event in received if event.op == "receive"]
+            assert len(set(ids)) == 300
+            assert Counter((event.op, event.outcome) for event in received) == {
+                ("subscribe", "asked"): 1,
+                ("subscribe", "ok"): 1,
+                ("receive", "ok"): 300,
+                ("acknowledge", "asked"): 300,
+            }
+
+    asyncio.run(story())
+
+
+def test_a_producer_goes_on_by_itself_when_its_region_comes_back(tmp_path: Path) -> None:
+    """What it asked while the region was away gets its outcome too, and nothing is stored twice."""
+
+    async def story() -> None:
+        async with regions_up(tmp_path / "run") as stand:
+            orders = await stand.begin(producer())
+            await wait_until(lambda: orders.counts.ok > 200)
+            await stand.runtime.kill("us-east")
+            await wait_until(lambda: orders.counts.pending > 200)
+            await stand.runtime.start("us-east")
+            began = time.monotonic()
+            before = orders.counts.asked
+            await wait_until(lambda: orders.counts.ok > before + 100)
+            assert time.monotonic() - began < 5, "the client takes its time to notice"
+            await orders.finish()
+            assert orders.counts.ok == orders.counts.asked
+            audit = await stand.begin(consumer(name="audit", subscription="audit"))
+            await wait_until(lambda: audit.counts.received == orders.counts.asked)
+            assert audit.counts.repeated == 0
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("fault", ["kill", "pause", "nothing"])
+def test_a_consumer_moves_whatever_its_old_region_is_doing(tmp_path: Path, fault: str) -> None:
+    async def story() -> None:
+        async with regions_up(tmp_path / "run") as stand:
+            billing = await stand.begin(consumer())
+            orders = await stand.begin(producer(region="us-west", rate_per_second=100))
+            await wait_until(lambda: billing.counts.received > 20)
+            if fault != "nothing":
+                await getattr(stand.runtime, fault)("us-east")
+            began = time.monotonic()
+            await billing.move("us-west", await stand.service_url("us-west"))
+            assert time.monotonic() - began < 3
+            before = billing.counts.received
+            await wait_until(lambda: billing.counts.received > before + 50)
+            await orders.finish()
+            await stand.leave()
+            places = [str(event.region) for event in stand.events("billing") if event.op == "receive"]
+            assert places == sorted(places), "us-east first, then us-west, never mixed"
+
+    asyncio.run(story())
+
+
+def test_a_second_run_of_a_producer_continues_its_numbering(tmp_path: Path) -> None:
+    """Otherwise deduplication would swallow its messages."""
+
+    async def story() -> None:
+        async with regions_up(tmp_path / "run") as stand:
+            for expected in (50, 100):
+                orders = await stand.begin(producer(messages=50, rate_per_second=None))
+                await orders_done(orders, 50)
+                await orders.leave()
+                numbers = [number for *_, number in origins(stand.events("orders"), "publish", "ok")]
+                assert numbers == list(range(expected))
+
+    asyncio.run(story())
+
+
+def test_the_region_failover_drill_plays_to_the_end(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with regions_up(tmp_path / "run") as stand:
+            scenario = load_scenario(SHIPPED / "region-failover.yaml", TOPOLOGY)
+            result = await play(scenario, stand.runtime, Quiet())
+            assert result.completed, result.failure
+            assert result.seconds < 15
+            for name in ("orders-us-east", "orders-eu-central"):
+                assert result.counts[name].ok == result.counts[name].asked
+            acknowledged = sum(len(origins(stand.events(name), "publish", "ok")) for name in result.counts)
+            assert result.counts["billing"].received == acknowledged
+
+    asyncio.run(story())

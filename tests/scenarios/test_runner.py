@@ -1,0 +1,286 @@
+"""The runner, in virtual time, on regions and with actors that only pretend."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from emulator.history import Event, read_events
+from emulator.scenarios.runner import PlayResult, Stage, play
+from emulator.scenarios.scenario import parse_scenario
+
+from .virtual import (
+    TOPOLOGY,
+    PretendedActor,
+    Theatre,
+    in_virtual_time,
+    scenario_text,
+    topic_status,
+)
+
+
+@pytest.fixture
+def theatre(tmp_path: Path) -> Theatre:
+    return Theatre(tmp_path)
+
+
+def facts(theatre: Theatre) -> list[Event]:
+    return list(read_events(theatre.runtime.run_dir / "history" / "scenario.jsonl"))
+
+
+def failure_of(result: PlayResult) -> str:
+    assert result.failure is not None
+    return result.failure
+
+
+def test_the_drill_goes_through_all_its_steps(theatre: Theatre) -> None:
+    """The story of region-failover.yaml, told to regions and actors in its order."""
+    result = theatre.play("""
+        phase: all works
+        begin: billing
+        begin: [fast, slow]
+        wait_until: {subscription: billing, exists_in: us-west}
+        wait_until: {consumer: billing, received: 250}
+        kill: us-east
+        move: {consumer: billing, to: us-west}
+        wait_until: {consumer: billing, received_more: 100}
+        start: us-east
+        wait_until: {producer: fast, published_more: 100}
+        finish: producers
+        drain: 10s
+    """)
+    assert result.completed, result.failure
+    assert result.steps_done == 12
+    assert theatre.runtime.told == ["kill us-east", "start us-east"]
+    assert theatre.actors["billing"].told == ["begin pulsar://us-east", "move pulsar://us-west", "leave"]
+    assert theatre.actors["fast"].told == ["begin pulsar://us-east", "finish", "leave"]
+    assert theatre.actors["slow"].told == ["begin pulsar://eu-central", "finish", "leave"]
+    assert "short" not in theatre.actors
+    assert result.counts["billing"].region == "us-west"
+    assert 5.5 < result.seconds < 6.5
+
+
+def test_faults_and_moves_become_facts_of_the_history(theatre: Theatre) -> None:
+    theatre.play("""
+        phase: it begins
+        begin: billing
+        kill: us-east
+        move: {consumer: billing, to: us-west}
+        pause: eu-central
+        resume: eu-central
+        start: us-east
+        restart: us-west
+        stop: us-west
+        cut: [us-east, us-west]
+        hold: {from: us-east, to: eu-central}
+        heal: [us-east, us-west]
+        heal: everything
+    """)
+    found = [
+        (fact.op, fact.region, fact.other_region, fact.detail) for fact in facts(theatre) if fact.op != "step"
+    ]
+    assert found == [
+        ("phase", None, None, "play of story begins"),
+        ("phase", None, None, "it begins"),
+        ("kill", "us-east", None, None),
+        ("move", "us-west", "us-east", "billing begins to move"),
+        ("move", "us-west", "us-east", "billing has moved"),
+        ("pause", "eu-central", None, None),
+        ("resume", "eu-central", None, None),
+        ("start", "us-east", None, None),
+        ("restart", "us-west", None, None),
+        ("stop", "us-west", None, None),
+        ("cut", "us-east", "us-west", "both ways"),
+        ("hold", "us-east", "eu-central", "one way"),
+        ("heal", "us-east", "us-west", None),
+        ("heal", None, None, "everything"),
+        ("phase", None, None, "play of story ends: every step came true"),
+    ]
+    assert {fact.outcome for fact in facts(theatre)} == {"fact"}
+    assert theatre.runtime.told[-4:] == [
+        "cut us-east us-west",
+        "hold us-east eu-central one-way",
+        "heal us-east us-west",
+        "heal",
+    ]
+
+
+def test_a_condition_that_never_comes_true_ends_the_play_with_how_far_it_came(theatre: Theatre) -> None:
+    result = theatre.play("""
+        begin: [fast, billing]
+        wait_until: {consumer: billing, received: 600, within: 5s}
+        kill: us-east
+    """)
+    step = "step 2 (wait_until: {consumer: billing, received: 600, within: 5s})"
+    assert failure_of(result) == f"{step}: 500 of 600 within 5 s"
+    assert (result.steps_done, result.completed) == (1, False)
+    assert theatre.runtime.told == [], "nothing is done after a step that failed"
+    assert [actor.told[-1] for actor in theatre.actors.values()] == ["leave", "leave"]
+    assert [fact.error for fact in facts(theatre) if fact.error] == [result.failure]
+    assert str(facts(theatre)[-1].detail).endswith(failure_of(result))
+    assert result.counts["fast"].ok == 500, "the evidence so far"
+
+
+@pytest.mark.parametrize(
+    ("command", "steps", "sentence"),
+    [
+        (
+            "begin",
+            "begin: {actors: producers, within: 2s}",
+            "fast: no way into us-east, slow: no way into eu-central, short: no way into us-west within 2 s",
+        ),
+        (
+            "finish",
+            "begin: fast\nwait: 1s\nfinish: {actors: fast, within: 2s}",
+            "fast: still 0 publishes without outcome within 2 s",
+        ),
+        (
+            "move",
+            "begin: billing\nmove: {consumer: billing, to: us-west, within: 2s}",
+            "billing: no way into us-west within 2 s",
+        ),
+    ],
+)
+def test_an_actor_that_does_not_answer_fails_its_step_at_the_deadline(
+    theatre: Theatre, command: str, steps: str, sentence: str
+) -> None:
+    theatre.prepare = lambda actor: actor.deaf_to.add(command)
+    assert failure_of(theatre.play(steps)).endswith(f": {sentence}")
+
+
+def test_an_actor_that_refuses_fails_its_step_at_once(theatre: Theatre) -> None:
+    theatre.prepare = lambda actor: actor.refuses.add("begin")
+    result = theatre.play("begin: [fast, billing]")
+    assert failure_of(result).endswith("): fast does not begin; billing does not begin")
+    assert result.seconds < 1
+
+
+def test_a_wait_ends_when_an_actor_is_gone(theatre: Theatre) -> None:
+    """Nobody waits a minute for messages that nobody will send."""
+
+    def dies(actor: PretendedActor) -> None:
+        actor.problem = "actor fast ended unasked, exit code -11" if actor.part.name == "fast" else None
+
+    theatre.prepare = dies
+    result = theatre.play(
+        "begin: [fast, billing]\nwait_until: {consumer: billing, received: 9000, within: 1m}"
+    )
+    assert failure_of(result).endswith("): 0 of 9000 when actor fast ended unasked, exit code -11")
+
+
+def test_a_region_that_cannot_be_started_fails_the_step_with_the_runtimes_reason(theatre: Theatre) -> None:
+    theatre.runtime.fails["start"] = "port 6650 is taken; free it"
+    assert failure_of(theatre.play("kill: us-east\nstart: us-east")) == (
+        "step 2 (start: us-east): port 6650 is taken; free it"
+    )
+
+
+def test_a_runtime_that_hangs_fails_the_step_at_its_deadline(theatre: Theatre) -> None:
+    theatre.runtime.hangs.add("kill")
+    result = theatre.play("kill: {region: us-east, within: 3s}")
+    assert failure_of(result).endswith("): not done within 3 s")
+    assert result.seconds == pytest.approx(3)
+
+
+def test_drain_waits_for_backlogs_of_regions_and_subscriptions(theatre: Theatre) -> None:
+    def topics(region: str) -> object:
+        left = max(0, 300 - int(asyncio.get_running_loop().time() * 100))
+        return topic_status(
+            owed={"us-west": left if region == "us-east" else 0}, unacknowledged={"billing": left}
+        )
+
+    theatre.topics = topics  # type: ignore[assignment]
+    result = theatre.play("begin: [billing, short]\ndrain: 10s")
+    assert result.completed, result.failure
+    assert 3 < result.seconds < 3.5
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"owed": {"us-west": 7}}, "eu-central owes us-west 7 entries of persistent://public/default/orders"),
+        ({"unacknowledged": {"billing": 3}}, "billing has not acknowledged 3 messages in us-east"),
+        ({"unacknowledged": {}}, "us-east does not know subscription billing"),
+        (
+            {"topic": "persistent://public/default/other"},
+            "us-east does not know persistent://public/default/orders",
+        ),
+    ],
+)
+def test_a_drain_that_does_not_end_says_what_is_left(
+    theatre: Theatre, change: dict[str, object], sentence: str
+) -> None:
+    place = "eu-central" if "owed" in change else "us-east"
+    theatre.topics = lambda region: topic_status(**change) if region == place else topic_status()
+    result = theatre.play("begin: [billing, short]\ndrain: 2s")
+    assert failure_of(result) == f"step 2 (drain: 2s): {sentence} within 2 s"
+
+
+def test_a_drain_waits_for_regions_that_are_down_or_silent(theatre: Theatre) -> None:
+    theatre.topics = lambda region: OSError("refused") if region == "us-west" else topic_status()
+    steps = "begin: [billing, short]\ndrain: 2s"
+    assert failure_of(theatre.play(steps)).endswith("): us-west does not answer: refused within 2 s")
+    assert failure_of(theatre.play("kill: us-east\ndrain: 2s")).endswith("): us-east is killed within 2 s")
+
+
+def test_a_drain_is_not_fooled_by_a_moment_of_calm(theatre: Theatre) -> None:
+    """Regions are asked one after the other: what left one may not have been seen in the next."""
+    looks = iter(range(10_000))
+
+    def topics(region: str) -> object:
+        return topic_status(owed={"us-west": next(looks) // 3 % 2})
+
+    theatre.topics = topics  # type: ignore[assignment]
+    assert not theatre.play("begin: [billing, short]\ndrain: 2s").completed
+
+
+def test_a_subscription_that_does_not_appear_fails_with_the_reason_that_regions_give(
+    theatre: Theatre,
+) -> None:
+    theatre.topics = lambda region: (
+        topic_status(unacknowledged={})
+        if region == "us-west"
+        else topic_status(why_not_replicated={"billing": "no snapshot completed: eu-central did not answer"})
+    )
+    result = theatre.play(
+        "begin: billing\nwait_until: {subscription: billing, exists_in: us-west, within: 1s}"
+    )
+    assert failure_of(result).endswith(
+        "): not there; us-west does not know it;"
+        " us-east says: no snapshot completed: eu-central did not answer;"
+        " eu-central says: no snapshot completed: eu-central did not answer within 1 s"
+    )
+
+
+def test_the_observer_sees_steps_and_counts_as_they_change(theatre: Theatre) -> None:
+    theatre.play("begin: fast\nkill: us-west\nwait: 2s")
+    assert theatre.watcher.steps == ["begin 0.10", "kill 0.50", "wait 2.00"]
+    seen = [snapshot.actors[0][1].ok for snapshot in theatre.watcher.snapshots if snapshot.actors]
+    assert seen == sorted(seen)
+    assert len(set(seen)) >= 8
+    assert theatre.watcher.snapshots[-1].regions[1].state == "killed"
+
+
+def test_a_cancelled_play_makes_its_actors_leave_first(theatre: Theatre) -> None:
+    scenario = parse_scenario(scenario_text("begin: [fast, billing]\nwait: 1m"), TOPOLOGY)
+
+    async def interrupted() -> None:
+        stage = Stage(hire=theatre.hire, read_topics=theatre.read_topics)
+        async with asyncio.timeout(5):
+            await play(scenario, theatre.runtime, theatre.watcher, stage)
+
+    with pytest.raises(TimeoutError):
+        in_virtual_time(interrupted())
+    assert [actor.told[-1] for actor in theatre.actors.values()] == ["leave", "leave"]
+    assert facts(theatre)[-1].detail == "play of story ends: interrupted"
+
+
+def test_an_observer_with_a_bug_does_not_go_unnoticed(theatre: Theatre) -> None:
+    def broken(snapshot: object) -> None:
+        raise ZeroDivisionError
+
+    theatre.watcher.looked = broken  # type: ignore[method-assign]
+    with pytest.raises(ZeroDivisionError):
+        theatre.play("wait: 2s")

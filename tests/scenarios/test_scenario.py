@@ -1,0 +1,302 @@
+"""What a scenario file may say, and what is said about one that is wrong."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from emulator.errors import ConfigurationError
+from emulator.scenarios.language import (
+    Begin,
+    Heal,
+    OnLink,
+    OnRegion,
+    Received,
+    SubscriptionExists,
+    Wait,
+    json_schema,
+)
+from emulator.scenarios.scenario import SHIPPED, Scenario, load_scenario, parse_scenario, shipped_scenarios
+from emulator.scenarios.workload import ConsumerPart, ProducerPart
+
+from .virtual import ORDERS, TOPOLOGY, scenario_text
+
+SCHEMA = Path(__file__).parents[2] / "emulator" / "schemas" / "scenario.schema.json"
+
+
+def parse(text: str) -> Scenario:
+    return parse_scenario(text, TOPOLOGY, "story.yaml")
+
+
+def problems(text: str) -> list[str]:
+    with pytest.raises(ConfigurationError) as refused:
+        parse(text)
+    return [str(problem) for problem in refused.value.problems]
+
+
+def problems_of_steps(steps: str) -> list[str]:
+    """The first step stands in line 11."""
+    return problems(scenario_text(steps))
+
+
+@pytest.mark.parametrize("name", shipped_scenarios())
+def test_scenarios_that_come_with_geoemu_are_right(name: str) -> None:
+    scenario = load_scenario(SHIPPED / f"{name}.yaml", TOPOLOGY)
+    assert scenario.name == name
+    assert scenario.description
+
+
+def test_actors_get_their_defaults_and_whole_topic_names() -> None:
+    scenario = parse(scenario_text("begin: everyone"))
+    assert scenario.topic == ORDERS
+    assert scenario.part("fast") == ProducerPart(
+        name="fast",
+        region="us-east",
+        topic=ORDERS,
+        rate_per_second=100,
+        messages=None,
+        message_bytes=200,
+        batching=True,
+        batching_delay_ms=10,
+        send_timeout_ms=30_000,
+        max_pending=10_000,
+    )
+    assert scenario.part("billing") == ConsumerPart(
+        name="billing",
+        region="us-east",
+        topic=ORDERS,
+        subscription="billing",
+        type="exclusive",
+        replicated=True,
+        acknowledge="individual",
+        receiver_queue=1000,
+    )
+
+
+@pytest.mark.parametrize(
+    ("step", "kind", "fields"),
+    [
+        ("kill: us-east", OnRegion, {"region": "us-east", "within": 30}),
+        ("kill: {region: us-east, within: 1.5s}", OnRegion, {"region": "us-east", "within": 1.5}),
+        ("wait: 250ms", Wait, {"time": 0.25}),
+        ("wait: 2m", Wait, {"time": 120}),
+        ("cut: [us-east, us-west]", OnLink, {"ends": ("us-east", "us-west"), "one_way": False}),
+        ("hold: {from: us-east, to: us-west}", OnLink, {"ends": ("us-east", "us-west"), "one_way": True}),
+        ("heal: everything", Heal, {"between": (), "within": 10}),
+        ("heal: [us-west, us-east]", Heal, {"between": ("us-west", "us-east")}),
+        ("begin: fast", Begin, {"actors": ("fast",), "within": 10}),
+        ("begin: [fast, consumers]", Begin, {"actors": ("fast", "consumers")}),
+    ],
+)
+def test_steps_have_short_and_long_forms(step: str, kind: type, fields: dict[str, object]) -> None:
+    (found,) = parse(scenario_text(step)).steps
+    assert isinstance(found.action, kind)
+    assert {name: getattr(found.action, name) for name in fields} == fields
+    assert found.text == step
+
+
+def test_conditions_are_told_apart_by_what_they_name() -> None:
+    *_, received, exists = parse(
+        scenario_text("""
+            begin: billing
+            wait_until: {consumer: billing, received_more: 5, within: 1s}
+            wait_until: {subscription: billing, exists_in: us-west}
+        """)
+    ).steps
+    assert isinstance(received.action, Received)
+    assert (received.action.goal, received.action.counts_from_now) == (5, True)
+    assert isinstance(exists.action, SubscriptionExists)
+
+
+def test_groups_mean_those_of_their_kind_that_are_left() -> None:
+    steps = parse(
+        scenario_text("begin: slow\nbegin: producers\nbegin: everyone\nfinish: short\nfinish: producers")
+    )
+    assert [step.actors for step in steps.steps] == [
+        ("slow",),
+        ("fast", "short"),
+        ("billing",),
+        ("short",),
+        ("slow", "fast"),
+    ]
+
+
+def test_all_problems_are_told_at_once_with_line_key_path_rule_and_suggestion() -> None:
+    assert problems("""\
+name: Bad Name
+topic: persistent://public
+actors:
+  producers:
+    - {name: a, region: us-eats, rate_per_second: 0}
+    - {name: a, region: us-west, mesages: 5, batching: maybe}
+  consumers:
+    - {name: c, region: eu-central, subscription: s, type: shared, acknowledge: cumulative}
+    - {name: d, region: eu-central, type: exlusive}
+steps:
+  - begin: [a, b]
+  - kill: us-wset
+  - explode: us-west
+  - wait: 10
+  - wait_until: {consumer: c, received: 10, within: soon}
+  - wait_until: {received: 10}
+  - wait_until: {producer: a, published: 1, published_more: 1}
+  - {kill: us-west, wait: 1s}
+""") == [
+        'story.yaml:1: name: "Bad Name":'
+        " must be lower-case letters, digits, '-', '_' and '.', as it names files too",
+        'story.yaml:2: topic: "persistent://public":'
+        " topic 'persistent://public': must be [persistent://tenant/namespace/]topic",
+        'story.yaml:5: actors.producers[0].region: "us-eats":'
+        " must be a region of the topology: us-east, us-west, eu-central (did you mean 'us-east'?)",
+        "story.yaml:5: actors.producers[0].rate_per_second: 0:"
+        " must be a number greater than 0, or `unlimited`",
+        'story.yaml:6: actors.producers[1].name: "a": another actor is called so',
+        'story.yaml:6: actors.producers[1].batching: "maybe": must be true or false',
+        "story.yaml:6: actors.producers[1].mesages: 5: is no key here; there are name, region, topic,"
+        " rate_per_second, messages, message_bytes, batching, batching_delay, send_timeout, max_pending"
+        " (did you mean 'messages'?)",
+        "story.yaml:8: actors.consumers[0]:"
+        ' {"name": "c", "region": "eu-central", "subscription": "s", …:'
+        " a shared subscription is acknowledged one by one, not cumulatively",
+        "story.yaml:9: actors.consumers[1].subscription: is required",
+        'story.yaml:9: actors.consumers[1].type: "exlusive":'
+        " must be exclusive, shared, failover or key_shared (did you mean 'exclusive'?)",
+        'story.yaml:11: steps[0].begin[1]: "b": must be an actor of this scenario:'
+        " a, a, c, d, producers, consumers, everyone",
+        'story.yaml:12: steps[1].kill: "us-wset":'
+        " must be a region of the topology: us-east, us-west, eu-central (did you mean 'us-west'?)",
+        'story.yaml:13: steps[2].explode: "us-west": is no key here',
+        "story.yaml:14: steps[3].wait: 10: must be a duration with its unit, like 500ms, 10s or 2m",
+        'story.yaml:15: steps[4].wait_until.within: "soon":'
+        " must be a duration with its unit, like 500ms, 10s or 2m",
+        'story.yaml:16: steps[5].wait_until: {"received": 10}:'
+        " must name what it waits for: a producer, a consumer or a subscription",
+        'story.yaml:17: steps[6].wait_until: {"producer": "a", "published": 1, "published_more": 1}:'
+        " must have exactly one of published, published_more",
+        'story.yaml:18: steps[7]: {"kill": "us-west", "wait": "1s"}:'
+        " a step is exactly one verb with its object, like `kill: us-east`",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("step", "problem"),
+    [
+        ("kill: billing", 'kill: "billing": must be a region of the topology: us-east, us-west, eu-central'),
+        (
+            "begin: us-east",
+            'begin: "us-east": must be an actor of this scenario: fast, slow, short, billing,',
+        ),
+        ("begin: []", "begin: []: must not be empty"),
+        ("begin: 5", "begin: 5: must be a list"),
+        ("cut: [us-east]", 'cut: ["us-east"]: must be two different regions, like [us-east, us-west]'),
+        ("cut: [us-east, us-east]", "must be two different regions"),
+        ("cut: {from: us-east}", "must say either [A, B] (both directions) or {from: A, to: B}"),
+        ("heal: []", "heal: []: must be two different regions"),
+        ("heal: all", "must be a region of the topology"),
+        ("move: {to: us-west}", 'move: {"to": "us-west"}: must have exactly one of consumer, producer'),
+        (
+            "move: {consumer: fast, to: us-west}",
+            'consumer: "fast": must be a consumer of this scenario: billing',
+        ),
+        ("wait: 0s", 'wait: "0s": must be longer than nothing'),
+        ("wait: -1s", 'wait: "-1s": must be a duration with its unit'),
+        ("drain:", "a step is exactly one verb with its object"),
+        ("drain: {within: 10s, twice: true}", "drain.twice: true: is no key here; there are within"),
+        ("kil: us-east", "steps[0].kil: \"us-east\": is no key here (did you mean 'kill'?)"),
+        ("kill", 'steps[0]: "kill": must be a mapping'),
+        ("wait_until: {subscription: biling, exists_in: us-west}", "(did you mean 'billing'?)"),
+        ("wait_until: {subscription: billing, exists_in: mars}", 'exists_in: "mars": must be a region'),
+        ("wait_until: {consumer: billing, received: '5'}", 'received: "5": must be a whole number'),
+        ("wait_until: {consumer: billing, recieved: 5}", "(did you mean 'received'?)"),
+    ],
+)
+def test_a_wrong_step_is_explained(step: str, problem: str) -> None:
+    found = problems_of_steps(step)
+    assert any(problem in each for each in found), found
+    assert all(each.startswith("story.yaml:11: steps[0]") for each in found)
+
+
+@pytest.mark.parametrize(
+    ("steps", "problem"),
+    [
+        (
+            "begin: fast\nbegin: fast",
+            'story.yaml:12: steps[1].begin: "fast": fast has begun already',
+        ),
+        (
+            "wait_until: {consumer: billing, received: 1}\nbegin: billing",
+            'story.yaml:11: steps[0].wait_until: {"consumer": "billing", "received": 1}:'
+            " billing has not begun here; put `begin: billing` before",
+        ),
+        (
+            "move: {consumer: billing, to: us-west}",
+            'story.yaml:11: steps[0].move: {"consumer": "billing", "to": "us-west"}:'
+            " billing has not begun here; put `begin: billing` before",
+        ),
+        (
+            "begin: billing\nfinish: billing\nmove: {consumer: billing, to: us-west}",
+            'story.yaml:13: steps[2].move: {"consumer": "billing", "to": "us-west"}:'
+            " billing has finished before this step",
+        ),
+        ("finish: fast", 'story.yaml:11: steps[0].finish: "fast": fast is not at work here'),
+        (
+            "begin: fast\nfinish: consumers",
+            'story.yaml:12: steps[1].finish: "consumers": consumers: nobody is left',
+        ),
+        (
+            "begin: [fast, short]\ndrain: 1s",
+            'story.yaml:12: steps[1].drain: "1s": fast publishes on and on; put `finish: fast` before',
+        ),
+    ],
+)
+def test_an_order_of_steps_that_cannot_be_is_explained(steps: str, problem: str) -> None:
+    assert problems_of_steps(steps) == [problem]
+
+
+def test_actors_need_a_namespace_that_their_region_has() -> None:
+    text = scenario_text("begin: fast")
+    assert problems(text.replace("topic: orders", "topic: public/defualt/orders"))[0] == (
+        'story.yaml:2: topic: "public/defualt/orders": the topology has no namespace public/defualt'
+        " (did you mean 'public/default'?)"
+    )
+    assert problems(text.replace("topic: orders", "topic: public/us/orders")) == [
+        'story.yaml:6: actors.producers[1].region: "eu-central":'
+        " must be one of namespace public/us's: us-east, us-west"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("name: [a\nsteps: }", "story.yaml:2: must be valid YAML: "),
+        ("", "story.yaml:1: null: must be a mapping"),
+        ("- a\n- b", 'story.yaml:1: ["a", "b"]: must be a mapping'),
+        ("just text", 'story.yaml:1: "just text": must be a mapping'),
+        ("name: a\nname: b", "story.yaml:2: name: must stand here once; it is already on line 1"),
+        ("actors: {producers: 5}", "story.yaml:1: actors.producers: 5: must be a list"),
+        ("actors: [a]", 'story.yaml:1: actors: ["a"]: must be a mapping'),
+        ("steps: [5]", "story.yaml:1: steps[0]: 5: must be a mapping"),
+        ("steps: []", "story.yaml:1: steps: []: must not be empty"),
+        ("{[a]: b}", "story.yaml:1: must have plain text as keys"),
+        ("name: producers", "story.yaml:1: name: \"producers\": 'producers' has a meaning of its own here"),
+        ("name: *nobody", "story.yaml:1: must be valid YAML: "),
+        ("5: 6", "story.yaml:1: 5: 6: is no key here"),
+    ],
+)
+def test_text_that_is_no_scenario_gets_an_answer_too(text: str, problem: str) -> None:
+    found = problems(text)
+    assert any(each.startswith(problem) for each in found), found
+
+
+def test_a_missing_file_is_told_with_the_scenarios_that_exist(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        load_scenario(tmp_path / "nothing.yaml", TOPOLOGY)
+    assert "no such file; geoemu comes with" in str(refused.value)
+    assert "region-failover" in str(refused.value)
+
+
+def test_the_shipped_schema_is_the_one_of_the_definitions() -> None:
+    """If not: python -m emulator.scenarios.language > emulator/schemas/scenario.schema.json"""
+    assert json.loads(SCHEMA.read_text()) == json_schema()

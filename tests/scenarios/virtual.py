@@ -1,0 +1,265 @@
+"""A world for the runner's tests: virtual time, a runtime and actors that only pretend."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import selectors
+from collections.abc import AsyncIterator, Callable, Coroutine
+from pathlib import Path
+from typing import Any, TypeVar
+
+from emulator.errors import RuntimeFailure
+from emulator.region_config import LinkShape, NamespaceConfig
+from emulator.runtimes.contract import LinkStatus, RegionState, RegionStatus, RunStatus
+from emulator.scenarios.progress import Quiet
+from emulator.scenarios.runner import PlayResult, Snapshot, Stage, play
+from emulator.scenarios.scenario import Step, parse_scenario
+from emulator.scenarios.topics import TopicStatus
+from emulator.scenarios.workload import ActorFailure, Counts, Part, ProducerPart
+from emulator.topology import Cluster, Link, Region, Topology
+
+REGIONS = ("us-east", "us-west", "eu-central")
+ORDERS = "persistent://public/default/orders"
+
+TOPOLOGY = Topology(
+    name="test",
+    path=Path("topology.yaml"),
+    clusters=(
+        Cluster("americas", (Region("us-east", "americas"), Region("us-west", "americas"))),
+        Cluster("europe", (Region("eu-central", "europe"),)),
+    ),
+    links=tuple(Link(a, b, LinkShape()) for a in REGIONS for b in REGIONS if a != b),
+    namespaces=(
+        NamespaceConfig("public/default", REGIONS, deduplication=True),
+        NamespaceConfig("public/us", REGIONS[:2]),
+    ),
+)
+
+T = TypeVar("T")
+
+
+class _JumpingSelector(selectors.SelectSelector):
+    """Instead of waiting, time jumps."""
+
+    def __init__(self, loop: VirtualLoop) -> None:
+        super().__init__()
+        self._loop = loop
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        assert timeout is not None, "everybody waits and nothing will ever happen"
+        self._loop.seconds += max(timeout, 0)
+        return super().select(0)
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        super().__init__(_JumpingSelector(self))
+
+    def time(self) -> float:
+        return self.seconds
+
+
+def in_virtual_time(story: Coroutine[Any, Any, T]) -> T:
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        return runner.run(story)
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+class PretendedRuntime:
+    """Regions that are whatever they were told to be; `told` is what was asked of them."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self.topology = TOPOLOGY
+        self.run_dir = run_dir
+        self.told: list[str] = []
+        self.states: dict[str, RegionState] = dict.fromkeys(REGIONS, "running")
+        self.fails: dict[str, str] = {}
+        """Verb -> why it does not work."""
+        self.hangs: set[str] = set()
+
+    async def _do(self, verb: str, *regions: str, state: RegionState | None = None) -> None:
+        await asyncio.sleep(0.5)
+        if verb in self.hangs:
+            await asyncio.sleep(3600)
+        if verb in self.fails:
+            raise RuntimeFailure(self.fails[verb])
+        self.told.append(" ".join([verb, *regions]))
+        if state is not None:
+            self.states[regions[0]] = state
+
+    async def up(self) -> None: ...
+
+    async def down(self) -> None: ...
+
+    async def start(self, region: str) -> None:
+        await self._do("start", region, state="running")
+
+    async def stop(self, region: str) -> None:
+        await self._do("stop", region, state="stopped")
+
+    async def kill(self, region: str) -> None:
+        await self._do("kill", region, state="killed")
+
+    async def restart(self, region: str) -> None:
+        await self._do("restart", region, state="running")
+
+    async def pause(self, region: str) -> None:
+        await self._do("pause", region, state="paused")
+
+    async def resume(self, region: str) -> None:
+        await self._do("resume", region, state="running")
+
+    async def cut(self, source: str, target: str, *, one_way: bool = False) -> None:
+        await self._do("cut", source, target, *(["one-way"] if one_way else []))
+
+    async def hold(self, source: str, target: str, *, one_way: bool = False) -> None:
+        await self._do("hold", source, target, *(["one-way"] if one_way else []))
+
+    async def heal(self, source: str | None = None, target: str | None = None) -> None:
+        await self._do("heal", *filter(None, (source, target)))
+
+    async def status(self) -> RunStatus:
+        regions = (
+            RegionStatus(name, "", state, f"pulsar://{name}", f"http://{name}", 1)
+            for name, state in self.states.items()
+        )
+        return RunStatus(self.run_dir, "pretended", tuple(regions), tuple[LinkStatus, ...]())
+
+    async def logs(self, region: str, *, follow: bool = False) -> AsyncIterator[str]:
+        return
+        yield
+
+
+class PretendedActor:
+    """Publishes or receives exactly at its rate (consumers: 100 a second) while virtual time passes."""
+
+    def __init__(self, part: Part) -> None:
+        self.part = part
+        self.told: list[str] = []
+        self.problem: str | None = None
+        self.deaf_to: set[str] = set()
+        """Commands that it never answers."""
+        self.refuses: set[str] = set()
+        self.rate = (part.rate_per_second or 0) if isinstance(part, ProducerPart) else 100.0
+        self.answered = True
+        """Whether publishes get their outcome."""
+        self._region = part.region
+        self._since: float | None = None
+        self._until: float | None = None
+
+    @property
+    def counts(self) -> Counts:
+        if self._since is None:
+            return Counts(region=self._region)
+        done = int(((self._until or now()) - self._since) * self.rate)
+        if not isinstance(self.part, ProducerPart):
+            return Counts(region=self._region, connected=True, received=done)
+        done = min(done, self.part.messages or done)
+        publishing = self._until is None and done != self.part.messages
+        return Counts(
+            region=self._region,
+            connected=True,
+            asked=done,
+            ok=done if self.answered else done // 2,
+            publishing=publishing,
+        )
+
+    async def _do(self, command: str) -> None:
+        await asyncio.sleep(0.1)
+        verb = command.split()[0]
+        if verb in self.deaf_to:
+            await asyncio.sleep(3600)
+        if verb in self.refuses:
+            raise ActorFailure(f"{self.part.name} does not {verb}")
+        self.told.append(command)
+
+    async def begin(self, service_url: str) -> None:
+        await self._do(f"begin {service_url}")
+        self._since = now()
+
+    async def move(self, region: str, service_url: str) -> None:
+        await self._do(f"move {service_url}")
+        self._region = region
+
+    async def finish(self) -> None:
+        await self._do("finish")
+        self._until = now()
+
+    async def leave(self) -> None:
+        if "leave" not in self.told:
+            self.told.append("leave")
+
+
+class Watcher(Quiet):
+    """Remembers what a play showed."""
+
+    def __init__(self) -> None:
+        self.steps: list[str] = []
+        self.snapshots: list[Snapshot] = []
+
+    def step_ended(self, step: Step, seconds: float, failure: str | None) -> None:
+        self.steps.append(f"{step.verb} {seconds:.2f}" if failure is None else f"{step.verb} failed")
+
+    def looked(self, snapshot: Snapshot) -> None:
+        self.snapshots.append(snapshot)
+
+
+class Theatre:
+    """Plays one scenario in virtual time. Change `runtime`, `actors` or `topics` before `play`."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self.runtime = PretendedRuntime(run_dir)
+        self.actors: dict[str, PretendedActor] = {}
+        self.prepare: Callable[[PretendedActor], None] = lambda actor: None
+        """Called with each actor before it begins."""
+        self.topics: Callable[[str], TopicStatus | OSError] = lambda region: topic_status()
+        """What a region answers now."""
+        self.watcher = Watcher()
+
+    def hire(self, part: Part) -> PretendedActor:
+        actor = self.actors[part.name] = PretendedActor(part)
+        self.prepare(actor)
+        return actor
+
+    async def read_topics(self, region: RegionStatus) -> list[TopicStatus]:
+        answer = self.topics(region.name)
+        if isinstance(answer, OSError):
+            raise answer
+        return [answer]
+
+    def play(self, steps: str) -> PlayResult:
+        scenario = parse_scenario(scenario_text(steps), TOPOLOGY)
+        wall_clock_ms = iter(range(1, 10_000)).__next__
+        stage = Stage(hire=self.hire, read_topics=self.read_topics, wall_clock_ms=wall_clock_ms)
+        return in_virtual_time(play(scenario, self.runtime, self.watcher, stage))
+
+
+def topic_status(**changes: Any) -> TopicStatus:
+    """A topic with nothing left to do."""
+    calm = TopicStatus(ORDERS, owed={}, unacknowledged={"billing": 0}, why_not_replicated={})
+    return dataclasses.replace(calm, **changes)
+
+
+def scenario_text(steps: str) -> str:
+    """Two producers (100 and 50 messages a second), one consumer, and these steps, one per line."""
+    lines = [line.strip() for line in steps.strip().splitlines()]
+    return _CAST + "".join(f"  - {line}\n" for line in lines)
+
+
+_CAST = """\
+name: story
+topic: orders
+actors:
+  producers:
+    - {name: fast, region: us-east, rate_per_second: 100}
+    - {name: slow, region: eu-central, rate_per_second: 50}
+    - {name: short, region: us-west, rate_per_second: 100, messages: 20}
+  consumers:
+    - {name: billing, region: us-east, subscription: billing, replicated: true}
+steps:
+"""

@@ -1,0 +1,54 @@
+"""The swarm notices the loss of every safeguard: a swarm that finds nothing is only worth something if it would."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from emulator.simulation.ablation_table import SEEDS_MAX, rows_of
+from emulator.simulation.ablations import ABLATIONS, Ablation
+from emulator.simulation.fleet import run_seeds
+
+PAGE = (Path(__file__).parents[2] / "docs" / "INVARIANTS.md").read_text()
+FIRST_SEEDS = {row.name: row.seed for row in rows_of(PAGE)}
+
+
+def seeds(ablation: Ablation) -> Iterator[int]:
+    """The one that noticed when the table was written; after a change of the code perhaps another."""
+    hint = FIRST_SEEDS.get(ablation.name, 1)
+    yield hint
+    yield from (seed for seed in range(1, SEEDS_MAX + 1) if seed != hint)
+
+
+@pytest.mark.parametrize("ablation", ABLATIONS, ids=lambda ablation: ablation.name)
+def test_its_loss_is_noticed(ablation: Ablation) -> None:
+    with closing(run_seeds("swarm", seeds(ablation), jobs=2, without=ablation.name)) as results:
+        caught = any(
+            result.violation is not None and result.violation.invariant in ablation.invariants
+            for result in results
+        )
+    assert caught, f"{SEEDS_MAX} seeds did not notice: {ablation.safeguard}"
+
+
+def test_the_table_names_them_all() -> None:
+    """docs/INVARIANTS.md is written by `python -m emulator.simulation.ablation_table`."""
+    assert [row.name for row in rows_of(PAGE)] == [ablation.name for ablation in ABLATIONS]
+    assert all(1 <= row.seed <= SEEDS_MAX for row in rows_of(PAGE))
+
+
+def test_every_invariant_they_name_is_on_the_page() -> None:
+    for ablation in ABLATIONS:
+        for invariant in ablation.invariants:
+            assert f"| {invariant} |" in PAGE
+
+
+def test_the_code_is_itself_again_afterwards() -> None:
+    for ablation in ABLATIONS:
+        before = [vars(owner)[name] for owner, name, _ in ablation.replacements()]
+        with ablation.applied():
+            during = [vars(owner)[name] for owner, name, _ in ablation.replacements()]
+            assert all(one is not other for one, other in zip(before, during, strict=True))
+        assert [vars(owner)[name] for owner, name, _ in ablation.replacements()] == before

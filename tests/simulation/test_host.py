@@ -1,0 +1,253 @@
+"""Hosts live, are frozen, die and are started again."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import warnings
+
+import pytest
+
+from emulator.simulation.host import Host, HostDied, HostState
+from emulator.simulation.simulation import Simulation
+
+
+async def count_seconds(seen: list[int]) -> None:
+    while True:
+        await asyncio.sleep(1)
+        seen.append(len(seen) + 1)
+
+
+class TestKill:
+    def test_a_killed_program_runs_no_finally(self):
+        """Nothing of it runs any more: no `finally`, no handler, no timer, no task, at whatever await it stood."""
+        seen: list[str] = []
+        tasks: list[asyncio.Task[None]] = []
+
+        async def program() -> None:
+            loop = asyncio.get_running_loop()
+            loop.call_later(10, seen.append, "timer")
+            tasks.append(asyncio.create_task(other()))
+            try:
+                async with asyncio.timeout(20):
+                    await asyncio.sleep(10)
+            except BaseException:
+                seen.append("except")
+                raise
+            finally:
+                seen.append("finally")
+
+        async def other() -> None:
+            with pytest.raises(asyncio.CancelledError):
+                await asyncio.Event().wait()
+            seen.append("other")
+
+        async def story() -> None:
+            us = simulation.host("us")
+            us.start(program())
+            await asyncio.sleep(5)
+            us.kill()
+            gc.collect()
+            await asyncio.sleep(50)
+            assert seen == []
+
+        with Simulation(1) as simulation:
+            simulation.run(story())
+            assert seen == []
+
+    def test_nobody_hears_of_its_tasks(self, capsys: pytest.CaptureFixture[str]):
+        """No "Task was destroyed", no "never awaited", neither then nor when the simulation is over."""
+
+        async def program() -> None:
+            other = asyncio.create_task(asyncio.sleep(100))
+            try:
+                await other
+            finally:
+                await asyncio.sleep(1)  # not possible while a coroutine is closed
+
+        async def story() -> None:
+            us = simulation.host("us")
+            us.start(program())
+            await asyncio.sleep(1)
+            us.start(program())  # will not have had its first step
+            us.kill()
+            us.start(program())
+            await asyncio.sleep(1)
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            with Simulation(1) as simulation:
+                simulation.run(story())
+            gc.collect()
+        assert capsys.readouterr() == ("", "")
+
+    def test_a_program_can_die_in_the_middle_of_its_own_turn(self):
+        """What was ready behind it does not run, and what it still does reaches nobody."""
+        seen: list[str] = []
+
+        async def program(us: Host) -> None:
+            loop = asyncio.get_running_loop()
+            loop.call_soon(us.kill)
+            loop.call_soon(seen.append, "behind it")
+            await asyncio.sleep(0)
+            seen.append("the task")
+
+        async def story() -> None:
+            simulation.host("us").start(program(simulation.host("us")))
+            await asyncio.sleep(1)
+
+        with Simulation(1) as simulation:
+            simulation.run(story())
+        assert seen == []
+
+    def test_a_dead_loop_takes_callbacks_and_forgets_them(self):
+        """Whoever still holds it."""
+        seen: list[str] = []
+
+        async def story() -> None:
+            us = simulation.host("us")
+            loop = us.loop
+            us.kill()
+            loop.call_soon(seen.append, "soon")
+            loop.call_later(1, seen.append, "later")
+            await asyncio.sleep(5)
+
+        with Simulation(1) as simulation:
+            simulation.run(story())
+        assert seen == []
+
+    def test_a_killed_host_can_be_started_again_and_remembers_nothing(self):
+        """Another loop, another life; timers of the old one do not ring."""
+        lives: list[tuple[int, float]] = []
+
+        async def program(us: Host) -> None:
+            lives.append((us.life, us.random.random()))
+            await asyncio.sleep(3)
+            lives.append((-1, 0))
+
+        async def story() -> None:
+            us = simulation.host("us")
+            for _ in range(3):
+                us.start(program(us))
+                await asyncio.sleep(1)
+                us.kill()
+                assert us.state is HostState.DOWN
+                us.kill()  # nothing to do
+            await asyncio.sleep(10)
+
+        with Simulation(1) as simulation:
+            simulation.run(story())
+        assert [life for life, _ in lives] == [0, 1, 2]
+        assert len({draw for _, draw in lives}) == 3
+
+    def test_who_waits_for_an_answer_hears_of_the_death(self):
+        """And gets none from the dead."""
+
+        async def story() -> None:
+            us = simulation.host("us")
+            simulation.at(2, us.kill)
+            with pytest.raises(HostDied):
+                await us.ask(asyncio.sleep(10))
+            assert simulation.now == 2
+            with pytest.raises(HostDied):
+                await us.ask(asyncio.sleep(10))
+
+        with Simulation(1) as simulation:
+            simulation.run(story())
+
+
+class TestPause:
+    def test_a_paused_program_does_nothing_while_time_goes_on(self):
+        """And goes on where it was."""
+        seen: list[int] = []
+
+        async def story() -> None:
+            us = simulation.host("us")
+            us.start(count_seconds(seen))
+            await asyncio.sleep(3.5)
+            us.pause()
+            us.pause()  # nothing to do
+            await asyncio.sleep(10)
+            assert seen == [1, 2, 3]
+            us.resume()
+            await asyncio.sleep(1.5)
+            assert seen == [1, 2, 3, 4, 5]
+
+        with Simulation(1) as simulation:
+            simulation.run(story())
+
+    def test_what_became_ready_meanwhile_runs_before_overdue_timers(self):
+        """A program that wakes up looks at its sockets first."""
+        seen: list[str] = []
+
+        async def story() -> None:
+            us = simulation.host("us")
+            us.loop.call_later(1, seen.append, "timer")
+            us.pause()
+            await asyncio.sleep(5)
+            us.loop.call_soon(seen.append, "arrived")
+            us.resume()
+            us.resume()  # nothing to do
+            await asyncio.sleep(1)
+
+        with Simulation(1) as simulation:
+            simulation.run(story())
+        assert seen == ["arrived", "timer"]
+
+    def test_a_paused_program_can_be_killed(self):
+        """And does not come back to life by being resumed."""
+        seen: list[int] = []
+
+        async def story() -> None:
+            us = simulation.host("us")
+            us.start(count_seconds(seen))
+            us.pause()
+            us.kill()
+            us.resume()
+            assert us.state is HostState.DOWN
+            await asyncio.sleep(5)
+
+        with Simulation(1) as simulation:
+            simulation.run(story())
+        assert seen == []
+
+    def test_a_program_can_be_paused_in_its_own_turn(self):
+        """The turn ends; the next one comes after the pause."""
+        seen: list[float] = []
+
+        async def program(us: Host) -> None:
+            us.pause()
+            await asyncio.sleep(0)
+            seen.append(simulation.now)
+
+        async def story() -> None:
+            us = simulation.host("us")
+            us.start(program(us))
+            await asyncio.sleep(7)
+            us.resume()
+            await asyncio.sleep(1)
+
+        with Simulation(1) as simulation:
+            simulation.run(story())
+        assert seen == [7]
+
+
+class TestAsk:
+    def test_an_answer_comes_from_the_hosts_own_loop(self):
+        """Whoever asks waits on his."""
+
+        async def name() -> str:
+            await asyncio.sleep(1)
+            return asyncio.get_running_loop().name  # type: ignore[attr-defined,no-any-return]
+
+        async def story() -> None:
+            assert await simulation.host("us").ask(name()) == "us"
+            assert await name() == "driver"
+            with pytest.raises(ZeroDivisionError):
+                await simulation.host("us").ask(fail())
+
+        async def fail() -> None:
+            raise ZeroDivisionError
+
+        with Simulation(1) as simulation:
+            simulation.run(story())

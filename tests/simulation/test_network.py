@@ -1,0 +1,714 @@
+"""What the simulated network does to bytes, and what it tells programs."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+
+from emulator.network import SocketNetwork
+from emulator.region_config import LinkShape
+from emulator.simulation.network import NetworkSettings
+from emulator.simulation.simulation import Simulation
+
+from .peers import EXACT, Peer, Server, connected, dial
+
+Story = Callable[[Simulation], Awaitable[None]]
+
+
+def play(story: Story, settings: NetworkSettings = EXACT, seed: int = 1) -> None:
+    with Simulation(seed, network=settings) as simulation:
+        simulation.run(story(simulation))  # type: ignore[arg-type]
+
+
+class TestConnecting:
+    def test_a_connection_takes_a_round_trip_and_bytes_take_one_way(self):
+        """50 ms each way."""
+
+        async def story(simulation: Simulation) -> None:
+            mine, theirs, _ = await connected(simulation)
+            begin = simulation.now
+            mine.transport.write(b"ping")
+            await simulation.until(lambda: bool(theirs.received))
+            assert theirs.times == [pytest.approx(begin + 0.05)]
+            assert theirs.received == b"ping"
+
+        play(story)
+
+    def test_both_ends_know_each_others_names(self):
+        """Host and port."""
+
+        async def story(simulation: Simulation) -> None:
+            mine, theirs, _ = await connected(simulation)
+            assert mine.transport.get_extra_info("peername") == ("eu", 6650)
+            assert theirs.transport.get_extra_info("peername") == mine.transport.get_extra_info("sockname")
+            assert mine.transport.get_extra_info("sockname")[0] == "us"
+
+        play(story)
+
+    def test_nobody_listening_is_a_refusal_after_a_round_trip(self):
+        """Also after the server was closed."""
+
+        async def story(simulation: Simulation) -> None:
+            simulation.host("eu")
+            begin = simulation.now
+            with pytest.raises(ConnectionRefusedError):
+                await dial(simulation, "us", "eu")
+            assert simulation.now == pytest.approx(begin + 0.1)
+            _, _, server = await connected(simulation)
+            server.listener.close()
+            with pytest.raises(ConnectionRefusedError):
+                await dial(simulation, "us", "eu")
+
+        play(story)
+
+    def test_an_unknown_name_cannot_be_resolved(self):
+        """An OSError, as from a real resolver."""
+
+        async def story(simulation: Simulation) -> None:
+            with pytest.raises(OSError, match="no simulated host is called 'mars'"):
+                await dial(simulation, "us", "mars")
+
+        play(story)
+
+    def test_a_host_reaches_itself_by_any_of_its_names(self):
+        """localhost, loopback and its own."""
+
+        async def story(simulation: Simulation) -> None:
+            server = Server(simulation.host("us"))
+            await simulation.host("us").ask(server.listen())
+            for name in ("localhost", "127.0.0.1", "us"):
+                await dial(simulation, "us", name)
+            assert len(server.accepted) == 3
+
+        play(story)
+
+    def test_a_port_is_had_once_and_any_port_is_a_free_one(self):
+        """EADDRINUSE, as ever; and nobody listens at another's address."""
+
+        async def story(simulation: Simulation) -> None:
+            network = simulation.host("us").network
+            first = await network.listen(Peer, "", 6650)
+            with pytest.raises(OSError) as refused:  # noqa: PT011
+                await network.listen(Peer, "", 6650)
+            assert refused.value.errno == errno.EADDRINUSE
+            first.close()
+            await network.listen(Peer, "us", 6650)
+            some, other = await network.listen(Peer, "", 0), await network.listen(Peer, "", 0)
+            assert len({some.port, other.port, 6650}) == 3
+            with pytest.raises(OSError, match="cannot listen"):
+                await network.listen(Peer, "eu", 7000)
+
+        play(story)
+
+    def test_who_stops_waiting_for_an_answer_leaves_nothing_behind(self):
+        """A dial that is given up; the server hears that it is over, if it heard of it at all."""
+
+        async def impatient(simulation: Simulation) -> None:
+            async with asyncio.timeout(0.12):
+                await simulation.host("us").network.connect(Peer, "eu", 6650)
+
+        async def story(simulation: Simulation) -> None:
+            _, _, server = await connected(simulation)
+            simulation.network.hold("us", "eu")
+            with pytest.raises(TimeoutError):
+                await simulation.host("us").ask(impatient(simulation))
+            simulation.network.heal()
+            await asyncio.sleep(5)
+            assert len(simulation.host("us").network.endpoints) == 1
+            assert len(simulation.host("eu").network.endpoints) == 1
+            assert len(server.accepted) == 1
+
+        play(story)
+
+
+class TestBytes:
+    def test_bytes_arrive_in_order_however_they_are_cut(self):
+        """Segments of odd sizes, with jitter, never overtake each other."""
+        settings = NetworkSettings(
+            between_places=LinkShape(latency_ms=5, jitter_ms=50),
+            segment_bytes_max=1000,
+            odd_cut_probability=0.5,
+        )
+
+        async def story(simulation: Simulation) -> None:
+            mine, theirs, _ = await connected(simulation)
+            sent = b""
+            for number in range(200):
+                data = b"%d," % number * (number % 17)
+                sent += data
+                mine.transport.write(data)
+                await asyncio.sleep(0.001 * (number % 3))
+            await simulation.until(lambda: len(theirs.received) == len(sent))
+            assert theirs.received == sent
+            assert len(set(theirs.times)) > 20
+
+        for seed in range(5):
+            play(story, settings, seed)
+
+    def test_a_message_can_be_cut_at_any_byte(self):
+        """Over the seeds, every place in a message is the end of what was read."""
+        settings = replace(EXACT, between_places=LinkShape(5, 5), odd_cut_probability=0.5)
+        cuts: set[int] = set()
+
+        async def story(simulation: Simulation) -> None:
+            mine, theirs, server = await connected(simulation)
+            server.on_data = lambda peer, data: cuts.add(len(peer.received))
+            mine.transport.write(b"0123456789")
+            await simulation.until(lambda: len(theirs.received) == 10)
+
+        for seed in range(200):
+            play(story, settings, seed)
+        assert cuts == set(range(1, 11))
+
+    def test_what_is_written_at_one_moment_travels_together(self):
+        """As a kernel would put it into one segment."""
+
+        async def story(simulation: Simulation) -> None:
+            mine, theirs, _ = await connected(simulation)
+            for _ in range(100):
+                mine.transport.write(b"x")
+            mine.transport.writelines([b"y", bytearray(b"z")])
+            await simulation.until(lambda: len(theirs.received) == 102)
+            assert len(theirs.times) == 1
+
+        play(story)
+
+    def test_bandwidth_is_shared_by_all_connections_of_a_link(self):
+        """100 kB/s: two times 50 kB take a second, and not the way back."""
+        shape = LinkShape(latency_ms=10, bandwidth_bytes_per_second=100_000)
+        settings = replace(EXACT, segment_bytes_max=1000)
+
+        async def story(simulation: Simulation) -> None:
+            mine, theirs, server = await connected(simulation)
+            other = await dial(simulation, "us", "eu")
+            await simulation.until(lambda: len(server.accepted) == 2)
+            simulation.network.shape("us", "eu", shape)
+            begin = simulation.now
+            mine.transport.write(bytes(50_000))
+            other.transport.write(bytes(50_000))
+            server.on_data = lambda peer, data: peer.transport.write(data)
+            both = [theirs, server.accepted[1]]
+            await simulation.until(lambda: all(len(peer.received) == 50_000 for peer in both))
+            assert max(peer.times[-1] for peer in both) == pytest.approx(begin + 1.01)
+            assert max(b - a for a, b in pairwise(theirs.times)) == pytest.approx(0.01)
+            await simulation.until(lambda: len(mine.received) == 50_000)
+            assert mine.times[-1] <= begin + 1.07
+
+        play(story, settings)
+
+    def test_hosts_at_one_place_are_close_to_each_other_and_share_its_links(self):
+        """A client in a region is cut off together with it."""
+
+        async def story(simulation: Simulation) -> None:
+            simulation.host("client", place="us")
+            mine, _, _ = await connected(simulation, "client", "us")
+            begin = simulation.now
+            far, _, _ = await connected(simulation, "client", "eu")
+            assert simulation.now >= begin + 0.1
+            simulation.network.cut("us", "eu")
+            mine.transport.write(b"1")
+            far.transport.write(b"1")
+            await asyncio.sleep(60)
+            assert mine.told == ["made"]
+            assert far.told == ["made", "TimeoutError"]
+
+        play(story)
+
+
+class TestEnding:
+    def test_closing_sends_what_was_written_and_then_the_end(self):
+        """Whatever is still in the buffer; both hear that it was in order."""
+
+        async def story(simulation: Simulation) -> None:
+            mine, theirs, _ = await connected(simulation)
+            mine.transport.write(bytes(1_000_000))
+            mine.transport.close()
+            mine.transport.close()  # nothing to do
+            mine.transport.write(b"too late")
+            assert mine.transport.is_closing()
+            await simulation.until(lambda: theirs.lost_at is not None)
+            assert len(theirs.received) == 1_000_000
+            assert theirs.told == ["made", "eof", "lost"]
+            assert mine.told == ["made", "pause", "lost"]
+            assert not simulation.host("us").network.endpoints
+            assert not simulation.host("eu").network.endpoints
+
+        play(story)
+
+    def test_aborting_forgets_what_is_still_in_the_buffer(self):
+        """What the kernel has already is delivered."""
+
+        async def story(simulation: Simulation) -> None:
+            mine, theirs, _ = await connected(simulation)
+            mine.transport.write(bytes(1_000_000))
+            mine.transport.abort()
+            await simulation.until(lambda: theirs.lost_at is not None)
+            assert len(theirs.received) == EXACT.receive_buffer_bytes
+            assert mine.told == ["made", "pause", "lost"]
+
+        play(story)
+
+    def test_a_connection_can_be_closed_one_way(self):
+        """write_eof: the other side answers and then ends it."""
+
+        class Answers(Peer):
+            def eof_received(self) -> bool:  # type: ignore[override]
+                self.told.append("eof")
+                self.transport.write(b"answer to " + self.received)
+                self.transport.close()
+                return True
+
+        async def story(simulation: Simulation) -> None:
+            await simulation.host("eu").network.listen(Answers, "", 6650)
+            mine = await dial(simulation, "us", "eu")
+            mine.transport.write(b"question")
+            mine.transport.write_eof()
+            with pytest.raises(RuntimeError):
+                mine.transport.write(b"more")
+            await simulation.until(lambda: mine.lost_at is not None)
+            assert mine.received == b"answer to question"
+            assert mine.told == ["made", "eof", "lost"]
+
+        play(story)
+
+    def test_writing_to_who_has_closed_is_answered_with_a_reset(self):
+        """A full round trip later."""
+
+        async def story(simulation: Simulation) -> None:
+            mine, theirs, _ = await connected(simulation)
+            theirs.transport.close()
+            begin = simulation.now
+            mine.transport.write(b"hello")
+            await simulation.until(lambda: mine.lost_at is not None)
+            assert mine.told == ["made", "eof", "lost"]  # the end came first
+            assert mine.lost_at == pytest.approx(begin + 0.05)
+
+        play(story)
+
+    def test_closing_with_something_unread_resets_the_connection(self):
+        """As a kernel does: the peer learns that not all was read."""
+
+        async def story(simulation: Simulation) -> None:
+            mine, theirs, _ = await connected(simulation)
+            theirs.transport.pause_reading()
+            mine.transport.write(b"unread")
+            await asyncio.sleep(1)
+            theirs.transport.close()
+            await simulation.until(lambda: mine.lost_at is not None)
+            assert mine.told == ["made", "ConnectionResetError"]
+
+        play(story)
+
+    def test_a_reset_from_between_breaks_both_sides(self):
+        """A middlebox lost its table."""
+
+        async def story(simulation: Simulation) -> None:
+            mine, theirs, _ = await connected(simulation)
+            simulation.network.reset("us", "eu")
+            await asyncio.sleep(0)
+            await asyncio.sleep(0.001)
+            assert mine.told == theirs.told == ["made", "ConnectionResetError"]
+
+        play(story)
+
+
+class TestSlowReader:
+    def test_a_reader_that_pauses_stops_the_writer(self):
+        """The window fills, then the buffer, then the program is asked to pause; and back again, with nothing lost."""
+
+        async def story(simulation: Simulation) -> None:
+            mine, theirs, _ = await connected(simulation)
+            theirs.transport.pause_reading()
+            assert not theirs.transport.is_reading()
+            for _ in range(40):
+                mine.transport.write(bytes(10_000))
+                await asyncio.sleep(0.1)
+            assert mine.told == ["made", "pause"]
+            assert mine.transport.get_write_buffer_size() == 400_000 - EXACT.receive_buffer_bytes
+            assert theirs.received == b""
+            theirs.transport.resume_reading()
+            await simulation.until(lambda: len(theirs.received) == 400_000)
+            assert mine.told == ["made", "pause", "resume"]
+            assert mine.transport.get_write_buffer_size() == 0
+
+        play(story)
+
+    def test_the_limits_of_the_buffer_can_be_set(self):
+        """As of any transport."""
+
+        async def story(simulation: Simulation) -> None:
+            mine, theirs, _ = await connected(simulation)
+            theirs.transport.pause_reading()
+            mine.transport.set_write_buffer_limits(high=0)
+            assert mine.transport.get_write_buffer_limits() == (0, 0)
+            mine.transport.write(bytes(EXACT.receive_buffer_bytes))
+            assert mine.told == ["made"]
+            mine.transport.write(b"1")
+            assert mine.told == ["made", "pause"]
+            with pytest.raises(ValueError, match="must be >="):
+                mine.transport.set_write_buffer_limits(high=1, low=2)
+
+        play(story)
+
+    def test_a_paused_reader_hears_of_a_reset_when_it_writes_or_reads_on(self):
+        """Nobody looks at a socket that is not polled."""
+
+        async def story(simulation: Simulation) -> None:
+            ends = [await connected(simulation), await connected_again(simulation)]
+            for mine, theirs in ((ends[0][0], ends[0][1]), ends[1]):
+                mine.transport.pause_reading()
+                theirs.transport.pause_reading()
+                mine.transport.write(b"unread")
+                await asyncio.sleep(0.2)
+                theirs.transport.close()
+                await asyncio.sleep(0.2)
+                assert mine.told == ["made"]
+            ends[0][0].transport.write(b"x")
+            ends[1][0].transport.resume_reading()
+            await asyncio.sleep(0.01)
+            for mine, *_ in ends:
+                assert mine.told == ["made", "ConnectionResetError"]
+
+        async def connected_again(simulation: Simulation) -> tuple[Peer, Peer]:
+            server = Server(simulation.host("eu"), 6651)
+            await simulation.host("eu").ask(server.listen())
+            mine = await dial(simulation, "us", "eu", 6651)
+            await simulation.until(lambda: bool(server.accepted))
+            return mine, server.accepted[0]
+
+        play(story)
+
+
+class TestHold:
+    def test_what_is_held_is_delivered_in_order_when_the_link_heals(self):
+        """However long it takes; the way back is free."""
+
+        async def story(simulation: Simulation) -> None:
+            mine, theirs, _ = await connected(simulation)
+            simulation.network.hold("us", "eu", one_way=True)
+            for number in range(10):
+                mine.transport.write(b"%d" % number)
+                theirs.transport.write(b"%d" % number)
+                await asyncio.sleep(100)
+            assert theirs.received == b""
+            assert mine.received == b"0123456789"
+            simulation.network.heal("us", "eu")
+            mine.transport.write(b"!")
+            await simulation.until(lambda: theirs.received == b"0123456789!")
+            assert mine.told == theirs.told == ["made"]
+
+        play(story)
+
+    def test_connection_attempts_wait_too(self):
+        """Until the link heals."""
+
+        async def story(simulation: Simulation) -> None:
+            await connected(simulation)
+            simulation.network.hold("eu", "us", one_way=True)
+            dialling = asyncio.ensure_future(dial(simulation, "us", "eu"))
+            await asyncio.sleep(500)
+            assert not dialling.done()
+            simulation.network.heal()
+            await dialling
+
+        play(story)
+
+    def test_a_writer_is_stopped_by_a_held_link(self):
+        """The window is full, and stays so also when only acknowledgements are held."""
+
+        async def story(simulation: Simulation) -> None:
+            mine, theirs, _ = await connected(simulation)
+            simulation.network.hold("eu", "us", one_way=True)
+            mine.transport.write(bytes(1_000_000))
+            await asyncio.sleep(100)
+            assert len(theirs.received) == EXACT.receive_buffer_bytes
+            simulation.network.heal()
+            await simulation.until(lambda: len(theirs.received) == 1_000_000)
+            assert mine.told == ["made", "pause", "resume"]
+
+        play(story)
+
+
+class TestCut:
+    def test_a_connection_survives_a_short_cut(self):
+        """What was lost is sent again, some time after the link heals, in order."""
+
+        async def story(simulation: Simulation) -> None:
+            mine, theirs, _ = await connected(simulation)
+            simulation.network.cut("us", "eu")
+            mine.transport.write(b"1")
+            await asyncio.sleep(3)
+            mine.transport.write(b"2")
+            await asyncio.sleep(3)
+            simulation.network.heal()
+            mine.transport.write(b"3")
+            await asyncio.sleep(0.06)
+            assert theirs.received == b""
+            await simulation.until(lambda: theirs.received == b"123", within_seconds=6)
+            assert mine.told == theirs.told == ["made"]
+
+        play(story)
+
+    def test_a_long_cut_breaks_whoever_writes_after_the_time_out_and_nobody_else(self):
+        """Half open: the silent side knows nothing, until it writes and is answered with a reset."""
+
+        async def story(simulation: Simulation) -> None:
+            mine, theirs, _ = await connected(simulation)
+            begin = simulation.now
+            simulation.network.cut("us", "eu")
+            mine.transport.write(b"1")
+            await asyncio.sleep(1000)
+            assert mine.told == ["made", "TimeoutError"]
+            assert mine.lost_at == pytest.approx(begin + 20, abs=0.1)
+            assert theirs.told == ["made"]
+            simulation.network.heal()
+            await asyncio.sleep(1000)
+            assert theirs.told == ["made"]
+            begin = simulation.now
+            theirs.transport.write(b"anybody?")
+            await asyncio.sleep(1)
+            assert theirs.told == ["made", "ConnectionResetError"]
+            assert theirs.lost_at == pytest.approx(begin + 0.1)
+
+        play(story)
+
+    def test_an_idle_connection_never_notices_a_cut(self):
+        """There is nothing that could be missed."""
+
+        async def story(simulation: Simulation) -> None:
+            mine, theirs, _ = await connected(simulation)
+            simulation.network.cut("us", "eu")
+            await asyncio.sleep(1000)
+            simulation.network.heal()
+            mine.transport.write(b"hello")
+            await simulation.until(lambda: theirs.received == b"hello")
+
+        play(story)
+
+    def test_a_link_cut_one_way_lets_the_other_way_pass_until_the_sender_gives_up(self):
+        """Its bytes arrive, but it never hears so."""
+
+        async def story(simulation: Simulation) -> None:
+            mine, theirs, _ = await connected(simulation)
+            simulation.network.cut("us", "eu", one_way=True)
+            begin = simulation.now
+            mine.transport.write(b"lost")
+            theirs.transport.write(b"arrives")
+            await asyncio.sleep(100)
+            assert mine.received == b"arrives"
+            assert theirs.received == b""
+            assert mine.told == theirs.told == ["made", "TimeoutError"]
+            assert theirs.lost_at == pytest.approx(begin + 20, abs=0.1)
+
+        play(story)
+
+    def test_acknowledgements_that_come_back_in_time_save_the_connection(self):
+        """And the window opens again."""
+
+        async def story(simulation: Simulation) -> None:
+            mine, theirs, _ = await connected(simulation)
+            simulation.network.cut("eu", "us", one_way=True)
+            mine.transport.write(bytes(400_000))
+            await asyncio.sleep(10)
+            assert len(theirs.received) == EXACT.receive_buffer_bytes
+            simulation.network.heal()
+            await simulation.until(lambda: len(theirs.received) == 400_000)
+            await asyncio.sleep(100)
+            assert mine.told == ["made", "pause", "resume"]
+
+        play(story)
+
+    def test_connection_attempts_over_a_cut_link_time_out(self):
+        """Whichever direction is cut; a server that hears only the request never accepts."""
+
+        async def story(simulation: Simulation) -> None:
+            _, _, server = await connected(simulation)
+            for source, target in (("us", "eu"), ("eu", "us")):
+                simulation.network.cut(source, target, one_way=True)
+                begin = simulation.now
+                with pytest.raises(TimeoutError):
+                    await dial(simulation, "us", "eu")
+                assert simulation.now == pytest.approx(begin + 5, abs=0.1)
+                simulation.network.heal()
+                await asyncio.sleep(30)
+            assert len(server.accepted) == 1
+            assert len(simulation.host("eu").network.endpoints) == 1
+
+        play(story)
+
+    def test_a_connection_attempt_succeeds_if_the_link_heals_in_time(self):
+        """The request is sent again."""
+
+        async def story(simulation: Simulation) -> None:
+            await connected(simulation)
+            simulation.network.cut("us", "eu")
+            dialling = asyncio.ensure_future(dial(simulation, "us", "eu"))
+            await asyncio.sleep(2)
+            simulation.network.heal()
+            await dialling
+
+        play(story)
+
+
+class TestDeath:
+    def test_a_killed_programs_peers_are_told(self):
+        """The end or a reset, drawn from the seed; what arrived before is in order and a prefix."""
+        endings: set[str] = set()
+        lengths: set[int] = set()
+
+        async def story(simulation: Simulation) -> None:
+            mine, theirs, _ = await connected(simulation)
+            mine.transport.write(b"0123456789")
+            simulation.host("us").kill()
+            begin = simulation.now
+            await simulation.until(lambda: theirs.lost_at is not None)
+            assert theirs.lost_at == pytest.approx(begin + 0.05)
+            assert b"0123456789".startswith(theirs.received)
+            endings.add(theirs.told[-1])
+            lengths.add(len(theirs.received))
+            assert mine.told == ["made"]
+            with pytest.raises(ConnectionRefusedError):
+                await dial(simulation, "eu", "us")
+
+        for seed in range(80):
+            play(story, seed=seed)
+        assert endings == {"lost", "ConnectionResetError"}
+        assert lengths == set(range(11))
+
+    def test_behind_a_cut_nobody_hears_of_a_death_until_he_writes(self):
+        """The reset is lost; the next bytes after healing are answered with another one."""
+
+        async def story(simulation: Simulation) -> None:
+            mine, theirs, _ = await connected(simulation)
+            mine.transport.pause_reading()
+            theirs.transport.write(b"unread")
+            await asyncio.sleep(1)
+            simulation.network.cut("us", "eu")
+            simulation.host("us").kill()  # with something unread: a reset
+            await asyncio.sleep(100)
+            simulation.network.heal()
+            await asyncio.sleep(100)
+            assert theirs.told == ["made"]
+            theirs.transport.write(b"anybody?")
+            await asyncio.sleep(1)
+            assert theirs.told == ["made", "ConnectionResetError"]
+
+        play(story)
+
+    def test_a_machine_without_power_says_nothing(self):
+        """Its peers wait for their time-outs, and dialling takes as long as it does."""
+
+        async def story(simulation: Simulation) -> None:
+            _, theirs, _ = await connected(simulation)
+            simulation.host("us").power_off()
+            begin = simulation.now
+            await asyncio.sleep(10)
+            theirs.transport.write(b"anybody?")
+            with pytest.raises(TimeoutError):
+                await dial(simulation, "eu", "us")
+            assert simulation.now == pytest.approx(begin + 15, abs=0.1)
+            assert theirs.told == ["made"]
+            await asyncio.sleep(30)
+            assert theirs.told == ["made", "TimeoutError"]
+
+        play(story)
+
+    def test_a_machine_that_comes_back_knows_no_old_connections(self):
+        """It answers with a reset."""
+
+        async def story(simulation: Simulation) -> None:
+            _, theirs, _ = await connected(simulation)
+            simulation.host("us").power_off()
+            theirs.transport.write(b"anybody?")
+            await asyncio.sleep(5)
+            simulation.host("us").start(asyncio.sleep(0))
+            await asyncio.sleep(10)
+            assert theirs.told == ["made", "ConnectionResetError"]
+
+        play(story)
+
+    def test_a_paused_programs_kernel_goes_on(self):
+        """It takes bytes until the window is full, and connections; the program sees all of it when it is resumed."""
+
+        async def story(simulation: Simulation) -> None:
+            mine, theirs, server = await connected(simulation)
+            simulation.host("eu").pause()
+            mine.transport.write(bytes(300_000))
+            second = await dial(simulation, "us", "eu")
+            second.transport.write(b"hello")
+            await asyncio.sleep(100)
+            assert theirs.received == b""
+            assert len(server.accepted) == 1
+            assert mine.told == ["made"]
+            assert mine.transport.get_write_buffer_size() == 300_000 - EXACT.receive_buffer_bytes
+            simulation.host("eu").resume()
+            await simulation.until(lambda: len(theirs.received) == 300_000)
+            assert server.accepted[1].received == b"hello"
+
+        play(story)
+
+    def test_what_the_dead_still_write_reaches_nobody(self):
+        """A program that dies in the middle of its turn."""
+
+        async def story(simulation: Simulation) -> None:
+            mine, theirs, _ = await connected(simulation)
+            simulation.host("us").power_off()
+            mine.transport.write(b"ghost")
+            mine.transport.close()
+            await asyncio.sleep(10)
+            assert theirs.told == ["made"]
+            assert theirs.received == b""
+
+        play(story)
+
+
+class TestAsyncioOnTop:
+    def test_streams_work(self):
+        """open_connection and start_server, as on sockets."""
+
+        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            async for line in reader:
+                writer.write(line.upper())
+                await writer.drain()
+            writer.close()
+            await writer.wait_closed()
+
+        async def serve() -> None:
+            async with await asyncio.start_server(answer, "0.0.0.0", 80) as server:
+                assert server.is_serving()
+                assert server.sockets[0].getsockname() == ("eu", 80)
+                await server.serve_forever()
+
+        async def ask() -> bytes:
+            reader, writer = await asyncio.open_connection("eu", 80)
+            writer.write(b"hello\n" * 10_000)
+            await writer.drain()
+            writer.write_eof()
+            answer = await reader.read()
+            writer.close()
+            await writer.wait_closed()
+            return answer
+
+        async def story(simulation: Simulation) -> None:
+            simulation.host("eu").start(serve())
+            assert await simulation.host("us").ask(ask()) == b"HELLO\n" * 10_000
+
+        play(story)
+
+    def test_the_network_of_real_sockets_works_on_the_simulated_loop(self):
+        """It asks the loop for connections, and the loop is simulated."""
+
+        async def listen(server: Server) -> int:
+            return (await SocketNetwork().listen(server._accept, "", 0)).port
+
+        async def story(simulation: Simulation) -> None:
+            server = Server(simulation.host("eu"))
+            port = await simulation.host("eu").ask(listen(server))
+            await simulation.host("us").ask(SocketNetwork().connect(Peer, "eu", port))
+
+        play(story)

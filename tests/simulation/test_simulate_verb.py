@@ -1,0 +1,49 @@
+"""`geoemu simulate`: what it says and how it ends."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from emulator.cli.simulate import Simulate
+from emulator.cli.verbs import app
+from emulator.errors import ConfigurationError
+
+
+def test_a_clean_seed_ends_with_0() -> None:
+    result = CliRunner().invoke(app, ["simulate", "drill", "--seeds", "1", "--from", "3"])
+    assert result.exit_code == 0
+    assert "1 seeds of drill from 3: clean" in result.stdout
+
+
+def test_a_failing_seed_tells_how_to_replay_it_and_leaves_a_run_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "left"
+    arguments = [
+        "simulate",
+        "--seeds",
+        "3",
+        "--without",
+        "receiver-forgets-sources",
+        "--run-dir",
+        str(folder),
+    ]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 1
+    assert "violates INV-" in result.stdout
+    assert "replay: geoemu simulate swarm --seeds 1 --from " in result.stdout
+    assert f"geoemu verify {folder}" in result.stdout
+    assert {path.name for path in folder.iterdir()} >= {"run.json", "topology.json", "regions", "history"}
+
+
+def test_a_time_budget_ends_it() -> None:
+    result = CliRunner().invoke(app, ["simulate", "drill", "--time-budget", "0.5"])
+    assert result.exit_code == 0
+
+
+@pytest.mark.parametrize(("kind", "without"), [("nonsense", None), ("swarm", "nonsense")])
+def test_what_is_not_known_is_refused(kind: str, without: str | None) -> None:
+    simulate = Simulate(kind, 1, 1, 1, None, False, without, None)
+    with pytest.raises(ConfigurationError, match="nonsense: must be one of"):
+        simulate.perform()

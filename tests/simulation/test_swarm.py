@@ -1,0 +1,124 @@
+"""Faulty worlds: none of them violates anything, and the same seed is the same world."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from emulator.cli.simulate import keep_run
+from emulator.simulation.ablations import BY_NAME
+from emulator.simulation.draw import KINDS, draw
+from emulator.simulation.faults import Cut, Kill
+from emulator.simulation.fleet import run_seeds
+from emulator.simulation.shrink import shrink, story_of
+from emulator.simulation.swarm import run_plan, run_seed
+from spark_jobs.run_folder import open_run_folder
+
+CLEAN_SEEDS = 120
+NAMED_SEEDS = Path(__file__).parent.parent / "seeds" / "swarm.txt"
+
+
+def named_seeds() -> list[int]:
+    lines = NAMED_SEEDS.read_text().splitlines()
+    return [int(line.split()[0]) for line in lines if line and not line.startswith("#")]
+
+
+def test_nothing_is_violated() -> None:
+    """Breaks, then heals: every checker is content with every seed."""
+    results = list(run_seeds("swarm", range(1, CLEAN_SEEDS + 1), jobs=2))
+    failed = [(result.seed, result.violation) for result in results if result.violation is not None]
+    assert len(results) == CLEAN_SEEDS
+    assert failed == []
+
+
+def test_seeds_that_once_failed_are_clean() -> None:
+    """tests/seeds/swarm.txt: each line names what it taught."""
+    failed = [result for result in run_seeds("swarm", named_seeds(), jobs=2) if result.violation is not None]
+    assert failed == []
+
+
+@pytest.mark.parametrize("kind", ["drill", "quiet"])
+def test_the_other_kinds_are_clean(kind: str) -> None:
+    assert [run_seed(kind, seed).violation for seed in range(1, 4)] == [None] * 3
+
+
+def test_the_same_seed_is_the_same_run_in_another_process() -> None:
+    """Also under another PYTHONHASHSEED."""
+    program = (
+        "from emulator.simulation.swarm import run_seed;"
+        "print(*(run_seed('swarm', seed).digest for seed in (1, 2, 3)))"
+    )
+    digests = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for hash_seed in ("1", "2")
+    }
+    assert digests == {" ".join(run_seed("swarm", seed).digest for seed in (1, 2, 3)) + "\n"}
+
+
+def test_a_seed_decides_the_plan_and_nothing_else_does() -> None:
+    for kind in KINDS:
+        assert draw(kind, 7) == draw(kind, 7)
+    assert draw("swarm", 7) != draw("swarm", 8)
+
+
+def test_topologies_and_faults_of_all_kinds_are_drawn() -> None:
+    """A swarm that always draws the same finds nothing new."""
+    plans = [draw("swarm", seed) for seed in range(300)]
+    assert {len(plan.regions) for plan in plans} == {1, 2, 3, 4, 5}
+    assert {len(plan.topology.clusters) for plan in plans} == {1, 2, 3}
+    faults = {type(fault).__name__ for plan in plans for fault in plan.faults}
+    assert len(faults) == 12, faults
+
+
+def test_a_failing_seed_shrinks_and_tells_a_story() -> None:
+    """Without deduplication over restarts: what is left still fails by the same check."""
+    with BY_NAME["receiver-forgets-sources"].applied():
+        outcome = next(o for seed in range(1, 50) if (o := run_seed("swarm", seed)).violation is not None)
+        smaller = shrink(outcome, runs_max=60, seconds_max=30)
+    assert outcome.violation is not None
+    assert smaller.violation is not None
+    assert smaller.violation.check == outcome.violation.check
+    assert len(smaller.plan.faults) <= len(outcome.plan.faults)
+    assert smaller.violation.sentence in story_of(smaller)[-1]
+
+
+def test_what_a_world_left_is_an_ordinary_run_folder(tmp_path: Path) -> None:
+    """Nothing is missing in it that `geoemu verify` looks for."""
+    plan = draw("drill", 1)
+    outcome = run_plan(replace(plan, break_seconds=5.0, faults=()))
+    keep_run(outcome, tmp_path / "run")
+    folder = open_run_folder(tmp_path / "run")
+    assert folder.damages == ()
+    assert set(folder.regions) == set(plan.regions)
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["ended"]
+    for log in folder.logs:
+        with sqlite3.connect(log.path) as database:
+            (entries,) = database.execute("SELECT sum(entry_count) FROM entry_groups").fetchone()
+        assert entries == sum(len(one.entries) for one in outcome.logs[log.region])
+
+
+def test_faults_speak_the_language_of_histories() -> None:
+    """A kill and a cut are facts the report understands."""
+    plan = draw("drill", 1)
+    first, second, third = plan.regions
+    faults = (Kill(1.0, 0.5, first), Cut(2.0, 0.5, second, third))
+    outcome = run_plan(replace(plan, faults=faults, break_seconds=4.0))
+    facts = [
+        (event.op, event.region, event.other_region) for event in outcome.events if event.outcome == "fact"
+    ]
+    assert ("kill", first, None) in facts
+    assert ("cut", second, third) in facts
+    assert ("heal", second, third) in facts

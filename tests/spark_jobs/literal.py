@@ -1,0 +1,121 @@
+"""Evidence from a few literal rows, and one check on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from pyspark.sql import DataFrame, SparkSession
+
+from emulator.history import Event
+from spark_jobs.checks import all_findings, collect_findings
+from spark_jobs.checks.finding import Circumstances
+from spark_jobs.checks.judging import Check
+from spark_jobs.evidence import OUTAGE_SCHEMA, TRIMMED_SCHEMA, gather, small_frame, stored_messages
+from spark_jobs.history import EVENT_SCHEMA
+from spark_jobs.run_folder import Namespace
+from spark_jobs.source import RegionLogSource
+from spark_jobs.verdict import CheckResult
+
+TOPIC = "persistent://public/default/t"
+NAMESPACES = {"public/default": Namespace(("a", "b"), deduplication=True)}
+
+Row = tuple[object, ...]
+
+
+def stored(
+    region: str,
+    entry: int,
+    sequence_id: int,
+    origin: str = "a",
+    *,
+    producer: str = "p",
+    topic: str = TOPIC,
+    source: str | None = None,
+    replicate_to: Sequence[str] | None = None,
+    crc: int = 0,
+    marker_type: int | None = None,
+) -> Row:
+    """A row of `region_log`. Entry n of `origin` is, unless said otherwise, where it came from."""
+    replicated = origin if origin != region else None
+    if replicated and source is None:
+        source = f"1:{sequence_id}"
+    return (
+        *(region, None, topic, 1, entry, -1, producer, sequence_id, 0, replicated, origin, marker_type),
+        *(list(replicate_to) if replicate_to else None, source, 1, crc),
+    )
+
+
+def event(at_ms: float, op: str, outcome: str, **fields: object) -> Event:
+    fields.setdefault("topic", TOPIC)
+    return Event(at_ms=float(at_ms), actor="test", op=op, outcome=outcome, **fields)  # type: ignore[arg-type]
+
+
+def published(
+    sequence_id: int, *outcomes: str, region: str = "a", at_ms: float = 10.0, topic: str = TOPIC
+) -> list[Event]:
+    """Asked for at `at_ms`; then told each outcome (ok, unless said otherwise) a millisecond later each."""
+    origin: dict[str, object] = {"origin_region": region, "producer": "p", "sequence_id": sequence_id}
+    events = [event(at_ms, "publish", "asked", region=region, topic=topic, **origin)]
+    for number, outcome in enumerate(outcomes or ("ok",), 1):
+        message_id = f"1:{sequence_id}:-1" if outcome == "ok" else None
+        events.append(
+            event(
+                at_ms + number,
+                "publish",
+                outcome,
+                region=region,
+                topic=topic,
+                message_id=message_id,
+                **origin,
+            )
+        )
+    return events
+
+
+def subscribed(region: str, at_ms: float = 1.0) -> Event:
+    return event(at_ms, "subscribe", "ok", region=region, subscription="s")
+
+
+def received(sequence_id: int, region: str, at_ms: float = 50.0, entry: int | None = None) -> Event:
+    return event(
+        at_ms,
+        "receive",
+        "ok",
+        region=region,
+        subscription="s",
+        origin_region="a",
+        producer="p",
+        sequence_id=sequence_id,
+        message_id=f"1:{sequence_id if entry is None else entry}:-1",
+    )
+
+
+def judged(
+    spark: SparkSession,
+    check: Check,
+    rows: Iterable[Row] = (),
+    events: Iterable[Event | list[Event]] = (),
+    *,
+    trimmed: Iterable[tuple[str, str, dict[int, int]]] = (),
+    outages: Iterable[tuple[str, float, float | None]] = (),
+    circumstances: Circumstances | None = None,
+) -> CheckResult:
+    """What `check` says about this. Events may be given in lists."""
+    told = [one for item in events for one in (item if isinstance(item, list) else [item])]
+    rows = list(rows)
+    in_logs = small_frame(spark, rows, RegionLogSource({}).schema())
+    asked = {one.topic for one in told if one.topic and one.op == "publish"}
+    evidence = gather(
+        stored_messages(in_logs, {str(row[2]) for row in rows}, asked),
+        history_frame(spark, told),
+        small_frame(spark, trimmed, TRIMMED_SCHEMA),
+        small_frame(spark, outages, OUTAGE_SCHEMA),
+        (circumstances or Circumstances(NAMESPACES)).namespaces,
+    )
+    found = collect_findings(all_findings(evidence, [check]))
+    return check.conclude(found.get(check.name, []), circumstances or Circumstances(NAMESPACES))
+
+
+def history_frame(spark: SparkSession, events: Iterable[Event]) -> DataFrame:
+    rows = [tuple(getattr(one, name) for name in EVENT_SCHEMA.names) for one in events]
+    return small_frame(spark, rows, EVENT_SCHEMA)

@@ -1,0 +1,206 @@
+"""Run directories with a known past, written by the real store, the real history and the real topology.
+
+A `SampleRun` is played in memory first: publishes are stored in their region and replicated to the others, and
+everything is told to the history. Tests change what they like before `write` puts it on disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from emulator.history import HistoryWriter
+from emulator.model import Position
+from emulator.region_config import LinkShape, LogConfig, NamespaceConfig
+from emulator.storage.sqlite import open_sqlite
+from emulator.topology import Cluster, Link, Region, Topology, region_config
+from emulator.wire import pulsar_pb2 as pb
+from emulator.wire.metadata import build_entry, with_replication
+
+TOPIC = "persistent://public/default/orders"
+START_MS = 1_763_712_000_000.0
+
+
+@dataclass
+class SampleRun:
+    """Regions with one topic."""
+
+    clusters: dict[str, Sequence[str]] = field(
+        default_factory=lambda: {"americas": ("us-east", "us-west"), "europe": ("eu-central",)}
+    )
+    deduplication: bool = True
+    logs: dict[str, list[bytes]] = field(default_factory=dict)
+    """Per region its entries, in order."""
+    events: list[tuple[str, float, str, str, dict[str, object]]] = field(default_factory=list)
+    """(actor, at_ms, op, outcome, fields)"""
+
+    def __post_init__(self) -> None:
+        self.logs = {region: [] for region in self.regions}
+
+    @property
+    def regions(self) -> list[str]:
+        return [region for regions in self.clusters.values() for region in regions]
+
+    def tell(self, actor: str, at_s: float, op: str, outcome: str, **fields: object) -> None:
+        self.events.append((actor, START_MS + at_s * 1000, op, outcome, fields))
+
+    def fact(self, at_s: float, op: str, **fields: object) -> None:
+        self.tell("scenario", at_s, op, "fact", **fields)
+
+    def ask(self, region: str, number: int, at_s: float) -> dict[str, object]:
+        """A publish of which only the beginning is known."""
+        origin = {"origin_region": region, "producer": f"orders-{region}", "sequence_id": number}
+        self.tell(f"orders-{region}", at_s, "publish", "asked", region=region, topic=TOPIC, **origin)
+        return origin
+
+    def publish(
+        self,
+        region: str,
+        number: int,
+        at_s: float,
+        to: Sequence[str] | None = None,
+        acknowledged: bool = True,
+    ) -> None:
+        """Asked, stored, replicated (to all, unless said otherwise) and acknowledged 2 ms later."""
+        origin = self.ask(region, number, at_s)
+        metadata = pb.MessageMetadata(
+            producer_name=f"orders-{region}", sequence_id=number, publish_time=int(START_MS + at_s * 1000)
+        )
+        position = self.store(region, build_entry(metadata, f"order {number} of {region}".encode().ljust(80)))
+        for other in self.regions if to is None else to:
+            if other != region:
+                self.logs[other].append(with_replication(self.logs[region][position.entry], region, position))
+        if acknowledged:
+            self.tell(
+                f"orders-{region}",
+                at_s + 0.002,
+                "publish",
+                "ok",
+                region=region,
+                topic=TOPIC,
+                message_id=f"{position}:-1",
+                **origin,
+            )
+
+    def store(self, region: str, entry: bytes) -> Position:
+        self.logs[region].append(entry)
+        return Position(1, len(self.logs[region]) - 1)
+
+    def subscribe(self, region: str, at_s: float, subscription: str = "billing") -> None:
+        for outcome in ("asked", "ok"):
+            self.tell(
+                subscription,
+                at_s,
+                "subscribe",
+                outcome,
+                region=region,
+                topic=TOPIC,
+                subscription=subscription,
+            )
+
+    def receive(
+        self,
+        region: str,
+        origin: str,
+        number: int,
+        at_s: float,
+        entry: int = 0,
+        subscription: str = "billing",
+    ) -> None:
+        self.tell(
+            subscription,
+            at_s,
+            "receive",
+            "ok",
+            region=region,
+            topic=TOPIC,
+            subscription=subscription,
+            origin_region=origin,
+            producer=f"orders-{origin}",
+            sequence_id=number,
+            message_id=f"1:{entry}:-1",
+        )
+
+    @property
+    def topology(self) -> Topology:
+        return Topology(
+            name="sample",
+            path=Path("/topology.yaml"),
+            clusters=tuple(
+                Cluster(name, tuple(Region(region, name, log=LogConfig()) for region in regions))
+                for name, regions in self.clusters.items()
+            ),
+            links=tuple(Link(a, b, LinkShape(20.0)) for a in self.regions for b in self.regions if a != b),
+            namespaces=(NamespaceConfig("public/default", tuple(self.regions), self.deduplication),),
+        )
+
+    def write(self, run: Path) -> Path:
+        """The run directory as a runtime and a scenario would have left it."""
+        run.mkdir(parents=True, exist_ok=True)
+        (run / "run.json").write_text("{}\n")
+        (run / "topology.json").write_text(self.topology.to_json())
+        ports = dict.fromkeys(self.regions, (0, 0))
+        for region, entries in self.logs.items():
+            folder = run / "regions" / region
+            folder.mkdir(parents=True)
+            config = region_config(self.topology, region, ports, region_dir=folder)
+            (folder / "region.json").write_text(config.to_json())
+            asyncio.run(store_entries(folder / "log.sqlite", region, entries))
+        clock = [0.0]
+        writers: dict[str, HistoryWriter] = {}
+        for actor, at_ms, op, outcome, fields in sorted(self.events, key=lambda event: event[1]):
+            clock[0] = at_ms
+            if actor not in writers:
+                writers[actor] = HistoryWriter(run / "history" / f"{actor}.jsonl", actor, lambda: clock[0])
+            writers[actor].write(op, outcome, **fields)  # type: ignore[arg-type]
+        for writer in writers.values():
+            writer.close()
+        return run
+
+
+async def store_entries(path: Path, region: str, entries: Sequence[bytes], group: int = 50) -> None:
+    """Through the real store, in groups."""
+    store = await open_sqlite(path, region)
+    log = await store.open_log(TOPIC)
+    assert log is not None
+    for start in range(0, len(entries), group):
+        await log.append(entries[start : start + group])
+    await store.close()
+
+
+def failover_drill(seconds: float = 14.0, per_second: int = 200) -> SampleRun:
+    """us-east is killed while billing consumes there; billing goes on in us-west and reads a little again."""
+    run = SampleRun()
+    kill, move, back = 0.4 * seconds, 0.4 * seconds + 0.84, 0.65 * seconds
+    run.fact(0.0, "phase", detail="all regions work")
+    run.subscribe("us-east", 0.05)
+    run.fact(kill, "kill", region="us-east")
+    run.subscribe("us-west", move - 0.1)
+    run.fact(back, "start", region="us-east")
+    run.fact(seconds - 1, "phase", detail="everything arrives")
+    late: list[tuple[int, float]] = []
+    entries: list[tuple[str, int, float]] = []
+    east = west = 0
+    for step in range(int((seconds - 1.5) * per_second)):
+        at_s = 0.2 + step / per_second
+        run.publish("eu-central", step, at_s)
+        entries.append(("eu-central", step, at_s))
+        if at_s < kill - 0.02 or at_s > back + 0.4:
+            run.publish("us-east", east, at_s)
+            entries.append(("us-east", east, at_s))
+            east += 1
+        elif at_s < kill:
+            late.append((east, at_s))
+            run.publish("us-east", east, at_s, acknowledged=False)
+            entries.append(("us-east", east, at_s))
+            east += 1
+    # Every log has the same order here, so an entry's number is its place in each of them.
+    for entry, (origin, number, at_s) in enumerate(entries):
+        if at_s < kill - 0.05:
+            run.receive("us-east", origin, number, at_s + 0.03, entry)
+        if at_s > kill - 0.55:
+            run.receive("us-west", origin, number, max(at_s + 0.04, move + west * 0.0004), entry)
+            west += 1
+    return run

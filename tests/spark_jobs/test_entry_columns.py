@@ -1,0 +1,229 @@
+"""Entries become the right rows, by the shortcut and by the long way alike."""
+
+from __future__ import annotations
+
+import random
+import zlib
+
+import pytest
+from crc32c import crc32c
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from emulator.model import Position
+from emulator.storage.group import encode_group
+from emulator.wire import pulsar_pb2 as pb
+from emulator.wire.metadata import SOURCE_POSITION_PROPERTY, build_entry, with_replication
+from spark_jobs.entry_columns import EntryColumns
+from spark_jobs.source_contract import Group
+
+TOPIC = "persistent://public/default/t"
+
+
+def metadata(**fields: object) -> pb.MessageMetadata:
+    return pb.MessageMetadata(
+        **{"producer_name": "p", "sequence_id": 7, "publish_time": 1_763_712_000_000, **fields}
+    )  # type: ignore[arg-type]
+
+
+def entry(payload: bytes = b"payload", **fields: object) -> bytes:
+    return build_entry(metadata(**fields), payload)
+
+
+def batch(sequence_ids: list[int], payload: bytes | None = None, **fields: object) -> bytes:
+    body = b""
+    for sequence_id in sequence_ids:
+        single = pb.SingleMessageMetadata(payload_size=3, sequence_id=sequence_id).SerializeToString()
+        body += len(single).to_bytes(4, "big") + single + b"%3d" % sequence_id
+    return build_entry(
+        metadata(
+            **{
+                "sequence_id": sequence_ids[0],
+                "highest_sequence_id": sequence_ids[-1],
+                "num_messages_in_batch": len(sequence_ids),
+                **fields,
+            }
+        ),
+        body if payload is None else payload,
+    )
+
+
+def rows(entries: list[bytes], trimmed_below: int = 0, first_entry_id: int = 0) -> list[dict[str, object]]:
+    columns = EntryColumns("here")
+    columns.add_group(Group(TOPIC, 3, first_entry_id, trimmed_below, encode_group(entries)))
+    result: list[dict[str, object]] = columns.take().to_pylist()
+    return result
+
+
+def rows_the_long_way(entries: list[bytes]) -> list[dict[str, object]]:
+    columns = EntryColumns("here")
+    for entry_id, data in enumerate(entries):
+        columns._add_scanned(TOPIC, 3, entry_id, data)
+    result: list[dict[str, object]] = columns.take().to_pylist()
+    return result
+
+
+PLAIN = entry()
+KINDS = {
+    "plain": PLAIN,
+    "large numbers": entry(sequence_id=2**62, publish_time=2**53),
+    "empty payload": entry(b""),
+    "large": entry(b"x" * 70_000),
+    "long name": entry(producer_name="p" * 200),
+    "name with the next field's key in it": entry(producer_name="a\x10\x05\x18\x06b"),
+    "name that is not ASCII": entry(producer_name="Größe-é"),
+    "properties": entry(properties=[pb.KeyValue(key="k", value="v")], partition_key="key", event_time=5),
+    "for some regions": entry(replicate_to=["a", "b"]),
+    "replicated": with_replication(PLAIN, "there", Position(12, 3456)),
+    "replicated with properties": with_replication(
+        entry(properties=[pb.KeyValue(key="k", value="v")]), "there", Position(1, 2)
+    ),
+    "a property that looks like replication": entry(
+        properties=[pb.KeyValue(key="k", value="\x0a\x1f" + SOURCE_POSITION_PROPERTY + "\x12\x031:2")]
+    ),
+    "the property, but not at the end": entry(
+        properties=[pb.KeyValue(key=SOURCE_POSITION_PROPERTY, value="1:2")], partition_key="key"
+    ),
+    "marker": build_entry(metadata(producer_name="pulsar.marker", sequence_id=0, marker_type=10), b"marker"),
+    "marker of an unknown kind": entry(marker_type=0),
+    "transaction marker": entry(sequence_id=2**64 - 1, marker_type=21),
+    "batch": batch([4, 5, 6]),
+    "batch of one": batch([4]),
+    "replicated batch": with_replication(batch([4, 5, 6]), "there", Position(1, 2)),
+    "no checksum": PLAIN[6:],
+    "broker metadata": b"\x0e\x02\x00\x00\x00\x02\x08\x01" + PLAIN,
+}
+
+
+@pytest.mark.parametrize("data", KINDS.values(), ids=KINDS.keys())
+def test_shortcut_and_long_way_agree(data: bytes) -> None:
+    # Twice, because the second one meets what the first one left in the caches.
+    assert rows([data, data]) == rows_the_long_way([data, data])
+
+
+@settings(deadline=None)
+@given(
+    st.text(min_size=1, max_size=140),
+    st.integers(0, 2**63 - 1),
+    st.integers(0, 2**63 - 1),
+    st.none() | st.tuples(st.text(min_size=1, max_size=20), st.integers(0, 2**40), st.integers(0, 2**40)),
+    st.binary(max_size=40),
+    st.lists(st.tuples(st.text(max_size=5), st.text(max_size=5)), max_size=2),
+)
+def test_they_agree_on_anything(
+    name: str,
+    sequence_id: int,
+    publish_time: int,
+    source: tuple[str, int, int] | None,
+    payload: bytes,
+    properties: list[tuple[str, str]],
+) -> None:
+    pairs = [pb.KeyValue(key=key, value=value) for key, value in properties]
+    data = entry(
+        payload, producer_name=name, sequence_id=sequence_id, publish_time=publish_time, properties=pairs
+    )
+    if source is not None:
+        data = with_replication(data, source[0], Position(*source[1:]))
+    assert rows([PLAIN, data]) == rows_the_long_way([PLAIN, data])
+
+
+def test_a_plain_message() -> None:
+    (row,) = rows([PLAIN], first_entry_id=40)
+    assert row == {
+        "region": "here",
+        "damage": None,
+        "topic": TOPIC,
+        "ledger_id": 3,
+        "entry_id": 40,
+        "batch_index": -1,
+        "producer_name": "p",
+        "sequence_id": 7,
+        "publish_time_ms": 1_763_712_000_000,
+        "replicated_from": None,
+        "origin_region": "here",
+        "marker_type": None,
+        "replicate_to": None,
+        "source_position": None,
+        "payload_bytes": 7,
+        "payload_crc32c": crc32c(b"payload"),
+    }
+
+
+def test_a_replicated_message_knows_its_origin() -> None:
+    (row,) = rows([KINDS["replicated"]])
+    assert (row["replicated_from"], row["origin_region"], row["source_position"]) == (
+        "there",
+        "there",
+        "12:3456",
+    )
+
+
+def test_a_marker_is_a_row_of_its_own() -> None:
+    assert [row["marker_type"] for row in rows([KINDS["marker"], PLAIN])] == [10, None]
+
+
+def places(found: list[dict[str, object]]) -> list[tuple[object, ...]]:
+    return [(row["entry_id"], row["batch_index"], row["sequence_id"], row["payload_bytes"]) for row in found]
+
+
+def test_batches_are_split() -> None:
+    assert places(rows([batch([4, 5, 9])])) == [(0, 0, 4, 3), (0, 1, 5, 3), (0, 2, 9, 3)]
+
+
+def test_messages_of_a_batch_may_have_keys() -> None:
+    single = pb.SingleMessageMetadata(payload_size=1, sequence_id=5, partition_key="k").SerializeToString()
+    body = len(single).to_bytes(4, "big") + single + b"x"
+    assert places(rows([batch([5], body)])) == [(0, 0, 5, 1)]
+
+
+def test_compressed_batches_are_opened() -> None:
+    plain = batch([4, 5])
+    body = plain[plain.index(b"\x18\x03") - 4 :]
+    packed = batch([4, 5], zlib.compress(body), compression=pb.ZLIB, uncompressed_size=len(body))
+    assert places(rows([packed])) == [(0, 0, 4, 3), (0, 1, 5, 3)]
+
+
+@pytest.mark.parametrize(
+    "secret", [{"compression": pb.ZSTD}, {"encryption_keys": [{"key": "k", "value": b"v"}]}]
+)
+def test_a_batch_that_cannot_be_opened_is_known_by_its_first_and_last_number(
+    secret: dict[str, object],
+) -> None:
+    sealed = batch([4, 5, 6], b"ciphertext..", **secret)
+    assert places(rows([sealed])) == [(0, 0, 4, 4), (0, 1, 5, 4), (0, 2, 6, 4)]
+
+
+def test_a_chunked_message_counts_once_where_its_last_piece_is() -> None:
+    pieces = [entry(uuid="u", chunk_id=number, num_chunks_from_msg=3) for number in range(3)]
+    assert places(rows(pieces)) == [(2, -1, 7, 7)]
+
+
+def test_trimmed_entries_are_not_there() -> None:
+    assert [row["entry_id"] for row in rows([PLAIN] * 5, trimmed_below=12, first_entry_id=10)] == [12, 13, 14]
+
+
+def test_a_garbled_group_is_a_damage() -> None:
+    group = bytearray(encode_group([PLAIN, PLAIN]))
+    group[30] ^= 1
+    columns = EntryColumns("here")
+    columns.add_group(Group(TOPIC, 3, 10, 0, bytes(group)))
+    (row,) = columns.take().to_pylist()
+    assert row["region"] == "here"
+    assert "3:10" in row["damage"]
+    assert "checksum" in row["damage"]
+
+
+def test_an_unreadable_entry_is_a_damage_and_its_neighbours_are_read() -> None:
+    found = rows([PLAIN, b"\x0e\x01garbage", PLAIN])
+    assert [row["entry_id"] for row in found] == [0, None, 2]
+    assert "3:1" in str(found[1]["damage"])
+
+
+def test_garbage_is_never_an_exception() -> None:
+    random.seed(1)
+    for data in KINDS.values():
+        for _ in range(60):
+            garbled = bytearray(data[:300])
+            for _ in range(random.randint(1, 4)):
+                garbled[random.randrange(len(garbled))] = random.randrange(256)
+            rows([bytes(garbled[: random.randint(1, len(garbled))])])

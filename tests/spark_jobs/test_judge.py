@@ -1,0 +1,183 @@
+"""Whole runs on disk, and what one change to a copy does to the verdict."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from emulator.storage.group import decode_group, encode_group
+from emulator.wire.metadata import scan_entry
+from spark_jobs.judge import Judgement, judge_run
+from spark_jobs.verdict import CheckResult
+from spark_jobs.warm_up import warm_up
+
+from .sample_run import SampleRun, failover_drill
+
+
+@pytest.fixture
+def drill(drill_template: Path, tmp_path: Path) -> Path:
+    """A scratch copy."""
+    return Path(shutil.copytree(drill_template, tmp_path / "run"))
+
+
+def check(judgement: Judgement, invariant: str) -> CheckResult:
+    (found,) = [one for one in judgement.checks if invariant in (one.invariant, one.name)]
+    return found
+
+
+def test_a_drill_that_went_well(spark: SparkSession, drill: Path) -> None:
+    judgement = judge_run(spark, drill)
+    assert {one.name: one.verdict for one in judgement.checks} == dict.fromkeys(
+        (one.name for one in judgement.checks), "valid"
+    )
+    assert judgement.verdict == "valid"
+    assert [one.invariant for one in judgement.checks if one.invariant != "info"] == [
+        f"INV-{n}" for n in range(1, 7)
+    ]
+
+    sample = failover_drill(seconds=4.0, per_second=50)
+    stored = len(sample.logs["us-west"])
+    figures = judgement.figures
+    assert figures["stored"] == dict.fromkeys(sample.regions, stored)
+    assert figures["published"]["asked"] == stored
+    assert figures["published"]["unknown"] == figures["published"]["unknown_stored"] == 1
+    assert figures["received"]["again"] > 0
+    assert figures["failover_gap_seconds"] == 0.84
+    timeline = judgement.timeline
+    assert [lane.region for lane in timeline.lanes] == ["us-east", "us-west", "eu-central"]
+    assert [(one.region, one.what, one.from_s, one.to_s) for one in timeline.down] == [
+        ("us-east", "kill", 1.6, 2.6)
+    ]
+    assert [(one.region, one.other_region, one.from_s, one.to_s) for one in timeline.gaps] == [
+        ("us-east", "us-west", 1.6, 2.44)
+    ]
+    assert (
+        sum(timeline.lanes[0].counts["published"])
+        == figures["published_by_region"]["us-east"]["acknowledged"]
+    )
+    json.dumps(judgement.as_json())
+
+
+def skip_entry(run: Path, region: str, entry_id: int) -> bytes:
+    """As if `region` had never stored it; the entries behind it move up. The entry."""
+    with sqlite3.connect(run / "regions" / region / "log.sqlite") as database:
+        rows = database.execute("SELECT rowid, first_entry_id, data FROM entry_groups").fetchall()
+        for rowid, first, data in rows:
+            entries = decode_group(data)
+            if first <= entry_id < first + len(entries):
+                gone = entries.pop(entry_id - first)
+                database.execute("DELETE FROM entry_groups WHERE rowid = ?", (rowid,))
+                if entries:
+                    row = (rowid, 1, first, len(entries), encode_group(entries))
+                    database.execute(
+                        "INSERT INTO entry_groups (rowid, log_id, first_entry_id, entry_count, data)"
+                        " VALUES (?, ?, ?, ?, ?)",
+                        row,
+                    )
+                return gone
+    raise AssertionError(f"no entry {entry_id}")
+
+
+@pytest.mark.parametrize("which", ["first", "middle", "last"])
+def test_one_entry_skipped_is_the_witness(spark: SparkSession, drill: Path, which: str) -> None:
+    last = len(failover_drill(seconds=4.0, per_second=50).logs["us-west"]) - 1
+    gone = scan_entry(skip_entry(drill, "us-west", {"first": 0, "middle": last // 2, "last": last}[which]))
+    judgement = judge_run(spark, drill)
+    assert judgement.verdict == "invalid"
+    origin = (gone.replicated_from, gone.producer_name, gone.sequence_id)
+    for invariant in ("INV-2", "INV-6"):
+        (witness,) = check(judgement, invariant).witness
+        assert (witness["origin_region"], witness["producer"], witness["sequence_id"]) == origin
+        assert witness["region"] == "us-west"
+    assert check(judgement, "INV-1").verdict == "valid"
+
+
+def test_an_acknowledged_entry_gone_from_its_own_region(spark: SparkSession, drill: Path) -> None:
+    gone = scan_entry(skip_entry(drill, "eu-central", 0))
+    judgement = judge_run(spark, drill)
+    assert judgement.verdict == "invalid"
+    (witness,) = check(judgement, "INV-1").witness
+    assert (witness["producer"], witness["sequence_id"]) == (gone.producer_name, gone.sequence_id)
+
+
+def delete(name: str) -> Callable[[Path], None]:
+    def damage(run: Path) -> None:
+        path = run / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+    return damage
+
+
+def truncate_log(run: Path) -> None:
+    path = run / "regions/us-west/log.sqlite"
+    with path.open("r+b") as file:
+        file.truncate(path.stat().st_size // 2)
+
+
+def garble_history(run: Path) -> None:
+    path = run / "history/billing.jsonl"
+    text = path.read_text()
+    path.write_text(text[:500] + "\0" * 20 + text[500:])
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (delete("regions/us-east"), "the folder regions/us-east is missing"),
+        (delete("regions/us-east/log.sqlite"), "regions/us-east/log.sqlite is missing"),
+        (delete("regions"), "us-east is missing"),
+        (delete("topology.json"), "topology.json is missing"),
+        (delete("run.json"), "run.json is missing"),
+        (delete("history"), "no history"),
+        (delete("history/billing.jsonl"), "nothing to prove"),
+        (delete("history/orders-us-east.jsonl"), "a part of the history is missing"),
+        (truncate_log, "regions/us-west/log.sqlite cannot be read"),
+        (garble_history, "history/billing.jsonl:"),
+    ],
+)
+def test_a_damaged_folder_is_unknown_with_the_reason(
+    spark: SparkSession, drill: Path, damage: Callable[[Path], None], reason: str
+) -> None:
+    damage(drill)
+    judgement = judge_run(spark, drill)
+    assert judgement.verdict == "unknown"
+    assert reason in " ".join(one.sentence for one in judgement.checks if one.verdict == "unknown")
+
+
+def test_an_empty_folder_is_unknown(spark: SparkSession, tmp_path: Path) -> None:
+    judgement = judge_run(spark, tmp_path)
+    assert {one.verdict for one in judgement.checks if one.name != "failover-gap"} == {"unknown"}
+
+
+def test_a_region_that_never_came_back_leaves_it_open(spark: SparkSession, tmp_path: Path) -> None:
+    run = SampleRun()
+    run.subscribe("us-west", 0.1)
+    for number in range(4):
+        run.publish("us-east", number, 1 + number, to=None if number < 3 else ["us-east"])
+    for number in range(3):
+        run.receive("us-west", "us-east", number, 5, number)
+    run.fact(6, "kill", region="us-east")
+    judgement = judge_run(spark, run.write(tmp_path / "run"))
+    assert judgement.verdict == "unknown"
+    assert "us-east was down when the history ended" in check(judgement, "INV-2").sentence
+    run.fact(7, "start", region="us-east")
+    assert judge_run(spark, run.write(tmp_path / "second")).verdict == "invalid"
+
+
+def test_a_scenario_that_failed_is_no_pass(spark: SparkSession, drill: Path) -> None:
+    with (drill / "history/scenario.jsonl").open("a") as history:
+        line = {"at_ms": 1_763_712_009_000, "actor": "scenario", "op": "step", "outcome": "fact"}
+        history.write(json.dumps({**line, "error": "drain: 3 messages never came"}) + "\n")
+    judgement = judge_run(spark, drill)
+    assert judgement.verdict == "unknown"
+    assert "3 messages never came" in check(judgement, "evidence-whole").sentence
+
+
+def test_the_warm_up_is_a_valid_run(spark: SparkSession) -> None:
+    assert warm_up(spark).verdict == "valid"

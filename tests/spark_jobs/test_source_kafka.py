@@ -1,0 +1,167 @@
+"""A region's log is read out of a real Kafka as it is out of SQLite."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from emulator.runtimes.kafka_server import KafkaServer
+from emulator.storage.contract import Store
+from emulator.storage.group import decode_group
+from emulator.storage.kafka import open_kafka
+from emulator.storage.sqlite import open_sqlite
+from spark_jobs import source_kafka
+from spark_jobs.run_folder import RegionLog, open_run_folder
+from spark_jobs.source import read_region_logs, read_trimmed
+from spark_jobs.source_contract import Group, Head, LogDamaged
+from tests.storage.kafka_place import new_prefix
+
+from .sample_run import TOPIC, SampleRun, failover_drill
+
+OTHER = "persistent://public/default/ä b"
+
+
+@pytest.fixture
+def log(kafka_server: KafkaServer) -> RegionLog:
+    return RegionLog("us-east", "kafka", "", kafka_server.bootstrap_servers, {"topic_prefix": new_prefix()})
+
+
+async def open_store(log: RegionLog) -> Store:
+    return await open_kafka(log.region, log.bootstrap_servers, log.options)
+
+
+def read(log: RegionLog) -> list[Group]:
+    return [group for rows in source_kafka.plan(log) for group in source_kafka.read_groups(log, rows)]
+
+
+def entries_in(log: RegionLog) -> dict[str, list[tuple[int, bytes]]]:
+    found: dict[str, list[tuple[int, bytes]]] = {}
+    for group in read(log):
+        found.setdefault(group.topic, []).extend(enumerate(decode_group(group.data), group.first_entry_id))
+    return found
+
+
+async def write(log: RegionLog) -> dict[str, list[tuple[int, bytes]]]:
+    """Two topics over two lives, so that there are fences in between; what they hold."""
+    written: dict[str, list[tuple[int, bytes]]] = {}
+    for life in range(2):
+        store = await open_store(log)
+        for name in (TOPIC, OTHER):
+            topic = await store.open_log(name)
+            assert topic is not None
+            for number in range(10):
+                data = [b"%s %d %d %d" % (name.encode(), life, number, i) for i in range(5)]
+                first = await topic.append(data)
+                written.setdefault(name, []).extend(enumerate(data, first))
+            await store.put("topic/x", b"not a log")
+        await store.close()
+    return written
+
+
+def test_all_entries_of_all_topics_and_nothing_else(log: RegionLog) -> None:
+    """Fences are no entries."""
+    written = asyncio.run(write(log))
+    assert entries_in(log) == written
+    assert source_kafka.read_heads(log) == [Head(TOPIC, 1, 0), Head(OTHER, 2, 0)]
+
+
+def test_a_large_log_is_shared_out_without_loss_or_overlap(
+    log: RegionLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source_kafka, "SLICE_RECORDS", 17)
+    monkeypatch.setattr(source_kafka, "GROUP_RECORDS", 4)
+    written = asyncio.run(write(log))
+    assert len(source_kafka.plan(log)) > 10
+    assert entries_in(log) == written
+
+
+def test_trimmed_and_deleted(log: RegionLog) -> None:
+    """What was let go is told by the head; a deleted topic is not there."""
+    written = asyncio.run(write(log))
+    cut = written[TOPIC][42][0]
+
+    async def story() -> None:
+        store = await open_store(log)
+        topic = await store.open_log(TOPIC)
+        assert topic is not None
+        await topic.trim(cut)
+        await store.delete_log(OTHER)
+        await store.close()
+
+    asyncio.run(story())
+    assert source_kafka.read_heads(log) == [Head(TOPIC, 1, cut)]
+    assert entries_in(log) == {TOPIC: written[TOPIC][42:]}
+
+
+def test_an_empty_region(log: RegionLog) -> None:
+    async def story() -> None:
+        store = await open_store(log)
+        await store.open_log(TOPIC)
+        await store.close()
+
+    asyncio.run(story())
+    assert read(log) == []
+    assert source_kafka.read_heads(log) == [Head(TOPIC, 1, 0)]
+
+
+def test_a_kafka_that_is_away_or_knows_nothing_is_a_damage(
+    log: RegionLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source_kafka, "_TIMEOUT_MS", 200)
+    with pytest.raises(LogDamaged, match="has no topic"):
+        source_kafka.plan(log)
+    for servers in ("127.0.0.1:1", "", "nonsense"):
+        with pytest.raises(LogDamaged, match=r"the Kafka of us-east at .* cannot be read"):
+            source_kafka.plan(RegionLog("us-east", "kafka", "", servers))
+
+
+COLUMNS = """topic, batch_index, producer_name, sequence_id, publish_time_ms, replicated_from, origin_region,
+    marker_type, replicate_to, source_position, payload_bytes, payload_crc32c"""
+"""All but the positions, which every backend gives in its own way, in the order of the log."""
+
+
+@pytest.mark.real
+def test_the_same_entries_give_the_same_rows_as_from_sqlite(
+    kafka_server: KafkaServer, spark: SparkSession, tmp_path: Path
+) -> None:
+    """The same run written to both."""
+    run = failover_drill(seconds=4.0, per_second=50)
+    on_sqlite = run.write(tmp_path / "sqlite")
+    on_kafka = run.write(tmp_path / "kafka")
+    prefix = new_prefix()
+    asyncio.run(move_to_kafka(run, on_kafka, kafka_server, prefix))
+    rows = []
+    for path in (on_sqlite, on_kafka):
+        read_region_logs(spark, path).createOrReplaceTempView("rows")
+        assert spark.sql("SELECT damage FROM rows WHERE damage IS NOT NULL").collect() == []
+        rows.append(
+            spark.sql(f"SELECT region, {COLUMNS} FROM rows ORDER BY region, ledger_id, entry_id").collect()
+        )
+    assert rows[0] == rows[1]
+    assert len(rows[0]) == sum(map(len, run.logs.values()))
+    trimmed, damages = read_trimmed(spark, open_run_folder(on_kafka), [])
+    assert (trimmed.count(), damages) == (0, [])
+
+
+async def move_to_kafka(run: SampleRun, path: Path, server: KafkaServer, prefix: str) -> None:
+    """The regions' logs out of their files into Kafka."""
+    for region in run.regions:
+        folder = path / "regions" / region
+        config = json.loads((folder / "region.json").read_text())
+        options = {"topic_prefix": prefix}
+        config["log"].update(backend="kafka", bootstrap_servers=server.bootstrap_servers, options=options)
+        (folder / "region.json").write_text(json.dumps(config))
+        source = await open_sqlite(folder / "log.sqlite", region)
+        store = await open_kafka(region, server.bootstrap_servers, options)
+        for name in source.log_names():
+            old, new = await source.open_log(name), await store.open_log(name)
+            assert old is not None
+            assert new is not None
+            await new.append([entry.data for entry in await old.read(0, 10**6, 10**9)])
+        await store.close()
+        await source.close()
+        (folder / "log.sqlite").unlink()

@@ -1,0 +1,81 @@
+"""The program, as others start it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+COMMAND = [sys.executable, "-m", "spark_jobs.verify"]
+HOME = Path(__file__).resolve().parents[2]
+DEADLINE_SECONDS = 180
+
+
+def run(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*COMMAND, *map(str, arguments)],
+        cwd=HOME,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_SECONDS,
+        check=False,
+    )
+
+
+@pytest.mark.real
+def test_started_early_and_told_to_go_on(drill_template: Path, tmp_path: Path) -> None:
+    """Started before there is anything to verify; from another folder; silent until told; nothing but the verdict."""
+    target = tmp_path / "run"
+    process = subprocess.Popen(
+        [*COMMAND, str(target), "--wait", "--json", "--report", str(tmp_path / "report")],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(HOME)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    target.symlink_to(drill_template)
+    output, errors = process.communicate("now\n", timeout=DEADLINE_SECONDS)
+    assert errors == ""
+    assert process.returncode == 0
+    told = json.loads(output)
+    assert told["verdict"] == "valid"
+    assert [check["invariant"] for check in told["checks"]][1:7] == [
+        f"INV-{number}" for number in range(1, 7)
+    ]
+    assert json.loads((tmp_path / "report" / "report.json").read_text()) == told
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["report", "run"]
+
+
+@pytest.mark.real
+def test_nobody_says_go_on(tmp_path: Path) -> None:
+    told = run(tmp_path, "--wait")
+    assert (told.returncode, told.stdout, told.stderr) == (2, "", "")
+
+
+def test_without_java_one_sentence(tmp_path: Path) -> None:
+    told = run(tmp_path, JAVA_HOME=str(tmp_path))
+    assert told.returncode == 2
+    assert told.stdout == ""
+    assert told.stderr.count("\n") == 1
+    assert "openjdk-17-jre-headless" in told.stderr
+
+
+def test_no_such_folder(tmp_path: Path) -> None:
+    told = run(tmp_path / "nowhere")
+    assert told.returncode == 2
+    assert told.stderr.count("\n") == 1
+    assert "is not a run directory" in told.stderr
+
+
+def test_help_has_an_example() -> None:
+    told = run("--help")
+    assert told.returncode == 0
+    assert "example:" in told.stdout
+    assert "--master" in told.stdout

@@ -1,0 +1,78 @@
+"""A region's storage life that ends in `kill -9`. Run by test_kill.py; not a test.
+
+Writes what the seed decides, many writes in flight, and tells through the pipe what was acknowledged, one
+line each, as soon as it is:
+
+    e <log> <first id> <number of the first entry> <count>     an append
+    k <key> <version> <number>                                 a put
+    t <log> <id>                                               a trim
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from collections.abc import Iterator
+from functools import partial
+from itertools import count
+from multiprocessing.connection import Connection
+
+from emulator.storage import sqlite_commit, sqlite_writer
+from emulator.storage.contract import Log, Store
+from emulator.storage.sqlite import open_sqlite
+
+LOGS = ("a", "b", "c")
+KEYS = ("k", "l", "m")
+
+
+def entry(log: str, life: int, number: int) -> bytes:
+    """What the log's entry of this number in this life must look like. Sizes differ widely."""
+    name = f"{log} {life} {number} "
+    return name.encode() + random.Random(name).randbytes(random.Random(name).choice((0, 10, 100, 100, 9000)))
+
+
+def value(key: str, life: int, number: int) -> bytes:
+    return f"{key} {life} {number} ".encode() * (number % 50 + 1)
+
+
+def live(path: str, life: int, seed: int, pipe: Connection, often: bool) -> None:
+    """Until killed. `often`: checkpoints and sweeps all the time, so that the kill may come within one; most commits in
+    the writer's thread."""
+    if often:
+        sqlite_commit.CHECKPOINT_BYTES = 30_000
+        sqlite_commit.SWEEP_ROWS = 1
+        sqlite_writer.HERE_BYTES_MAX = 1000
+    asyncio.run(_live(path, life, random.Random(seed), pipe.fileno()))
+
+
+async def _live(path: str, life: int, chance: random.Random, pipe: int) -> None:
+    store = await open_sqlite(path, "eu")
+    logs = [log for name in LOGS if (log := await store.open_log(name)) is not None]
+    numbers: dict[str, Iterator[int]] = {name: count() for name in (*LOGS, *KEYS)}
+    window = asyncio.Semaphore(chance.choice((1, 4, 30)))
+
+    def tell(told: str, issued: asyncio.Future[int]) -> None:
+        os.write(pipe, told.format(issued.result()).encode())
+        window.release()
+
+    while True:
+        await window.acquire()
+        told, issued = _write(store, chance.choice(logs), chance, life, numbers)
+        issued.add_done_callback(partial(tell, told))
+        if chance.random() < 0.02:
+            log = chance.choice(logs)
+            await log.trim(log.next_entry_id - chance.randrange(100))
+            os.write(pipe, f"t {log.name} {log.first_entry_id}\n".encode())
+
+
+def _write(
+    store: Store, log: Log, chance: random.Random, life: int, numbers: dict[str, Iterator[int]]
+) -> tuple[str, asyncio.Future[int]]:
+    if chance.random() < 0.3:
+        key = chance.choice(KEYS)
+        number = next(numbers[key])
+        return f"k {key} {{}} {number}\n", store.put(key, value(key, life, number))
+    first, *others = (next(numbers[log.name]) for _ in range(chance.choice((1, 1, 1, 2, 20))))
+    entries = [entry(log.name, life, number) for number in (first, *others)]
+    return f"e {log.name} {{}} {first} {len(entries)}\n", log.append(entries)

@@ -1,0 +1,147 @@
+"""`kill -9` at random moments: everything acknowledged is there, and nothing is there without all before it.
+
+A real process writes, tells what was acknowledged, and is killed after a seeded number of acknowledgements,
+which is at a random moment of whatever it was doing. What it left is examined, then the next process goes on
+with it: with a file that was closed in good order, or with the very remains. `GEOEMU_KILL_MOMENTS` says how
+many moments (20; the more the better).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import os
+import random
+from collections import defaultdict
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from emulator.storage.sqlite import SqliteStore, open_sqlite
+
+from .harness import DEADLINE_SECONDS, open_log, read_all
+from .killed_writer import KEYS, LOGS, entry, live, value
+from .sqlite_harness import copy_files
+
+KILLS_PER_FILE = 10
+MOMENTS = int(os.environ.get("GEOEMU_KILL_MOMENTS", "20"))
+
+# Children come from a small server that has everything imported: a life begins in milliseconds.
+processes = multiprocessing.get_context("forkserver")
+processes.set_forkserver_preload(["emulator.storage.sqlite"])
+
+
+@dataclass
+class Known:
+    """What must be in the file, as far as it was acknowledged in any life."""
+
+    entries: dict[str, dict[int, tuple[int, int]]] = field(default_factory=lambda: defaultdict(dict))
+    """log -> id -> (life, number)."""
+    last_ids: dict[str, int] = field(default_factory=lambda: defaultdict(lambda: -1))
+    """Largest id ever seen in a log, acknowledged or found."""
+    values: dict[str, tuple[int, int, int]] = field(default_factory=dict)
+    """key -> (version, life, number): the last acknowledged."""
+    trimmed: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+
+    def hear(self, life: int, told: str) -> None:
+        match told.split():
+            case ["e", log, first, number, count]:
+                for i in range(int(count)):
+                    self.entries[log][int(first) + i] = (life, int(number) + i)
+            case ["k", key, version, number]:
+                self.values[key] = (int(version), life, int(number))
+            case ["t", log, before]:
+                self.trimmed[log] = max(self.trimmed[log], int(before))
+            case _:
+                pytest.fail(f"not understood: {told!r}")
+
+
+def live_and_be_killed(path: Path, life: int, seed: int, acknowledgements: int) -> list[str]:
+    """One life; what was acknowledged in it."""
+    ours, theirs = processes.Pipe(duplex=False)
+    child = processes.Process(target=live, args=(str(path), life, seed, theirs, seed % 2 == 1))
+    child.start()
+    theirs.close()
+    told = b""
+    try:
+        while told.count(b"\n") < acknowledgements:
+            assert ours.poll(DEADLINE_SECONDS), "the process says nothing"
+            heard = os.read(ours.fileno(), 4096)
+            assert heard, "the process ended by itself"
+            told += heard
+    finally:
+        child.kill()
+    while heard := os.read(ours.fileno(), 65536):  # it was acknowledged, although we did not hear it before
+        told += heard
+    child.join()
+    ours.close()
+    return told.decode().splitlines()
+
+
+async def examine(path: Path, life: int, known: Known) -> None:
+    """What the file has is what was acknowledged and perhaps a little more, all of it sound."""
+    store = await open_sqlite(path, "eu")  # at once: the operating system has let the lock go
+    try:
+        for name in LOGS:
+            await examine_log(store, name, life, known)
+        for key in KEYS:
+            examine_key(store, key, life, known)
+    finally:
+        await store.close()
+
+
+async def examine_log(store: SqliteStore, name: str, life: int, known: Known) -> None:
+    log = await open_log(store, name)
+    found = await read_all(log)
+    expected_of = known.entries[name]
+    assert log.first_entry_id >= known.trimmed[name]
+    assert log.next_entry_id > max((known.last_ids[name], *expected_of))
+    assert log.size_bytes == sum(len(data) for _, data in found)
+    missing = {i for i in expected_of if i >= log.first_entry_id} - {entry_id for entry_id, _ in found}
+    assert not missing, f"acknowledged and lost: {sorted(missing)} of {name}"
+
+    # The next entry of this life, if none of it was trimmed
+    next_number = 0 if log.first_entry_id <= known.last_ids[name] + 1 else None
+    for entry_id, data in found:
+        whose, number = (int(word) for word in data.split(b" ", 3)[1:3])
+        assert data == entry(name, whose, number), "not what was written"
+        if entry_id in expected_of:
+            assert expected_of[entry_id] == (whose, number)
+        elif whose == life:
+            assert entry_id > known.last_ids[name], "an id of an earlier life"
+        if whose == life:
+            assert next_number in (None, number), "a hole in what this life wrote"
+            next_number = number + 1
+        expected_of[entry_id] = (whose, number)  # from now on it must stay
+    known.last_ids[name] = log.next_entry_id - 1
+
+
+def examine_key(store: SqliteStore, key: str, life: int, known: Known) -> None:
+    found = store.get(key)
+    if found is None:
+        assert key not in known.values
+        return
+    whose, number = (int(word) for word in found.value.split(b" ", 3)[1:3])
+    assert found.value == value(key, whose, number)
+    acknowledged = known.values.get(key, (-1, -1, -1))
+    assert (found.version, whose, number) >= acknowledged, "an acknowledged put was lost"
+    assert (found.version == acknowledged[0]) == ((whose, number) == acknowledged[1:])
+    known.values[key] = (found.version, whose, number)
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("seed", range((MOMENTS + KILLS_PER_FILE - 1) // KILLS_PER_FILE))
+def test_nothing_acknowledged_is_lost_when_the_process_is_killed_at_any_moment(seed: int, tmp_path: Path):
+    """Ten lives on one file, each ended by SIGKILL."""
+    chance = random.Random(seed)
+    path = tmp_path / "log.sqlite"
+    known = Known()
+    for life in range(KILLS_PER_FILE):
+        acknowledgements = int(10 ** chance.uniform(0, 2.7))
+        for told in live_and_be_killed(path, life, chance.randrange(2**32), acknowledgements):
+            known.hear(life, told)
+        examined = path
+        if chance.random() < 0.5:
+            examined = copy_files(path, tmp_path / f"remains-{life}")
+        asyncio.run(examine(examined, life, known))

@@ -1,0 +1,247 @@
+"""The command line with real regions: what a person types in one or several terminals."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from emulator.history import read_events
+from tests.runtimes.fixtures import REGIONS, end_all, living, wait_until, write_topology
+from tests.test_cli import ROOT, geoemu
+
+pytestmark = pytest.mark.real
+
+CURRENT = Path(".geoemu") / "current"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """A folder with a topology; no region outlives the test."""
+    write_topology(tmp_path)
+    yield tmp_path
+    for run in (tmp_path / ".geoemu").glob("runs/*"):
+        end_all(run)
+
+
+def typed(folder: Path, *arguments: str) -> str:
+    """What a verb that succeeds prints."""
+    done = geoemu(*arguments, folder=folder)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def states(folder: Path) -> dict[str, str]:
+    status = json.loads(typed(folder, "status", "--json"))
+    return {region["name"]: region["state"] for region in status["regions"]}
+
+
+@contextmanager
+def in_foreground(folder: Path, *arguments: str, until: str) -> Iterator[subprocess.Popen[str]]:
+    """A verb that goes on, once it has printed a line with `until`."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "emulator.cli", *arguments],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert process.stdout is not None
+    try:
+        for line in process.stdout:
+            if until in line:
+                break
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def rest_of(process: subprocess.Popen[str]) -> str:
+    return process.communicate(timeout=30)[0]
+
+
+def mentioned(text: str) -> list[str]:
+    """Command lines of all processes that speak of `text`."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and entry.name != str(os.getpid()):
+            try:
+                line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            except OSError:
+                continue
+            if text in line:
+                found.append(line)
+    return found
+
+
+def test_a_detached_run_from_up_to_down(folder: Path) -> None:
+    printed = typed(folder, "up", "--detach")
+    assert "`geoemu down` ends the run" in printed
+    status = json.loads(typed(folder, "status", "--json"))
+    assert list(status) == ["run", "regions", "links"]
+    assert status["run"] == str((folder / CURRENT).resolve())
+    assert [region["name"] for region in status["regions"]] == list(REGIONS)
+    for region in status["regions"]:
+        assert region["state"] == "running"
+        assert region["cluster"] == ("europe" if region["name"] == "eu-central" else "americas")
+        assert region["service_url"] in printed
+        assert region["admin_url"].startswith("http://127.0.0.1:")
+        os.kill(region["pid"], 0)
+    assert sorted((link["from"], link["to"], link["state"]) for link in status["links"]) == sorted(
+        (a, b, "up") for a in REGIONS for b in REGIONS if a != b
+    )
+
+    assert typed(folder, "kill", "us-east") == "us-east is killed\n"
+    assert typed(folder, "pause", "us-west") == "us-west is paused\n"
+    assert typed(folder, "stop", "eu-central") == "eu-central is stopped\n"
+    assert states(folder) == {"us-east": "killed", "us-west": "paused", "eu-central": "stopped"}
+    assert typed(folder, "start", "us-east") == "us-east is ready\n"
+    assert typed(folder, "resume", "us-west") == "us-west is ready again\n"
+    assert typed(folder, "restart", "eu-central") == "eu-central is ready again\n"
+    assert states(folder) == dict.fromkeys(REGIONS, "running")
+    assert "serves 0 topics" in typed(folder, "logs", "us-east")
+
+    assert typed(folder, "down") == f"the run in {status['run']} has ended\n"
+    assert living(folder / CURRENT) == []
+    assert states(folder) == dict.fromkeys(REGIONS, "stopped")
+    facts = [(e.op, e.region) for e in read_events(folder / CURRENT / "history" / "operator.jsonl")]
+    assert facts == [
+        *(("kill", "us-east"), ("pause", "us-west"), ("stop", "eu-central")),
+        *(("start", "us-east"), ("resume", "us-west"), ("restart", "eu-central")),
+    ]
+
+
+def test_links_are_cut_held_and_healed_and_a_restarted_region_knows(folder: Path) -> None:
+    typed(folder, "up", "-d")
+    assert typed(folder, "cut", "us-east", "us-west", "--one-way") == "us-east -> us-west is cut\n"
+    assert typed(folder, "hold", "us-west", "eu-central") == "us-west <-> eu-central is held\n"
+    typed(folder, "restart", "us-west")
+    shown = typed(folder, "status")
+    for line in (
+        "us-east -> us-west is cut",
+        "us-west -> eu-central is held",
+        "eu-central -> us-west is held",
+    ):
+        assert line in shown.splitlines()
+    assert typed(folder, "heal", "us-west", "eu-central") == "us-west <-> eu-central is up\n"
+    assert typed(folder, "heal") == "all links are up\n"
+    status = json.loads(typed(folder, "status", "--json"))
+    assert {link["state"] for link in status["links"]} == {"up"}
+    assert {region["waiting_for"] for region in status["regions"]} == {""}
+    typed(folder, "down")
+
+
+def test_the_lines_that_up_prints_publish_in_one_region_and_receive_in_another(folder: Path) -> None:
+    printed = typed(folder, "up", "-d")
+    pasted = printed[printed.index("import pulsar") : printed.index("`geoemu down`")]
+    done = subprocess.run([sys.executable, "-c", pasted], capture_output=True, text=True, timeout=60)
+    assert "b'hello, world'" in done.stdout, done.stderr
+    typed(folder, "down")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda n: n.name)
+def test_a_run_in_the_foreground_ends_in_an_orderly_way_when_told(
+    folder: Path, number: signal.Signals
+) -> None:
+    with in_foreground(folder, "up", until="Ctrl-C ends the run") as up:
+        up.send_signal(number)
+        assert f"the run in {(folder / CURRENT).resolve()} has ended" in rest_of(up)
+        assert up.returncode == 0
+    assert living(folder / CURRENT) == []
+    assert states(folder) == dict.fromkeys(REGIONS, "stopped")
+
+
+def test_a_run_in_the_foreground_tells_what_happens_and_ends_with_down_elsewhere(folder: Path) -> None:
+    with in_foreground(folder, "up", until="Ctrl-C ends the run") as up:
+        typed(folder, "kill", "us-west")
+        typed(folder, "down")
+        printed = rest_of(up)
+        assert "us-west is killed" in printed
+        assert up.returncode == 0
+
+
+def test_nothing_is_left_when_up_is_killed(folder: Path) -> None:
+    with in_foreground(folder, "up", until="Ctrl-C ends the run") as up:
+        typed(folder, "restart", "us-east")
+        assert len(living(folder / CURRENT)) == 3
+        up.kill()
+    wait_until(lambda: living(folder / CURRENT) == [], "regions end when their owner is gone")
+    done = geoemu("start", "us-east", folder=folder)
+    assert done.returncode == 2
+    assert "is gone, and its regions with it: start a new run with `geoemu up`" in done.stderr
+
+
+def test_a_port_in_use_is_named_and_nothing_starts(folder: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        write_topology(folder, us_west_admin_port=port)
+        done = geoemu("up", folder=folder)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"port {port} is in use" in done.stderr
+    assert "`admin_port` of region us-west" in done.stderr
+    assert not (folder / CURRENT).exists()
+
+
+def test_a_second_run_in_a_folder_needs_a_directory_of_its_own(folder: Path) -> None:
+    typed(folder, "up", "-d")
+    refused = geoemu("up", "-d", folder=folder)
+    assert refused.returncode == 2
+    assert "a run is up in this folder already" in refused.stderr
+    typed(folder, "up", "-d", "--run-dir", "second")
+    assert typed(folder, "kill", "us-east", "--run-dir", "second") == "us-east is killed\n"
+    assert states(folder)["us-east"] == "running"
+    typed(folder, "down", "--run-dir", "second")
+    typed(folder, "down")
+    assert living(folder / "second") == living(folder / CURRENT) == []
+
+
+STORY = """
+name: story
+topic: persistent://public/default/orders
+actors:
+  producers: [{name: orders, region: us-east, rate_per_second: 100, messages: 50}]
+  consumers: [{name: billing, region: eu-central, subscription: billing}]
+steps:
+  - begin: billing
+  - begin: orders
+  - wait_until: {consumer: billing, received: 50, within: 20s}
+  - finish: orders
+  - drain: {within: 20s}
+"""
+
+
+def test_a_scenario_ends_with_the_verdict_as_exit_code_and_as_json(folder: Path) -> None:
+    (folder / "story.yaml").write_text(STORY)
+    done = geoemu("run", "story.yaml", "--json", "--report", "report", folder=folder)
+    report = json.loads(done.stdout)
+    assert report["verdict"] == "valid", done.stdout
+    assert done.returncode == 0
+    assert "played to the end" in done.stderr
+    assert json.loads((folder / "report" / "report.json").read_text())["verdict"] == "valid"
+    assert living(folder / CURRENT) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=lambda n: n.name)
+def test_nothing_is_left_of_a_scenario_that_is_ended(folder: Path, number: signal.Signals) -> None:
+    (folder / "story.yaml").write_text(STORY.replace("messages: 50", "messages: 100000"))
+    with in_foreground(folder, "run", "story.yaml", until="begin: orders") as run:
+        run.send_signal(number)
+        printed = rest_of(run)
+    if number == signal.SIGTERM:
+        assert run.returncode == 130
+        assert "nothing is left running" in printed
+        assert mentioned(str(folder)) == []
+    assert (folder / CURRENT / "run.json").exists()
+    wait_until(lambda: living(folder / CURRENT) == [], "regions end by themselves")
+    # Spark notices when it has started.
+    wait_until(lambda: mentioned(str(folder)) == [], "actors and Spark end by themselves", seconds=90)

@@ -1,0 +1,68 @@
+"""What the program that judges says is believed; what it does not get to say is not."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+import pytest
+
+from emulator.cli.verifier import Verdict, WaitingVerifier, verify_now
+
+
+@pytest.mark.parametrize(
+    ("output", "returned", "exit_code"),
+    [
+        ("VALID", 0, 0),
+        ("INVALID", 1, 1),
+        ("UNKNOWN", 2, 2),
+        ("", 1, 2),
+        ("", 0, 2),
+        ("VALID", -9, 2),
+    ],
+)
+def test_a_program_that_failed_before_it_said_anything_did_not_say_invalid(
+    output: str, returned: int, exit_code: int
+) -> None:
+    assert Verdict(output, "", returned).exit_code == exit_code
+
+
+def test_a_crash_is_no_verdict() -> None:
+    assert verify_now([sys.executable, "-c", "raise ZeroDivisionError"]).exit_code == 2
+
+
+def program(text: str) -> list[str]:
+    return [sys.executable, "-c", f"import sys\n{text}"]
+
+
+def test_the_program_goes_on_when_the_run_is_over_and_its_answer_is_whole() -> None:
+    async def story() -> Verdict:
+        verifier = await WaitingVerifier.start(
+            program("sys.stdin.readline(); print('x' * 200_000); sys.exit(1)")
+        )
+        verdict = await verifier.verify()
+        await verifier.end()
+        return verdict
+
+    verdict = asyncio.run(story())
+    assert (verdict.output, verdict.exit_code) == ("x" * 200_000 + "\n", 1)
+
+
+def test_a_program_that_ended_early_says_why() -> None:
+    async def story() -> Verdict:
+        return await (await WaitingVerifier.start(program("sys.exit('no Java')"))).verify()
+
+    verdict = asyncio.run(story())
+    assert (verdict.complaints, verdict.exit_code) == ("no Java\n", 2)
+
+
+def test_a_program_that_does_not_leave_is_made_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("emulator.cli.verifier.LEAVE_SECONDS", 0.2)
+
+    async def story() -> int | None:
+        deaf = "import signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN); time.sleep(60)"
+        verifier = await WaitingVerifier.start(program(deaf))
+        await asyncio.wait_for(verifier.end(), 20)
+        return verifier._process.returncode
+
+    assert asyncio.run(story()) is not None

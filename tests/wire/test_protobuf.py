@@ -1,0 +1,46 @@
+"""Varints by hand are protobuf's varints."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from emulator.wire import pulsar_pb2 as pb
+from emulator.wire.protobuf import Malformed, length_delimited, parse, require_text, varint
+from tests.wire.strategies import U64_MAX, as_u64, patient
+
+
+@patient
+@given(st.integers(-(2**63), U64_MAX))
+@example(127)
+@example(128)
+@example(16_383)
+@example(16_384)
+@example(2**21)
+@example(-1)
+@example(U64_MAX)
+def test_varint_is_what_protobuf_writes(value: int) -> None:
+    expected = pb.BrokerEntryMetadata(index=as_u64(value)).SerializeToString()
+    assert b"\x10" + varint(value) == expected
+
+
+@patient
+@given(st.binary(max_size=300))
+def test_length_delimited_is_what_protobuf_writes(value: bytes) -> None:
+    assert length_delimited(2, value) == pb.AuthData(auth_data=value).SerializeToString()
+
+
+def test_a_message_without_a_required_field_is_refused() -> None:
+    with pytest.raises(Malformed, match="required"):
+        parse(pb.KeyValue, b"\x0a\x01k")
+
+
+def test_text_that_is_not_utf8_is_refused_wherever_it_hides() -> None:
+    hidden = pb.CommandProducer.FromString(length_delimited(6, b"\x0a\x01\xff"))
+    with pytest.raises(Malformed, match="key is not UTF-8"):
+        require_text(hidden)
+
+
+def test_bytes_need_not_be_text() -> None:
+    require_text(pb.AuthData(auth_data=b"\xff"))
