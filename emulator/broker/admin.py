@@ -210,7 +210,7 @@ class Admin:
 
     async def _all_topics(self, request: Request) -> Response:
         """What a person or a scenario needs to see that everything has drained, and why it has not."""
-        return Response([_topic_row(topic) for _, topic in sorted(self.region.topics.items())])
+        return Response([topic_row(topic) for _, topic in sorted(self.region.topics.items())])
 
     async def _set_link(self, request: Request, source: str, target: str) -> Response:
         here = self.region.config.region
@@ -305,7 +305,8 @@ def _cursor_stats(subscription: Subscription, ledger_id: int) -> dict[str, Any]:
     }
 
 
-def _topic_row(topic: Topic) -> dict[str, Any]:
+def topic_row(topic: Topic) -> dict[str, Any]:
+    """One topic of `/geoemu/v1/topics`."""
     return {
         "topic": topic.full_name,
         "last_position": str(topic.last_position),

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Protocol, assert_never
 
 from emulator.errors import RuntimeFailure
-from emulator.history import HistoryWriter
+from emulator.history import HistoryWriter, Outcome
 from emulator.model import TopicName
 from emulator.runtimes.contract import RegionStatus, Runtime
 from emulator.scenarios.language import (
@@ -70,6 +70,14 @@ class LoopClock:
         await asyncio.sleep(seconds)
 
 
+class Facts(Protocol):
+    """The history of the story itself."""
+
+    def write(self, op: str, outcome: Outcome, **fields: Any) -> None: ...
+
+    def close(self) -> None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Stage:
     """What a play needs besides its runtime."""
@@ -77,8 +85,10 @@ class Stage:
     hire: Hire
     read_topics: ReadTopics = read_topics_over_http
     clock: Clock = field(default_factory=LoopClock)
-    wall_clock_ms: Callable[[], float] | None = None
-    """What the history's times come from; None: this machine's clock."""
+    open_history: Callable[[Path], Facts] = lambda run_dir: HistoryWriter(
+        run_dir / "history" / "scenario.jsonl", "scenario"
+    )
+    """Where the story's own facts go, given the run directory."""
 
 
 def real_stage(run_dir: Path) -> Stage:
@@ -157,8 +167,7 @@ class _Play:
         """Those told to begin, in that order."""
         self._finished: set[str] = set()
         self._steps_done = 0
-        history = runtime.run_dir / "history" / "scenario.jsonl"
-        self._history = HistoryWriter(history, "scenario", stage.wall_clock_ms)
+        self._history = stage.open_history(runtime.run_dir)
 
     async def perform(self) -> PlayResult:
         began = self._clock.now()

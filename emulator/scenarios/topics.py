@@ -7,6 +7,7 @@ import json
 import urllib.request
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from emulator.runtimes.contract import RegionStatus
 
@@ -34,19 +35,22 @@ ReadTopics = Callable[[RegionStatus], Awaitable[list[TopicStatus]]]
 async def read_topics_over_http(region: RegionStatus) -> list[TopicStatus]:
     """Ask the region's admin port."""
     body = await asyncio.to_thread(_get, f"{region.admin_url}/geoemu/v1/topics")
-    return [
-        TopicStatus(
-            topic=topic["topic"],
-            owed={remote: link["backlog"] for remote, link in topic["replication"].items()},
-            unacknowledged={name: each["backlog"] for name, each in topic["subscriptions"].items()},
-            why_not_replicated={
-                name: each["why_not_replicated"]
-                for name, each in topic["subscriptions"].items()
-                if each.get("why_not_replicated")
-            },
-        )
-        for topic in json.loads(body)
-    ]
+    return [topic_status(row) for row in json.loads(body)]
+
+
+def topic_status(row: Mapping[str, Any]) -> TopicStatus:
+    """What one row of `/geoemu/v1/topics` says."""
+    subscriptions = row["subscriptions"]
+    return TopicStatus(
+        topic=row["topic"],
+        owed={remote: link["backlog"] for remote, link in row["replication"].items()},
+        unacknowledged={name: each["backlog"] for name, each in subscriptions.items()},
+        why_not_replicated={
+            name: each["why_not_replicated"]
+            for name, each in subscriptions.items()
+            if each.get("why_not_replicated")
+        },
+    )
 
 
 def _get(url: str) -> bytes:

@@ -295,7 +295,7 @@ class ConsumerActor(Actor):
 
     def _note_ack(self, message: Message, outcome: Any, **fields: Any) -> None:
         how = "cumulative" if self.plan.cumulative else "individual"
-        self._note("acknowledge", outcome, message_id=_place(message), detail=how, **fields)
+        self._note("acknowledge", outcome, message_id=place_of(message), detail=how, **fields)
 
     def _received(self, message: Message) -> None:
         self._note(
@@ -304,8 +304,8 @@ class ConsumerActor(Actor):
             origin_region=message.replicated_from or self.region,
             producer=message.producer_name,
             sequence_id=message.sequence_id,
-            message_id=_place(message),
-            detail=_text(message),
+            message_id=place_of(message),
+            detail=text_of(message),
         )
 
     def _note(self, op: str, outcome: Any, **fields: Any) -> None:
@@ -348,15 +348,17 @@ class ReaderActor(Actor):
             origin_region=message.replicated_from or self.region,
             producer=message.producer_name,
             sequence_id=message.sequence_id,
-            message_id=_place(message),
-            detail=_text(message),
+            message_id=place_of(message),
+            detail=text_of(message),
         )
 
 
-def _place(message: Message) -> str:
+def place_of(message: Message) -> str:
+    """`ledger:entry:batch_index`, as a history has it."""
     place = message.id
     return f"{place.ledger}:{place.entry}:{place.batch_index}"
 
 
-def _text(message: Message) -> str:
+def text_of(message: Message) -> str:
+    """The payload without what fills it up."""
     return message.payload.rstrip(b" ").decode()

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from emulator.errors import RuntimeFailure
+from emulator.history import HistoryWriter
 from emulator.region_config import LinkShape, NamespaceConfig
 from emulator.runtimes.contract import LinkStatus, RegionState, RegionStatus, RunStatus
 from emulator.scenarios.progress import Quiet
@@ -235,7 +236,13 @@ class Theatre:
     def play(self, steps: str) -> PlayResult:
         scenario = parse_scenario(scenario_text(steps), TOPOLOGY)
         wall_clock_ms = iter(range(1, 10_000)).__next__
-        stage = Stage(hire=self.hire, read_topics=self.read_topics, wall_clock_ms=wall_clock_ms)
+        stage = Stage(
+            hire=self.hire,
+            read_topics=self.read_topics,
+            open_history=lambda run_dir: HistoryWriter(
+                run_dir / "history" / "scenario.jsonl", "scenario", wall_clock_ms
+            ),
+        )
         return in_virtual_time(play(scenario, self.runtime, self.watcher, stage))
 
 
