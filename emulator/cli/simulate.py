@@ -14,7 +14,7 @@ from emulator.errors import ConfigurationError, Problem
 
 if TYPE_CHECKING:
     from emulator.simulation.fleet import SeedResult
-    from emulator.simulation.swarm import Outcome
+    from emulator.simulation.outcome import Outcome
 
 PROGRESS_SECONDS = 5.0
 RUNS = Path(".geoemu") / "simulated"

@@ -128,6 +128,26 @@ class Disks:
         return found
 
 
+def hold_the_same(disks: Disks, regions: Sequence[str]) -> bool:
+    """Whether every region holds as many messages of every origin as that origin holds for it. Which ones they are, the
+    checkers judge."""
+    held: dict[str, dict[tuple[str, str], int]] = {}
+    owed: dict[str, dict[tuple[str, str], int]] = {}
+    for (region, topic), view in disks.logs.items():
+        for one in view.messages:
+            _count_one(held, region, topic, one.origin.region)
+            if one.origin.region == region:
+                for other in regions:
+                    if other == region or not one.replicate_to or other in one.replicate_to:
+                        _count_one(owed, other, topic, region)
+    return held == owed
+
+
+def _count_one(counts: dict[str, dict[tuple[str, str], int]], region: str, topic: str, origin: str) -> None:
+    there = counts.setdefault(region, {})
+    there[topic, origin] = there.get((topic, origin), 0) + 1
+
+
 class Attempt(NamedTuple):
     """What came of one message, whatever number of times it was sent."""
 

@@ -12,7 +12,7 @@ from collections import defaultdict
 from contextlib import closing
 from pathlib import Path
 
-from emulator.simulation.swarm import Outcome, StoredLog
+from emulator.simulation.outcome import Outcome, StoredLog
 from emulator.simulation.world import SERVICE_PORT
 from emulator.storage.group import encode_group
 from emulator.storage.sqlite_file import FORMAT_VERSION, TABLES

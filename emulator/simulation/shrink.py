@@ -14,9 +14,10 @@ from typing import Any, TypeVar
 
 from emulator.simulation.checkers import Violation
 from emulator.simulation.disk import DiskFaults
+from emulator.simulation.outcome import Outcome
 from emulator.simulation.plan import Plan
 from emulator.simulation.record import seconds_of
-from emulator.simulation.swarm import Outcome, run_plan
+from emulator.simulation.swarm import run_plan
 from emulator.topology import Topology
 
 Change = dict[str, Any]

@@ -11,19 +11,15 @@ must converge within a bounded time.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from dataclasses import replace
 
-from emulator.history import Event
 from emulator.simulation.actors import ConsumerActor, ProducerActor, ReaderActor
-from emulator.simulation.checkers import Judgement, Violation, first_violation, judge
+from emulator.simulation.checkers import Judgement, first_violation, judge
 from emulator.simulation.draw import draw
-from emulator.simulation.evidence import Disks, Evidence, full
+from emulator.simulation.evidence import Disks, Evidence, full, hold_the_same
 from emulator.simulation.faults import Fault, LinkFault
-from emulator.simulation.guard import ReachedOutside
-from emulator.simulation.loop import SimulationError
+from emulator.simulation.outcome import Outcome, logs_of, play_to_the_end
 from emulator.simulation.plan import Plan
 from emulator.simulation.record import Record
 from emulator.simulation.simulation import Simulation
@@ -35,30 +31,6 @@ LOOK_SECONDS = 0.5
 """How often it is looked whether everything has converged."""
 
 
-class StoredLog(NamedTuple):
-    """One log as it lay on a disk."""
-
-    name: str
-    ledger_id: int
-    next_entry_id: int
-    entries: list[tuple[int, bytes]]
-
-
-@dataclass(slots=True)
-class Outcome:
-    """What came of a plan."""
-
-    plan: Plan
-    violation: Violation | None
-    judgements: list[Judgement]
-    virtual_seconds: float
-    digest: str
-    """Hash of all that happened: the same seed has the same."""
-    events: list[Event] = field(default_factory=list)
-    logs: dict[str, list[StoredLog]] = field(default_factory=dict)
-    """By region: what was on its disk at the end."""
-
-
 def run_seed(kind: str, seed: int) -> Outcome:
     """Draw and run."""
     return run_plan(draw(kind, seed))
@@ -67,50 +39,20 @@ def run_seed(kind: str, seed: int) -> Outcome:
 def run_plan(plan: Plan, *, listener: Listener | None = None) -> Outcome:
     """Run it in a world of its own. What goes wrong is in the outcome; nothing is raised but what the simulation itself
     must not allow."""
-    _silence_brokers()
     simulation = Simulation(f"{plan.kind}/{plan.seed}/{plan.variation}", listener=listener)
     with World(plan.topology, simulation=simulation) as world:
         run = _Run(plan, world)
-        violation: Violation | None = None
-        try:
-            simulation.run(run.story(), within_seconds=plan.break_seconds + 2 * plan.heal_seconds_max)
-        except ReachedOutside:
-            raise
-        except (SimulationError, AssertionError, RuntimeError, ValueError, LookupError) as failure:
-            violation = _failed(failure)
+        seconds_max = plan.break_seconds + 2 * plan.heal_seconds_max
+        unsound = play_to_the_end(world, run.story(), within_seconds=seconds_max)
         return Outcome(
             plan=plan,
-            violation=violation or first_violation(run.judgements),
+            violation=unsound or first_violation(run.judgements),
             judgements=run.judgements,
             virtual_seconds=simulation.now,
             digest=simulation.trace.hexdigest(),
             events=run.record.events,
-            logs=_logs_of(world),
+            logs=logs_of(world),
         )
-
-
-def _failed(failure: BaseException) -> Violation:
-    """A program did what programs must not do."""
-    sentence = str(failure).splitlines()[0] if str(failure) else repr(failure)
-    return Violation("INV-15", "programs-are-sound", sentence, {"error": type(failure).__name__})
-
-
-def _logs_of(world: World) -> dict[str, list[StoredLog]]:
-    return {
-        name: [
-            StoredLog(
-                log.name, log.ledger_id, log.next_entry_id, list(zip(log.ids, log.entries, strict=True))
-            )
-            for log in region.disk.logs.values()
-        ]
-        for name, region in world.regions.items()
-    }
-
-
-def _silence_brokers() -> None:
-    """They complain of what is done to them, a thousand times a minute."""
-    logging.getLogger("emulator").setLevel(logging.CRITICAL + 1)
-    logging.getLogger("asyncio").setLevel(logging.CRITICAL + 1)
 
 
 class _Run:
@@ -222,20 +164,7 @@ class _Run:
         if not all(producer.finished for producer in self.producers):
             return False
         self.disks.read_on()
-        counts: dict[str, dict[tuple[str, str], int]] = {}
-        for (region, topic), view in self.disks.logs.items():
-            for one in view.messages:
-                there = counts.setdefault(region, {})
-                there[topic, one.origin.region] = there.get((topic, one.origin.region), 0) + 1
-        wanted: dict[str, dict[tuple[str, str], int]] = {}
-        for (region, topic), view in self.disks.logs.items():
-            for one in view.messages:
-                if one.origin.region == region:
-                    for other in self.plan.regions:
-                        if other == region or not one.replicate_to or other in one.replicate_to:
-                            there = wanted.setdefault(other, {})
-                            there[topic, region] = there.get((topic, region), 0) + 1
-        return counts == wanted
+        return hold_the_same(self.disks, self.plan.regions)
 
     async def _tour(self, deadline: float) -> None:
         """Every consumer drains where it is, then once more in every region it was in."""

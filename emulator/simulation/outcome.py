@@ -1,0 +1,74 @@
+"""What came of a simulated world, and how a world is played to its end whatever happens in it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Coroutine
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from emulator.history import Event
+from emulator.simulation.checkers import Judgement, Violation
+from emulator.simulation.guard import ReachedOutside
+from emulator.simulation.loop import SimulationError
+from emulator.simulation.plan import Plan
+from emulator.simulation.world import World
+
+
+class StoredLog(NamedTuple):
+    """One log as it lay on a disk."""
+
+    name: str
+    ledger_id: int
+    next_entry_id: int
+    entries: list[tuple[int, bytes]]
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What came of a plan."""
+
+    plan: Plan
+    violation: Violation | None
+    judgements: list[Judgement]
+    virtual_seconds: float
+    digest: str
+    """Hash of all that happened: the same seed has the same."""
+    events: list[Event] = field(default_factory=list)
+    logs: dict[str, list[StoredLog]] = field(default_factory=dict)
+    """By region: what was on its disk at the end."""
+
+
+def play_to_the_end(
+    world: World, story: Coroutine[Any, Any, None], *, within_seconds: float
+) -> Violation | None:
+    """Play it. A program that does what programs must not do is a violation; nothing is raised but what the simulation
+    itself must not allow."""
+    _silence_brokers()
+    try:
+        world.simulation.run(story, within_seconds=within_seconds)
+    except ReachedOutside:
+        raise
+    except (SimulationError, AssertionError, RuntimeError, ValueError, LookupError) as failure:
+        sentence = str(failure).splitlines()[0] if str(failure) else repr(failure)
+        return Violation("INV-15", "programs-are-sound", sentence, {"error": type(failure).__name__})
+    return None
+
+
+def logs_of(world: World) -> dict[str, list[StoredLog]]:
+    """What lies on the disks, by region."""
+    return {
+        name: [
+            StoredLog(
+                log.name, log.ledger_id, log.next_entry_id, list(zip(log.ids, log.entries, strict=True))
+            )
+            for log in region.disk.logs.values()
+        ]
+        for name, region in world.regions.items()
+    }
+
+
+def _silence_brokers() -> None:
+    """They complain of what is done to them, a thousand times a minute."""
+    logging.getLogger("emulator").setLevel(logging.CRITICAL + 1)
+    logging.getLogger("asyncio").setLevel(logging.CRITICAL + 1)
