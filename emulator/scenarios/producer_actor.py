@@ -45,6 +45,8 @@ class ProducerActor:
         self._lock = threading.Lock()
         """Callbacks come from the client's threads."""
         self._outcomes: dict[Outcome, int] = {"ok": 0, "failed": 0, "unknown": 0}
+        self._waiting: dict[int, dict[str, Any]] = {}
+        """Publishes without an outcome, by sequence id."""
         self._asked = 0
         self._publishing = False
         self._next_sequence_id = 0
@@ -106,6 +108,9 @@ class ProducerActor:
         client, self._client, self._producer = self._client, None, None
         if client is not None:
             disconnect(client, orderly=orderly)
+        # A client that is shut down takes what it still waited for with it and never says so.
+        for sequence_id in list(self._waiting):
+            self._note_outcome(sequence_id, "unknown", error="the client was closed")
 
     def act(self) -> None:
         """Publish what is due."""
@@ -133,13 +138,18 @@ class ProducerActor:
         self._history.write("publish", "asked", region=self._region, topic=self._part.topic, **identity)
         with self._lock:
             self._asked += 1
+            self._waiting[sequence_id] = identity
         self._schedule_next()
 
-        def outcome(result: Any, message_id: Any) -> None:
-            self._note_outcome(identity, result, message_id)
+        def told(result: Any, message_id: Any) -> None:
+            outcome = outcome_of(result)
+            if outcome == "ok":
+                self._note_outcome(sequence_id, outcome, message_id=message_id_text(message_id))
+            else:
+                self._note_outcome(sequence_id, outcome, error=result.name)
 
         self._producer.send_async(
-            payload.ljust(self._part.message_bytes, b" "), outcome, sequence_id=sequence_id
+            payload.ljust(self._part.message_bytes, b" "), told, sequence_id=sequence_id
         )
 
     def _schedule_next(self) -> None:
@@ -149,15 +159,17 @@ class ProducerActor:
             earliest = time.monotonic() - LATE_SECONDS_MAX
             self._next_due = max(self._next_due + 1 / self._part.rate_per_second, earliest)
 
-    def _note_outcome(self, identity: dict[str, Any], result: Any, message_id: Any) -> None:
-        outcome = outcome_of(result)
+    def _note_outcome(self, sequence_id: int, outcome: Outcome, **fields: str | None) -> None:
+        with self._lock:
+            identity = self._waiting.pop(sequence_id, None)
+        if identity is None:
+            return  # given up meanwhile
         self._history.write(
             "publish",
             outcome,
             region=identity["origin_region"],
             topic=self._part.topic,
-            message_id=message_id_text(message_id) if outcome == "ok" else None,
-            error=None if outcome == "ok" else result.name,
+            **fields,
             **identity,
         )
         with self._lock:

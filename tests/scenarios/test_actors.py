@@ -188,6 +188,28 @@ def test_a_consumer_moves_whatever_its_old_region_is_doing(tmp_path: Path, fault
     asyncio.run(story())
 
 
+def test_a_producer_that_moves_knows_no_outcome_of_what_it_leaves_waiting_behind(tmp_path: Path) -> None:
+    """And does not wait for it either: the client that could have told is gone."""
+
+    async def story() -> None:
+        async with regions_up(tmp_path / "run") as stand:
+            orders = await stand.begin(producer())
+            await wait_until(lambda: orders.counts.ok > 50)
+            await stand.runtime.kill("us-east")
+            await wait_until(lambda: orders.counts.pending > 50)
+            await orders.move("us-west", await stand.service_url("us-west"))
+            before = orders.counts.ok
+            await wait_until(lambda: orders.counts.ok > before + 50)
+            await asyncio.wait_for(orders.finish(), DEADLINE_SECONDS)
+            events = stand.events("orders")
+            unknown = origins(events, "publish", "unknown")
+            assert len(unknown) == orders.counts.unknown > 50
+            asked = origins(events, "publish", "asked")
+            assert sorted(asked) == sorted(unknown + origins(events, "publish", "ok"))
+
+    asyncio.run(story())
+
+
 def test_a_second_run_of_a_producer_continues_its_numbering(tmp_path: Path) -> None:
     """Otherwise deduplication would swallow its messages."""
 
