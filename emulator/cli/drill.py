@@ -51,13 +51,11 @@ class Drill:
             return INTERRUPTED_EXIT_CODE
 
     def _read(self) -> tuple[Topology, Scenario]:
-        from emulator.scenarios.scenario import SHIPPED, load_scenario, shipped_scenarios
+        from emulator.scenarios.scenario import find_scenario, load_scenario
         from emulator.topology import load_topology
 
         topology = load_topology(self.topology)
-        shipped = not self.scenario.exists() and str(self.scenario) in shipped_scenarios()
-        path = SHIPPED / f"{self.scenario}.yaml" if shipped else self.scenario
-        return topology, load_scenario(path, topology)
+        return topology, load_scenario(find_scenario(self.scenario), topology)
 
     async def _perform_on(self, run: Runtime, scenario: Scenario) -> Verdict:
         verifier: WaitingVerifier | None = None

@@ -26,6 +26,7 @@ def _complete_runtime(incomplete: str) -> list[str]:
     return [runtime for runtime in RUNTIMES if runtime.startswith(incomplete)]
 
 
+DEFAULT_TOPOLOGY = Path("topology.yaml")
 TopologyFile = Annotated[
     Path,
     typer.Option("-f", "--file", "--topology", metavar="FILE", help="The topology.", show_default=True),

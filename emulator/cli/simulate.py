@@ -5,16 +5,23 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
+from shlex import quote
+from statistics import median
 from typing import TYPE_CHECKING
 
+from emulator.cli.options import DEFAULT_TOPOLOGY
 from emulator.errors import ConfigurationError, Problem
+from emulator.topology import nearest
 
 if TYPE_CHECKING:
     from emulator.simulation.fleet import SeedResult
-    from emulator.simulation.outcome import Outcome
+    from emulator.simulation.outcome import Figures, Outcome
+    from emulator.simulation.story.run import Story
 
 PROGRESS_SECONDS = 5.0
 RUNS = Path(".geoemu") / "simulated"
@@ -25,7 +32,10 @@ RUNS = Path(".geoemu") / "simulated"
 class Simulate:
     """What was typed."""
 
-    kind: str
+    subject: str
+    """A kind of world, or a scenario's file or name."""
+    topology: Path
+    """What a scenario is played on."""
     seeds: int | None
     first: int
     jobs: int
@@ -38,12 +48,12 @@ class Simulate:
         """The exit code: 0 when no seed failed."""
         from emulator.simulation.fleet import run_seeds
 
-        self._check()
+        subject = self._read()
         began = told = time.monotonic()
-        done, virtual_seconds, failed = 0, 0.0, list["SeedResult"]()
+        done, virtual_seconds, failed, figures = 0, 0.0, list["SeedResult"](), list["Figures"]()
         numbers = count(self.first) if self.seeds is None else range(self.first, self.first + self.seeds)
         results = run_seeds(
-            self.kind,
+            subject,
             numbers,
             jobs=self.jobs,
             time_budget_seconds=self.time_budget_seconds,
@@ -52,6 +62,7 @@ class Simulate:
         for result in results:
             done += 1
             virtual_seconds += result.virtual_seconds
+            figures.append(result.figures)
             if result.violation is not None:
                 failed.append(result)
                 self._tell(result)
@@ -62,20 +73,38 @@ class Simulate:
             print(f"trace {result.digest}: the same seed and code give the same one, on any machine")
         seconds = max(time.monotonic() - began, 0.001)
         if failed:
-            self._keep(failed[0])
+            self._keep(subject, failed[0])
         print(
-            f"{done} seeds of {self.kind} from {self.first}: {_verdict(failed)} in {seconds:.1f} s "
+            f"{done} seeds of {self.subject} from {self.first}: {_verdict(failed)} in {seconds:.1f} s "
             f"({done / seconds:.1f} seeds a second, {virtual_seconds / seconds:,.0f} times real time)"
         )
+        for line in _table(figures):
+            print(line)
         return 1 if failed else 0
 
-    def _check(self) -> None:
+    def _read(self) -> str | Story:
+        """What is to be run. ConfigurationError when it makes no sense."""
         from emulator.simulation.ablations import BY_NAME
         from emulator.simulation.draw import KINDS
 
-        _check_known("SCENARIO", self.kind, list(KINDS))
         if self.without is not None:
             _check_known("--without", self.without, list(BY_NAME))
+        if self.subject in KINDS:
+            return self.subject
+        return self._read_story(list(KINDS))
+
+    def _read_story(self, kinds: list[str]) -> Story:
+        from emulator.scenarios.scenario import find_scenario, shipped_scenarios
+        from emulator.simulation.story.run import load_story
+        from emulator.topology import load_topology
+
+        path = find_scenario(Path(self.subject))
+        if not path.exists():
+            _check_known("SCENARIO", self.subject, [*kinds, *shipped_scenarios()], " or a scenario's file")
+        if self.shrink:
+            rule = f"is for worlds that a seed draws ({', '.join(kinds)}); a scenario is as you wrote it"
+            raise ConfigurationError([Problem("command line", None, "--shrink", self.subject, rule)])
+        return load_story(path, load_topology(self.topology))
 
     def _tell(self, result: SeedResult) -> None:
         violation = result.violation
@@ -87,18 +116,19 @@ class Simulate:
 
     def _replay(self, seed: int) -> str:
         without = f" --without {self.without}" if self.without else ""
-        return f"geoemu simulate {self.kind} --seeds 1 --from {seed}{without}"
+        topology = "" if self.topology == DEFAULT_TOPOLOGY else f" -f {quote(str(self.topology))}"
+        return f"geoemu simulate {quote(self.subject)}{topology} --seeds 1 --from {seed}{without}"
 
-    def _keep(self, result: SeedResult) -> None:
+    def _keep(self, subject: str | Story, result: SeedResult) -> None:
         """Run the seed once more, for its run folder and its story."""
         from contextlib import nullcontext
 
         from emulator.simulation.ablations import BY_NAME
+        from emulator.simulation.fleet import run_one
         from emulator.simulation.shrink import shrink, story_of
-        from emulator.simulation.swarm import run_seed
 
         with BY_NAME[self.without].applied() if self.without else nullcontext():
-            outcome = run_seed(self.kind, result.seed)
+            outcome = run_one(subject, result.seed)
             if self.shrink:
                 _say(f"shrinking seed {result.seed} …")
                 outcome = shrink(outcome)
@@ -106,14 +136,17 @@ class Simulate:
             print(f"what is left of seed {result.seed}:")
             for line in story_of(outcome):
                 print(f"    {line}")
-        path = self.run_dir or _free_folder(RUNS, f"{self.kind}-{result.seed}")
+        path = self.run_dir or _free_folder(RUNS, f"{outcome.plan.kind}-{result.seed}")
         keep_run(outcome, path)
         print(f"its run folder: {path} (geoemu verify {path})")
 
 
-def _check_known(option: str, value: str, known: list[str]) -> None:
+def _check_known(option: str, value: str, known: list[str], otherwise: str = "") -> None:
     if value not in known:
-        problem = Problem("command line", None, option, value, f"must be one of {', '.join(known)}")
+        guess = nearest(value, known)
+        hint = f"; did you mean {guess}?" if guess else ""
+        rule = f"must be one of {', '.join(known)}{otherwise}{hint}"
+        problem = Problem("command line", None, option, value, rule)
         raise ConfigurationError([problem])
 
 
@@ -122,6 +155,19 @@ def _verdict(failed: list[SeedResult]) -> str:
         return "clean"
     numbers = ", ".join(str(result.seed) for result in failed[:10])
     return f"{len(failed)} failed ({numbers}{', …' if len(failed) > 10 else ''})"
+
+
+def _table(figures: Iterable[Figures]) -> list[str]:
+    """What was measured over all seeds, a line each."""
+    found: dict[str, list[float]] = defaultdict(list)
+    for of_seed in figures:
+        for what, value in of_seed.items():
+            found[what].append(value)
+    width = max(map(len, found), default=0)
+    return [
+        f"  {what:{width}}  min {min(values):g}  median {median(values):g}  max {max(values):g}"
+        for what, values in sorted(found.items())
+    ]
 
 
 def _free_folder(parent: Path, name: str) -> Path:

@@ -13,6 +13,7 @@ import typer
 
 from emulator import __version__
 from emulator.cli.options import (
+    DEFAULT_TOPOLOGY,
     AsJson,
     LinkEnd,
     NewRunDir,
@@ -27,8 +28,6 @@ from emulator.cli.options import (
     TopologyFile,
 )
 from emulator.runtimes.contract import Runtime
-
-DEFAULT_TOPOLOGY = Path("topology.yaml")
 
 app = typer.Typer(
     help="Emulate geo-replicated Apache Pulsar: start regions, lose one on purpose, read a verified report.",
@@ -259,12 +258,16 @@ def verify(
     raise typer.Exit(verdict.exit_code)
 
 
-@app.command(epilog="Example: geoemu simulate --seeds 200 --jobs 4 --shrink")
+@app.command(epilog="Example: geoemu simulate region-failover --seeds 50 --jobs 2")
 def simulate(
-    kind: Annotated[
+    subject: Annotated[
         str,
-        typer.Argument(metavar="SCENARIO", help="swarm (anything), drill (one kill, one cut) or quiet."),
+        typer.Argument(
+            metavar="SCENARIO",
+            help="A scenario, as for `run`; or swarm (anything), drill (one kill, one cut), quiet.",
+        ),
     ] = "swarm",
+    file: TopologyFile = DEFAULT_TOPOLOGY,
     seeds: Annotated[
         int | None,
         typer.Option("--seeds", metavar="N", min=1, help="How many. Default: 100, or the time budget."),
@@ -281,7 +284,14 @@ def simulate(
         str | None,
         typer.Option("--without", metavar="SAFEGUARD", help="Take a safeguard away (docs/INVARIANTS.md)."),
     ] = None,
-    run_dir: NewRunDir = None,
+    run_dir: Annotated[
+        Path | None,
+        typer.Option(
+            "--run-dir",
+            metavar="DIR",
+            help="Where the first seed that fails is kept. Default: a new one in .geoemu/simulated.",
+        ),
+    ] = None,
 ) -> None:
     """Step the brokers through faulty worlds under virtual time. Exit code 0 no seed failed, 1 one did."""
     from emulator.cli.interruption import INTERRUPTED_EXIT_CODE
@@ -290,7 +300,9 @@ def simulate(
     if seeds is None and time_budget is None:
         seeds = 100
     try:
-        exit_code = Simulate(kind, seeds, first, jobs, time_budget, shrink, without, run_dir).perform()
+        exit_code = Simulate(
+            subject, file, seeds, first, jobs, time_budget, shrink, without, run_dir
+        ).perform()
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED_EXIT_CODE) from None
     raise typer.Exit(exit_code)

@@ -92,6 +92,12 @@ def shipped_scenarios() -> list[str]:
     return sorted(file.stem for file in SHIPPED.glob("*.yaml"))
 
 
+def find_scenario(typed: Path) -> Path:
+    """The file that somebody means who typed a path, or the name of one that comes with geoemu."""
+    shipped = not typed.exists() and str(typed) in shipped_scenarios()
+    return SHIPPED / f"{typed}.yaml" if shipped else typed
+
+
 def _check(file: YamlFile, topology: Topology) -> Scenario:
     _check_actor_names(file)
     written = file.check(ScenarioFile, _names_written(file.values, topology))

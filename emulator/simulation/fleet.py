@@ -9,11 +9,15 @@ from collections import deque
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing, nullcontext
 from itertools import islice
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from emulator.simulation.ablations import BY_NAME, Ablation
 from emulator.simulation.checkers import Violation
 from emulator.simulation.swarm import run_seed
+
+if TYPE_CHECKING:
+    from emulator.simulation.outcome import Figures, Outcome
+    from emulator.simulation.story.run import Story
 
 
 class SeedResult(NamedTuple):
@@ -23,10 +27,11 @@ class SeedResult(NamedTuple):
     violation: Violation | None
     virtual_seconds: float
     digest: str
+    figures: Figures
 
 
 class Task(NamedTuple):
-    kind: str
+    subject: str | Story
     seed: int
     without: str | None
     """The ablation to run it under."""
@@ -36,12 +41,21 @@ def run_task(task: Task) -> SeedResult:
     """Run one seed in this process."""
     ablation = BY_NAME[task.without].applied() if task.without else nullcontext()
     with ablation:
-        outcome = run_seed(task.kind, task.seed)
-    return SeedResult(task.seed, outcome.violation, outcome.virtual_seconds, outcome.digest)
+        outcome = run_one(task.subject, task.seed)
+    return SeedResult(task.seed, outcome.violation, outcome.virtual_seconds, outcome.digest, outcome.figures)
+
+
+def run_one(subject: str | Story, seed: int) -> Outcome:
+    """One seed, with all its evidence."""
+    if isinstance(subject, str):
+        return run_seed(subject, seed)
+    from emulator.simulation.story.run import run_story  # pydantic and YAML, only where scenarios are read
+
+    return run_story(subject, seed)
 
 
 def run_seeds(
-    kind: str,
+    subject: str | Story,
     seeds: Iterable[int],
     *,
     jobs: int = 1,
@@ -51,7 +65,7 @@ def run_seeds(
     """Results in the order of the seeds, as they come in. Ends early when the time is used up, or when the caller has
     seen enough."""
     end = None if time_budget_seconds is None else time.monotonic() + time_budget_seconds
-    tasks = (Task(kind, seed, without) for seed in seeds)
+    tasks = (Task(subject, seed, without) for seed in seeds)
     results = map(run_task, tasks) if jobs == 1 else _on_processes(tasks, jobs)
     with closing(results) if isinstance(results, Generator) else nullcontext():
         for result in results:

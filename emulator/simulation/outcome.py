@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -13,6 +13,9 @@ from emulator.simulation.guard import ReachedOutside
 from emulator.simulation.loop import SimulationError
 from emulator.simulation.plan import Plan
 from emulator.simulation.world import World
+
+Figures = Mapping[str, float]
+"""What was measured -> how much; a unit is part of the name."""
 
 
 class StoredLog(NamedTuple):
@@ -37,6 +40,8 @@ class Outcome:
     events: list[Event] = field(default_factory=list)
     logs: dict[str, list[StoredLog]] = field(default_factory=dict)
     """By region: what was on its disk at the end."""
+    figures: Figures = field(default_factory=dict)
+    """What was measured."""
 
 
 def play_to_the_end(

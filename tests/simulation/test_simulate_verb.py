@@ -44,6 +44,6 @@ def test_a_time_budget_ends_it() -> None:
 
 @pytest.mark.parametrize(("kind", "without"), [("nonsense", None), ("swarm", "nonsense")])
 def test_what_is_not_known_is_refused(kind: str, without: str | None) -> None:
-    simulate = Simulate(kind, 1, 1, 1, None, False, without, None)
+    simulate = Simulate(kind, Path("topology.yaml"), 1, 1, 1, None, False, without, None)
     with pytest.raises(ConfigurationError, match="nonsense: must be one of"):
         simulate.perform()

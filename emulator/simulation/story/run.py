@@ -1,0 +1,213 @@
+"""One seed of one scenario: regions up, the story played, the world healed, the verdict.
+
+The seed decides what topology and scenario leave open: delays within the declared jitter, how long disks take, in
+which order things happen that happen at the same time. All else is as the files say it.
+
+The play ends as it does anywhere: every step came true, or one did not. Then what must never be is judged; and, if
+every step came true, links and regions are repaired, regions are given time to converge, and all is judged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from emulator.errors import ConfigurationError, Problem
+from emulator.model import TopicName
+from emulator.region_config import NamespaceConfig
+from emulator.scenarios.language import Drain, Phase
+from emulator.scenarios.progress import Quiet
+from emulator.scenarios.runner import PlayResult, Stage, play
+from emulator.scenarios.scenario import Scenario, load_scenario
+from emulator.scenarios.topics import TopicStatus, topic_status
+from emulator.scenarios.workload import ConsumerPart
+from emulator.simulation.checkers import Judgement, Violation, first_violation, judge
+from emulator.simulation.disk import DiskFaults
+from emulator.simulation.evidence import Disks, Evidence, full, hold_the_same
+from emulator.simulation.outcome import Outcome, logs_of, play_to_the_end
+from emulator.simulation.plan import Plan
+from emulator.simulation.record import Record
+from emulator.simulation.simulation import Simulation
+from emulator.simulation.story.actors import hire_simulated
+from emulator.simulation.story.figures import figures_of
+from emulator.simulation.story.runtime import SimulatedRuntime
+from emulator.simulation.trace import Listener
+from emulator.simulation.watch import CursorWatch
+from emulator.simulation.world import SERVICE_PORT, World
+from emulator.topology import Topology
+
+PLAY_SECONDS_MAX = 3600.0
+CONVERGE_SECONDS = 60.0
+"""How long regions may take to converge when everything is repaired."""
+LOOK_SECONDS = 0.5
+COMMIT_SECONDS = ((0.0002, 0.002), (0.002, 0.02))
+"""Disks: a quick one and a slow one; the seed deals them out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """A scenario and the topology it is played on."""
+
+    scenario: Scenario
+    topology: Topology
+    """As the file says it."""
+    namespace: NamespaceConfig
+    """Of all its topics."""
+
+
+def load_story(scenario_path: Path, topology: Topology) -> Story:
+    """Read and check a scenario for the simulation. ConfigurationError with every problem found."""
+    scenario = load_scenario(scenario_path, topology)
+    names = sorted({TopicName.parse(part.topic).full_namespace for part in scenario.parts})
+    if len(names) != 1:
+        rule = "a scenario is simulated in one namespace; give all actors topics of the same one"
+        raise ConfigurationError([Problem(str(scenario_path), None, "topic", ", ".join(names), rule)])
+    namespace = next(one for one in topology.namespaces if one.name == names[0])
+    return Story(scenario, topology, namespace)
+
+
+def run_story(story: Story, seed: int, *, listener: Listener | None = None) -> Outcome:
+    """Play it in a world of its own. What goes wrong is in the outcome."""
+    simulation = Simulation(f"{story.scenario.name}/{seed}", listener=listener)
+    topology = _on_hosts(story.topology)
+    with World(topology, simulation=simulation) as world:
+        run = _Run(story, world)
+        unsound = play_to_the_end(world, run.perform(), within_seconds=PLAY_SECONDS_MAX)
+        return Outcome(
+            plan=Plan(
+                seed=seed,
+                kind=story.scenario.name,
+                topology=topology,
+                topics=tuple(sorted({part.topic for part in story.scenario.parts})),
+                producers=(),
+                consumers=(),
+            ),
+            violation=unsound or first_violation(run.judgements) or run.untold(),
+            judgements=run.judgements,
+            virtual_seconds=simulation.now,
+            digest=simulation.trace.hexdigest(),
+            events=run.record.events,
+            logs=logs_of(world),
+            figures=figures_of(run.record.events),
+        )
+
+
+def _on_hosts(topology: Topology) -> Topology:
+    """The same, with each region on a host that has its name."""
+    clusters = tuple(
+        replace(
+            cluster,
+            regions=tuple(
+                replace(region, host=region.name, service_port=SERVICE_PORT, admin_port=0)
+                for region in cluster.regions
+            ),
+        )
+        for cluster in topology.clusters
+    )
+    return replace(topology, clusters=clusters)
+
+
+class _Facts:
+    """The story's own history, in the world's record."""
+
+    def __init__(self, record: Record) -> None:
+        self._record = record
+
+    def write(self, op: str, outcome: Any, **fields: Any) -> None:
+        self._record.note("scenario", op, outcome, **fields)
+
+    def close(self) -> None: ...
+
+
+class _Run:
+    """One seed on its way."""
+
+    def __init__(self, story: Story, world: World) -> None:
+        self.story = story
+        self.world = world
+        self.record = Record(lambda: world.simulation.now)
+        self.disks = Disks({name: region.disk for name, region in world.regions.items()})
+        self.watch = CursorWatch(self.disks, self.record)
+        self.judgements: list[Judgement] = []
+        self.result: PlayResult | None = None
+        random: Random = world.simulation.random("disks")
+        for name, region in world.regions.items():
+            region.disk.faults = DiskFaults(commit_seconds=random.choice(COMMIT_SECONDS))
+            self.watch.attach(name, region.disk)
+
+    async def perform(self) -> None:
+        runtime = SimulatedRuntime(self.world, Path(self.story.scenario.name))
+        await runtime.up()
+        stage = Stage(
+            hire=hire_simulated(self.world, self.record),
+            read_topics=self._read_topics,
+            open_history=lambda _: _Facts(self.record),
+        )
+        self.result = await play(self.story.scenario, runtime, Quiet(), stage)
+        self._judge(healed=False)
+        if self.result.completed and first_violation(self.judgements) is None:
+            await self._converge()
+            self._judge(healed=True)
+
+    def untold(self) -> Violation | None:
+        """The step that did not come true, if there is one."""
+        if self.result is None or self.result.failure is None:
+            return None
+        steps = f"{self.result.steps_done} of {len(self.story.scenario.steps)}"
+        return Violation("story", "every-step-comes-true", self.result.failure, {"steps done": steps})
+
+    async def _read_topics(self, region: Any) -> list[TopicStatus]:
+        from emulator.broker.admin import topic_row
+
+        broker = self.world.regions[region.name].broker
+        if broker is None:
+            raise ConnectionRefusedError("it does not listen")
+        return [topic_status(topic_row(topic)) for topic in broker.topics.values()]
+
+    async def _converge(self) -> None:
+        self.record.fact("phase", detail="everything is repaired")
+        self.world.heal()
+        for name in self.world.regions:
+            self.world.resume(name)
+            self.world.start(name)
+        deadline = self.world.simulation.now + CONVERGE_SECONDS
+        while self.world.simulation.now < deadline:
+            self.disks.read_on()
+            if self.world.is_ready() and hold_the_same(self.disks, self.story.namespace.regions):
+                return
+            await asyncio.sleep(LOOK_SECONDS)
+
+    def _judge(self, *, healed: bool) -> None:
+        self.disks.read_on()
+        self.judgements = judge(
+            Evidence(
+                regions=self.story.namespace.regions,
+                deduplicates=self.story.namespace.deduplication,
+                events=self.record.events,
+                received=self.record.received,
+                logs=self.disks.logs,
+                cursors=self.disks.cursors(),
+                fallen=self.watch.fallen,
+                unseen=self.watch.unseen,
+                healed=healed,
+                subscribed=self._subscribed() if healed else {},
+            )
+        )
+
+    def _subscribed(self) -> dict[tuple[str, str], list[str]]:
+        """Where subscriptions must have been given everything: where they were when a drain ended the story."""
+        deeds = [step.action for step in self.story.scenario.steps if not isinstance(step.action, Phase)]
+        found: dict[tuple[str, str], list[str]] = {}
+        if self.result is None or not isinstance(deeds[-1], Drain):
+            return found
+        finished = {
+            name for step in self.story.scenario.steps if step.verb == "finish" for name in step.actors
+        }
+        for part in self.story.scenario.parts:
+            if isinstance(part, ConsumerPart) and part.name in self.result.counts.keys() - finished:
+                key = (full(part.topic), part.subscription)
+                found.setdefault(key, []).append(self.result.counts[part.name].region)
+        return found

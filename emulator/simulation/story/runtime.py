@@ -1,0 +1,190 @@
+"""A world as a place to run regions, beside processes and containers (`runtimes.contract`).
+
+Every verb means what it means there and returns when what it says has happened, in virtual time. It is called from the
+world's story. Nothing is kept in a run directory until the world has ended; what regions print is not kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+from emulator.errors import RuntimeFailure
+from emulator.runtimes.contract import (
+    LinkState,
+    LinkStatus,
+    Refused,
+    RegionState,
+    RegionStatus,
+    RunStatus,
+)
+from emulator.simulation.host import HostState
+from emulator.simulation.world import SERVICE_PORT, World
+
+READY_SECONDS = 30.0
+"""How long a region may take until it is ready."""
+
+Link = tuple[str, str]
+
+
+class SimulatedRuntime:
+    """Implements `contract.Runtime`."""
+
+    def __init__(self, world: World, run_dir: Path) -> None:
+        self.topology = world.topology
+        self.run_dir = run_dir
+        self._world = world
+        self._stopped = set(world.regions)
+        """Regions that are down and were not killed."""
+        self._links: dict[Link, LinkState] = {
+            (link.source, link.target): "up" for link in world.topology.links
+        }
+        self._ended = False
+
+    async def up(self) -> None:
+        self._stopped.clear()
+        for region in self._world.regions.values():
+            region.start()
+        for name in self._world.regions:
+            await self._until_linked(name)
+
+    async def down(self) -> None:
+        await asyncio.gather(*map(self.stop, self._world.regions))
+        self._ended = True
+
+    async def start(self, region: str) -> None:
+        self._check(region)
+        if self._state(region) == "paused":
+            raise Refused(f"{region} is paused: resume it")
+        self._stopped.discard(region)
+        self._world.start(region)
+        await self._until_linked(region)
+
+    async def stop(self, region: str) -> None:
+        self._check(region)
+        self._world.resume(region)
+        there = self._world.regions[region]
+        if there.broker is not None:
+            await there.host.ask(there.broker.stop())
+        if there.is_wanted:
+            self._stopped.add(region)
+        there.kill()
+
+    async def kill(self, region: str) -> None:
+        self._check(region)
+        self._world.kill(region)
+
+    async def restart(self, region: str) -> None:
+        await self.stop(region)
+        await self.start(region)
+
+    async def pause(self, region: str) -> None:
+        self._check(region)
+        self._world.pause(region)
+
+    async def resume(self, region: str) -> None:
+        self._check(region)
+        self._world.resume(region)
+        if self._state(region) in ("starting", "running"):
+            await self._until_linked(region)
+
+    async def cut(self, source: str, target: str, *, one_way: bool = False) -> None:
+        self._note("cut", source, target, one_way=one_way)
+        self._world.cut(source, target, one_way=one_way)
+
+    async def hold(self, source: str, target: str, *, one_way: bool = False) -> None:
+        self._note("held", source, target, one_way=one_way)
+        self._world.hold(source, target, one_way=one_way)
+
+    async def heal(self, source: str | None = None, target: str | None = None) -> None:
+        if source is None or target is None:
+            self._links = dict.fromkeys(self._links, "up")
+        else:
+            self._note("up", source, target, one_way=False)
+        self._world.heal(source, target)
+        for name in self._running():
+            await self._until_linked(name)
+
+    async def status(self) -> RunStatus:
+        return RunStatus(
+            run_dir=self.run_dir,
+            runtime="simulated",
+            regions=tuple(self._status_of(region.name) for region in self.topology.regions),
+            links=tuple(LinkStatus(*link, state) for link, state in self._links.items()),
+            ended=self._ended,
+        )
+
+    async def logs(self, region: str, *, follow: bool = False) -> AsyncIterator[str]:
+        nothing: tuple[str, ...] = ()
+        for line in nothing:
+            yield line
+
+    def _status_of(self, name: str) -> RegionStatus:
+        region, state = self._world.regions[name], self._state(name)
+        return RegionStatus(
+            name=name,
+            cluster=region.config.cluster,
+            state=state,
+            service_url=f"pulsar://{name}:{SERVICE_PORT}",
+            admin_url="",  # a simulated region has no HTTP port
+            pid=None if state in ("stopped", "killed") else region.host.process_id,
+        )
+
+    def _state(self, name: str) -> RegionState:
+        region = self._world.regions[name]
+        if not region.is_wanted:
+            return "stopped" if name in self._stopped else "killed"
+        if region.host.state is HostState.PAUSED:
+            return "paused"
+        return "running" if region.is_up else "starting"
+
+    def _running(self) -> list[str]:
+        return [name for name in self._world.regions if self._state(name) == "running"]
+
+    def _note(self, state: LinkState, source: str, target: str, *, one_way: bool) -> None:
+        self._check(source)
+        self._check(target)
+        if (source, target) not in self._links:
+            raise Refused(f"no link {source} -> {target}: name two different regions")
+        self._links[source, target] = state
+        if not one_way:
+            self._links[target, source] = state
+
+    def _check(self, region: str) -> None:
+        if region not in self._world.regions:
+            known = ", ".join(self._world.regions)
+            raise Refused(f"no region {region!r} in this run: regions are {known}")
+
+    # Waiting.
+
+    async def _until_linked(self, name: str) -> None:
+        """Until a region serves, and it and its running peers are linked to each other."""
+
+        def peers() -> list[str]:
+            return [
+                peer
+                for peer in self._running()
+                if self._links.get((name, peer)) == self._links.get((peer, name)) == "up"
+            ]
+
+        def missing() -> list[str]:
+            there = self._world.regions[name].broker
+            if there is None or not self._world.regions[name].is_up:
+                return [f"it is {self._state(name)}"]
+            return [
+                *there.waiting_for(set(peers())),
+                *(why for peer in peers() if (why := self._why_not_linked(peer, name))),
+            ]
+
+        await self._until(lambda: not missing(), lambda: f"{name} is not ready: {'; '.join(missing())}")
+
+    def _why_not_linked(self, peer: str, name: str) -> str:
+        broker = self._world.regions[peer].broker
+        return "" if broker is None else "; ".join(broker.waiting_for({name}))
+
+    async def _until(self, condition: Callable[[], bool], complaint: Callable[[], str]) -> None:
+        try:
+            await self._world.simulation.until(condition, within_seconds=READY_SECONDS)
+        except TimeoutError:
+            raise RuntimeFailure(f"{complaint()} after {READY_SECONDS:g} virtual seconds") from None

@@ -1,0 +1,215 @@
+"""A person's own scenario under virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from emulator.errors import ConfigurationError
+from emulator.history import Event
+from emulator.region_config import NamespaceConfig
+from emulator.scenarios.scenario import find_scenario
+from emulator.simulation.ablations import BY_NAME
+from emulator.simulation.outcome import Outcome
+from emulator.simulation.story.figures import figures_of
+from emulator.simulation.story.run import Story, load_story, run_story
+from emulator.topology import load_topology
+
+ROOT = Path(__file__).parents[2]
+TOPOLOGY = load_topology(ROOT / "topology.yaml")
+
+
+def story_of(tmp_path: Path, steps: str, *, rate: int = 50) -> Story:
+    """Two producers and a consumer with a replicated position, and these steps, one per line."""
+    lines = "\n".join(f"  - {line.strip()}" for line in steps.strip().splitlines())
+    path = tmp_path / "story.yaml"
+    path.write_text(f"""
+name: story
+topic: persistent://public/default/orders
+actors:
+  producers:
+    - {{name: east, region: us-east, rate_per_second: {rate}}}
+    - {{name: central, region: eu-central, rate_per_second: {rate}, batching: false}}
+  consumers:
+    - {{name: billing, region: us-east, subscription: billing, replicated: true}}
+steps:
+{lines}
+""")
+    return load_story(path, TOPOLOGY)
+
+
+def facts(outcome: Outcome) -> list[tuple[str, str | None]]:
+    words = ("kill", "stop", "start", "restart", "pause", "resume", "cut", "hold", "heal", "move")
+    return [(event.op, event.region) for event in outcome.events if event.op in words]
+
+
+def test_the_scenario_that_people_run_comes_true_and_loses_nothing() -> None:
+    story = load_story(find_scenario(Path("region-failover")), TOPOLOGY)
+    outcome = run_story(story, 1)
+    assert outcome.violation is None
+    assert {one.verdict for one in outcome.judgements} == {"valid"}
+    assert set(outcome.figures) == {
+        "billing: received again (messages)",
+        "billing: fail-over gap after kill of us-east (s)",
+    }
+
+
+def test_the_same_seed_tells_the_same_story_and_another_seed_another(tmp_path: Path) -> None:
+    story = story_of(tmp_path, "begin: everyone\nwait: 1s\nkill: us-west\nfinish: producers")
+    first, again, other = (run_story(story, seed) for seed in (1, 1, 2))
+    assert first.digest == again.digest
+    assert first.events == again.events
+    assert first.digest != other.digest
+
+
+def test_every_verb_does_to_simulated_regions_what_it_says(tmp_path: Path) -> None:
+    story = story_of(
+        tmp_path,
+        """
+        begin: everyone
+        wait_until: {subscription: billing, exists_in: us-west}
+        pause: us-west
+        wait: 1s
+        resume: us-west
+        cut: [us-east, eu-central]
+        wait: 1s
+        heal: [us-east, eu-central]
+        hold: {from: us-east, to: us-west}
+        wait: 1s
+        heal: everything
+        restart: eu-central
+        wait_until: {producer: central, published_more: 20}
+        stop: us-east
+        move: {consumer: billing, to: us-west}
+        move: {producer: east, to: us-west}
+        wait_until: {consumer: billing, received_more: 50}
+        start: us-east
+        finish: producers
+        drain: 20s
+        """,
+    )
+    outcome = run_story(story, 3)
+    assert outcome.violation is None
+    assert facts(outcome) == [
+        ("pause", "us-west"),
+        ("resume", "us-west"),
+        ("cut", "us-east"),
+        ("heal", "us-east"),
+        ("hold", "us-east"),
+        ("heal", None),
+        ("restart", "eu-central"),
+        ("stop", "us-east"),
+        *[("move", "us-west")] * 4,
+        ("start", "us-east"),
+    ]
+
+
+def test_a_step_that_does_not_come_true_is_told_with_how_far_it_came(tmp_path: Path) -> None:
+    story = story_of(
+        tmp_path,
+        """
+        begin: everyone
+        cut: [us-east, us-west]
+        wait_until: {subscription: billing, exists_in: us-west, within: 3s}
+        """,
+    )
+    violation = run_story(story, 1).violation
+    assert violation is not None
+    assert (violation.invariant, violation.check) == ("story", "every-step-comes-true")
+    assert violation.sentence.startswith("step 3 (wait_until: {subscription: billing")
+    assert "not there; us-west does not know it" in violation.sentence
+    assert violation.witness == {"steps done": "2 of 3"}
+
+
+def test_what_was_cut_off_or_killed_at_the_end_is_repaired_before_everything_is_judged(
+    tmp_path: Path,
+) -> None:
+    steps = (
+        "begin: everyone\nwait: 1s\ncut: [us-east, eu-central]\nkill: us-west\nwait: 1s\nfinish: producers"
+    )
+    outcome = run_story(story_of(tmp_path, steps), 1)
+    assert outcome.violation is None
+    assert {one.check for one in outcome.judgements} >= {"regions-converge", "replicated-everywhere"}
+
+
+def test_a_safeguard_that_is_missing_is_noticed() -> None:
+    """Receipts before the disk: somewhere among a few seeds the kill comes between the two."""
+    story = load_story(find_scenario(Path("region-failover")), TOPOLOGY)
+    with BY_NAME["receipt-before-durable"].applied():
+        violations = (run_story(story, seed).violation for seed in range(1, 11))
+        violation = next(filter(None, violations))
+    assert (violation.invariant, violation.check) == ("INV-1", "acknowledged-stored")
+
+
+def test_topics_of_two_namespaces_are_refused(tmp_path: Path) -> None:
+    other = NamespaceConfig("public/other", TOPOLOGY.region_names)
+    topology = replace(TOPOLOGY, namespaces=(*TOPOLOGY.namespaces, other))
+    path = tmp_path / "story.yaml"
+    path.write_text("""
+name: story
+topic: persistent://public/default/orders
+actors:
+  producers:
+    - {name: one, region: us-east}
+    - {name: two, region: us-east, topic: "persistent://public/other/orders"}
+steps: [{begin: everyone}]
+""")
+    with pytest.raises(ConfigurationError, match="give all actors topics of the same one"):
+        load_story(path, topology)
+
+
+def received(at_ms: float, region: str, number: int) -> Event:
+    return Event(
+        at_ms,
+        "billing",
+        "receive",
+        "ok",
+        region=region,
+        topic="t",
+        subscription="billing",
+        origin_region="us",
+        producer="p",
+        sequence_id=number,
+    )
+
+
+def fact(at_ms: float, op: str, region: str) -> Event:
+    return Event(at_ms, "scenario", op, "fact", region=region)
+
+
+@pytest.mark.parametrize(
+    ("events", "gap"),
+    [
+        ([received(1, "us", 1), fact(1000, "kill", "us"), received(1500, "eu", 2)], 0.5),
+        # What the client still had in memory does not end it.
+        (
+            [
+                received(1, "us", 1),
+                fact(1000, "kill", "us"),
+                received(1001, "us", 2),
+                received(3000, "eu", 3),
+            ],
+            2.0,
+        ),
+        (
+            [
+                received(1, "us", 1),
+                fact(1000, "stop", "us"),
+                fact(2000, "start", "us"),
+                received(2100, "us", 2),
+            ],
+            1.1,
+        ),
+        # It was elsewhere; it never received again.
+        ([received(1, "eu", 1), fact(1000, "kill", "us"), received(1500, "eu", 2)], None),
+        ([received(1, "us", 1), fact(1000, "kill", "us")], None),
+    ],
+)
+def test_a_gap_lasts_until_the_next_message_from_a_region_that_lives(
+    events: Sequence[Event], gap: float | None
+) -> None:
+    gaps = [value for what, value in figures_of(events).items() if "gap" in what]
+    assert gaps == ([] if gap is None else [gap])
