@@ -107,6 +107,30 @@ def test_every_verb_does_to_simulated_regions_what_it_says(tmp_path: Path) -> No
     ]
 
 
+def test_a_producer_that_leaves_a_dead_region_gives_up_what_it_waited_for(tmp_path: Path) -> None:
+    story = story_of(
+        tmp_path,
+        """
+        begin: everyone
+        wait: 1s
+        kill: us-east
+        wait: 1s
+        move: {producer: east, to: us-west}
+        move: {consumer: billing, to: us-west}
+        wait_until: {producer: east, published_more: 20}
+        finish: producers
+        """,
+    )
+    outcome = run_story(story, 1)
+    assert outcome.violation is None
+    publishes = [event for event in outcome.events if event.op == "publish" and event.producer == "east"]
+    unknown = [event for event in publishes if event.outcome == "unknown"]
+    assert {event.region for event in unknown} == {"us-east"}
+    asked = sum(event.outcome == "asked" for event in publishes)
+    assert asked == len(publishes) - asked
+    assert len(unknown) > 20
+
+
 def test_a_step_that_does_not_come_true_is_told_with_how_far_it_came(tmp_path: Path) -> None:
     story = story_of(
         tmp_path,

@@ -102,6 +102,8 @@ class SimulatedProducer(SimulatedActor):
         super().__init__(world, record, part)
         self.part = part
         self._outcomes = {"ok": 0, "failed": 0, "unknown": 0}
+        self._waiting: dict[int, tuple[str, str]] = {}
+        """Sequence id -> region and text of publishes without an outcome."""
         self._asked = 0
         self._publishing = False
         self._told_to_finish = False
@@ -120,6 +122,11 @@ class SimulatedProducer(SimulatedActor):
     async def finish(self) -> None:
         self._told_to_finish, self._publishing = True, False
         await self._until(lambda: not self.counts.pending)
+
+    async def _go(self, *, orderly: bool) -> None:
+        await super()._go(orderly=orderly)
+        for number in list(self._waiting):  # a client that is gone takes with it what it waited for
+            self._told(number, "unknown", error="the client was closed")
 
     async def _program(self, host: Host) -> None:
         timeout_ms = self.part.send_timeout_ms
@@ -173,26 +180,28 @@ class SimulatedProducer(SimulatedActor):
         number, self._next_sequence_id = self._next_sequence_id, self._next_sequence_id + 1
         text = f"{self._name}/{number}/{self._asked}"
         self._asked += 1
+        self._waiting[number] = (self.region, text)
         self._note_publish(number, self.region, text, "asked")
         payload = text.encode().ljust(self.part.message_bytes, b" ")
         try:
             future = producer.send_nowait(payload, sequence_id=number)
         except ClientError as refusal:
-            self._note_publish(number, self.region, text, "failed", error=str(refusal))
-            self._outcomes["failed"] += 1
+            self._told(number, "failed", error=str(refusal))
             raise
-        future.add_done_callback(partial(self._answered, number, self.region, text))
+        future.add_done_callback(partial(self._answered, number))
 
-    def _answered(self, number: int, region: str, text: str, done: asyncio.Future[MessageId]) -> None:
+    def _answered(self, number: int, done: asyncio.Future[MessageId]) -> None:
         error = None if done.cancelled() else done.exception()
         if error is None and not done.cancelled():
             place = done.result()
-            outcome = "ok"
-            told = {"message_id": f"{place.ledger}:{place.entry}:{place.batch_index}"}
+            self._told(number, "ok", message_id=f"{place.ledger}:{place.entry}:{place.batch_index}")
         else:
             certain = isinstance(error, ClientError) and error.definite
-            outcome, told = "failed" if certain else "unknown", {"error": str(error)}
-        self._note_publish(number, region, text, outcome, **told)
+            self._told(number, "failed" if certain else "unknown", error=str(error))
+
+    def _told(self, number: int, outcome: str, **fields: str) -> None:
+        region, text = self._waiting.pop(number)
+        self._note_publish(number, region, text, outcome, **fields)
         self._outcomes[outcome] += 1
 
     def _note_publish(self, number: int, region: str, text: str, outcome: Any, **fields: Any) -> None:
