@@ -16,7 +16,7 @@ import pytest
 
 from emulator.errors import RuntimeFailure
 from emulator.runtimes.compose import ComposeRuntime, render
-from emulator.runtimes.compose_command import compose
+from emulator.runtimes.compose_command import compose, compose_command
 from emulator.runtimes.compose_file import REGION_LABEL
 from emulator.runtimes.contract import Refused, RunStatus
 from emulator.runtimes.docker_engine import Container
@@ -135,6 +135,30 @@ def test_what_somebody_does_by_hand_is_noticed(run: ComposeRuntime) -> None:
 
     tell(story())
     assert states(tell(run.status())) == dict.fromkeys(REGIONS, "running")
+
+
+def test_what_somebody_runs_beside_a_region_is_not_the_region(run: ComposeRuntime) -> None:
+    """`docker compose run` gives it the labels of the region's own container."""
+    beside = ["run", "--detach", "--no-deps", "--entrypoint", "sleep", "us-west", "600"]
+
+    async def story() -> None:
+        made = subprocess.run(
+            [*compose_command(), "--progress", "quiet", *beside],
+            cwd=run.run_dir,
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+        own = await container(run, "us-west")
+        subprocess.run(["docker", "rm", "--force", own.name], check=True, capture_output=True)
+        try:
+            assert states(await run.status())["us-west"] == "killed"
+            await run.start("us-west")
+            assert states(await run.status())["us-west"] == "running"
+        finally:
+            subprocess.run(["docker", "rm", "--force", made.stdout.strip()], check=True, capture_output=True)
+
+    tell(story())
 
 
 def test_a_link_that_is_cut_one_way_lets_nothing_pass_that_way_until_it_is_healed(
