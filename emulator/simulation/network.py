@@ -100,6 +100,7 @@ class SimulatedNetwork:
         self._random = random
         self._draw = random.random
         self._hosts: dict[str, HostNetwork] = {}
+        self._given_names: dict[str, str] = {}
         self._links: dict[tuple[str, str], Link] = {}
 
     # Links and what can be done to them.
@@ -164,6 +165,14 @@ class SimulatedNetwork:
         if host is None:
             raise socket.gaierror(socket.EAI_NONAME, f"no simulated host is called {name!r}")
         return host
+
+    def give_name(self, name: str, host: str) -> None:
+        """From now on who dials `name` reaches that host. What is connected stays."""
+        self._given_names[name] = host
+
+    def dialled(self, name: str) -> HostNetwork:
+        """Who answers to a name. OSError when nobody does."""
+        return self.host(self._given_names.get(name, name))
 
     def machine_changed(self, host: HostNetwork) -> None:
         """Power came or went."""
@@ -249,7 +258,7 @@ class HostNetwork:
 
     def resolve(self, name: str) -> HostNetwork:
         """The host of that name, this one's own names included. OSError when there is none."""
-        return self if name in HERE else self._network.host(name)
+        return self if name in HERE else self._network.dialled(name)
 
     def _free_port(self) -> int:
         while True:
