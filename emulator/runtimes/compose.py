@@ -26,6 +26,7 @@ from emulator.runtimes.compose_file import (
     CONTAINER_USER,
     KAFKA_LABEL,
     REGION_LABEL,
+    REPORT_FOLDER,
     RUN_LABEL,
     ComposeSettings,
     Plan,
@@ -50,7 +51,13 @@ from emulator.runtimes.linked_regions import (
 )
 from emulator.runtimes.ports import WantedPort, choose_ports
 from emulator.runtimes.processes import ProcessState, identify
-from emulator.runtimes.region_process import LAST_LINES, output_log, with_links
+from emulator.runtimes.region_process import (
+    LAST_LINES,
+    apart_from_other_runs,
+    new_run_token,
+    output_log,
+    with_links,
+)
 from emulator.runtimes.run_directory import (
     RegionRecord,
     RunDirectory,
@@ -422,14 +429,18 @@ def _fill(
     }
     directory.create(RunRecord("compose", owner, detached, regions, links_of(topology)), topology)
     folders = []
+    run_token = new_run_token()
     for name in regions:
         folders.append(directory.region_dir(name))
-        write_whole(folders[-1] / "region.json", container_config(plan, name).to_json())
+        config = apart_from_other_runs(container_config(plan, name), run_token)
+        write_whole(folders[-1] / "region.json", config.to_json())
         if (servers := published_kafka(plan, name)) is not None:
             write_whole(folders[-1] / KAFKA_SERVERS_FILE, f"{servers}\n")
     for kafka_owner in set(kafka_owners(topology, settings).values()):
         folders.append(directory.path / "kafka" / kafka_owner)
         folders[-1].mkdir(parents=True)
+    folders.append(directory.path / REPORT_FOLDER)
+    folders[-1].mkdir()
     _give_to_containers(folders)
     write_whole(directory.path / "compose.yaml", text)
 

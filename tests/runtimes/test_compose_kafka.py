@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from kafka import KafkaConsumer
 
 from emulator.region_config import LogConfig
 from emulator.runtimes.compose import ComposeRuntime
+from emulator.runtimes.compose_command import compose
 from emulator.runtimes.compose_file import KAFKA_LABEL
 from emulator.runtimes.opening import open_run
 
@@ -66,12 +69,56 @@ def test_a_kafka_that_is_gone_is_told_of_and_comes_back_with_its_region(run: Com
 
 
 def test_what_a_region_stored_can_be_read_from_the_host(run: ComposeRuntime) -> None:
-    from kafka import KafkaConsumer
-
     publish(run, "us-east", "evidence", "1")
-    servers = (run.run_dir / "regions" / "us-east" / "kafka_servers").read_text().strip()
+    assert any("evidence" in topic for topic in topics_of(run, "us-east"))
+
+
+def test_a_started_region_goes_on_with_the_topics_it_had(run: ComposeRuntime) -> None:
+    publish(run, "us-east", "same", "1")
+    before = topics_of(run, "us-east")
+    tell(run.restart("us-east"))
+    publish(run, "us-east", "same", "2")
+    assert topics_of(run, "us-east") == before
+    assert len({topic.partition(".")[0] for topic in before}) == 1
+
+
+def test_another_run_on_the_same_kafka_disturbs_nobody(run: ComposeRuntime, tmp_path: Path) -> None:
+    """Its regions have the same names. With the same topics they would fence those of the first run."""
+    publish(run, "us-east", "mine", "first")
+    log = LogConfig("kafka", bootstrap_servers="kafka-us-east:9092")
+    other = ComposeRuntime.create(with_log(small_topology(tmp_path), log), tmp_path / "other", detached=True)
+
+    async def start_other() -> None:
+        await compose(other.run_dir, "create", seconds=UP_SECONDS)
+        kafka = (await run._engine.containers(run._run_label, KAFKA_LABEL))["us-east"]
+        network = other._run_label.partition("=")[2]
+        connect = ["docker", "network", "connect", "--alias", "kafka-us-east", network, kafka.name]
+        subprocess.run(connect, check=True, capture_output=True)
+        await other.up()
+
+    async def remove_other() -> None:
+        kafka = (await run._engine.containers(run._run_label, KAFKA_LABEL))["us-east"]
+        network = other._run_label.partition("=")[2]
+        subprocess.run(["docker", "network", "disconnect", network, kafka.name], capture_output=True)
+        await remove(other.run_dir)
+
+    try:
+        tell(start_other())
+        publish(other, "us-east", "mine", "second")
+        assert received(other, "us-west", "mine", 1) == ["second"]
+        publish(run, "us-east", "mine", "third")
+        assert received(run, "us-west", "mine", 2) == ["first", "third"]
+        for each in (run, other):
+            assert states(tell(each.status())) == dict.fromkeys(run.topology.region_names, "running")
+    finally:
+        tell(remove_other())
+
+
+def topics_of(run: ComposeRuntime, region: str) -> set[str]:
+    """Kafka's, as the host sees them."""
+    servers = (run.run_dir / "regions" / region / "kafka_servers").read_text().strip()
     consumer = KafkaConsumer(bootstrap_servers=servers)
     try:
-        assert any("evidence" in topic for topic in consumer.topics())
+        return {topic for topic in consumer.topics() if not topic.startswith("__")}
     finally:
         consumer.close()
