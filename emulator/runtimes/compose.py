@@ -10,6 +10,7 @@ Containers outlive whoever started them: only `down` ends a run.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import re
 import socket
@@ -42,6 +43,7 @@ from emulator.runtimes.compose_file import (
 )
 from emulator.runtimes.contract import LinkState, LinkStatus, Refused, RegionState, RegionStatus, RunStatus
 from emulator.runtimes.docker_engine import Container, Engine
+from emulator.runtimes.image_sources import stale_sentence
 from emulator.runtimes.linked_regions import (
     LinkedRegions,
     ask,
@@ -67,6 +69,8 @@ from emulator.runtimes.run_directory import (
     write_whole,
 )
 from emulator.topology import Topology
+
+logger = logging.getLogger(__name__)
 
 UP_SECONDS = 120.0
 """How long Compose may take, without the time for pulling images that it was told to pull."""
@@ -96,7 +100,7 @@ class ComposeRuntime:
         """
         engine, settings = Engine(), settings_from(os.environ)
         compose_command()
-        _refuse_missing_images(engine, topology, settings)
+        _check_images(engine, topology, settings)
         with claim_new_run(run_dir) as directory:
             _fill(directory, topology, settings, engine.subnets(), detached=detached)
         return cls(directory, engine)
@@ -485,7 +489,7 @@ def _give_to_containers(folders: Iterable[Path]) -> None:
             os.chown(path, user, group)
 
 
-def _refuse_missing_images(engine: Engine, topology: Topology, settings: ComposeSettings) -> None:
+def _check_images(engine: Engine, topology: Topology, settings: ComposeSettings) -> None:
     """Images of our own making are nowhere to be pulled from; others are Compose's business."""
     needed = {"region": settings.region_image}
     if kafka_owners(topology, settings):
@@ -498,6 +502,9 @@ def _refuse_missing_images(engine: Engine, topology: Topology, settings: Compose
             f"image {' and '.join(needed[kind] for kind in missing)} is missing: "
             f"`bash compose/images.sh {' '.join(missing)}`"
         )
+    for kind, image in needed.items():
+        if sentence := stale_sentence(kind, image, engine.image_labels(image)):
+            logger.warning(sentence)
 
 
 def _state(containers: dict[str, Container], name: str) -> ProcessState:

@@ -60,6 +60,12 @@ class Engine:
             return True
         return False
 
+    def image_labels(self, image: str) -> dict[str, str]:
+        """Empty for an image that is not there."""
+        with _sentences(f"looking at image {image}"), suppress(ImageNotFound):
+            return dict(self._client.images.get(image).labels)
+        return {}
+
     def subnets(self) -> list[str]:
         """Those that networks have already (IPv4)."""
         with _sentences("listing networks"):
