@@ -119,7 +119,7 @@ class Pipe:
                 self.in_flight_bytes += len(data)
                 return
         while data:
-            size = self._network.draw_segment_bytes(len(data))
+            size = self._network.draw_segment_bytes(len(data), self.link)
             self._depart(Segment(Kind.DATA, now, data[:size]))
             data = data[size:]
 

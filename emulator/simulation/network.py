@@ -25,6 +25,10 @@ from emulator.simulation.loop import HostLoop, VirtualTime
 HERE = frozenset({"", "localhost", "127.0.0.1", "0.0.0.0", "::1", "::"})
 """Names every host has for itself."""
 FIRST_FREE_PORT = 49_152
+SLOW_SEGMENT_BYTES = 1_460
+SLOW_SEGMENT_SECONDS = 0.05
+"""On a link with little bandwidth a segment is what passes in this time, or a small packet. Otherwise bytes that take
+seconds would all arrive at the end of them, and both sides would take each other for dead meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,9 +186,13 @@ class SimulatedNetwork:
 
     # Drawn from the seed, for connections.
 
-    def draw_segment_bytes(self, size_bytes: int) -> int:
-        """How much of so many bytes goes into one segment."""
+    def draw_segment_bytes(self, size_bytes: int, link: Link) -> int:
+        """How much of so many bytes goes into one segment on this link."""
         size_bytes = min(size_bytes, self.settings.segment_bytes_max)
+        if link.seconds_per_byte:
+            size_bytes = min(
+                size_bytes, max(SLOW_SEGMENT_BYTES, int(SLOW_SEGMENT_SECONDS / link.seconds_per_byte))
+            )
         if size_bytes > 1 and self._draw() < self.settings.odd_cut_probability:
             return 1 + int(self._draw() * (size_bytes - 1))
         return size_bytes
