@@ -37,12 +37,14 @@ class LinkedRegions:
         last_words: Callable[[str, ProcessState], Awaitable[str]],
         *,
         poll_seconds: float = READY_POLL_SECONDS,
+        ready_seconds: float = READY_SECONDS,
     ) -> None:
         """`look` tells what every region is doing now; `last_words` why one that was waited for never gets ready."""
         self._directory = directory
         self._look = look
         self._last_words = last_words
         self._poll_seconds = poll_seconds
+        self._ready_seconds = ready_seconds
 
     # --- links ------------------------------------------------------------------------------------------
 
@@ -110,7 +112,7 @@ class LinkedRegions:
     async def _wait_until_one_ready(self, name: str, peers: Sequence[str] | None) -> None:
         missing = "it does not answer"
         try:
-            async with asyncio.timeout(READY_SECONDS):
+            async with asyncio.timeout(self._ready_seconds):
                 while True:
                     record, states = self._directory.read(), await self._look()
                     if (state := states[name]) != "running":
@@ -133,7 +135,7 @@ class LinkedRegions:
                     await asyncio.sleep(self._poll_seconds)
         except TimeoutError:
             raise RuntimeFailure(
-                f"{name} is not ready after {READY_SECONDS:g} s ({missing}): "
+                f"{name} is not ready after {self._ready_seconds:g} s ({missing}): "
                 f"`geoemu logs {name}` shows what it does"
             ) from None
 
