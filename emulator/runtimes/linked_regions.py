@@ -19,7 +19,7 @@ from emulator.topology import nearest
 
 READY_POLL_SECONDS = 0.05
 READY_SECONDS = 30.0
-"""How long a region may take until it is ready."""
+"""How long a region may take until it is ready, unless the runtime says otherwise."""
 TELL_SECONDS = 10.0
 """How long a region may take to hear of a changed link."""
 
@@ -37,14 +37,14 @@ class LinkedRegions:
         last_words: Callable[[str, ProcessState], Awaitable[str]],
         *,
         poll_seconds: float = READY_POLL_SECONDS,
-        ready_seconds: float = READY_SECONDS,
+        ready_seconds: float | None = None,
     ) -> None:
         """`look` tells what every region is doing now; `last_words` why one that was waited for never gets ready."""
         self._directory = directory
         self._look = look
         self._last_words = last_words
         self._poll_seconds = poll_seconds
-        self._ready_seconds = ready_seconds
+        self._ready_seconds = ready_seconds or READY_SECONDS
 
     # --- links ------------------------------------------------------------------------------------------
 
