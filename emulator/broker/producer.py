@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from emulator.model import Position
+from emulator.model import BEFORE_EVERYTHING
 from emulator.wire.codec import encode_receipt, encode_receipts
 
 if TYPE_CHECKING:
@@ -61,14 +61,17 @@ class Producer:
         self.pending_bytes -= answered
         self.connection.published(answered)
         if self.source_region is None:
-            self.connection.write(self._receipts(outcomes))
+            sends = [(publish.send.sequence_id, publish.send.highest_sequence_id) for publish, _ in outcomes]  # type: ignore[union-attr]
         else:
-            self.connection.write(self._replicator_receipts(outcomes))
+            # Between regions a receipt names the position in the source's log (facts 5.6).
+            sends = [publish.info.source_position or BEFORE_EVERYTHING for publish, _ in outcomes]
+        self.connection.write(self._receipts(outcomes, sends))
 
-    def _receipts(self, outcomes: Sequence[tuple[PendingPublish, int]]) -> bytes:
+    def _receipts(
+        self, outcomes: Sequence[tuple[PendingPublish, int]], sends: Sequence[tuple[int, int]]
+    ) -> bytes:
         ledger_id = self.topic.log.ledger_id
         first_entry_id = outcomes[0][1]
-        sends = [(publish.send.sequence_id, publish.send.highest_sequence_id) for publish, _ in outcomes]  # type: ignore[union-attr]
         if first_entry_id >= 0 and outcomes[-1][1] == first_entry_id + len(outcomes) - 1:
             return encode_receipts(self.producer_id, ledger_id, first_entry_id, sends)
         parts = []
@@ -76,13 +79,4 @@ class Producer:
             # A duplicate is told the position -1:-1 (facts 4.5).
             ledger = ledger_id if entry_id >= 0 else -1
             parts.append(encode_receipt(self.producer_id, sequence_id, highest, ledger, entry_id))
-        return b"".join(parts)
-
-    def _replicator_receipts(self, outcomes: Sequence[tuple[PendingPublish, int]]) -> bytes:
-        """Between regions a receipt names the position in the source's log (facts 5.6)."""
-        parts = []
-        for publish, entry_id in outcomes:
-            source = publish.info.source_position or Position(-1, -1)
-            ledger_id = self.topic.log.ledger_id if entry_id >= 0 else -1
-            parts.append(encode_receipt(self.producer_id, source.ledger, source.entry, ledger_id, entry_id))
         return b"".join(parts)

@@ -151,34 +151,32 @@ class Replicator:
 
     def _send(self, entries: list[StoredEntry]) -> None:
         frames: list[bytes] = []
+        progress, confirmed, room = self.progress, self.progress.confirmed, self.progress.room
         for entry in entries:
-            if self.progress.room <= 0:
+            if room <= 0:
                 break
             info = entry.info
             decision = forwarding(self.remote, info.replicated_from, info.replicate_to, info.marker_type)
-            if decision is Forwarding.SEND:
-                data = self._replicated_form(entry)
-                frames.append(
-                    send_frame(
-                        self.producer_id,
-                        info.sequence_id,
-                        info.num_messages,
-                        info.highest_sequence_id,
-                        marker=info.marker_type is not None,
-                        data=data,
-                    )
+            if decision is not Forwarding.SEND:
+                progress.skipped(entry.entry_id)
+                continue
+            data = self._replicated_form(entry)
+            frames.append(
+                send_frame(
+                    self.producer_id,
+                    info.sequence_id,
+                    info.num_messages,
+                    info.highest_sequence_id,
+                    marker=info.marker_type is not None,
+                    data=data,
                 )
-                self.progress.sent(entry.entry_id, len(data))
-            else:
-                self._skip(entry.entry_id)
+            )
+            progress.sent(entry.entry_id, len(data))
+            room = progress.room
+        if progress.confirmed != confirmed:
+            self._keeper.soon(PROGRESS_WRITE_DELAY_SECONDS)
         if frames:
             self.peer.write(b"".join(frames))
-
-    def _skip(self, entry_id: int) -> None:
-        before = self.progress.confirmed
-        self.progress.skipped(entry_id)
-        if self.progress.confirmed != before:
-            self._keeper.soon(PROGRESS_WRITE_DELAY_SECONDS)
 
     def _replicated_form(self, entry: StoredEntry) -> bytes:
         if entry.replicated is None:

@@ -154,7 +154,8 @@ class SourceWatermarks:
 
     def advance(self, source_region: str, position: Position) -> None:
         """This entry is here. Older ones are ignored."""
-        if self.accepts(source_region, position):
+        highest = self._highest.get(source_region)
+        if highest is None or position > highest:
             self._highest[source_region] = position
 
     def highest(self, source_region: str) -> Position:

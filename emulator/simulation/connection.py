@@ -573,7 +573,8 @@ class Endpoint(asyncio.Transport):
     def segment_arrived(self, segment: Segment) -> None:
         kind = segment.kind
         if kind is Kind.DATA and not self._is_reset and not self.gone:
-            self._incoming += segment.chunks
+            chunks = segment.chunks
+            self._incoming.append(chunks[0] if len(chunks) == 1 else b"".join(chunks))
             self.incoming_bytes += segment.size_bytes
             if not self._read_scheduled and not self._reading_paused:
                 self._read_scheduled = True

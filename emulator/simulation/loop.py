@@ -126,13 +126,16 @@ class Future(asyncio.Future[Any]):
     """As asyncio's, but a set of them has the same order in every run."""
 
     __slots__ = ("_number",)
-
-    def __init__(self, loop: HostLoop) -> None:
-        self._number = loop.next_number()
-        super().__init__(loop=loop)
+    _number: int
+    """Drawn when it is first put into a set, which few ever are."""
 
     def __hash__(self) -> int:
-        return self._number
+        try:
+            return self._number
+        except AttributeError:
+            loop: Any = self._loop
+            self._number = loop.next_number()
+            return self._number
 
 
 class Task(asyncio.Task[Any]):
@@ -514,7 +517,7 @@ class HostLoop(asyncio.AbstractEventLoop):
     # Futures and tasks.
 
     def create_future(self) -> asyncio.Future[Any]:
-        return Future(self)
+        return Future(loop=self)
 
     def create_task(  # type: ignore[override]
         self,

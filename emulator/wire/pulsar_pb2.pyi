@@ -1541,20 +1541,6 @@ class LeanHead(_message.Message):
     type: int
     def __init__(self, type: _Optional[int] = ...) -> None: ...
 
-class LeanCommand(_message.Message):
-    __slots__ = ("send", "send_receipt", "message", "ack", "flow")
-    SEND_FIELD_NUMBER: _ClassVar[int]
-    SEND_RECEIPT_FIELD_NUMBER: _ClassVar[int]
-    MESSAGE_FIELD_NUMBER: _ClassVar[int]
-    ACK_FIELD_NUMBER: _ClassVar[int]
-    FLOW_FIELD_NUMBER: _ClassVar[int]
-    send: bytes
-    send_receipt: bytes
-    message: bytes
-    ack: bytes
-    flow: bytes
-    def __init__(self, send: _Optional[bytes] = ..., send_receipt: _Optional[bytes] = ..., message: _Optional[bytes] = ..., ack: _Optional[bytes] = ..., flow: _Optional[bytes] = ...) -> None: ...
-
 class LeanSend(_message.Message):
     __slots__ = ("producer_id", "sequence_id", "num_messages", "txnid_least_bits", "txnid_most_bits", "highest_sequence_id", "is_chunk", "marker")
     PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
@@ -1638,6 +1624,20 @@ class LeanFlow(_message.Message):
     consumer_id: int
     messagePermits: int
     def __init__(self, consumer_id: _Optional[int] = ..., messagePermits: _Optional[int] = ...) -> None: ...
+
+class LeanCommand(_message.Message):
+    __slots__ = ("send", "send_receipt", "message", "ack", "flow")
+    SEND_FIELD_NUMBER: _ClassVar[int]
+    SEND_RECEIPT_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    ACK_FIELD_NUMBER: _ClassVar[int]
+    FLOW_FIELD_NUMBER: _ClassVar[int]
+    send: LeanSend
+    send_receipt: LeanReceipt
+    message: LeanMessage
+    ack: LeanAck
+    flow: LeanFlow
+    def __init__(self, send: _Optional[_Union[LeanSend, _Mapping]] = ..., send_receipt: _Optional[_Union[LeanReceipt, _Mapping]] = ..., message: _Optional[_Union[LeanMessage, _Mapping]] = ..., ack: _Optional[_Union[LeanAck, _Mapping]] = ..., flow: _Optional[_Union[LeanFlow, _Mapping]] = ...) -> None: ...
 
 class LeanUsualMetadata(_message.Message):
     __slots__ = ("producer_name", "sequence_id", "publish_time", "properties", "replicated_from", "partition_key", "replicate_to", "compression", "uncompressed_size", "num_messages_in_batch", "marker_type", "highest_sequence_id")
