@@ -18,13 +18,16 @@ from emulator.broker import replicator, subscription_sync
 from emulator.broker.subscription import Subscription
 from emulator.broker.tail import StoredEntry
 from emulator.broker.topic import PendingPublish, Topic
+from emulator.core.cursor import Cursor
 from emulator.core.deduplication import ProducerDeduplication
 from emulator.core.dispatch import Dispatcher, ReadEntry
 from emulator.core.replication import Forwarding, ReplicationProgress, forwarding
 from emulator.core.snapshots import SnapshotController
-from emulator.core.subscription_updates import Applied
+from emulator.core.subscription_updates import Applied, apply_update
+from emulator.errors import StorageFenced
 from emulator.simulation.medium import DurableLog, Medium, Write
-from emulator.simulation.store import SimulatedLog
+from emulator.simulation.remote_log import RemoteLog, RemoteStore
+from emulator.simulation.store import SimulatedLog, SimulatedStore
 
 Replacement = tuple[Any, str, Any]
 """(owner, name, what stands there instead)."""
@@ -187,7 +190,43 @@ def _apply_whatever_failed_before(medium: Medium, group: Sequence[Write], owner:
 
 
 def _fails_alone(log: SimulatedLog, error: Any) -> None:
-    pass
+    """Who opens it again has it read afresh; who has it goes on."""
+    log._store._logs.pop(log.name, None)
+
+
+_open_log = SimulatedStore.open_log
+
+
+async def _open_log_as_it_was(
+    store: SimulatedStore, name: str, *, create: bool = True
+) -> SimulatedLog | None:
+    """Whatever failed is taken not to be there, as if every failure were definite."""
+    failed = store._logs.get(name)
+    if (
+        not isinstance(store, RemoteStore)
+        or failed is None
+        or failed.broken is None
+        or failed.gone is not None
+    ):
+        return await _open_log(store, name, create=create)
+    again = store._logs[name] = SimulatedLog(store, failed.durable)
+    again.next_entry_id, again.size_bytes = failed.next_entry_id, failed.size_bytes
+    return again
+
+
+_stored = Topic._stored
+
+
+def _stored_whoever_owns_it(topic: Topic, batch: list[PendingPublish], done: asyncio.Future[int]) -> None:
+    """What was refused for the sake of a newer owner is acknowledged too, under the ids it would have had."""
+    fenced = done.exception()
+    if topic.closed or not isinstance(fenced, StorageFenced):
+        _stored(topic, batch, done)
+        return
+    would_be: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    would_be.set_result(topic.end_entry_id)
+    _stored(topic, batch, would_be)
+    topic.failed(fenced)
 
 
 def _assign_overtaken(dispatcher: Dispatcher, from_entry_id: int, entries: list[ReadEntry]) -> list[Any]:
@@ -202,9 +241,10 @@ def _pass_overtaken(dispatcher: Dispatcher, from_entry_id: int, entry_id: int) -
         dispatcher.read_entry_id = entry_id
 
 
-def _go_where_told(cursor: Any, own_position_entry: int, last_entry_id: int, unseen: Any) -> Applied:
-    if own_position_entry > last_entry_id:
-        return Applied.REFUSED
+def _go_where_told(cursor: Cursor, own_position_entry: int, last_entry_id: int, unseen: Any) -> Applied:
+    """Forward as ever, but backward too. (What lies before where it goes is acknowledged already.)"""
+    if own_position_entry >= min(cursor.mark_delete, last_entry_id):
+        return apply_update(cursor, own_position_entry, last_entry_id, unseen)
     cursor.seek(own_position_entry + 1)
     return Applied.MOVED
 
@@ -283,7 +323,7 @@ ABLATIONS = (
     Ablation(
         "update-moves-backward",
         "An update puts mark-delete where it says, even if that is behind.",
-        ("INV-8", "INV-5", "INV-9"),
+        ("INV-8", "INV-9"),
         _methods((subscription_sync, "apply_update", _go_where_told)),
     ),
     Ablation(
@@ -316,6 +356,30 @@ ABLATIONS = (
         "Consumers and replicators see an entry before it is durable.",
         ("INV-13", "INV-3", "INV-5", "INV-2", "INV-6"),
         _methods((Topic, "flush", _show_at_once), (Topic, "_stored", _stored_and_shown_before)),
+    ),
+    Ablation(
+        "fence-ignored",
+        "A log that lies elsewhere stores what an older owner sends.",
+        ("INV-11",),
+        _methods((RemoteLog, "fence", lambda *_: None)),
+    ),
+    Ablation(
+        "fenced-but-acknowledged",
+        "A region acknowledges what was refused because it is not the owner any more.",
+        ("INV-1", "INV-2"),
+        _methods((Topic, "_stored", _stored_whoever_owns_it)),
+    ),
+    Ablation(
+        "owner-never-looks",
+        "A region that writes nothing does not look whether it is still the owner of its log.",
+        ("INV-11",),
+        _methods((RemoteStore, "look", lambda store: None)),
+    ),
+    Ablation(
+        "lost-answer-taken-for-failure",
+        "After a lost answer a log is taken to hold what it is known to hold, and not read again.",
+        ("INV-2", "INV-1", "INV-4", "INV-6", "INV-13"),
+        _methods((SimulatedStore, "open_log", _open_log_as_it_was)),
     ),
     Ablation(
         "reload-does-not-wait",
