@@ -51,7 +51,8 @@ build() {
     local context=$1 base=$2 image=$3
     # Files with the same content get the same date, or the same build would be another one each time.
     find "$context" -exec touch --no-dereference --date @0 {} +
-    docker build --quiet --network none --build-arg "BASE=$base" --tag "$image" "$context" >/dev/null 2>"$context.log" ||
+    docker build --quiet --network none --build-arg "BASE=$base" --label "geoemu.sources=$SOURCES" \
+        --tag "$image" "$context" >/dev/null 2>"$context.log" ||
         { tail -n 20 "$context.log" >&2; complain "$image could not be built: $context.log"; }
     echo "$image is built from $base: $(docker image inspect --format '{{.Size}}' "$image" | numfmt --to=si)B"
 }
@@ -60,7 +61,11 @@ main() {
     local image
     docker info >/dev/null 2>&1 || complain "no Docker engine answers. Type: sudo systemctl start docker"
     [[ $# -gt 0 ]] || set -- region kafka
-    for image in "$@"; do "${image}_image"; done
+    for image in "$@"; do
+        # What is built is what was there before: a change meanwhile makes the image stale, not fresh.
+        SOURCES=$("$PYTHON" -m emulator.runtimes.image_sources "$image")
+        "${image}_image"
+    done
 }
 
 main "$@"

@@ -74,9 +74,10 @@ class _History:
     """When a client last asked or was told something."""
 
 
-def judge_run(spark: SparkSession, run: Path) -> Judgement:
-    """Read everything, check everything. Whatever the state of the folder, there is a judgement."""
-    folder = open_run_folder(run)
+def judge_run(spark: SparkSession, run: Path, *, in_network: bool = False) -> Judgement:
+    """Read everything, check everything. Whatever the state of the folder, there is a judgement. `in_network`: see
+    `open_run_folder`."""
+    folder = open_run_folder(run, in_network=in_network)
     tune(spark, folder.size_bytes)
     lines = kept(history.read_history(spark, folder.history))
     # At once: the logs wait for Python workers to start, the history does not.
@@ -111,7 +112,7 @@ def judge_run(spark: SparkSession, run: Path) -> Judgement:
 
 
 def _read_logs(spark: SparkSession, folder: RunFolder) -> tuple[DataFrame, dict[str, _Stored]]:
-    rows = kept(source.read_region_logs(spark, folder.path))
+    rows = kept(source.read_region_logs(spark, folder.path, in_network=folder.in_network))
     return rows, _count_stored(rows)
 
 
@@ -236,7 +237,8 @@ def _figures(
     found: Mapping[str, Sequence[Found]],
     told: _History,
 ) -> dict[str, Any]:
-    outcomes = found.get("publish-outcomes", [])
+    kinds = ("asked", "acknowledged", "failed", "unknown", "unknown_stored")
+    outcomes = sorted(found.get("publish-outcomes", []), key=lambda one: kinds.index(one.kind))
     reread = found.get("received-again", [])
     by_region: dict[str, dict[str, int]] = {}
     for one in outcomes:
@@ -247,7 +249,6 @@ def _figures(
         if one.kind == "gap"
         for example in one.examples
     ]
-    kinds = ("asked", "acknowledged", "failed", "unknown", "unknown_stored")
     deliveries, received = _sum(reread, "deliveries"), _sum(reread, "received")
     return {
         "duration_seconds": round((told.end_ms - told.start_ms) / 1000, 3),

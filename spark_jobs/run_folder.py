@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 KAFKA_SERVERS_FILE = "kafka_servers"
-"""Beside region.json, where there is one: the region's `bootstrap_servers` for those who read the run."""
+"""Beside region.json, where there is one: the region's `bootstrap_servers` for those who read the run from outside
+of the regions' network."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +65,8 @@ class RunFolder:
     """The slowest link's, one way."""
     history: tuple[Path, ...]
     damages: tuple[Damage, ...]
+    in_network: bool = False
+    """Logs are called as the regions call them."""
 
     @property
     def size_bytes(self) -> int:
@@ -73,8 +76,9 @@ class RunFolder:
         return sum(file.stat().st_size for file in files if file.is_file())
 
 
-def open_run_folder(path: Path) -> RunFolder:
-    """Look at what is there. An absent folder is a folder without anything in it."""
+def open_run_folder(path: Path, *, in_network: bool = False) -> RunFolder:
+    """Look at what is there. An absent folder is a folder without anything in it. `in_network`: this is a container
+    in the network of the regions, and finds a Kafka where they do."""
     path = path.absolute()
     damages = [] if (path / "run.json").is_file() else [Damage(f"run.json is missing from {path}")]
     topology, problems = _read_topology(path / "topology.json")
@@ -91,7 +95,9 @@ def open_run_folder(path: Path) -> RunFolder:
         if region not in folders:
             damages.append(Damage(f"the folder regions/{region} is missing", region))
             continue
-        log, problems = _region_log(path / "regions" / region, declared.get(region, {}).get("log", {}))
+        log, problems = _region_log(
+            path / "regions" / region, declared.get(region, {}).get("log", {}), in_network
+        )
         logs.append(log)
         damages += problems
     history, problems = _history_files(path / "history")
@@ -109,6 +115,7 @@ def open_run_folder(path: Path) -> RunFolder:
         latency_ms_max=max((link["shape"]["latency_ms"] for link in topology["links"]), default=0.0),
         history=history,
         damages=(*damages, *problems),
+        in_network=in_network,
     )
 
 
@@ -125,7 +132,7 @@ def _read_topology(path: Path) -> tuple[dict[str, Any], list[Damage]]:
     return {name: [] for name in wanted}, [Damage(reason)]
 
 
-def _region_log(folder: Path, declared: dict[str, Any]) -> tuple[RegionLog, list[Damage]]:
+def _region_log(folder: Path, declared: dict[str, Any], in_network: bool) -> tuple[RegionLog, list[Damage]]:
     """Where the log of the region with this folder is; `declared` is what the topology says of it."""
     region, damages = folder.name, []
     log: dict[str, Any] = {}
@@ -139,7 +146,7 @@ def _region_log(folder: Path, declared: dict[str, Any]) -> tuple[RegionLog, list
     # Not the path written in region.json: in a container that is another one, and in a copy the original's.
     servers = log.get("bootstrap_servers", "")
     # A region in a container may know its Kafka by a name that means nothing here.
-    if (told := folder / KAFKA_SERVERS_FILE).is_file():
+    if not in_network and (told := folder / KAFKA_SERVERS_FILE).is_file():
         servers = told.read_text().strip()
     path = str(folder / "log.sqlite")
     return RegionLog(region, backend, path, servers, log.get("options", {})), damages

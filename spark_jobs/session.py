@@ -12,8 +12,11 @@ import hashlib
 import os
 import re
 import shutil
+import socket
 import sys
 import tempfile
+import threading
+import time
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,6 +30,10 @@ LOCAL_MASTER = "local[2]"
 LARGE_BYTES = 32 * 1024 * 1024
 """Evidence of this size is worth what Spark does to be fast at length."""
 TASK_BYTES = 16 * 1024 * 1024
+CONNECT_SECONDS_MAX = 5.0
+"""How long the master of a cluster may take to accept a connection."""
+EXECUTOR_SECONDS_MAX = 60.0
+"""How long work may wait for a cluster that has nobody to do it."""
 _HOME = Path(__file__).resolve().parent.parent
 _INSTALL = "install one (Debian, Ubuntu: apt-get install openjdk-17-jre-headless) or set JAVA_HOME"
 
@@ -89,18 +96,101 @@ def spark_session(
     master: str | None = None, *, evidence_bytes: int = 0, archive_to: Path | None = None
 ) -> Iterator[SparkSession]:
     """A session that ends with the block. What Spark and its Java print goes to a file that is shown only if
-    the start fails. `archive_to` makes Java leave a class archive behind. Raises SparkUnavailable."""
-    problem = java_problem()
+    the start fails. `archive_to` makes Java leave a class archive behind. Raises SparkUnavailable, also out of the
+    block when the cluster has nobody to do its work."""
+    master = master or LOCAL_MASTER
+    problem = java_problem() or cluster_problem(master)
     if problem is not None:
         raise SparkUnavailable(problem)
     with tempfile.TemporaryDirectory(prefix="geoemu-spark-", ignore_cleanup_errors=True) as folder:
         scratch = Path(folder)
-        session = _start(master or LOCAL_MASTER, scratch, _java_options(evidence_bytes, archive_to))
+        session = _start(master, scratch, _java_options(evidence_bytes, archive_to))
         try:
-            yield session
+            with contextlib.nullcontext() if _is_local(master) else _watched(session, master):
+                yield session
         finally:
             with _output_to(scratch / "spark.log"):
                 session.stop()
+
+
+def cluster_problem(master: str) -> str | None:
+    """Why a standalone cluster cannot be asked, as one sentence; None when it can, or when it is none. Spark itself
+    would try for a minute and then speak of something else."""
+    if not master.startswith("spark://"):
+        return None
+    refusals = []
+    for address in master.removeprefix("spark://").split(","):
+        host, _, port = address.rpartition(":")
+        if not host or not port.isdecimal() or not 0 < int(port) < 65_536:
+            return f"{master} is not the address of a Spark cluster: spark://HOST:PORT[,HOST:PORT...]"
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS_MAX).close()
+        except OSError as problem:
+            refusals.append(f"{address}: {problem.strerror or problem}")
+        else:
+            return None
+    return f"no Spark master answers at {master} ({'; '.join(refusals)})"
+
+
+@contextlib.contextmanager
+def _watched(session: SparkSession, master: str) -> Iterator[None]:
+    """Within, work that nobody does is given up, and SparkUnavailable tells why: Spark would wait for ever."""
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+
+    ended, given_up = threading.Event(), threading.Event()
+
+    def watch() -> None:
+        context = session.sparkContext
+        waiting_since = time.monotonic()
+        while not ended.wait(1.0):
+            # The driver is one of them.
+            if context._jsc.sc().getExecutorMemoryStatus().size() > 1 or not _active_jobs(session):
+                waiting_since = time.monotonic()
+            elif time.monotonic() - waiting_since > EXECUTOR_SECONDS_MAX:
+                given_up.set()
+                context.cancelAllJobs()
+
+    def watch_as_long_as_there_is_java() -> None:
+        # Whoever waits for it hears of it, too.
+        with contextlib.suppress(Py4JError, OSError):
+            watch()
+
+    watcher = threading.Thread(target=watch_as_long_as_there_is_java, daemon=True)
+    watcher.start()
+    try:
+        yield
+    except Exception as problem:
+        if given_up.is_set():
+            raise SparkUnavailable(
+                f"the Spark cluster at {master} gave no executor within {EXECUTOR_SECONDS_MAX:g} s: it has no worker "
+                "with a free core and enough memory, or its workers cannot start one (their logs tell)"
+            ) from problem
+        raise
+    finally:
+        ended.set()
+        watcher.join()
+
+
+def _active_jobs(session: SparkSession) -> list[int]:
+    return list(session.sparkContext.statusTracker().getActiveJobsIds())
+
+
+def in_a_sentence(problem: Exception) -> str:
+    """What went wrong, without the pages of where it was."""
+    lines = [line.strip() for line in str(problem).strip().splitlines()]
+    if not lines:
+        return type(problem).__name__
+    # py4j: which method was called, and in the next line what Java threw.
+    thrown = [line.removeprefix(": ") for line in lines if line.startswith(": ")]
+    if thrown:
+        return thrown[0]
+    # Python in a task or a planner: what Spark makes of it, and after the traceback what was raised.
+    first = lines[0].removesuffix("Traceback (most recent call last):").rstrip(": ")
+    raised = [line for line in lines[1:] if _RAISED.match(line)]
+    return f"{first}: {raised[-1]}" if raised else first
+
+
+_RAISED = re.compile(r"([\w$]+\.)*\w*(Error|Exception)\w*: \S")
 
 
 def class_archive() -> Path:
@@ -116,7 +206,7 @@ def class_archive() -> Path:
 
 
 def _java_options(evidence_bytes: int, archive_to: Path | None) -> str:
-    """Of a local Spark. A driver of somebody's cluster has what that cluster's configuration gives it."""
+    """Of the Java that is started here: all of a local Spark, the driver of a cluster's."""
     if evidence_bytes >= LARGE_BYTES:
         return _LARGE_JVM
     if archive_to is not None:
@@ -138,23 +228,21 @@ def tune(session: SparkSession, evidence_bytes: int) -> None:
         session.conf.set(key, value)
 
 
-def _start(master: str, scratch: Path, local_java_options: str) -> SparkSession:
+def _start(master: str, scratch: Path, driver_java_options: str) -> SparkSession:
     # Python workers take `python3` from the PATH unless told, and know nothing of our import path.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     from pyspark.sql import SparkSession
 
-    local = master.startswith("local") and not master.startswith("local-cluster")
     log = scratch / "spark.log"
     builder = SparkSession.Builder().appName("geoemu verify").master(master)
     settings = {**_ALWAYS, "spark.sql.warehouse.dir": str(scratch / "warehouse")}
-    java_options = f"-Dlog4j2.configurationFile={_logging_file(scratch).as_uri()}"
-    if local:
+    java_options = f"-Dlog4j2.configurationFile={_logging_file(scratch).as_uri()} {driver_java_options}"
+    if _is_local(master):
         os.environ["PYTHONPATH"] = os.pathsep.join(
             [str(_HOME), *filter(None, [os.environ.get("PYTHONPATH")])]
         )
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         settings |= {**_LOCAL, "spark.local.dir": str(scratch)}
-        java_options += f" {local_java_options}"
     else:
         settings["spark.submit.pyFiles"] = str(_packed(scratch))
     settings["spark.driver.extraJavaOptions"] = java_options
@@ -164,11 +252,26 @@ def _start(master: str, scratch: Path, local_java_options: str) -> SparkSession:
         with _output_to(log):
             session = builder.getOrCreate()
     except Exception as problem:  # whatever Java, Spark or the network came up with
-        told = log.read_text(errors="replace").strip().splitlines()[-3:] if log.exists() else []
-        reason = " | ".join(told) or str(problem)
-        raise SparkUnavailable(f"Spark did not start with master {master}: {reason}") from problem
+        raise SparkUnavailable(
+            f"Spark did not start with master {master}: {_reason(log, problem)}"
+        ) from problem
     session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+def _is_local(master: str) -> bool:
+    return master.startswith("local") and not master.startswith("local-cluster")
+
+
+def _reason(log: Path, problem: Exception) -> str:
+    """Spark complains in its log; Java, when it does not even begin, in whatever it printed."""
+    lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
+    errors = [found[1] for line in lines if (found := re.search(r" ERROR [\w.$]+: (.+)", line))]
+    if errors:
+        return errors[-1]
+    if lines and "JAVA_GATEWAY_EXITED" in str(problem):
+        return " | ".join(lines[-3:])
+    return in_a_sentence(problem)
 
 
 def _logging_file(scratch: Path) -> Path:

@@ -33,7 +33,7 @@ READERS: dict[str, LogReader] = {"sqlite": source_sqlite, "kafka": source_kafka}
 
 
 class RegionLogSource(DataSource):
-    """Option `path`: the run directory, as every executor sees it."""
+    """Option `path`: the run directory, as every executor sees it. Option `inNetwork`: see `open_run_folder`."""
 
     @classmethod
     def name(cls) -> str:
@@ -43,7 +43,8 @@ class RegionLogSource(DataSource):
         return from_arrow_schema(ROW_SCHEMA)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return RegionLogReader(Path(self.options["path"]))
+        in_network = self.options.get("innetwork") == "true"
+        return RegionLogReader(Path(self.options["path"]), in_network)
 
 
 class LogSlice(InputPartition):
@@ -58,13 +59,13 @@ class LogSlice(InputPartition):
 class RegionLogReader(DataSourceReader):
     """Plans on the driver, reads in the tasks."""
 
-    def __init__(self, run: Path) -> None:
+    def __init__(self, run: Path, in_network: bool) -> None:
         self._run = run
+        self._in_network = in_network
 
     def partitions(self) -> list[InputPartition]:
-        return [part for log in open_run_folder(self._run).logs for part in _slices(log)] or [
-            LogSlice(RegionLog("", "", ""), None)
-        ]
+        logs = open_run_folder(self._run, in_network=self._in_network).logs
+        return [part for log in logs for part in _slices(log)] or [LogSlice(RegionLog("", "", ""), None)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, LogSlice)
@@ -93,10 +94,10 @@ def _slices(log: RegionLog) -> list[InputPartition]:
         return [LogSlice(log, None, str(damage))]
 
 
-def read_region_logs(spark: SparkSession, run: Path) -> DataFrame:
+def read_region_logs(spark: SparkSession, run: Path, *, in_network: bool = False) -> DataFrame:
     """All rows of all regions of a run."""
     spark.dataSource.register(RegionLogSource)
-    return spark.read.format("region_log").load(str(run))
+    return spark.read.format("region_log").option("inNetwork", in_network).load(str(run))
 
 
 def read_trimmed(

@@ -6,14 +6,16 @@ Exit code 0 valid, 1 invalid, 2 unknown; also 2, with one sentence on standard e
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
+import os
 import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from spark_jobs.run_folder import open_run_folder
-from spark_jobs.session import LOCAL_MASTER, SparkUnavailable, spark_session
+from spark_jobs.session import LOCAL_MASTER, SparkUnavailable, in_a_sentence, spark_session
 from spark_jobs.verdict import EXIT_CODES
 
 if TYPE_CHECKING:
@@ -33,6 +35,8 @@ def main(arguments: list[str] | None = None) -> int:
             return _verify(spark, run, options)
     except SparkUnavailable as problem:
         return _give_up(str(problem))
+    except PermissionError as problem:
+        return _give_up(f"{problem.filename} may not be read by user {os.getuid()}")
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
 
@@ -46,13 +50,19 @@ def _verify(spark: SparkSession, run: Path, options: argparse.Namespace) -> int:
     from spark_jobs.report import summary, write_report
 
     try:
-        judgement = judge_run(spark, run)
+        judgement = judge_run(spark, run, in_network=options.in_network)
     except (PySparkException, Py4JError) as problem:
-        return _give_up(f"Spark failed, so there is no verdict: {str(problem).strip().splitlines()[0]}")
+        # Out of the session's block, which may know better.
+        raise SparkUnavailable(f"Spark failed, so there is no verdict: {in_a_sentence(problem)}") from problem
+    if options.called is not None:
+        judgement = dataclasses.replace(judgement, run=options.called)
     try:
         page = write_report(judgement, options.report or run / "report")
     except OSError as problem:
         return _give_up(f"the verdict is {judgement.verdict}, but the report cannot be written: {problem}")
+    if options.called is not None and page.is_relative_to(run):
+        page = page.relative_to(run)
+        page = Path(options.called) / page if Path(options.called).is_absolute() else page
     print(json.dumps(judgement.as_json()) if options.json else summary(judgement, page), flush=True)
     return EXIT_CODES[judgement.verdict]
 
@@ -83,6 +93,14 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--json", action="store_true", help="print report.json instead of lines for people")
     parser.add_argument(
         "--report", type=Path, metavar="DIR", help="where the report goes (default: RUN_DIR/report)"
+    )
+    parser.add_argument(
+        "--in-network", action="store_true", help="this is a container in the network of the run's regions"
+    )
+    parser.add_argument(
+        "--called",
+        metavar="NAME",
+        help="what the report calls the run (default: its directory, as it is here)",
     )
     parser.add_argument(
         "--wait", action="store_true", help="start Spark now, verify when a line comes on standard input"

@@ -25,7 +25,7 @@ from emulator.broker.shaping import ShapedLink, ShapedNetwork
 from emulator.errors import GeoemuError
 from emulator.network import SocketNetwork
 from emulator.region_config import RegionConfig
-from emulator.storage.contract import Replaceable, Store
+from emulator.storage.contract import Store
 
 logger = logging.getLogger(__name__)
 
@@ -66,8 +66,6 @@ async def run(config: RegionConfig) -> int:
     )
     region = Region(config, environment)
     admin = Admin(region, links)
-    if isinstance(environment.store, Replaceable):
-        environment.store.fenced.add_done_callback(lambda fenced: region.topic_failed("", fenced.result()))
     try:
         await region.start()
         admin_port = await admin.start()

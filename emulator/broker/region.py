@@ -20,10 +20,12 @@ from emulator.errors import ProtocolError, ServerError, StorageError, StorageFen
 from emulator.model import TopicName
 from emulator.network import Listener
 from emulator.region_config import NamespaceConfig, RegionConfig
-from emulator.storage.contract import Store
+from emulator.storage.contract import Replaceable, Store
 
 logger = logging.getLogger(__name__)
 
+FLUSH_SECONDS = 5.0
+"""How long a region that stops waits for a store that does not take what is left to write."""
 STARTS_KEY = "region/starts"
 """How often this region was started: makes generated producer names unique for ever."""
 
@@ -55,6 +57,8 @@ class Region:
 
     async def start(self) -> None:
         """Recover every topic, then serve. OSError when the port cannot be had; StorageError when the log cannot."""
+        if isinstance(self.store, Replaceable):
+            self.store.fenced.add_done_callback(lambda fenced: self.topic_failed("", fenced.result()))
         await self._count_start()
         for name in self.store.log_names():
             await self.topic(name)
@@ -80,16 +84,12 @@ class Region:
         await self.store.put(STARTS_KEY, str(self._starts).encode())
 
     async def stop(self) -> None:
-        """End in an orderly way: what is known is written, then the store is closed."""
+        """End in an orderly way: what is known is written, as far as the store takes it, then the store is closed."""
         self._stopping = True
         for listener in (self._listener, self._internal_listener):
             if listener is not None:
                 listener.close()
-        for topic in self.topics.values():
-            for subscription in list(topic.subscriptions.values()):
-                await subscription.flush()
-            for replicator in topic.replicators.values():
-                await replicator.flush()
+        await self._flush()
         for peer in self.peers.values():
             peer.close()
         for connection in list(self.connections):
@@ -99,6 +99,24 @@ class Region:
         for task in list(self._tasks):
             task.cancel()
         await self.store.close()
+
+    async def _flush(self) -> None:
+        """A store that was taken over, or is away, must not keep the region from ending."""
+        flushing = []
+        for topic in self.topics.values():
+            flushing += [subscription.flush() for subscription in topic.subscriptions.values()]
+            flushing += [replicator.flush() for replicator in topic.replicators.values()]
+        try:
+            async with asyncio.timeout(FLUSH_SECONDS):
+                outcomes = await asyncio.gather(*flushing, return_exceptions=True)
+        except TimeoutError:
+            logger.warning("the store did not take everything within %g s", FLUSH_SECONDS)
+            return
+        for failure in outcomes:
+            if isinstance(failure, StorageError):
+                logger.warning("not written before the end: %s", failure)
+            elif isinstance(failure, BaseException):
+                raise failure
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> None:
         """Run work that nobody waits for. It ends with the region; its failure is our bug and is logged."""

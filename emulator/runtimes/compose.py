@@ -10,6 +10,7 @@ Containers outlive whoever started them: only `down` ends a run.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import re
 import socket
@@ -26,6 +27,7 @@ from emulator.runtimes.compose_file import (
     CONTAINER_USER,
     KAFKA_LABEL,
     REGION_LABEL,
+    REPORT_FOLDER,
     RUN_LABEL,
     ComposeSettings,
     Plan,
@@ -41,6 +43,7 @@ from emulator.runtimes.compose_file import (
 )
 from emulator.runtimes.contract import Refused, RegionState, RegionStatus, RunStatus
 from emulator.runtimes.docker_engine import Container, Engine
+from emulator.runtimes.image_sources import stale_sentence
 from emulator.runtimes.linked_regions import (
     LinkedRegions,
     ask,
@@ -48,7 +51,13 @@ from emulator.runtimes.linked_regions import (
 )
 from emulator.runtimes.ports import WantedPort, choose_ports
 from emulator.runtimes.processes import ProcessState, identify
-from emulator.runtimes.region_process import LAST_LINES, output_log, with_links
+from emulator.runtimes.region_process import (
+    LAST_LINES,
+    apart_from_other_runs,
+    new_run_token,
+    output_log,
+    with_links,
+)
 from emulator.runtimes.run_directory import (
     RegionRecord,
     RunDirectory,
@@ -59,6 +68,8 @@ from emulator.runtimes.run_directory import (
     write_whole,
 )
 from emulator.topology import Topology
+
+logger = logging.getLogger(__name__)
 
 UP_SECONDS = 120.0
 """How long Compose may take, without the time for pulling images that it was told to pull."""
@@ -88,7 +99,7 @@ class ComposeRuntime:
         """
         engine, settings = Engine(), settings_from(os.environ)
         compose_command()
-        _refuse_missing_images(engine, topology, settings)
+        _check_images(engine, topology, settings)
         with claim_new_run(run_dir) as directory:
             _fill(directory, topology, settings, engine.subnets(), detached=detached)
         return cls(directory, engine)
@@ -425,14 +436,18 @@ def _fill(
     }
     directory.create(RunRecord("compose", owner, detached, regions, links_of(topology)), topology)
     folders = []
+    run_token = new_run_token()
     for name in regions:
         folders.append(directory.region_dir(name))
-        write_whole(folders[-1] / "region.json", container_config(plan, name).to_json())
+        config = apart_from_other_runs(container_config(plan, name), run_token)
+        write_whole(folders[-1] / "region.json", config.to_json())
         if (servers := published_kafka(plan, name)) is not None:
             write_whole(folders[-1] / KAFKA_SERVERS_FILE, f"{servers}\n")
     for kafka_owner in set(kafka_owners(topology, settings).values()):
         folders.append(directory.path / "kafka" / kafka_owner)
         folders[-1].mkdir(parents=True)
+    folders.append(directory.path / REPORT_FOLDER)
+    folders[-1].mkdir()
     _give_to_containers(folders)
     write_whole(directory.path / "compose.yaml", text)
 
@@ -477,7 +492,7 @@ def _give_to_containers(folders: Iterable[Path]) -> None:
             os.chown(path, user, group)
 
 
-def _refuse_missing_images(engine: Engine, topology: Topology, settings: ComposeSettings) -> None:
+def _check_images(engine: Engine, topology: Topology, settings: ComposeSettings) -> None:
     """Images of our own making are nowhere to be pulled from; others are Compose's business."""
     needed = {"region": settings.region_image}
     if kafka_owners(topology, settings):
@@ -490,6 +505,9 @@ def _refuse_missing_images(engine: Engine, topology: Topology, settings: Compose
             f"image {' and '.join(needed[kind] for kind in missing)} is missing: "
             f"`bash compose/images.sh {' '.join(missing)}`"
         )
+    for kind, image in needed.items():
+        if sentence := stale_sentence(kind, image, engine.image_labels(image)):
+            logger.warning(sentence)
 
 
 def _state(containers: dict[str, Container], name: str) -> ProcessState:

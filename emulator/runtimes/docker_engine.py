@@ -22,6 +22,8 @@ T = TypeVar("T")
 ENGINE_SECONDS = 30.0
 """How long the engine may take to answer."""
 _STATES: dict[str, ProcessState] = {"running": "running", "restarting": "running", "paused": "paused"}
+_BESIDE_LABEL = "com.docker.compose.oneoff"
+"""Compose says so of what `docker compose run` started."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,12 @@ class Engine:
             return True
         return False
 
+    def image_labels(self, image: str) -> dict[str, str]:
+        """Empty for an image that is not there."""
+        with _sentences(f"looking at image {image}"), suppress(ImageNotFound):
+            return dict(self._client.images.get(image).labels)
+        return {}
+
     def subnets(self) -> list[str]:
         """Those that networks have already (IPv4)."""
         with _sentences("listing networks"):
@@ -68,7 +76,8 @@ class Engine:
     # --- containers -----------------------------------------------------------------------------------------
 
     async def containers(self, run_label: str, label: str) -> dict[str, Container]:
-        """All containers of a run that have `label`, by its value. Gone ones, too, unless they were removed."""
+        """All containers of a run that have `label`, by its value. Gone ones, too, unless they were removed; not what
+        somebody ran beside them by `docker compose run`."""
         return await _in_thread(lambda: self._containers(run_label, label))
 
     def _containers(self, run_label: str, label: str) -> dict[str, Container]:
@@ -76,6 +85,8 @@ class Engine:
             found = self._client.api.containers(all=True, filters={"label": [run_label, label]})
         containers = {}
         for row in found:
+            if row["Labels"].get(_BESIDE_LABEL) == "True":
+                continue
             with _sentences("looking at a container", (404,)):  # removed meanwhile
                 raw = self._client.api.inspect_container(row["Id"])
                 containers[row["Labels"][label]] = _container(raw)

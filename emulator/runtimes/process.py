@@ -10,9 +10,7 @@ A region ends by itself when the program that owns the run is gone, unless the r
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import os
-import secrets
 import signal
 import subprocess
 from collections.abc import AsyncIterator, Iterable, Sequence
@@ -28,7 +26,14 @@ from emulator.runtimes.contract import Refused, RegionState, RegionStatus, RunSt
 from emulator.runtimes.linked_regions import LinkedRegions, ask, refuse_unknown
 from emulator.runtimes.ports import WantedPort, choose_ports
 from emulator.runtimes.processes import ProcessState, identify, send_signal, state_of
-from emulator.runtimes.region_process import BROKER, last_lines, output_log, start_region
+from emulator.runtimes.region_process import (
+    BROKER,
+    apart_from_other_runs,
+    last_lines,
+    new_run_token,
+    output_log,
+    start_region,
+)
 from emulator.runtimes.run_directory import (
     RegionRecord,
     RunDirectory,
@@ -81,7 +86,7 @@ class ProcessRuntime:
             }
             record = RunRecord("process", owner, detached, regions, links_of(topology))
             directory.create(record, topology)
-            run_token = secrets.token_hex(4)
+            run_token = new_run_token()
             for name in regions:
                 region_dir = directory.region_dir(name)
                 config = region_config(
@@ -92,7 +97,7 @@ class ProcessRuntime:
                     owner_pid=0 if detached else owner.pid,
                     bootstrap_servers=_own_kafka(topology, name, region_dir),
                 )
-                config = _apart_from_other_runs(config, run_token)
+                config = apart_from_other_runs(config, run_token)
                 write_whole(region_dir / "region.json", config.to_json())
         return cls(directory, program=program)
 
@@ -377,14 +382,6 @@ def _own_kafka(topology: Topology, name: str, region_dir: Path) -> str | None:
         return None
     region_kafka.plan(region_dir)
     return f"127.0.0.1:{choose_ports([WantedPort(name, 'kafka', '127.0.0.1', 0)])[0]}"
-
-
-def _apart_from_other_runs(config: RegionConfig, run_token: str) -> RegionConfig:
-    """On a Kafka that outlives the run, a new run must not begin with what an old one left."""
-    if config.log.backend != "kafka" or "topic_prefix" in config.log.options:
-        return config
-    options = {**config.log.options, "topic_prefix": f"geoemu-{run_token}"}
-    return dataclasses.replace(config, log=dataclasses.replace(config.log, options=options))
 
 
 def _choose_ports_of(topology: Topology) -> dict[str, tuple[int, int]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import secrets
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -65,6 +66,20 @@ def with_links(config: RegionConfig, links: Mapping[tuple[str, str], LinkShape])
         )
 
     return dataclasses.replace(config, peers=tuple(peer_now(peer) for peer in config.peers))
+
+
+def new_run_token() -> str:
+    """For `apart_from_other_runs`, the same for all regions of a run. Not made from the run directory: another run may
+    be made there when this one is gone."""
+    return secrets.token_hex(4)
+
+
+def apart_from_other_runs(config: RegionConfig, run_token: str) -> RegionConfig:
+    """On a Kafka that several runs use, or that outlives one, no run finds what another one stored."""
+    if config.log.backend != "kafka" or "topic_prefix" in config.log.options:
+        return config
+    options = {**config.log.options, "topic_prefix": f"geoemu-{run_token}"}
+    return dataclasses.replace(config, log=dataclasses.replace(config.log, options=options))
 
 
 def environment() -> dict[str, str]:

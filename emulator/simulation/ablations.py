@@ -9,7 +9,7 @@ To add one: the careless version and an `Ablation` in ABLATIONS. `geoemu simulat
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -23,7 +23,8 @@ from emulator.core.dispatch import Dispatcher, ReadEntry
 from emulator.core.replication import Forwarding, ReplicationProgress, forwarding
 from emulator.core.snapshots import SnapshotController
 from emulator.core.subscription_updates import Applied
-from emulator.simulation.disk import DurableLog, SimulatedLog, SimulatedStore
+from emulator.simulation.medium import DurableLog, Medium, Write
+from emulator.simulation.store import SimulatedLog
 
 Replacement = tuple[Any, str, Any]
 """(owner, name, what stands there instead)."""
@@ -169,18 +170,24 @@ def _go_on_from_next(progress: ReplicationProgress) -> None:
 def _trust(log: DurableLog, *, trusts_torn_tail: bool) -> None:
     torn, log.torn = log.torn, []
     if torn:
-        log.store(log.next_entry_id, torn)
+        log.store(log.next_entry_id, torn, log.owners[-1] if log.owners else 0)
 
 
-def _commit_whatever_failed_before(store: SimulatedStore, write: Any, *, fails: bool) -> None:
-    if isinstance(write.lane, SimulatedLog):
-        write.lane.broken = None
-    _commit(store, write, fails=fails)
-    if isinstance(write.lane, SimulatedLog):
-        write.lane.broken = None
+_apply = Medium.apply
 
 
-_commit = SimulatedStore._commit
+def _apply_whatever_failed_before(medium: Medium, group: Sequence[Write], owner: int) -> list[Any]:
+    """Each write by itself, as if nothing before it had failed."""
+    outcomes = []
+    for write in group:
+        if isinstance(write.lane, SimulatedLog):
+            write.lane.broken = None
+        outcomes += _apply(medium, [write], owner)
+    return outcomes
+
+
+def _fails_alone(log: SimulatedLog, error: Any) -> None:
+    pass
 
 
 def _assign_overtaken(dispatcher: Dispatcher, from_entry_id: int, entries: list[ReadEntry]) -> list[Any]:
@@ -247,7 +254,7 @@ ABLATIONS = (
         "log-not-poisoned",
         "After an append failed, those behind it are stored.",
         ("INV-4", "INV-1", "INV-2"),
-        _methods((SimulatedStore, "_commit", _commit_whatever_failed_before)),
+        _methods((Medium, "apply", _apply_whatever_failed_before), (SimulatedLog, "failed", _fails_alone)),
     ),
     Ablation(
         "one-round-snapshots",

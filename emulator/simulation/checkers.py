@@ -295,6 +295,21 @@ def confirmed_durable(evidence: Evidence) -> Found:
             )
 
 
+# INV-11
+
+
+def nothing_of_older_owners(evidence: Evidence) -> Found:
+    """Nothing of an older owner of a log is stored after a newer one took it."""
+    for sentence in evidence.trespasses:
+        yield sentence, {}
+
+
+def older_owners_end(evidence: Evidence) -> Found:
+    """After healing no region runs that was replaced: each has found out."""
+    for host in evidence.lingering:
+        yield f"{host} was replaced and still runs", {"host": host}
+
+
 # INV-13
 
 
@@ -345,6 +360,8 @@ def consumers_finish(evidence: Evidence) -> Found:
 
 
 CHECKS = (
+    # First, because much else goes wrong where two write.
+    Check("nothing-of-older-owners", "INV-11", nothing_of_older_owners),
     Check("acknowledged-stored", "INV-1", acknowledged_stored),
     Check("stored-once", "INV-2", stored_once),
     Check("nothing-unasked", "INV-3", nothing_unasked),
@@ -355,6 +372,7 @@ CHECKS = (
     Check("mark-delete-forward", "INV-8", mark_delete_forward, applies=lambda e: bool(e.cursors)),
     Check("confirmed-durable", "INV-9", confirmed_durable, applies=lambda e: bool(e.cursors)),
     Check("given-is-stored", "INV-13", given_is_stored),
+    Check("older-owners-end", "INV-11", older_owners_end, only_healed=True),
     Check("replicated-everywhere", "INV-2", replicated_everywhere, only_healed=True),
     Check("regions-converge", "INV-6", regions_converge, only_healed=True),
     Check("publishes-answered", "INV-14", nobody_is_stuck, only_healed=True),

@@ -27,6 +27,9 @@ from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
+from emulator.simulation.loop import Handle
+from emulator.simulation.trace import ARRIVAL, HOST_STEP
+
 if TYPE_CHECKING:
     from emulator.simulation.network import HostNetwork, Link, NetworkSettings, SimulatedNetwork
 
@@ -77,7 +80,8 @@ class Pipe:
         self._network = network
         self.far_host = network.host(sender.peer_name[0])
         self._time = network.time
-        self._trace_arrival = network.time.trace.arrival
+        self._trace = network.time.trace
+        self._arrival_step = ARRIVAL + self.far_host.index * HOST_STEP
         self.in_flight: deque[Segment] = deque()
         """Sent and not yet arrived, oldest first."""
         self.in_flight_bytes = 0
@@ -101,10 +105,11 @@ class Pipe:
 
     def send_data(self, data: bytes) -> None:
         """What is sent at one moment travels together, as far as it goes into one segment."""
+        now = self._time.now
         if self.in_flight:
             last = self.in_flight[-1]
             if (
-                last.sent_at == self._time.now
+                last.sent_at == now
                 and last.kind is Kind.DATA
                 and last.size_bytes + len(data) <= self._network.settings.segment_bytes_max
                 and not self.link.seconds_per_byte
@@ -114,15 +119,16 @@ class Pipe:
                 self.in_flight_bytes += len(data)
                 return
         while data:
-            size = self._network.draw_segment_bytes(len(data))
-            self._depart(Segment(Kind.DATA, self._time.now, data[:size]))
+            size = self._network.draw_segment_bytes(len(data), self.link)
+            self._depart(Segment(Kind.DATA, now, data[:size]))
             data = data[size:]
 
     def _depart(self, segment: Segment) -> None:
         self.in_flight.append(segment)
         self.in_flight_bytes += segment.size_bytes
-        arrival = self.link.draw_arrival(self._time.now, segment.size_bytes)
-        self._last_arrival = max(self._last_arrival, arrival)
+        arrival = self.link.draw_arrival(segment.sent_at, segment.size_bytes)
+        if arrival > self._last_arrival:
+            self._last_arrival = arrival
         self._time.at(self._last_arrival, self._arrive, segment)
 
     # Arriving.
@@ -138,15 +144,18 @@ class Pipe:
             self._deliver(segment)
 
     def _deliver(self, segment: Segment) -> None:
-        self.in_flight_bytes -= segment.size_bytes
-        host = self.far_host
-        self._trace_arrival(self._time.now, host.index, host.name, segment.kind.value, segment.chunks)
+        size_bytes = segment.size_bytes
+        self.in_flight_bytes -= size_bytes
+        now, trace = self._time.now, self._trace
+        trace.steps += (now, self._arrival_step + size_bytes)
+        if trace.detail:
+            trace.arrival(now, self.far_host.name, segment.kind.value, segment.chunks)
         if self.receiver is None:
-            host.requested(self)
+            self.far_host.requested(self)
         else:
             self.receiver.segment_arrived(segment)
         if self.back.state != "up":
-            self.unacknowledged_bytes += segment.size_bytes
+            self.unacknowledged_bytes += size_bytes
             self._miss_acknowledgement()
         elif self.sender.unsent:
             self.window_opened()
@@ -327,6 +336,8 @@ class Endpoint(asyncio.Transport):
         """Arrived and not read yet: the peer's window is smaller by so much."""
         self._reading_paused = True
         self._read_scheduled = False
+        self._read_handle = Handle(self._read, (), self.loop, None)
+        """Made once: `_read` is called more often than anything else of a kernel."""
         # The end.
         self._is_reset = False
         """The kernel was told that the connection is broken; the program may not know it yet."""
@@ -468,7 +479,7 @@ class Endpoint(asyncio.Transport):
     def _schedule_read(self) -> None:
         if self._incoming and not self._read_scheduled and not self._reading_paused:
             self._read_scheduled = True
-            self.loop.call_soon(self._read)
+            self.loop.ready(self._read_handle)
 
     def _read(self) -> None:
         self._read_scheduled = False
@@ -561,18 +572,19 @@ class Endpoint(asyncio.Transport):
 
     def segment_arrived(self, segment: Segment) -> None:
         kind = segment.kind
-        if kind is Kind.RST:
+        if kind is Kind.DATA and not self._is_reset and not self.gone:
+            self._incoming += segment.chunks
+            self.incoming_bytes += segment.size_bytes
+            if not self._read_scheduled and not self._reading_paused:
+                self._read_scheduled = True
+                self.loop.ready(self._read_handle)
+        elif kind is Kind.RST:
             self.reset()
         elif self._is_reset:
             return
         elif self.gone:
             if kind is not Kind.FIN:
                 self.pipe.answer_with_reset()
-        elif kind is Kind.DATA:
-            self._incoming += segment.chunks
-            self.incoming_bytes += segment.size_bytes
-            if not self._read_scheduled:
-                self._schedule_read()
         elif kind is Kind.FIN:
             self._incoming.append(Mark.END)
             self._schedule_read()

@@ -14,7 +14,6 @@ from typing import Any
 
 from emulator.client import Batching
 from emulator.region_config import BrokerSettings, LinkShape, NamespaceConfig
-from emulator.simulation.disk import DiskFaults
 from emulator.simulation.faults import (
     ClockJump,
     Cut,
@@ -24,13 +23,18 @@ from emulator.simulation.faults import (
     Hold,
     Kill,
     KillClient,
+    LogAway,
+    LostAnswers,
     Pause,
     PauseClient,
     PowerOff,
+    Replace,
     Reset,
     SlowDisk,
 )
+from emulator.simulation.medium import DiskFaults
 from emulator.simulation.plan import ConsumerPlan, Plan, ProducerPlan, ReaderPlan
+from emulator.simulation.remote_log import RemoteFaults
 from emulator.simulation.world import NAMESPACE, SERVICE_PORT, simple_topology
 from emulator.topology import Cluster, Link, Region, Topology
 
@@ -45,7 +49,7 @@ def draw(kind: str, seed: int) -> Plan:
 def _swarm(seed: int, random: Random) -> Plan:
     """Anything; and often enough more of what belongs together than mere chance would bring."""
     plan = _anything(seed, random)
-    theme = random.choices((None, _crashes, _moves), (5, 3, 2))[0]
+    theme = random.choices((None, _crashes, _moves, _takeovers), (5, 3, 2, 2))[0]
     return plan if theme is None else theme(random, plan)
 
 
@@ -101,8 +105,39 @@ def _moves(random: Random, plan: Plan) -> Plan:
         producers=producers,
         consumers=consumers,
         faults=tuple(fault for fault in plan.faults[:3] if set(fault.places) <= set(plan.regions)),
-        disks=tuple((name, _disk(random)) for name in names),
+        disks=tuple(
+            (name, dict(plan.disks)[name] if name in plan.regions else _disk(random)) for name in names
+        ),
         clocks=(),
+    )
+
+
+def _takeovers(random: Random, plan: Plan) -> Plan:
+    """One region's log lies elsewhere, and the region is replaced again and again while much is on its way to it."""
+    region = random.choice(plan.regions)
+    seconds = plan.break_seconds
+    producers = tuple(
+        replace(one, messages=100, burst=3, pause_seconds=round(seconds * 3 / 130, 4))
+        for one in plan.producers
+    )
+    takeovers = [
+        Replace(
+            round(random.uniform(0.5, seconds), 3),
+            round(random.choice((0.0, 0.1, 2.0)) * random.uniform(0.5, 1.5), 3),
+            region,
+        )
+        for _ in range(random.randint(1, 3))
+    ]
+    others = [
+        draw_fault(random, (region,), [one.name for one in producers], seconds, remote=(region,))
+        for _ in range(2)
+    ]
+    faults = [*plan.faults[:3], *takeovers, *others]
+    return replace(
+        plan,
+        producers=producers,
+        faults=tuple(sorted(faults, key=lambda fault: fault.at_seconds)),
+        disks=(*(one for one in plan.disks if one[0] != region), (region, _remote(random))),
     )
 
 
@@ -135,8 +170,12 @@ def _anything(seed: int, random: Random) -> Plan:
         for number in range(random.choice((0, 0, 1, 1, 2)))
     )
     clients = [one.name for part in (producers, consumers, readers) for one in part]
+    elsewhere = random.choice((0.0, 0.0, 0.0, 0.5, 1.0))
+    disks = {name: _remote(random) if random.random() < elsewhere else _disk(random) for name in names}
+    remote = tuple(name for name in names if isinstance(disks[name], RemoteFaults))
     faults = [
-        draw_fault(random, names, clients, break_seconds) for _ in range(random.choice((0, 1, 2, 3, 4, 6, 9)))
+        draw_fault(random, names, clients, break_seconds, remote=remote)
+        for _ in range(random.choice((0, 1, 2, 3, 4, 6, 9)))
     ]
     if random.random() < 0.4:
         faults += _squeeze(random, random.choice(names), break_seconds)
@@ -152,7 +191,7 @@ def _anything(seed: int, random: Random) -> Plan:
         consumers=consumers,
         readers=readers,
         faults=tuple(sorted(faults, key=lambda fault: fault.at_seconds)),
-        disks=tuple((name, _disk(random)) for name in names),
+        disks=tuple(disks.items()),
         clocks=tuple(
             (name, random.choice((0.0, random.gauss(0, 60_000))), random.gauss(0, 100)) for name in names
         ),
@@ -210,6 +249,19 @@ def _disk(random: Random) -> DiskFaults:
         stall_seconds=(0.05, 0.4),
         read_seconds=random.choice(((0.0, 0.0), (0.001, 0.02), (0.01, 0.15))),
         id_jump_probability=random.choice((0.0, 0.0, 0.2)),
+    )
+
+
+def _remote(random: Random) -> RemoteFaults:
+    return RemoteFaults(
+        commit_seconds=random.choice(((0.0005, 0.004), (0.002, 0.02), (0.01, 0.2))),
+        stall_probability=random.choice((0.0, 0.0, 0.03)),
+        stall_seconds=(0.05, 0.4),
+        read_seconds=random.choice(((0.0, 0.0), (0.001, 0.02), (0.01, 0.15))),
+        id_jump_probability=random.choice((0.0, 0.2)),
+        lost_answer_probability=random.choice((0.0, 0.0, 0.05)),
+        gives_up_seconds=random.choice((None, None, 1.0)),
+        takeover_seconds=random.choice(((0.0, 0.02), (0.0, 0.3))),
     )
 
 
@@ -274,8 +326,16 @@ def _consumers(
     return tuple(made)
 
 
-def draw_fault(random: Random, regions: tuple[str, ...], clients: list[str], seconds: float) -> Fault:
-    """Something that goes wrong for a while. Most are short, some last to the end."""
+def draw_fault(
+    random: Random,
+    regions: tuple[str, ...],
+    clients: list[str],
+    seconds: float,
+    *,
+    remote: tuple[str, ...] = (),
+) -> Fault:
+    """Something that goes wrong for a while. Most are short, some last to the end. `remote`: regions whose log lies
+    elsewhere."""
     at = round(random.uniform(0.1, seconds), 3)
     lasts = round(min(random.expovariate(1.0) * random.choice((0.1, 1.0, 4.0)), seconds), 3)
     region, client = random.choice(regions), random.choice(clients)
@@ -297,6 +357,13 @@ def draw_fault(random: Random, regions: tuple[str, ...], clients: list[str], sec
             (6, lambda: Cut(at, lasts, region, other, one_way)),
             (4, lambda: Hold(at, lasts, region, other, one_way)),
             (3, lambda: Reset(at, lasts, region, other)),
+        ]
+    if region in remote:
+        limit = random.choice((None, 0.3, 1.0))
+        choices += [
+            (6, lambda: Replace(at, lasts, region)),
+            (3, lambda: LogAway(at, lasts, region)),
+            (4, lambda: LostAnswers(at, lasts, region, random.choice((0.1, 0.5)), limit)),
         ]
     return random.choices([make for _, make in choices], [weight for weight, _ in choices])[0]()
 

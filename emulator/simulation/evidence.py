@@ -5,7 +5,7 @@ Logs are read as they lie on the disks, each entry once: a `Disks` is asked agai
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -13,7 +13,7 @@ from emulator.core.cursor import Cursor
 from emulator.errors import GeoemuError
 from emulator.history import Event
 from emulator.model import Position
-from emulator.simulation.disk import DurableLog, SimulatedDisk
+from emulator.simulation.medium import DurableLog, Medium
 from emulator.wire.metadata import scan_entry, split_batch
 
 CURSOR_PREFIX = "cursor/"
@@ -102,7 +102,7 @@ class LogView:
 class Disks:
     """What the disks of all regions hold."""
 
-    def __init__(self, disks: Mapping[str, SimulatedDisk]) -> None:
+    def __init__(self, disks: Mapping[str, Medium]) -> None:
         self._disks = disks
         self.logs: dict[tuple[str, str], LogView] = {}
         """By (region, full topic name)."""
@@ -116,6 +116,10 @@ class Disks:
                     view = self.logs[region, name] = LogView(region, name, log.ledger_id)
                 if len(view.ids) < len(log.ids):
                     view.read_on(log)
+
+    def trespasses(self) -> list[str]:
+        """What older owners wrote after newer ones had come."""
+        return [sentence for region, disk in self._disks.items() for sentence in trespasses(region, disk)]
 
     def cursors(self) -> dict[tuple[str, str, str], Cursor]:
         """Stored cursors by (region, topic, subscription)."""
@@ -148,6 +152,23 @@ def _count_one(counts: dict[str, dict[tuple[str, str], int]], region: str, topic
     there[topic, origin] = there.get((topic, origin), 0) + 1
 
 
+def trespasses(region: str, medium: Medium) -> Iterator[str]:
+    """What an older owner wrote behind the fence of a newer one, a sentence each."""
+    newest = 0
+    for owner, key in medium.key_writers:
+        if owner < newest:
+            yield f"owner {owner} of the log of {region} wrote {key} after owner {newest} had taken it"
+        newest = max(newest, owner)
+    for name, log in sorted(medium.logs.items()):
+        for from_entry_id, fence in log.fences:
+            for entry_id, owner in zip(log.ids, log.owners, strict=True):
+                if entry_id >= from_entry_id and owner < fence:
+                    yield (
+                        f"entry {entry_id} of {name} in {region} was stored by owner {owner} "
+                        f"after owner {fence} had taken the log"
+                    )
+
+
 class Attempt(NamedTuple):
     """What came of one message, whatever number of times it was sent."""
 
@@ -175,6 +196,10 @@ class Evidence:
     """(subscription, message) that a stored cursor counted as consumed before any consumer was given it."""
     healed: bool
     """Everything was repaired and given time: what is missing now stays missing."""
+    trespasses: Sequence[str] = ()
+    """What an older owner stored after a newer one had taken the log, a sentence each."""
+    lingering: Sequence[str] = ()
+    """Hosts of regions that were replaced, whose programs still run."""
     waiting: frozenset[str] = frozenset()
     """Texts of messages whose producers still wait for an outcome."""
     subscribed: Mapping[tuple[str, str], Sequence[str]] = field(default_factory=dict)

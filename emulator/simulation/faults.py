@@ -93,6 +93,57 @@ class Pause(RegionFault):
 
 
 @dataclass(frozen=True, slots=True)
+class Replace(RegionFault):
+    """Frozen and taken for dead: another is started on the same log. At the end the former one wakes up. Only of a
+    region whose log lies elsewhere."""
+
+    op = "pause and replace"
+    end_op = "wake up the former"
+
+    def begin(self, world: World) -> None:
+        world.pause(self.region)
+        world.replace(self.region)
+
+    def end(self, world: World) -> None:
+        world.resume(self.region)
+
+
+@dataclass(frozen=True, slots=True)
+class LogAway(RegionFault):
+    """The way between a region and its log elsewhere is cut."""
+
+    op = "cut from its log"
+    end_op = "heal the way to the log of"
+
+    def begin(self, world: World) -> None:
+        world.remote_log(self.region).go_away()
+
+    def end(self, world: World) -> None:
+        world.remote_log(self.region).come_back()
+
+
+@dataclass(frozen=True, slots=True)
+class LostAnswers(RegionFault):
+    """Calls to a log elsewhere are lost, or their answers. With a limit the region's store gives up after so long."""
+
+    probability: float = 0.3
+    gives_up_seconds: float | None = None
+
+    op = "lose answers of the log of"
+    end_op = "deliver all answers of the log of"
+
+    def begin(self, world: World) -> None:
+        log = world.remote_log(self.region)
+        log.faults = replace(
+            log.faults, lost_answer_probability=self.probability, gives_up_seconds=self.gives_up_seconds
+        )
+
+    def end(self, world: World) -> None:
+        log = world.remote_log(self.region)
+        log.faults = replace(log.faults, lost_answer_probability=0.0)
+
+
+@dataclass(frozen=True, slots=True)
 class LinkFault(Fault):
     source: str
     target: str

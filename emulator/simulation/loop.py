@@ -230,28 +230,23 @@ class VirtualTime:
         moments = self._moments
         while moments:
             when, _, loop, what, args = moments[0]
-            if loop is None:
-                if when > deadline:
-                    return False
-                heappop(moments)
-                self.now = max(when, self.now)
-                what(*args)
-                break
-            if what._cancelled or loop.dead:
+            if loop is not None and (what._cancelled or loop.dead):
                 self._cancelled_timers -= what._cancelled
                 heappop(moments)
                 continue
             if when > deadline:
                 return False
             heappop(moments)
-            self.now = max(when, self.now)
-            loop._timer_due(what)
-            break
-        else:
-            return False
-        if moments and moments[0][0] <= self.now:
-            self._let_due()
-        return True
+            if when > self.now:
+                self.now = when
+            if loop is None:
+                what(*args)
+            else:
+                loop.timer_due(what)
+            if moments and moments[0][0] <= self.now:
+                self._let_due()
+            return True
+        return False
 
     def _tidy(self, turns: int) -> None:
         """From time to time. By the number of turns, so that every run of a seed does it at the same ones."""
@@ -271,10 +266,7 @@ class VirtualTime:
             elif what._cancelled:
                 self._cancelled_timers -= 1
             else:
-                loop._timer_due(what)
-
-    def add_timer(self, timer: TimerHandle, loop: HostLoop) -> None:
-        heappush(self._moments, (timer._when, self.next_number(), loop, timer, None))
+                loop.timer_due(what)
 
     def timer_cancelled(self) -> None:
         """Programs set far more deadlines than they miss: sweep them out before they fill the heap."""
@@ -335,7 +327,7 @@ class HostLoop(asyncio.AbstractEventLoop):
         """Runs the whole simulation until the future is done. Only the driver's loop has it."""
         self.tick = self._tick_in_detail if time.trace.detail else self._tick
         self._time = time
-        self._note = time.trace.note
+        self._steps = time.trace.steps
         self._step = owner.index * HOST_STEP
         self._ready: list[Handle | TimerHandle] = []
         self._batch: list[Handle | TimerHandle] = []
@@ -369,8 +361,7 @@ class HostLoop(asyncio.AbstractEventLoop):
         if time._running is not self:
             time._running = self
             _set_running_loop(self)
-        self._note(time.now)
-        self._note(self._step + len(batch))
+        self._steps += (time.now, self._step + len(batch))
         for handle in batch:
             if not handle._cancelled:
                 try:
@@ -401,7 +392,7 @@ class HostLoop(asyncio.AbstractEventLoop):
             self._queued = True
             self._runnable.append(self)
 
-    def _timer_due(self, timer: TimerHandle) -> None:
+    def timer_due(self, timer: TimerHandle) -> None:
         timer._scheduled = False
         if self.paused:
             self._overdue.append(timer)
@@ -459,11 +450,15 @@ class HostLoop(asyncio.AbstractEventLoop):
         self, callback: Callable[..., Any], *args: Any, context: Context | None = None
     ) -> Handle:
         handle = Handle(callback, args, self, context)
+        self.ready(handle)
+        return handle
+
+    def ready(self, handle: Handle) -> None:
+        """As `call_soon`, with a handle made before: for what a kernel wakes its program with again and again."""
         self._ready.append(handle)
         if not self._queued:
             self._queued = True
             self._runnable.append(self)
-        return handle
 
     def call_soon_threadsafe(  # type: ignore[override]
         self, callback: Callable[..., Any], *args: Any, context: Context | None = None
@@ -474,13 +469,17 @@ class HostLoop(asyncio.AbstractEventLoop):
     def call_later(  # type: ignore[override]
         self, delay: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
     ) -> TimerHandle:
-        return self.call_at(self._time.now + delay, callback, *args, context=context)
+        time = self._time
+        timer = TimerHandle(time.now + delay, callback, args, self, context)
+        heappush(time._moments, (timer._when, time.next_number(), self, timer, None))
+        return timer
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
     ) -> TimerHandle:
         timer = TimerHandle(when, callback, args, self, context)
-        self._time.add_timer(timer, self)
+        time = self._time
+        heappush(time._moments, (when, time.next_number(), self, timer, None))
         return timer
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:

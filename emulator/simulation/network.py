@@ -25,6 +25,10 @@ from emulator.simulation.loop import HostLoop, VirtualTime
 HERE = frozenset({"", "localhost", "127.0.0.1", "0.0.0.0", "::1", "::"})
 """Names every host has for itself."""
 FIRST_FREE_PORT = 49_152
+SLOW_SEGMENT_BYTES = 1_460
+SLOW_SEGMENT_SECONDS = 0.05
+"""On a link with little bandwidth a segment is what passes in this time, or a small packet. Otherwise bytes that take
+seconds would all arrive at the end of them, and both sides would take each other for dead meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +104,7 @@ class SimulatedNetwork:
         self._random = random
         self._draw = random.random
         self._hosts: dict[str, HostNetwork] = {}
+        self._given_names: dict[str, str] = {}
         self._links: dict[tuple[str, str], Link] = {}
 
     # Links and what can be done to them.
@@ -165,6 +170,14 @@ class SimulatedNetwork:
             raise socket.gaierror(socket.EAI_NONAME, f"no simulated host is called {name!r}")
         return host
 
+    def give_name(self, name: str, host: str) -> None:
+        """From now on who dials `name` reaches that host. What is connected stays."""
+        self._given_names[name] = host
+
+    def dialled(self, name: str) -> HostNetwork:
+        """Who answers to a name. OSError when nobody does."""
+        return self.host(self._given_names.get(name, name))
+
     def machine_changed(self, host: HostNetwork) -> None:
         """Power came or went."""
         for link in list(self._links.values()):
@@ -173,9 +186,13 @@ class SimulatedNetwork:
 
     # Drawn from the seed, for connections.
 
-    def draw_segment_bytes(self, size_bytes: int) -> int:
-        """How much of so many bytes goes into one segment."""
+    def draw_segment_bytes(self, size_bytes: int, link: Link) -> int:
+        """How much of so many bytes goes into one segment on this link."""
         size_bytes = min(size_bytes, self.settings.segment_bytes_max)
+        if link.seconds_per_byte:
+            size_bytes = min(
+                size_bytes, max(SLOW_SEGMENT_BYTES, int(SLOW_SEGMENT_SECONDS / link.seconds_per_byte))
+            )
         if size_bytes > 1 and self._draw() < self.settings.odd_cut_probability:
             return 1 + int(self._draw() * (size_bytes - 1))
         return size_bytes
@@ -249,7 +266,7 @@ class HostNetwork:
 
     def resolve(self, name: str) -> HostNetwork:
         """The host of that name, this one's own names included. OSError when there is none."""
-        return self if name in HERE else self._network.host(name)
+        return self if name in HERE else self._network.dialled(name)
 
     def _free_port(self) -> int:
         while True:

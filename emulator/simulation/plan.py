@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from emulator.client import Batching
-from emulator.simulation.disk import DiskFaults
 from emulator.simulation.faults import Fault
+from emulator.simulation.medium import DiskFaults
 from emulator.topology import Topology
 
 
@@ -78,7 +78,7 @@ class Plan:
     readers: tuple[ReaderPlan, ...] = ()
     faults: tuple[Fault, ...] = ()
     disks: tuple[tuple[str, DiskFaults], ...] = ()
-    """What ails each region's disk until the world is healed."""
+    """What ails each region's disk until the world is healed. RemoteFaults: its log lies elsewhere."""
     clocks: tuple[tuple[str, float, float], ...] = ()
     """(region, offset in ms, drift in parts per million)."""
     break_seconds: float = 15.0

@@ -13,7 +13,6 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from emulator.simulation.checkers import Violation
-from emulator.simulation.disk import DiskFaults
 from emulator.simulation.outcome import Outcome
 from emulator.simulation.plan import Plan
 from emulator.simulation.record import seconds_of
@@ -80,8 +79,9 @@ def _smaller(plan: Plan) -> Iterator[Plan]:
     for index, consumer in enumerate(plan.consumers):
         for moves in _fewer(consumer.moves):
             yield _with(plan, "consumers", index, replace(consumer, moves=moves))
-    if any(faults != DiskFaults() for _, faults in plan.disks):
-        yield replace(plan, disks=())
+    sound = tuple((name, type(faults)()) for name, faults in plan.disks)
+    if plan.disks != sound:
+        yield replace(plan, disks=sound)
     if plan.clocks:
         yield replace(plan, clocks=())
     if plan.break_seconds > 2:

@@ -31,11 +31,13 @@ from random import Random
 from types import TracebackType
 from typing import Any, NamedTuple, TypeVar
 
-from emulator.simulation.disk import DiskFaults, SimulatedDisk
+from emulator.simulation.disk import SimulatedDisk
 from emulator.simulation.guard import Guard, outside
 from emulator.simulation.host import Host, HostState
 from emulator.simulation.loop import HostLoop, UnhandledError, VirtualTime, tasks_of, where_it_waits
+from emulator.simulation.medium import DiskFaults
 from emulator.simulation.network import NetworkSettings, SimulatedNetwork
+from emulator.simulation.remote_log import RemoteFaults, RemoteLog
 from emulator.simulation.trace import Listener, Trace
 
 T = TypeVar("T")
@@ -105,6 +107,13 @@ class Simulation:
         elif faults is not None:
             disk.faults = faults
         return disk
+
+    def remote_log(self, name: str, faults: RemoteFaults | None = None) -> RemoteLog:
+        """A log that lies elsewhere and belongs to no host. Whoever starts hosts on it has it told of their deaths
+        (`program_died`)."""
+        log = RemoteLog(self.random(f"log {name}"), faults or RemoteFaults(), self.driver.loop)
+        log.on_event = lambda what: self.trace.event(self.now, f"log of {name}", what)
+        return log
 
     @property
     def hosts(self) -> tuple[Host, ...]:

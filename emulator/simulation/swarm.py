@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import replace
 
 from emulator.simulation.actors import ConsumerActor, ProducerActor, ReaderActor
 from emulator.simulation.checkers import Judgement, first_violation, judge
@@ -40,7 +39,7 @@ def run_plan(plan: Plan, *, listener: Listener | None = None) -> Outcome:
     """Run it in a world of its own. What goes wrong is in the outcome; nothing is raised but what the simulation itself
     must not allow."""
     simulation = Simulation(f"{plan.kind}/{plan.seed}/{plan.variation}", listener=listener)
-    with World(plan.topology, simulation=simulation) as world:
+    with World(plan.topology, disks=dict(plan.disks), simulation=simulation) as world:
         run = _Run(plan, world)
         seconds_max = plan.break_seconds + 2 * plan.heal_seconds_max
         unsound = play_to_the_end(world, run.story(), within_seconds=seconds_max)
@@ -74,8 +73,6 @@ class _Run:
         self._prepare_hosts()
 
     def _prepare_hosts(self) -> None:
-        for name, faults in self.plan.disks:
-            self.world.regions[name].disk.faults = faults
         for name, offset_ms, drift_ppm in self.plan.clocks:
             clock = self.world.regions[name].host.wall_clock_ms
             clock.jump(offset_ms)
@@ -139,9 +136,7 @@ class _Run:
         world.healing = True
         world.heal()
         for name in world.regions:
-            region = world.regions[name]
-            region.disk.make_room()
-            region.disk.faults = replace(region.disk.faults, failure_probability=0.0, stall_probability=0.0)
+            world.regions[name].disk.repair()
             world.resume(name)
             world.start(name)
         for consumer in self.consumers:
@@ -161,10 +156,13 @@ class _Run:
         return True
 
     def _is_converged(self) -> bool:
-        if not all(producer.finished for producer in self.producers):
+        if self._lingering() or not all(producer.finished for producer in self.producers):
             return False
         self.disks.read_on()
         return hold_the_same(self.disks, self.plan.regions)
+
+    def _lingering(self) -> list[str]:
+        return [host.name for region in self.world.regions.values() for host in region.lingering]
 
     async def _tour(self, deadline: float) -> None:
         """Every consumer drains where it is, then once more in every region it was in."""
@@ -199,6 +197,8 @@ class _Run:
             cursors=self.disks.cursors(),
             fallen=self.watch.fallen,
             unseen=self.watch.unseen,
+            trespasses=self.disks.trespasses(),
+            lingering=self._lingering(),
             healed=healed,
             waiting=frozenset(text for producer in self.producers for text in producer.waiting),
             subscribed=subscribed,

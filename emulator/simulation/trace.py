@@ -21,8 +21,10 @@ Listener = Callable[[float, str, str], None]
 
 HOST_STEP = float(1 << 24)
 """A step is two numbers: its time, and host and size in one; 24 bits are room enough for sizes."""
-_ARRIVAL = float(1 << 48)
-"""Tells an arrival at a host from a turn of it."""
+ARRIVAL = float(1 << 48)
+"""Tells an arrival at a host (`ARRIVAL + host * HOST_STEP + size`) from a turn of it."""
+EVENT = float(1 << 49)
+"""And an event from both."""
 
 
 class Trace:
@@ -30,11 +32,12 @@ class Trace:
         self.detail = detail or listener is not None
         self._listener = listener
         self._hash = blake2b(digest_size=16)
-        self._steps = array("d")
-        """What is not hashed yet."""
-        self.note = self._steps.append
-        """Takes the numbers of a step. A turn of a host, `time` and `host * HOST_STEP + callbacks`, is noted by its
-        loop: no call is cheap enough for that."""
+        self.steps: list[float] = []
+        """What is not hashed yet: the numbers of steps, one after the other. A turn of a host, `time` and
+        `host * HOST_STEP + callbacks`, and an arrival are added by those they happen to: no call is cheap enough
+        for that."""
+        self._known: dict[str, float] = {}
+        """Events that were hashed as text once: later only their number is."""
 
     def hexdigest(self) -> str:
         """The hash of everything so far."""
@@ -47,20 +50,21 @@ class Trace:
         self._add(name.encode())
         self._tell(now, host, name)
 
-    def arrival(self, now: float, host: int, name: str, kind: str, data: list[bytes]) -> None:
-        """Something arrived at a host's network interface."""
-        size_bytes = len(data[0]) if len(data) == 1 else sum(map(len, data))
-        self.note(now)
-        self.note(_ARRIVAL + host * HOST_STEP + size_bytes)
-        if self.detail:
-            self._add(kind.encode(), *data)
-            self._tell(now, name, f"{kind} arrives, {size_bytes} bytes" if size_bytes else f"{kind} arrives")
+    def arrival(self, now: float, host: str, kind: str, data: list[bytes]) -> None:
+        """Something arrived at a host's network interface. Only called with `detail`."""
+        self._add(kind.encode(), *data)
+        size_bytes = sum(map(len, data))
+        self._tell(now, host, f"{kind} arrives, {size_bytes} bytes" if size_bytes else f"{kind} arrives")
 
     def event(self, now: float, host: str, what: str) -> None:
         """Something else that no program does: a fault, a group that became durable."""
-        self.note(now)
-        self._add(what.encode())
-        self._tell(now, host, what)
+        number = self._known.get(what)
+        if number is None:
+            number = self._known[what] = EVENT + len(self._known)
+            self._add(what.encode())
+        self.steps += (now, number)
+        if self._listener is not None:
+            self._tell(now, host, what)
 
     def _add(self, *what: bytes) -> None:
         self.flush()
@@ -69,8 +73,8 @@ class Trace:
 
     def flush(self) -> None:
         """Hash what was noted."""
-        self._hash.update(self._steps)
-        del self._steps[:]
+        self._hash.update(array("d", self.steps))
+        del self.steps[:]
 
     def _tell(self, now: float, host: str, what: str) -> None:
         if self._listener is not None:

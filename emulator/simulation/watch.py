@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from emulator.core.cursor import Cursor
-from emulator.simulation.disk import SimulatedDisk
 from emulator.simulation.evidence import CURSOR_PREFIX, Disks, LogView, Stored, counts_as_acknowledged
+from emulator.simulation.medium import Medium
 from emulator.simulation.record import Record
 from emulator.storage.contract import Versioned
 
@@ -40,7 +40,7 @@ class CursorWatch:
         self._keys_seen: dict[str, int] = {}
         """By region: how many keys there were when they were looked through last."""
 
-    def attach(self, region: str, disk: SimulatedDisk) -> None:
+    def attach(self, region: str, disk: Medium) -> None:
         tell = disk.on_event
 
         def on_event(what: str) -> None:
@@ -49,7 +49,7 @@ class CursorWatch:
 
         disk.on_event = on_event
 
-    def _look(self, region: str, disk: SimulatedDisk) -> None:
+    def _look(self, region: str, disk: Medium) -> None:
         """Called after every commit, most of which touch no cursor: quick when nothing changed."""
         values, watched = disk.values, self._cursors.setdefault(region, {})
         if len(values) != self._keys_seen.get(region):

@@ -14,14 +14,14 @@
         w.play(story())
 
 No sleeping, no ports: time passes when everybody waits. Regions are the brokers that ship, each on a host and a disk
-of its own; clients are `emulator.client`, each on a host of its own, standing in the region it talks to unless told
-otherwise. The story itself runs on a host to which nothing can be done.
+of its own, or with `disk=RemoteFaults()` on a log elsewhere; clients are `emulator.client`, each on a host of its own,
+standing in the region it talks to unless told otherwise. The story itself runs on a host to which nothing can be done.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -33,8 +33,9 @@ from emulator.errors import StorageError
 from emulator.network import Network
 from emulator.region_config import BrokerSettings, LinkShape, NamespaceConfig, RegionConfig
 from emulator.simulation.actors import Actor
-from emulator.simulation.disk import DiskFaults
 from emulator.simulation.host import Host, HostState
+from emulator.simulation.medium import DiskFaults, Medium
+from emulator.simulation.remote_log import RemoteFaults, RemoteLog
 from emulator.simulation.simulation import DRIVER, Simulation
 from emulator.topology import Cluster, Link, Topology, region_config
 from emulator.topology import Region as DeclaredRegion
@@ -81,29 +82,42 @@ def simple_topology(
 
 
 class SimulatedRegion:
-    """One region: a host, a disk that outlives it, and the broker of its present life."""
+    """One region: a host, what it keeps (a disk that outlives it, or a log elsewhere), and the broker of its present
+    life. On a log elsewhere it may be replaced while it lives: then it has former hosts too."""
 
     def __init__(self, world: World, config: RegionConfig, faults: DiskFaults | None) -> None:
         simulation = world.simulation
         self.name = config.region
         self.config = config
         self.host = simulation.host(config.region)
-        self.disk = simulation.disk(config.region, faults)
+        self.disk: Medium
+        self.formers: list[Host] = []
+        """Hosts it was replaced on. Their programs should find out and end."""
         self.broker: Region | None = None
         """Serving; None while it recovers or is down."""
         self.is_wanted = False
         """It was started and not killed since: if it ends by itself, it is started again."""
         self._simulation = simulation
+        if isinstance(faults, RemoteFaults):
+            self.disk = simulation.remote_log(config.region, faults)
+            self._tell_of_death(self.host)
+        else:
+            self.disk = simulation.disk(config.region, faults)
 
     @property
     def is_up(self) -> bool:
         return self.broker is not None and self.host.state is HostState.UP
 
+    @property
+    def lingering(self) -> list[Host]:
+        """Former hosts whose programs have not ended."""
+        return [host for host in self.formers if host.state is not HostState.DOWN]
+
     def start(self) -> None:
         """Start it on what its disk holds. No effect on one that was started."""
         if not self.is_wanted:
             self.is_wanted = True
-            self.host.start(self._serve(), name=f"region {self.name}")
+            self.host.start(self._serve(self.host), name=f"region {self.name}")
 
     def kill(self, *, power_off: bool = False) -> None:
         """kill -9; with `power_off` the machine goes with it, and nobody is told."""
@@ -114,39 +128,73 @@ class SimulatedRegion:
         else:
             self.host.kill()
 
-    async def _serve(self) -> None:
-        """As `broker.main`: a region that cannot recover, or was fenced, ends."""
-        store = self.disk.open_store()
-        network: Network = self.host.network
-        broker = Region(
-            self.config,
-            Environment(
-                wall_clock_ms=self.host.wall_clock_ms,
-                random=self.host.random,
-                network=network,
-                peer_network=network,
-                store=store,
-            ),
-        )
-        try:
-            await broker.start()
-        except StorageError:
-            self._ended()
-            return
-        self.broker = broker
-        await broker.fenced.wait()
-        self._ended()
+    def replace(self) -> None:
+        """Somebody takes it for dead and starts it on another host, to which its name leads from now on. The former
+        one lives on as it did."""
+        assert isinstance(self.disk, RemoteLog), f"nobody else can have the disk of region {self.name!r}"
+        self.formers.append(self.host)
+        self.host = self._simulation.host(f"{self.name}~{len(self.formers)}", place=self.name)
+        self._simulation.network.give_name(self.name, self.host.name)
+        self._tell_of_death(self.host)
+        self.broker = None
+        self.is_wanted = False
+        self.start()
 
-    def _ended(self) -> None:
-        """The program is over. Whoever looks after it starts it again a little later."""
-        life = self.host.life
+    def pause(self) -> None:
+        self.host.pause()
+
+    def resume(self) -> None:
+        """All that is left of it."""
+        for host in (self.host, *self.formers):
+            host.resume()
+
+    def _tell_of_death(self, host: Host) -> None:
+        log = self.disk
+        assert isinstance(log, RemoteLog)
+        host.on_kill(lambda: log.program_died(host.loop))
+
+    async def _serve(self, host: Host) -> None:
+        """As `broker.main`: a region that cannot recover, or was fenced, ends."""
+        try:
+            broker = await self._recover(host)
+        except StorageError:
+            self._ended(host)
+            return
+        if host is self.host:
+            self.broker = broker
+        await broker.fenced.wait()
+        await broker.stop()
+        self._ended(host)
+
+    async def _recover(self, host: Host) -> Region:
+        network: Network = host.network
+        environment = Environment(
+            wall_clock_ms=host.wall_clock_ms,
+            random=host.random,
+            network=network,
+            peer_network=network,
+            store=await self.disk.open_store(),
+        )
+        broker = Region(self.config, environment)
+        await broker.start()
+        return broker
+
+    def _ended(self, host: Host) -> None:
+        """The program is over. Whoever looks after it starts it again a little later, unless it was replaced."""
+        life = host.life
+
+        def exits() -> None:
+            if host.life == life and host.state is not HostState.DOWN:
+                host.kill()
+                if host is self.host:
+                    self.broker = None
+                    self._simulation.at(self._simulation.now + RESTART_SECONDS, again)
 
         def again() -> None:
-            if self.is_wanted and self.host.life == life:
-                self.kill()
-                self.start()
+            if self.is_wanted and host is self.host and host.life == life:
+                host.start(self._serve(host), name=f"region {self.name}")
 
-        self._simulation.at(self._simulation.now + RESTART_SECONDS, again)
+        self._simulation.at(self._simulation.now, exits)
 
 
 class World:
@@ -158,17 +206,22 @@ class World:
         seed: int | str = 0,
         *,
         disk: DiskFaults | None = None,
+        disks: Mapping[str, DiskFaults] | None = None,
         client_settings: ClientSettings = CLIENT_SETTINGS,
         simulation: Simulation | None = None,
     ) -> None:
+        """`disks`: of single regions, in place of `disk`. RemoteFaults put a region on a log elsewhere."""
         self.topology = topology
         self.simulation = simulation or Simulation(seed)
         self.client_settings = client_settings
         ports = {region.name: (SERVICE_PORT, 0) for region in topology.regions}
         self.regions: dict[str, SimulatedRegion] = {}
         for region in topology.regions:
-            config = region_config(topology, region.name, ports, region_dir=Path(region.name))
-            self.regions[region.name] = SimulatedRegion(self, config, disk)
+            config = region_config(
+                topology, region.name, ports, region_dir=Path(region.name), bind_host="0.0.0.0"
+            )
+            faults = (disks or {}).get(region.name, disk)
+            self.regions[region.name] = SimulatedRegion(self, config, faults)
         for link in topology.links:
             self.simulation.network.shape(link.source, link.target, link.shape)
         self.actors: dict[str, Actor] = {}
@@ -216,10 +269,20 @@ class World:
         self.regions[region].kill(power_off=True)
 
     def pause(self, region: str) -> None:
-        self.regions[region].host.pause()
+        self.regions[region].pause()
 
     def resume(self, region: str) -> None:
-        self.regions[region].host.resume()
+        self.regions[region].resume()
+
+    def replace(self, region: str) -> None:
+        """Start the region once more on the same log, elsewhere; the former one does not know of it."""
+        self.regions[region].replace()
+
+    def remote_log(self, region: str) -> RemoteLog:
+        """The log of a region that keeps nothing itself."""
+        log = self.regions[region].disk
+        assert isinstance(log, RemoteLog), f"region {region!r} has a disk of its own"
+        return log
 
     def cut(self, source: str, target: str, *, one_way: bool = False) -> None:
         """Lose what passes between two regions."""

@@ -7,7 +7,7 @@ the ordering key). Upstream's form is kept so that a real Pulsar region can be a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final
+from typing import Final, TypeVar
 
 from google.protobuf.message import Message
 
@@ -16,7 +16,7 @@ from emulator.markers import Marker, Snapshot, SnapshotRequest, SnapshotResponse
 from emulator.model import Position
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.metadata import EntryInfo, build_entry
-from emulator.wire.protobuf import MASK_64, UNREADABLE, Malformed, malformed, parse
+from emulator.wire.protobuf import MASK_64, UNREADABLE, Malformed, malformed
 
 MARKER_PRODUCER: Final = "pulsar.marker"
 """Name all markers are published under; deduplication must pass them by."""
@@ -84,6 +84,8 @@ def _region_position(region: str, position: Position) -> pb.ClusterMessageId:
 
 # Reading.
 
+Read = TypeVar("Read", bound=Message)
+
 _INT64_MAX: Final = 2**63 - 1
 
 
@@ -97,35 +99,52 @@ def _read_position(message_id: pb.MarkersMessageId) -> Position:
 
 
 def _read_positions(clusters: Iterable[pb.ClusterMessageId]) -> tuple[tuple[str, Position], ...]:
-    return tuple((each.cluster, _read_position(each.message_id)) for each in clusters)
+    return tuple([(_text(each.cluster), _read_position(each.message_id)) for each in clusters])
+
+
+def _text(value: str) -> str:
+    """Malformed when it is none: protobuf hands out bytes of bad UTF-8 as bytes. The few strings of a marker are
+    asked one by one; `parse`, which looks for them, takes three times as long as reading all the rest."""
+    if not isinstance(value, str):
+        raise Malformed("a name that is not UTF-8")
+    return value
+
+
+def _complete(message: Read) -> Read:
+    if not message.IsInitialized():
+        raise Malformed("a required field is missing")
+    return message
 
 
 def _read_request(payload: bytes) -> SnapshotRequest:
-    message = parse(pb.ReplicatedSubscriptionsSnapshotRequest, payload)
-    return SnapshotRequest(message.snapshot_id, message.source_cluster)
+    message = _complete(pb.ReplicatedSubscriptionsSnapshotRequest.FromString(payload))
+    return SnapshotRequest(_text(message.snapshot_id), _text(message.source_cluster))
 
 
 def _read_response(payload: bytes) -> SnapshotResponse:
-    message = parse(pb.ReplicatedSubscriptionsSnapshotResponse, payload)
+    message = _complete(pb.ReplicatedSubscriptionsSnapshotResponse.FromString(payload))
     if not message.HasField("cluster"):
         raise Malformed("a snapshot response without a position")
+    answer = message.cluster
     return SnapshotResponse(
-        message.snapshot_id, message.cluster.cluster, _read_position(message.cluster.message_id)
+        _text(message.snapshot_id), _text(answer.cluster), _read_position(answer.message_id)
     )
 
 
 def _read_snapshot(payload: bytes) -> Snapshot:
-    message = parse(pb.ReplicatedSubscriptionsSnapshot, payload)
+    message = _complete(pb.ReplicatedSubscriptionsSnapshot.FromString(payload))
     if not message.HasField("local_message_id"):
         raise Malformed("a snapshot without its local position")
     return Snapshot(
-        message.snapshot_id, _read_position(message.local_message_id), _read_positions(message.clusters)
+        _text(message.snapshot_id),
+        _read_position(message.local_message_id),
+        _read_positions(message.clusters),
     )
 
 
 def _read_update(payload: bytes) -> SubscriptionUpdate:
-    message = parse(pb.ReplicatedSubscriptionsUpdate, payload)
-    return SubscriptionUpdate(message.subscription_name, _read_positions(message.clusters))
+    message = _complete(pb.ReplicatedSubscriptionsUpdate.FromString(payload))
+    return SubscriptionUpdate(_text(message.subscription_name), _read_positions(message.clusters))
 
 
 _READERS: Final[dict[int, Callable[[bytes], Marker]]] = {

@@ -1639,6 +1639,34 @@ class LeanFlow(_message.Message):
     messagePermits: int
     def __init__(self, consumer_id: _Optional[int] = ..., messagePermits: _Optional[int] = ...) -> None: ...
 
+class LeanUsualMetadata(_message.Message):
+    __slots__ = ("producer_name", "sequence_id", "publish_time", "properties", "replicated_from", "partition_key", "replicate_to", "compression", "uncompressed_size", "num_messages_in_batch", "marker_type", "highest_sequence_id")
+    PRODUCER_NAME_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_ID_FIELD_NUMBER: _ClassVar[int]
+    PUBLISH_TIME_FIELD_NUMBER: _ClassVar[int]
+    PROPERTIES_FIELD_NUMBER: _ClassVar[int]
+    REPLICATED_FROM_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_KEY_FIELD_NUMBER: _ClassVar[int]
+    REPLICATE_TO_FIELD_NUMBER: _ClassVar[int]
+    COMPRESSION_FIELD_NUMBER: _ClassVar[int]
+    UNCOMPRESSED_SIZE_FIELD_NUMBER: _ClassVar[int]
+    NUM_MESSAGES_IN_BATCH_FIELD_NUMBER: _ClassVar[int]
+    MARKER_TYPE_FIELD_NUMBER: _ClassVar[int]
+    HIGHEST_SEQUENCE_ID_FIELD_NUMBER: _ClassVar[int]
+    producer_name: bytes
+    sequence_id: int
+    publish_time: int
+    properties: _containers.RepeatedScalarFieldContainer[bytes]
+    replicated_from: bytes
+    partition_key: bytes
+    replicate_to: _containers.RepeatedScalarFieldContainer[bytes]
+    compression: int
+    uncompressed_size: int
+    num_messages_in_batch: int
+    marker_type: int
+    highest_sequence_id: int
+    def __init__(self, producer_name: _Optional[bytes] = ..., sequence_id: _Optional[int] = ..., publish_time: _Optional[int] = ..., properties: _Optional[_Iterable[bytes]] = ..., replicated_from: _Optional[bytes] = ..., partition_key: _Optional[bytes] = ..., replicate_to: _Optional[_Iterable[bytes]] = ..., compression: _Optional[int] = ..., uncompressed_size: _Optional[int] = ..., num_messages_in_batch: _Optional[int] = ..., marker_type: _Optional[int] = ..., highest_sequence_id: _Optional[int] = ...) -> None: ...
+
 class LeanMetadata(_message.Message):
     __slots__ = ("producer_name", "sequence_id", "publish_time", "properties", "replicated_from", "partition_key", "replicate_to", "compression", "uncompressed_size", "num_messages_in_batch", "event_time", "encryption_keys", "schema_version", "partition_key_b64_encoded", "ordering_key", "deliver_at_time", "marker_type", "txnid_least_bits", "txnid_most_bits", "highest_sequence_id", "null_value", "uuid", "num_chunks_from_msg", "chunk_id")
     PRODUCER_NAME_FIELD_NUMBER: _ClassVar[int]

@@ -82,8 +82,8 @@ def _counted(evidence: Evidence, frame: Counted, counts: Sequence[tuple[Check, C
 
 
 def collect_findings(findings: DataFrame) -> dict[str, list[Found]]:
-    """By the name of the check."""
+    """By the name of the check. In an order that does not depend on which task was done first."""
     found: dict[str, list[Found]] = {}
-    for row in findings.collect():
+    for row in sorted(findings.collect(), key=lambda row: [row[name] or "" for name in GROUP]):
         found.setdefault(row["check"], []).append(found_of(row.asDict()))
     return found

@@ -48,4 +48,4 @@ def _what_is_missing(images: tuple[str, ...]) -> str:
 async def remove(run_dir: Path) -> None:
     """Leave nothing behind, whatever the test did."""
     if (run_dir / "compose.yaml").exists():
-        await compose(run_dir, "down", "--volumes", "--timeout", "0", seconds=60)
+        await compose(run_dir, "down", "--volumes", "--remove-orphans", "--timeout", "0", seconds=60)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import socket
 import subprocess
@@ -16,10 +17,11 @@ import pytest
 
 from emulator.errors import RuntimeFailure
 from emulator.runtimes.compose import ComposeRuntime, render
-from emulator.runtimes.compose_command import compose
+from emulator.runtimes.compose_command import compose, compose_command
 from emulator.runtimes.compose_file import REGION_LABEL
 from emulator.runtimes.contract import Refused, RunStatus
 from emulator.runtimes.docker_engine import Container
+from emulator.runtimes.image_sources import SOURCES_LABEL
 from emulator.runtimes.opening import open_run
 from emulator.runtimes.run_directory import RunDirectory
 
@@ -135,6 +137,30 @@ def test_what_somebody_does_by_hand_is_noticed(run: ComposeRuntime) -> None:
 
     tell(story())
     assert states(tell(run.status())) == dict.fromkeys(REGIONS, "running")
+
+
+def test_what_somebody_runs_beside_a_region_is_not_the_region(run: ComposeRuntime) -> None:
+    """`docker compose run` gives it the labels of the region's own container."""
+    beside = ["run", "--detach", "--no-deps", "--entrypoint", "sleep", "us-west", "600"]
+
+    async def story() -> None:
+        made = subprocess.run(
+            [*compose_command(), "--progress", "quiet", *beside],
+            cwd=run.run_dir,
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+        own = await container(run, "us-west")
+        subprocess.run(["docker", "rm", "--force", own.name], check=True, capture_output=True)
+        try:
+            assert states(await run.status())["us-west"] == "killed"
+            await run.start("us-west")
+            assert states(await run.status())["us-west"] == "running"
+        finally:
+            subprocess.run(["docker", "rm", "--force", made.stdout.strip()], check=True, capture_output=True)
+
+    tell(story())
 
 
 def test_a_link_that_is_cut_one_way_lets_nothing_pass_that_way_until_it_is_healed(
@@ -263,6 +289,29 @@ def test_a_missing_image_is_refused_with_what_to_type(
     ):
         ComposeRuntime.create(small_topology(tmp_path), tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_an_image_that_was_built_from_other_sources_is_told_of_and_used(
+    run_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    image = f"geoemu-stale-{os.getpid()}:local"
+    recipe = f"FROM geoemu-region:local\nLABEL {SOURCES_LABEL}=other\n"
+    subprocess.run(
+        ["docker", "build", "--quiet", "--tag", image, "-"],
+        input=recipe,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    monkeypatch.setenv("GEOEMU_REGION_IMAGE", image)
+    try:
+        with caplog.at_level(logging.WARNING, logger="emulator"):
+            ComposeRuntime.create(small_topology(tmp_path), tmp_path / "run")
+    finally:
+        subprocess.run(["docker", "rmi", image], check=True, capture_output=True)
+    (said,) = [record.getMessage() for record in caplog.records if image in record.getMessage()]
+    assert "bash compose/images.sh region" in said
+    assert (tmp_path / "run" / "compose.yaml").exists()
 
 
 def test_a_region_that_cannot_start_says_why_and_nothing_is_left(run_dir: Path, tmp_path: Path) -> None:

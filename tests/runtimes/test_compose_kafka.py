@@ -1,23 +1,24 @@
-"""Regions as containers whose logs are on Kafkas in containers: what is acknowledged survives either, and both."""
+"""Regions as containers whose logs are on Kafkas in containers."""
 
 from __future__ import annotations
 
 import asyncio
-import threading
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-import pulsar
 import pytest
+from kafka import KafkaConsumer
 
 from emulator.region_config import LogConfig
 from emulator.runtimes.compose import ComposeRuntime
+from emulator.runtimes.compose_command import compose
 from emulator.runtimes.compose_file import KAFKA_LABEL
 from emulator.runtimes.opening import open_run
 
 from .containers import need_containers, remove
 from .fixtures import small_topology
-from .test_compose import RECEIVE_MS, TOPIC, client, container, publish, received, states, tell
+from .test_compose import publish, received, states, tell
 from .test_compose_file import with_log
 
 pytestmark = pytest.mark.real
@@ -52,68 +53,72 @@ def test_a_region_keeps_nothing_of_its_own(run: ComposeRuntime) -> None:
     assert not list((run.run_dir / "regions" / "us-east").glob("log.sqlite*"))
 
 
-@pytest.mark.parametrize("killed", ["region", "kafka", "both"])
-def test_what_was_acknowledged_survives_a_kill(run: ComposeRuntime, killed: str) -> None:
-    topic = f"killed-{killed}"
-    acknowledged: list[str] = []
-    half, go_on = threading.Event(), threading.Event()
+def test_a_kafka_that_is_gone_is_told_of_and_comes_back_with_its_region(run: ComposeRuntime) -> None:
+    """What was acknowledged before is still there. (tests/drills kills under load.)"""
+    publish(run, "us-west", "kept", "before")
 
-    def done(text: str, result: pulsar.Result) -> None:
-        if result == pulsar.Result.Ok:
-            acknowledged.append(text)
-        if len(acknowledged) == 50:
-            half.set()
+    async def kill_kafka() -> None:
+        await run._engine.kill((await run._engine.containers(run._run_label, KAFKA_LABEL))["us-west"])
 
-    with client(run, "us-west") as west:
-        producer = west.create_producer(TOPIC.format(topic), send_timeout_millis=60_000)
-
-        def send() -> None:
-            for number in range(20_000):
-                if go_on.is_set() and number >= 200:
-                    break
-                text = str(number)
-                producer.send_async(text.encode(), lambda result, _, text=text: done(text, result))
-                go_on.wait(0.005)
-
-        sender = threading.Thread(target=send)
-        sender.start()
-        assert half.wait(30)
-        tell(_kill(run, killed))
-        if killed == "kafka":
-            waiting_for = {region.name: region.waiting_for for region in tell(run.status()).regions}
-            assert "kafka-us-west does not run: `geoemu start us-west`" in waiting_for["us-west"]
-        tell(run.start("us-west"))
-        go_on.set()
-        sender.join()
-        producer.flush()
-    assert set(acknowledged) <= set(everything(run, "us-west", topic))
+    tell(kill_kafka())
+    waiting_for = {region.name: region.waiting_for for region in tell(run.status()).regions}
+    assert "kafka-us-west does not run: `geoemu start us-west`" in waiting_for["us-west"]
+    tell(run.start("us-west"))
+    assert received(run, "us-west", "kept", 1) == ["before"]
     assert states(tell(run.status())) == dict.fromkeys(run.topology.region_names, "running")
 
 
-def everything(run: ComposeRuntime, region: str, topic: str) -> list[str]:
-    """All that is in a topic now."""
-    with client(run, region) as there:
-        reader = there.create_reader(TOPIC.format(topic), pulsar.MessageId.earliest)
-        texts = []
-        while reader.has_message_available():
-            texts.append(reader.read_next(timeout_millis=RECEIVE_MS).data().decode())
-        return texts
-
-
-async def _kill(run: ComposeRuntime, killed: str) -> None:
-    kafka = (await run._engine.containers(run._run_label, KAFKA_LABEL))["us-west"]
-    region = await container(run, "us-west")
-    victims = {"region": [region], "kafka": [kafka], "both": [region, kafka]}[killed]
-    await asyncio.gather(*(run._engine.kill(victim) for victim in victims))
-
-
 def test_what_a_region_stored_can_be_read_from_the_host(run: ComposeRuntime) -> None:
-    from kafka import KafkaConsumer
-
     publish(run, "us-east", "evidence", "1")
-    servers = (run.run_dir / "regions" / "us-east" / "kafka_servers").read_text().strip()
+    assert any("evidence" in topic for topic in topics_of(run, "us-east"))
+
+
+def test_a_started_region_goes_on_with_the_topics_it_had(run: ComposeRuntime) -> None:
+    publish(run, "us-east", "same", "1")
+    before = topics_of(run, "us-east")
+    tell(run.restart("us-east"))
+    publish(run, "us-east", "same", "2")
+    assert topics_of(run, "us-east") == before
+    assert len({topic.partition(".")[0] for topic in before}) == 1
+
+
+def test_another_run_on_the_same_kafka_disturbs_nobody(run: ComposeRuntime, tmp_path: Path) -> None:
+    """Its regions have the same names. With the same topics they would fence those of the first run."""
+    publish(run, "us-east", "mine", "first")
+    log = LogConfig("kafka", bootstrap_servers="kafka-us-east:9092")
+    other = ComposeRuntime.create(with_log(small_topology(tmp_path), log), tmp_path / "other", detached=True)
+
+    async def start_other() -> None:
+        await compose(other.run_dir, "create", seconds=UP_SECONDS)
+        kafka = (await run._engine.containers(run._run_label, KAFKA_LABEL))["us-east"]
+        network = other._run_label.partition("=")[2]
+        connect = ["docker", "network", "connect", "--alias", "kafka-us-east", network, kafka.name]
+        subprocess.run(connect, check=True, capture_output=True)
+        await other.up()
+
+    async def remove_other() -> None:
+        kafka = (await run._engine.containers(run._run_label, KAFKA_LABEL))["us-east"]
+        network = other._run_label.partition("=")[2]
+        subprocess.run(["docker", "network", "disconnect", network, kafka.name], capture_output=True)
+        await remove(other.run_dir)
+
+    try:
+        tell(start_other())
+        publish(other, "us-east", "mine", "second")
+        assert received(other, "us-west", "mine", 1) == ["second"]
+        publish(run, "us-east", "mine", "third")
+        assert received(run, "us-west", "mine", 2) == ["first", "third"]
+        for each in (run, other):
+            assert states(tell(each.status())) == dict.fromkeys(run.topology.region_names, "running")
+    finally:
+        tell(remove_other())
+
+
+def topics_of(run: ComposeRuntime, region: str) -> set[str]:
+    """Kafka's, as the host sees them."""
+    servers = (run.run_dir / "regions" / region / "kafka_servers").read_text().strip()
     consumer = KafkaConsumer(bootstrap_servers=servers)
     try:
-        assert any("evidence" in topic for topic in consumer.topics())
+        return {topic for topic in consumer.topics() if not topic.startswith("__")}
     finally:
         consumer.close()

@@ -6,9 +6,9 @@ import asyncio
 import sys
 
 from emulator.region_config import LinkShape
-from emulator.simulation.disk import DiskFaults
 from emulator.simulation.host import Host
 from emulator.simulation.loop import SimulationError
+from emulator.simulation.medium import DiskFaults
 from emulator.simulation.network import NetworkSettings
 from emulator.simulation.simulation import Simulation
 
@@ -18,7 +18,7 @@ PORT = 6650
 
 async def region(simulation: Simulation, host: Host) -> None:
     """Stores what it is sent, then answers; sends its own numbers to all others, for ever."""
-    store = simulation.disk(host.name).open_store()
+    store = await simulation.disk(host.name).open_store()
     log = await store.open_log("numbers")
     assert log is not None
 

@@ -9,7 +9,8 @@ from dataclasses import replace
 import pytest
 
 from emulator.errors import StorageError, StorageFull
-from emulator.simulation.disk import DiskFaults, SimulatedDisk, SimulatedStore
+from emulator.simulation.disk import SimulatedDisk
+from emulator.simulation.medium import DiskFaults
 from emulator.simulation.simulation import Simulation
 from emulator.storage.contract import Log, Store
 from tests.storage.harness import Harness, data_of, open_log
@@ -24,7 +25,7 @@ class DiskHarness(Harness):
         self.disk = disk
 
     async def _open(self) -> Store:
-        return self.disk.open_store()
+        return await self.disk.open_store()
 
     async def crash(self, store: Store) -> Store:
         self.disk.crash()
@@ -68,7 +69,7 @@ def play(story: Story, faults: DiskFaults = QUICK, seed: int = 1) -> None:
 
 async def fill_three_logs(disk: SimulatedDisk) -> None:
     """On the host: ten appends of three entries to each of three logs, and ten puts of two keys, all on their way."""
-    store = disk.open_store()
+    store = await disk.open_store()
     logs = [await open_log(store, name) for name in "abc"]
     for number in range(10):
         for log in logs:
@@ -100,7 +101,7 @@ class TestCrash:
             await host.ask(reopen(disk))
 
         async def reopen(disk: SimulatedDisk) -> None:
-            store = disk.open_store()
+            store = await disk.open_store()
             for name in store.log_names():
                 found = data_of(await (await open_log(store, name)).read(0, 1000, 1 << 20))
                 assert found == issued(name)[: len(found)]
@@ -146,7 +147,7 @@ class TestCrash:
                 gaps += bool(torn[name])
 
         async def append_to_all(disk: SimulatedDisk) -> None:
-            store = disk.open_store()
+            store = await disk.open_store()
             for name in store.log_names():
                 await (await open_log(store, name)).append([b"after"])
 
@@ -164,7 +165,7 @@ class TestCrash:
             host.start(fill_three_logs(disk))
             await asyncio.sleep(0.0035)
             host.kill()
-            disk.open_store()
+            await disk.open_store()
             served += any(data_of(disk.entries(name)) != whole_appends(disk, name) for name in "abc")
 
         def whole_appends(disk: SimulatedDisk, name: str) -> list[bytes]:
@@ -179,7 +180,7 @@ class TestCrash:
         """Their store belongs to no disk any more."""
 
         async def program(disk: SimulatedDisk, logs: list[Log]) -> None:
-            logs.append(await open_log(disk.open_store(), "t"))
+            logs.append(await open_log(await disk.open_store(), "t"))
 
         async def story(simulation: Simulation, disk: SimulatedDisk) -> None:
             logs: list[Log] = []
@@ -197,7 +198,7 @@ class TestFaults:
         """Virtual time, drawn from the span."""
 
         async def story(simulation: Simulation, disk: SimulatedDisk) -> None:
-            store = disk.open_store()
+            store = await disk.open_store()
             begin = simulation.now
             await store.put("k", b"v")
             assert simulation.now - begin == pytest.approx(0.001)
@@ -212,7 +213,7 @@ class TestFaults:
         outcomes: set[str] = set()
 
         async def story(simulation: Simulation, disk: SimulatedDisk) -> None:
-            store = disk.open_store()
+            store = await disk.open_store()
             logs = [await open_log(store, name) for name in "ab"]
             disk.faults = replace(disk.faults, failure_probability=1.0)
             futures = {log.name: [log.append([b"%d" % n]) for n in range(5)] for log in logs}
@@ -246,7 +247,7 @@ class TestFaults:
         found: set[bytes] = set()
 
         async def story(simulation: Simulation, disk: SimulatedDisk) -> None:
-            store = disk.open_store()
+            store = await disk.open_store()
             await store.put("k", b"old")
             disk.faults = replace(disk.faults, failure_probability=1.0)
             with pytest.raises(StorageError):
@@ -265,7 +266,7 @@ class TestFaults:
         """What does not fit is certainly not there; trimming makes room."""
 
         async def story(simulation: Simulation, disk: SimulatedDisk) -> None:
-            store = disk.open_store()
+            store = await disk.open_store()
             log = await open_log(store, "t")
             await log.append([bytes(90)])
             with pytest.raises(StorageFull) as full:
@@ -304,10 +305,10 @@ def test_a_store_belongs_to_the_disk_until_it_is_closed():
     """S6: a second owner is refused."""
 
     async def story(simulation: Simulation, disk: SimulatedDisk) -> None:
-        store = disk.open_store()
+        store = await disk.open_store()
         with pytest.raises(StorageError, match="in use"):
-            disk.open_store()
+            await disk.open_store()
         await store.close()
-        assert isinstance(disk.open_store(), SimulatedStore)
+        assert await disk.open_store() is not store
 
     play(story)

@@ -201,6 +201,21 @@ class TestBytes:
 
         play(story, settings)
 
+    def test_what_takes_seconds_arrives_bit_by_bit(self):
+        """20 kB/s: of 60 kB something is heard all the time, so nobody takes the sender for dead."""
+        shape = LinkShape(latency_ms=10, bandwidth_bytes_per_second=20_000)
+
+        async def story(simulation: Simulation) -> None:
+            mine, theirs, _ = await connected(simulation)
+            simulation.network.shape("us", "eu", shape)
+            begin = simulation.now
+            mine.transport.write(bytes(60_000))
+            await simulation.until(lambda: len(theirs.received) == 60_000)
+            assert theirs.times[-1] == pytest.approx(begin + 3.01)
+            assert max(b - a for a, b in pairwise([begin, *theirs.times])) < 0.1
+
+        play(story, EXACT)
+
     def test_hosts_at_one_place_are_close_to_each_other_and_share_its_links(self):
         """A client in a region is cut off together with it."""
 

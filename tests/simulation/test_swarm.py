@@ -17,6 +17,7 @@ from emulator.simulation.ablations import BY_NAME
 from emulator.simulation.draw import KINDS, draw
 from emulator.simulation.faults import Cut, Kill
 from emulator.simulation.fleet import run_seeds
+from emulator.simulation.remote_log import RemoteFaults
 from emulator.simulation.shrink import shrink, story_of
 from emulator.simulation.swarm import run_plan, run_seed
 from spark_jobs.run_folder import open_run_folder
@@ -80,7 +81,9 @@ def test_topologies_and_faults_of_all_kinds_are_drawn() -> None:
     assert {len(plan.regions) for plan in plans} == {1, 2, 3, 4, 5}
     assert {len(plan.topology.clusters) for plan in plans} == {1, 2, 3}
     faults = {type(fault).__name__ for plan in plans for fault in plan.faults}
-    assert len(faults) == 12, faults
+    assert len(faults) == 15, faults
+    elsewhere = [plan for plan in plans if any(isinstance(disk, RemoteFaults) for _, disk in plan.disks)]
+    assert 60 < len(elsewhere) < 240
 
 
 def test_a_failing_seed_shrinks_and_tells_a_story() -> None:

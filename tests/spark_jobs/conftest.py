@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from spark_jobs.session import spark_session, tune
 
 from .sample_run import failover_drill
+from .spark_cluster import SparkCluster, running_spark
 
 
 @pytest.fixture(scope="session")
@@ -18,6 +19,12 @@ def spark() -> Iterator[SparkSession]:
     with spark_session("local[1]") as session:
         tune(session, 0)
         yield session
+
+
+@pytest.fixture(scope="session")
+def spark_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
+    with running_spark(tmp_path_factory.mktemp("spark")) as cluster:
+        yield cluster
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,70 @@
+"""Whether an image was built from the sources that are here.
+
+    python -m emulator.runtimes.image_sources region     prints the digest of what that image is made from
+
+`compose/images.sh` labels images with the digest. Who changes the code of a checkout and forgets to build anew would
+otherwise run the old one without a word.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import emulator
+
+SOURCES_LABEL = "geoemu.sources"
+SOURCES = {
+    "region": ("emulator", "compose/region", "requirements.lock"),
+    "kafka": ("compose/kafka",),
+    "spark": ("emulator", "spark_jobs", "compose/spark", "requirements.lock"),
+}
+"""Image -> what it is made from, files and folders of a checkout."""
+ABOVE_THE_BROKER = frozenset({"cli", "scenarios", "runtimes", "simulation"})
+"""Folders of `emulator` that nothing in an image imports; who works on those need not build anew."""
+
+
+def checkout() -> Path | None:
+    """The checkout that this program runs from; None: it was installed."""
+    root = Path(emulator.__file__).parents[1]
+    return root if (root / "compose" / "images.sh").is_file() else None
+
+
+def sources_digest(root: Path, kind: str) -> str:
+    """Of all names and contents; byte code does not count."""
+    digest = hashlib.sha256()
+    for path in sorted(_files(root, kind)):
+        content = path.read_bytes()
+        digest.update(f"{path.relative_to(root)} {len(content)}\n".encode() + content)
+    return digest.hexdigest()[:16]
+
+
+def _files(root: Path, kind: str) -> Iterator[Path]:
+    for source in SOURCES[kind]:
+        for path in (root / source).rglob("*") if (root / source).is_dir() else [root / source]:
+            below = path.relative_to(root).parts
+            if path.is_file() and "__pycache__" not in below and not (ABOVE_THE_BROKER & set(below[1:2])):
+                yield path
+
+
+def stale_sentence(kind: str, image: str, labels: Mapping[str, str]) -> str | None:
+    """What to tell a person whose image was built from something else than what is here; None: nothing. Images of
+    others, which have no such label, are what their makers say."""
+    root = checkout()
+    if root is None or (SOURCES_LABEL not in labels and not image.endswith(":local")):
+        return None
+    if labels.get(SOURCES_LABEL) == sources_digest(root, kind):
+        return None
+    where = "" if root == Path.cwd() else f"cd {root}; "
+    return (
+        f"{image} was not built from the sources that are here, and is used as it is: "
+        f"`{where}bash compose/images.sh {kind}` builds it anew"
+    )
+
+
+if __name__ == "__main__":
+    here = checkout()
+    assert here is not None, "images are built from a checkout"
+    print(sources_digest(here, sys.argv[1]))

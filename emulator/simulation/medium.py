@@ -1,0 +1,249 @@
+"""What survives a region: its logs and keys as they lie on a disk (disk.py) or in a log elsewhere (remote_log.py).
+
+A medium applies groups of writes and remembers, for those who judge, who wrote what: each store that is opened on it is
+an owner with a number of its own, larger than those before (S6). Everything it draws comes from a random source of its
+own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from emulator.errors import StorageError, StorageFull
+from emulator.storage.contract import Entry, Versioned
+from emulator.storage.lanes import Lane, behind
+
+if TYPE_CHECKING:
+    from emulator.simulation.store import SimulatedStore
+
+Span = tuple[float, float]
+"""Least and most; between them all are equally likely."""
+
+
+@dataclass(frozen=True, slots=True)
+class DiskFaults:
+    """How a medium misbehaves. As it stands: quick, with room for everything, and only a crash hurts."""
+
+    commit_seconds: Span = (0.0002, 0.002)
+    stall_probability: float = 0.0
+    """How often a commit takes `stall_seconds` instead."""
+    stall_seconds: Span = (0.05, 0.5)
+    read_seconds: Span = (0.0, 0.0)
+    failure_probability: float = 0.0
+    """How often a commit fails."""
+    id_jump_probability: float = 0.0
+    """How often ids are left unused before an append, as by a backend that keeps records of its own."""
+    id_jump_max: int = 3
+    capacity_bytes: int | None = None
+    """Entries and values together. None: no limit."""
+    trusts_torn_tail: bool = False
+    """Takes a safeguard away: opening the store serves what a crash left of a torn append."""
+
+    def repaired(self) -> DiskFaults:
+        """As slow as ever, but nothing fails any more."""
+        return replace(self, failure_probability=0.0, stall_probability=0.0)
+
+
+@dataclass(slots=True)
+class DurableLog:
+    """One log as it lies there."""
+
+    name: str
+    ledger_id: int
+    ids: list[int] = field(default_factory=list)
+    entries: list[bytes] = field(default_factory=list)
+    """As long as `ids`."""
+    owners: list[int] = field(default_factory=list)
+    """Who wrote them; as long as `ids`."""
+    fences: list[tuple[int, int]] = field(default_factory=list)
+    """(entry id, owner): from that id on only this owner or a newer one may have written."""
+    next_entry_id: int = 0
+    """Never falls (S3)."""
+    size_bytes: int = 0
+    torn: list[bytes] = field(default_factory=list)
+    """What a crash left of the append that came next; its last entry may be shorter than it was."""
+
+    @property
+    def first_entry_id(self) -> int:
+        return self.ids[0] if self.ids else self.next_entry_id
+
+    def store(self, first: int, entries: Sequence[bytes], owner: int) -> None:
+        self.ids.extend(range(first, first + len(entries)))
+        self.entries.extend(entries)
+        self.owners.extend([owner] * len(entries))
+        self.next_entry_id = first + len(entries)
+        self.size_bytes += sum(map(len, entries))
+
+    def trim(self, before_entry_id: int) -> None:
+        count = bisect_left(self.ids, before_entry_id)
+        self.size_bytes -= sum(map(len, self.entries[:count]))
+        del self.ids[:count], self.entries[:count], self.owners[:count]
+
+    def recover(self, *, trusts_torn_tail: bool) -> None:
+        """Cut off what is torn. Its ids stay unused."""
+        torn, self.torn = self.torn, []
+        if torn and trusts_torn_tail:
+            self.store(self.next_entry_id, torn, self.owners[-1] if self.owners else 0)
+        else:
+            self.next_entry_id += len(torn)
+
+
+class Write(NamedTuple):
+    """One thing on its way."""
+
+    lane: Lane
+    log: DurableLog | None
+    """The log it appends to. None: it changes a key, or which logs there are."""
+    size_bytes: int
+    store: Callable[[], Any]
+    """Changes the medium. What it gives is told to `heard`."""
+    tear: Callable[[], None] | None
+    """Leaves a part of it on the medium. None: it cannot be torn."""
+    heard: Callable[[Any], Any]
+    """The owner is told that it is durable; gives what the future gives."""
+    failed: Callable[[StorageError], None]
+    """The owner is told why it is not."""
+    future: asyncio.Future[Any]
+
+
+class Medium:
+    """Belongs to one region and outlives it."""
+
+    def __init__(self, random: Random, faults: DiskFaults) -> None:
+        self.faults = faults
+        """May be replaced at any time."""
+        self.random = random
+        self.logs: dict[str, DurableLog] = {}
+        self.values: dict[str, Versioned] = {}
+        self.next_ledger_id = 1
+        self.owners = 0
+        """How many there have been; also the number of the newest."""
+        self.key_writers: list[tuple[int, str]] = []
+        """(owner, key) of every write of a key, in order. Without a key: from here on the keys were this owner's."""
+        self.commits = 0
+        """Durability points so far."""
+        self.is_full = False
+        self.on_event: Callable[[str], None] = lambda what: None
+        """Told what happens here, for the trace."""
+
+    async def open_store(self) -> SimulatedStore:
+        """What a region does when it starts. On its loop. StorageError when it cannot be had."""
+        raise NotImplementedError
+
+    # What can be done to it.
+
+    def fill(self) -> None:
+        """No room for anything any more."""
+        self.is_full = True
+
+    def make_room(self) -> None:
+        self.is_full = False
+
+    def repair(self) -> None:
+        """Undo whatever was done to it."""
+        self.make_room()
+        self.faults = self.faults.repaired()
+
+    # For those who judge: what is really there.
+
+    @property
+    def used_bytes(self) -> int:
+        values = sum(len(versioned.value) for versioned in self.values.values())
+        return values + sum(log.size_bytes for log in self.logs.values())
+
+    def entries(self, log_name: str) -> list[Entry]:
+        """Everything durable in a log."""
+        log = self.logs.get(log_name)
+        return [] if log is None else [Entry(*pair) for pair in zip(log.ids, log.entries, strict=True)]
+
+    # For its stores.
+
+    def put(self, key: str, value: Versioned | None, owner: int) -> None:
+        """None: the key is gone."""
+        self.key_writers.append((owner, key))
+        if value is None:
+            self.values.pop(key, None)
+        else:
+            self.values[key] = value
+
+    def take_keys(self) -> int:
+        """A new owner: its number. From here on the keys are its own."""
+        self.owners += 1
+        self.key_writers.append((self.owners, ""))
+        return self.owners
+
+    def take_logs(self, owner: int) -> StorageError | None:
+        """From here on the logs are its own too. Or why not."""
+        for log in self.logs.values():
+            log.fences.append((log.next_entry_id, owner))
+        return None
+
+    def apply(self, group: Sequence[Write], owner: int) -> list[Any]:
+        """Let a group become durable. What came of each write: what its `store` gave, or why it failed."""
+        self.commits += 1
+        failing = self._draw_failing(group) if self.is_so(self.faults.failure_probability) else {}
+        broken: dict[Lane, StorageError] = {}
+        outcomes: list[Any] = []
+        for number, write in enumerate(group):
+            error = self._refusal(write, owner, broken)
+            if error is None and failing.get(write.lane) == number:
+                error = self.fail(write)
+            if error is not None:
+                broken.setdefault(write.lane, behind(error))
+            outcomes.append(write.store() if error is None else error)
+        self.on_event(f"commit of {len(group)}")
+        return outcomes
+
+    def _refusal(self, write: Write, owner: int, broken: dict[Lane, StorageError]) -> StorageError | None:
+        if write.lane.broken is not None:
+            return write.lane.broken
+        if (fenced := self.fence(write, owner)) is not None:
+            return fenced
+        if write.lane in broken:
+            return broken[write.lane]
+        if write.size_bytes and not self.has_room_for(write.size_bytes):
+            return StorageFull("no room left")
+        return None
+
+    def fence(self, write: Write, owner: int) -> StorageError | None:
+        """Why this owner may not write it any more."""
+        return None
+
+    def fail(self, write: Write) -> StorageError:
+        """It was drawn that this write fails. Those behind it in its lane certainly do."""
+        raise NotImplementedError
+
+    def _draw_failing(self, group: Sequence[Write]) -> dict[Lane, int]:
+        """For some of the lanes in the group, at least one: the number of the write that fails."""
+        numbers: dict[Lane, list[int]] = {}
+        for number, write in enumerate(group):
+            numbers.setdefault(write.lane, []).append(number)
+        lanes = self.random.sample(list(numbers), self.random.randint(1, len(numbers)))
+        return {lane: self.random.choice(numbers[lane]) for lane in lanes}
+
+    def has_room_for(self, size_bytes: int) -> bool:
+        if self.is_full:
+            return False
+        capacity = self.faults.capacity_bytes
+        return capacity is None or self.used_bytes + size_bytes <= capacity
+
+    # Draws.
+
+    def draw_seconds(self, span: Span) -> float:
+        return self.random.uniform(*span)
+
+    def draw_commit_seconds(self) -> float:
+        stalls = self.is_so(self.faults.stall_probability)
+        return self.draw_seconds(self.faults.stall_seconds if stalls else self.faults.commit_seconds)
+
+    def draw_id_jump(self) -> int:
+        jumps = self.is_so(self.faults.id_jump_probability)
+        return self.random.randint(1, self.faults.id_jump_max) if jumps else 0
+
+    def is_so(self, probability: float) -> bool:
+        return probability > 0 and self.random.random() < probability

@@ -1,0 +1,334 @@
+"""A log that lies elsewhere, as on a Kafka: it goes on when its region does not, and it may get another owner.
+
+    region    call ──────▶ ┐ waits while the log is away          ┌ ──────▶ the answer is heard
+    remote                 └▶ refused if fenced, else done, once ─┘
+              ◀── drawn ──▶ or lost                     drawn, or lost ◀──▶
+
+Whoever opens a store takes the log over, in two steps as on Kafka (docs/KAFKA.md, "Fencing"): first the keys, a little
+later all logs. From there on what an older owner sends is refused (S6), also what it sent before and comes only now.
+What it appended between the two steps counts, and the new owner reads it. The older one learns of it with its next
+write or within `LOOK_SECONDS`: all that waits at it fails as fenced, and `fenced` is done.
+
+A region that is frozen has its call applied all the same and hears the answer when it wakes up. One that is killed may
+have a call on its way that is applied when the next life begins, unless that one is quicker.
+
+`RemoteFaults` says how often calls and answers are lost. A store sends a call again until it has an answer, and the
+remote log, which knows it, does it once; so this takes time only. Unless the store gives up: then nobody knows what
+became of the group (`definite=False`), and what was waiting behind it certainly is not there (S5).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any
+
+from emulator.errors import StorageError, StorageFenced
+from emulator.simulation.medium import DiskFaults, Medium, Span, Write
+from emulator.simulation.store import SimulatedStore
+
+LOOK_SECONDS = 2.0
+"""How often a store looks whether somebody else has taken the log over."""
+OPEN_SECONDS = 10.0
+"""How long a region that starts waits for a log that does not answer."""
+CLOSE_SECONDS = 5.0
+"""How long `close` waits for a log that does not take what was issued."""
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteFaults(DiskFaults):
+    """How a remote log misbehaves. As it stands: reachable, and every answer comes."""
+
+    lost_answer_probability: float = 0.0
+    """How often the answer to a call is lost. Half of the time it is the call itself."""
+    resend_seconds: float = 0.4
+    """How long a store waits for an answer before it sends the call again."""
+    gives_up_seconds: float | None = None
+    """How long until it gives up. None: never, as the store on Kafka."""
+    takeover_seconds: Span = (0.0, 0.02)
+    """Between the two steps of a takeover."""
+
+    def repaired(self) -> RemoteFaults:
+        return replace(self, failure_probability=0.0, stall_probability=0.0, lost_answer_probability=0.0)
+
+
+class Call:
+    """Something to be done by the remote log: asked for until there is an answer, done once."""
+
+    def __init__(self, log: RemoteLog, seconds: float, do: Callable[[], Any]) -> None:
+        self.done = False
+        self.withdrawn = False
+        """Whoever called is gone: it is not done if it has not been."""
+        self.do = do
+        self.outcome: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._log = log
+        self._loop = asyncio.get_running_loop()
+        self._seconds_there = seconds * log.random.random()
+        self._seconds_back = seconds - self._seconds_there
+        self._answer: Any = None
+        self._under_way = False
+        self._again: asyncio.TimerHandle | None = None
+        self._send()
+
+    def withdraw(self) -> None:
+        """It is not waited for any more, and not sent again. What is done is done."""
+        self.withdrawn = True
+        if self._again is not None:
+            self._again.cancel()
+
+    # At the region.
+
+    def _send(self) -> None:
+        faults = self._log.faults
+        self._again = self._loop.call_later(
+            self._seconds_there + self._seconds_back + faults.resend_seconds, self._send
+        )
+        if not self._under_way:
+            self._under_way = True
+            self._log.later(self._seconds_there, self._arrive)
+
+    def _hear(self) -> None:
+        if not self.withdrawn and not self.outcome.done():
+            self.withdraw()
+            self.outcome.set_result(self._answer)
+
+    # On the way and there.
+
+    def _arrive(self) -> None:
+        if self.withdrawn:
+            return
+        log = self._log
+        if not log.is_reachable:
+            log.hold(self._arrive)
+            return
+        lost = log.is_so(log.faults.lost_answer_probability)
+        if not self.done and not (lost and log.random.random() < 0.5):
+            self.done = True
+            self._answer = self.do()
+        if lost:
+            self._under_way = False
+        else:
+            log.later(self._seconds_back, self._return)
+
+    def _return(self) -> None:
+        if not self._log.is_reachable:
+            self._log.hold(self._return)
+        else:
+            self._under_way = False
+            self._loop.call_soon(self._hear)
+
+
+class RemoteLog(Medium):
+    """What lies there. It has one owner at a time; any number may believe to be it."""
+
+    faults: RemoteFaults
+
+    def __init__(self, random: Random, faults: RemoteFaults, server: asyncio.AbstractEventLoop) -> None:
+        super().__init__(random, faults)
+        self.is_reachable = True
+        self.stores: list[RemoteStore] = []
+        """Open ones, the older first."""
+        self.key_owner = 0
+        self.log_owner = 0
+        """Never newer than `key_owner`."""
+        self._server = server
+        """Runs whatever becomes of regions."""
+        self._held: list[Callable[[], None]] = []
+
+    async def open_store(self) -> RemoteStore:
+        """Take it over. StorageError when it does not answer, StorageFenced when somebody else comes meanwhile."""
+        owner: int = await self._step(self.take_keys)
+        store = RemoteStore(self, owner)
+        await asyncio.sleep(self.draw_seconds(self.faults.takeover_seconds))
+        refusal: StorageFenced | None = await self._step(lambda: self.take_logs(owner))
+        if refusal is not None:
+            raise refusal
+        self.stores.append(store)
+        store.look()
+        return store
+
+    async def _step(self, do: Callable[[], Any]) -> Any:
+        call = Call(self, self.draw_commit_seconds(), do)
+        try:
+            return await asyncio.wait_for(call.outcome, OPEN_SECONDS)
+        except TimeoutError:
+            raise StorageError(f"the log does not answer within {OPEN_SECONDS:g} s", definite=True) from None
+        finally:
+            call.withdraw()
+
+    # What can be done to it.
+
+    def go_away(self) -> None:
+        """Nothing reaches it, nothing comes from it."""
+        self.is_reachable = False
+
+    def come_back(self) -> None:
+        self.is_reachable = True
+        held, self._held = self._held, []
+        for go_on in held:
+            self.later(0.0, go_on)
+
+    def repair(self) -> None:
+        super().repair()
+        self.come_back()
+
+    def program_died(self, loop: asyncio.AbstractEventLoop) -> None:
+        """The program that ran on this loop was killed, and its stores with it."""
+        for store in [store for store in self.stores if store.loop is loop]:
+            store.die()
+
+    # Owners.
+
+    def take_keys(self) -> int:
+        self.key_owner = super().take_keys()
+        self.on_event(f"owner {self.key_owner}")
+        return self.key_owner
+
+    def take_logs(self, owner: int) -> StorageFenced | None:
+        """Not if a newer owner was quicker."""
+        if owner < self.log_owner:
+            return newer_owner(owner)
+        self.log_owner = owner
+        super().take_logs(owner)
+        self.on_event(f"logs of owner {owner}")
+        return None
+
+    def fence(self, write: Write, owner: int) -> StorageFenced | None:
+        newest = self.key_owner if write.log is None else self.log_owner
+        return newer_owner(owner) if owner < newest else None
+
+    def fail(self, write: Write) -> StorageError:
+        return StorageError("the remote log refuses it", definite=True)
+
+    # For calls.
+
+    def later(self, seconds: float, do: Callable[[], None]) -> None:
+        self._server.call_later(seconds, do)
+
+    def hold(self, go_on: Callable[[], None]) -> None:
+        """Until it is back."""
+        self._held.append(go_on)
+
+
+def newer_owner(owner: int) -> StorageFenced:
+    return StorageFenced(f"owner {owner} was replaced by a newer one")
+
+
+class RemoteStore(SimulatedStore):
+    """Implements `contract.Replaceable` too. Made by `RemoteLog.open_store`."""
+
+    medium: RemoteLog
+
+    def __init__(self, medium: RemoteLog, owner: int) -> None:
+        super().__init__(medium, owner)
+        self.fenced: asyncio.Future[StorageFenced] = self.loop.create_future()
+        self._call: Call | None = None
+        """Of the group that is being committed."""
+        self._patience: asyncio.TimerHandle | None = None
+
+    # Writing.
+
+    def commit(self, group: list[Write]) -> None:
+        self._call = Call(
+            self.medium, self.medium.draw_commit_seconds(), lambda: self.medium.apply(group, self.owner)
+        )
+        self._call.outcome.add_done_callback(self._answer)
+        seconds = self.medium.faults.gives_up_seconds
+        if seconds is not None:
+            self._patience = self.loop.call_later(seconds, self._give_up)
+
+    def _answer(self, done: asyncio.Future[Any]) -> None:
+        if self._call is None or self._call.outcome is not done:
+            return  # Everything came to an end in between.
+        self._end_call()
+        outcomes = done.result()
+        fenced = next((outcome for outcome in outcomes if isinstance(outcome, StorageFenced)), None)
+        if fenced is None:
+            self.answered(outcomes)
+        else:
+            self.tell(outcomes)
+            self._end(fenced)
+
+    def _give_up(self) -> None:
+        """The group was done, or never will be: the call is withdrawn."""
+        assert self._call is not None
+        if self._call.outcome.done():
+            return
+        self._call.withdraw()
+        self._end_call()
+        error = StorageError("the remote log did not answer", definite=False)
+        self.answered([error] * len(self._committing))
+
+    def _end_call(self) -> None:
+        self._call = None
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
+
+    # Who owns it.
+
+    def look(self) -> None:
+        """Now and for ever after: who writes learns of a new owner at once, this is for who does not."""
+        if self.ended is None:
+            call = Call(self.medium, self.medium.draw_commit_seconds(), lambda: self.medium.key_owner)
+            call.outcome.add_done_callback(self._looked)
+
+    def _looked(self, done: asyncio.Future[int]) -> None:
+        if self.ended is not None:
+            return
+        if done.result() > self.owner:
+            self._end(newer_owner(self.owner))
+        else:
+            self.loop.call_later(LOOK_SECONDS, self.look)
+
+    def _end(self, fenced: StorageFenced) -> None:
+        """Somebody else has the log. All that waits fails, and nothing is ever sent again."""
+        self._stop(fenced)
+        if not self.fenced.done():
+            self.fenced.set_result(fenced)
+
+    def _stop(self, error: StorageError) -> None:
+        self.ended = error
+        if self._call is not None:
+            self._call.withdraw()
+        self._end_call()
+        if self in self.medium.stores:
+            self.medium.stores.remove(self)
+        for write in self.take_tail():
+            self._tell(write, error)
+
+    # Reading.
+
+    async def wait_for_read(self) -> None:
+        if self.medium.is_reachable:
+            await super().wait_for_read()
+            return
+        call = Call(self.medium, 0.0, lambda: None)
+        try:
+            await asyncio.wait_for(call.outcome, self.medium.faults.gives_up_seconds)
+        except TimeoutError:
+            raise StorageError("the remote log cannot be read", definite=True) from None
+        finally:
+            call.withdraw()
+
+    # The end.
+
+    async def settle(self, last: asyncio.Future[Any]) -> None:
+        done, _ = await asyncio.wait([last], timeout=CLOSE_SECONDS)
+        if not done:
+            self._stop(StorageError("the store was closed before the log took it", definite=False))
+            last.exception()  # retrieved: nobody else waits for it
+
+    def release(self) -> None:
+        self._stop(StorageError("the store is closed", definite=True))
+
+    def die(self) -> None:
+        """Its program was killed. What it had not sent is lost; what is on its way may arrive."""
+        self.ended = StorageError("the store crashed", definite=True)
+        self.medium.stores.remove(self)
+        tail = self.take_tail()
+        if self._call is not None and self.medium.random.random() < 0.5:
+            self._call.withdraw()
+        self.medium.on_event(f"crash with {len(tail)} on the way")

@@ -1,0 +1,298 @@
+"""A region's store on a simulated medium: the storage contract, and not one thing more than it promises.
+
+    issued ──▶ waiting ──▶ being committed (takes time) ──▶ durable ──▶ the future resolves
+                   └─────── the unsynced tail ───────┘
+
+A store knows of its logs and keys what it was told: what was there when they were opened, and what was answered since.
+How a group becomes durable, and what a crash leaves of what was on its way, is for disk.py and remote_log.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from emulator.errors import StorageError
+from emulator.simulation.medium import DurableLog, Medium, Write
+from emulator.storage.contract import Entry, Versioned
+from emulator.storage.group import entries_within
+from emulator.storage.lanes import KeyLane, Keys, Lane, behind
+
+
+class SimulatedLog:
+    """Implements `contract.Log`. A lane: `broken` once an append failed."""
+
+    def __init__(self, store: SimulatedStore, durable: DurableLog) -> None:
+        self.broken: StorageError | None = None
+        self.gone: StorageError | None = None
+        """Set when the log was deleted: nothing to read either."""
+        self.first_entry_id = durable.first_entry_id
+        self.next_entry_id = durable.next_entry_id
+        self.size_bytes = durable.size_bytes
+        self.durable = durable
+        self._store = store
+
+    @property
+    def name(self) -> str:
+        return self.durable.name
+
+    @property
+    def ledger_id(self) -> int:
+        return self.durable.ledger_id
+
+    def append(self, entries: Sequence[bytes]) -> asyncio.Future[int]:
+        assert entries, "an append has at least one entry"
+        durable, medium, copy = self.durable, self._store.medium, list(entries)
+        size_bytes = sum(map(len, copy))
+
+        def store() -> int:
+            first = durable.next_entry_id + medium.draw_id_jump()
+            durable.store(first, copy, self._store.owner)
+            return first
+
+        def tear() -> None:
+            whole = medium.random.randrange(len(copy))
+            half = copy[whole][: medium.random.randrange(len(copy[whole]) + 1)]
+            durable.torn = [*copy[:whole], half]
+
+        def heard(first: int) -> int:
+            self.next_entry_id = first + len(copy)
+            self.size_bytes += size_bytes
+            return first
+
+        return self._store.issue(
+            self, store, heard, self.failed, log=durable, size_bytes=size_bytes, tear=tear
+        )
+
+    def failed(self, error: StorageError) -> None:
+        if self.broken is None:
+            self.broken = behind(error)
+
+    async def read(self, from_entry_id: int, max_entries: int, max_bytes: int) -> list[Entry]:
+        await self._store.wait_for_read()
+        if self.gone is not None:
+            raise self.gone
+        ids, entries = self.durable.ids, self.durable.entries
+        start, end = bisect_left(ids, from_entry_id), bisect_left(ids, self.next_entry_id)
+        found = entries[start : min(end, start + max_entries)]
+        count = entries_within([len(data) for data in found], max_bytes)
+        return [Entry(ids[start + index], found[index]) for index in range(count)]
+
+    async def trim(self, before_entry_id: int) -> None:
+        before = min(before_entry_id, self.next_entry_id)
+
+        def store() -> tuple[int, int]:
+            size_bytes = self.durable.size_bytes
+            self.durable.trim(before)
+            return self.durable.first_entry_id, size_bytes - self.durable.size_bytes
+
+        def heard(trimmed: tuple[int, int]) -> None:
+            self.first_entry_id = min(trimmed[0], self.next_entry_id)
+            self.size_bytes -= trimmed[1]
+
+        await self._store.issue(_LaneOfItsOwn(), store, heard)
+
+
+class _LaneOfItsOwn:
+    """Nothing fails together with it."""
+
+    broken: StorageError | None = None
+
+
+class SimulatedStore:
+    """Implements `contract.Store`. Made by a medium's `open_store`."""
+
+    def __init__(self, medium: Medium, owner: int) -> None:
+        self.medium = medium
+        self.owner = owner
+        self.loop = asyncio.get_running_loop()
+        self.ended: StorageError | None = None
+        """Why nothing is taken any more."""
+        self._keys = Keys(dict(medium.values))
+        self._names = dict.fromkeys(medium.logs)
+        self._logs: dict[str, SimulatedLog] = {}
+        self._waiting: list[Write] = []
+        self._committing: list[Write] = []
+
+    # As contract.Store.
+
+    async def open_log(self, name: str, *, create: bool = True) -> SimulatedLog | None:
+        log = self._logs.get(name)
+        if log is not None and log.broken is None:
+            return log
+
+        def store() -> SimulatedLog | None:
+            logs = self.medium.logs
+            if name not in logs:
+                if not create:
+                    return None
+                logs[name] = DurableLog(name, self.medium.next_ledger_id)
+                self.medium.next_ledger_id += 1
+            return SimulatedLog(self, logs[name])
+
+        def heard(found: SimulatedLog | None) -> SimulatedLog | None:
+            log = self._logs.get(name)
+            if log is not None and log.broken is None:  # somebody else opened it in the same group
+                return log
+            if found is not None:
+                self._logs[name] = found
+                self._names[name] = None
+            return found
+
+        opened: SimulatedLog | None = await self.issue(_LaneOfItsOwn(), store, heard)
+        return opened
+
+    async def delete_log(self, name: str) -> None:
+        error = StorageError(f"log {name!r} was deleted", definite=True)
+        if (log := self._logs.get(name)) is not None:
+            log.broken = error
+
+        def store() -> None:
+            self.medium.logs.pop(name, None)
+
+        def heard(_: None) -> None:
+            self._names.pop(name, None)
+            if (log := self._logs.pop(name, None)) is not None:
+                log.broken = log.gone = error
+
+        await self.issue(_LaneOfItsOwn(), store, heard)
+
+    def log_names(self) -> list[str]:
+        return sorted(self._names)
+
+    def get(self, key: str) -> Versioned | None:
+        return self._keys.get(key)
+
+    def scan(self, prefix: str) -> list[tuple[str, Versioned]]:
+        return self._keys.scan(prefix)
+
+    def put(self, key: str, value: bytes, *, expected_version: int | None = None) -> asyncio.Future[int]:
+        try:
+            lane, version = self._keys.issue_put(key, expected_version)
+        except StorageError as error:
+            return self._failed_future(error)
+        return self._issue_key_write(lane, Versioned(value, version))
+
+    def delete(self, key: str) -> asyncio.Future[None]:
+        try:
+            lane = self._keys.issue_delete(key)
+        except StorageError as error:
+            return self._failed_future(error)
+        return self._issue_key_write(lane, None)
+
+    async def close(self) -> None:
+        if self.ended is not None:
+            return
+        last = self.issue(_LaneOfItsOwn(), lambda: None, lambda _: None)
+        self.ended = StorageError("the store is closed", definite=True)
+        await self.settle(last)
+        self.release()
+
+    async def settle(self, last: asyncio.Future[Any]) -> None:
+        """Wait for the last write of a store that is being closed."""
+        await asyncio.wait([last])
+
+    def release(self) -> None:
+        """Nothing is on its way any more: somebody else may open it."""
+
+    # Writing.
+
+    def _issue_key_write(self, lane: KeyLane, value: Versioned | None) -> asyncio.Future[Any]:
+        def store() -> int | None:
+            self.medium.put(lane.key, value, self.owner)
+            return None if value is None else value.version
+
+        def heard(version: int | None) -> int | None:
+            self._keys.stored(lane, value)
+            return version
+
+        def failed(error: StorageError) -> None:
+            if not error.definite:  # it may be there all the same, and whoever looks again shall know
+                self._look_again(lane.key)
+            lane.broken = lane.broken or behind(error)
+            self._keys.failed(lane, error)
+
+        size_bytes = 0 if value is None else len(value.value)
+        return self.issue(lane, store, heard, failed, size_bytes=size_bytes)
+
+    def _look_again(self, key: str) -> None:
+        value = self.medium.values.get(key)
+        if value is not None:
+            self._keys.values[key] = value
+        else:
+            self._keys.values.pop(key, None)
+
+    def issue(
+        self,
+        lane: Lane,
+        store: Callable[[], Any],
+        heard: Callable[[Any], Any],
+        failed: Callable[[StorageError], None] = lambda error: None,
+        *,
+        log: DurableLog | None = None,
+        size_bytes: int = 0,
+        tear: Callable[[], None] | None = None,
+    ) -> asyncio.Future[Any]:
+        """One more write for the next group."""
+        refusal = self.ended or lane.broken
+        if refusal is not None:
+            return self._failed_future(refusal)
+        future = self.loop.create_future()
+        if not self._waiting and not self._committing:
+            self.loop.call_soon(self._begin_commit)
+        self._waiting.append(Write(lane, log, size_bytes, store, tear, heard, failed, future))
+        return future
+
+    def _failed_future(self, error: StorageError) -> asyncio.Future[Any]:
+        future = self.loop.create_future()
+        future.set_exception(error)
+        return future
+
+    def _begin_commit(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        self._committing = [write for write in waiting if write.lane.broken is None]
+        for write in waiting:
+            if write.lane.broken is not None:
+                self._tell(write, write.lane.broken)
+        if self._committing:
+            self.commit(self._committing)
+
+    def commit(self, group: list[Write]) -> None:
+        """Have the group applied. `answered` follows, unless this is the end."""
+        raise NotImplementedError
+
+    def answered(self, outcomes: Sequence[Any]) -> None:
+        """What came of the group, write by write. The next one may go."""
+        self.tell(outcomes)
+        if self._waiting:
+            self._begin_commit()
+
+    def tell(self, outcomes: Sequence[Any]) -> None:
+        """Those who wait for the group."""
+        group, self._committing = self._committing, []
+        for write, outcome in zip(group, outcomes, strict=True):
+            self._tell(write, outcome)
+
+    def _tell(self, write: Write, outcome: Any) -> None:
+        if isinstance(outcome, StorageError):
+            write.failed(outcome)
+            if not write.future.done():  # the wait may have been cancelled
+                write.future.set_exception(outcome)
+        else:
+            given = write.heard(outcome)
+            if not write.future.done():
+                write.future.set_result(given)
+
+    def take_tail(self) -> list[Write]:
+        """Whatever has no outcome yet; it is the caller's now."""
+        tail, self._waiting, self._committing = [*self._committing, *self._waiting], [], []
+        return tail
+
+    # Reading.
+
+    async def wait_for_read(self) -> None:
+        """As long as it takes. StorageError when it cannot be read."""
+        if self.medium.faults.read_seconds[1] > 0:
+            await asyncio.sleep(self.medium.draw_seconds(self.medium.faults.read_seconds))

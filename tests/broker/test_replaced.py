@@ -1,0 +1,191 @@
+"""A region whose log got another owner while it was frozen: it finds out before it acknowledges, sends its clients away
+and ends. Under virtual time, on a simulated log elsewhere; tests/storage/test_kafka_owners.py is the same on Kafka."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from emulator.broker.region import FLUSH_SECONDS, Region
+from emulator.client import ClientError, InitialPosition
+from emulator.simulation.evidence import trespasses
+from emulator.simulation.host import HostState
+from emulator.simulation.remote_log import CLOSE_SECONDS, RemoteFaults, RemoteStore
+from emulator.simulation.world import World, world
+
+TOPIC = "persistent://public/default/orders"
+SLOW = RemoteFaults(commit_seconds=(0.2, 0.2))
+
+
+def broker_of(w: World, region: str = "us") -> Region:
+    broker = w.regions[region].broker
+    assert broker is not None
+    return broker
+
+
+async def replaced(w: World, region: str = "us") -> None:
+    """Freeze it, and wait until another one serves in its place."""
+    w.pause(region)
+    w.replace(region)
+    await w.simulation.until(lambda: w.regions[region].is_up)
+
+
+async def gone(w: World, region: str = "us") -> None:
+    """Until the former one has ended."""
+    await w.simulation.until(lambda: not w.regions[region].lingering, within_seconds=5)
+    assert w.regions[region].formers[0].state is HostState.DOWN
+
+
+def test_a_region_that_was_replaced_acknowledges_nothing_that_is_not_stored() -> None:
+    """Some publishes were on their way when it was frozen, others reach it after it woke up. What got a receipt is
+    stored; nothing is stored by the old one behind what the new one wrote; the client goes on there."""
+    with world("us", disk=SLOW) as w:
+
+        async def story() -> None:
+            producer = await w.client("us").producer(TOPIC, name="p")
+            sent = [producer.send_nowait(b"%d" % number) for number in range(3)]
+            await sent[0]
+            sent += [producer.send_nowait(b"%d" % number) for number in range(3, 6)]
+            await asyncio.sleep(0.05)
+            await replaced(w)
+            other = await w.client("us").producer(TOPIC, name="other")
+            await other.send(b"new")
+            w.resume("us")
+            sent += [producer.send_nowait(b"%d" % number) for number in range(6, 9)]
+            await gone(w)
+            await asyncio.gather(*sent)
+            consumer = await w.client("us").subscribe(TOPIC, "s", initial_position=InitialPosition.EARLIEST)
+            found = [(await consumer.receive()).payload for _ in range(10)]
+            assert [payload for payload in found if payload != b"new"] == [b"%d" % n for n in range(9)]
+            assert len(w.remote_log("us").entries(TOPIC)) == 10
+            assert list(trespasses("us", w.remote_log("us"))) == []
+
+        w.play(story())
+
+
+def test_a_region_that_was_replaced_and_has_nothing_to_write_ends_too() -> None:
+    """It looks now and then. Its consumer goes on at the new one."""
+    with world("us", disk=RemoteFaults()) as w:
+
+        async def story() -> None:
+            client = w.client("us")
+            consumer = await client.subscribe(TOPIC, "s")
+            await replaced(w)
+            w.resume("us")
+            await gone(w)
+            producer = await w.client("us").producer(TOPIC)
+            await producer.send(b"x")
+            assert (await consumer.receive()).payload == b"x"
+
+        w.play(story())
+
+
+def test_an_acknowledgement_is_not_confirmed_by_a_region_that_was_replaced() -> None:
+    """The new one would give the message out again, so the consumer may not be told that it will not."""
+    with world("us", disk=SLOW) as w:
+
+        async def story() -> None:
+            client = w.client("us")
+            producer = await client.producer(TOPIC)
+            consumer = await client.subscribe(TOPIC, "s", initial_position=InitialPosition.EARLIEST)
+            await producer.send(b"x")
+            message = await consumer.receive()
+            await replaced(w)
+            w.resume("us")
+            with pytest.raises(ClientError):
+                await consumer.acknowledge(message, confirmed=True)
+            assert (await consumer.receive()).payload == b"x"
+
+        w.play(story())
+
+
+def test_a_fenced_region_with_something_left_to_write_ends_in_order() -> None:
+    """It was refused what it wanted to write last, and `stop` failed: its links and clients were told nothing, and
+    its exit code was that of a region that could not start."""
+    with world("us", disk=RemoteFaults(commit_seconds=(0.001, 0.001))) as w:
+
+        async def story() -> None:
+            client = w.client("us")
+            producer = await client.producer(TOPIC)
+            consumer = await client.subscribe(TOPIC, "s")
+            await producer.send(b"x")
+            message = await consumer.receive()
+            former = broker_of(w)
+            w.replace("us")
+            await w.simulation.until(lambda: w.regions["us"].is_up)
+            await consumer.acknowledge(message)
+            subscription = former.topics[TOPIC].subscriptions["s"]
+            await w.simulation.until(lambda: subscription.cursor.mark_delete == 0, every_seconds=0.001)
+            assert isinstance(former.store, RemoteStore)
+            former.store.look()
+            await gone(w)
+            assert former.fenced.is_set()
+            assert former.connections == {}
+            assert (await consumer.receive()).payload == b"x"
+
+        w.play(story())
+
+
+def test_a_region_stops_although_its_log_is_away() -> None:
+    """What is left to write is not waited for longer than for the store itself."""
+    with world("us", disk=RemoteFaults()) as w:
+
+        async def story() -> None:
+            client = w.client("us")
+            producer = await client.producer(TOPIC)
+            consumer = await client.subscribe(TOPIC, "s")
+            await producer.send(b"x")
+            message = await consumer.receive()
+            w.remote_log("us").go_away()
+            await consumer.acknowledge(message)
+            subscription = broker_of(w).topics[TOPIC].subscriptions["s"]
+            await w.simulation.until(lambda: subscription.cursor.mark_delete == 0, every_seconds=0.001)
+            begin = w.simulation.now
+            await w.regions["us"].host.ask(broker_of(w).stop())
+            assert w.simulation.now - begin <= FLUSH_SECONDS + CLOSE_SECONDS + 0.1
+
+        w.play(story())
+
+
+def test_publishes_wait_while_the_log_is_away() -> None:
+    """Or, with a store that gives up, are sent again by the client; either way they are stored once."""
+    for limit in (None, 0.5):
+        with world("us", disk=replace(RemoteFaults(), gives_up_seconds=limit)) as w:
+
+            async def story(w: World = w) -> None:
+                producer = await w.client("us").producer(TOPIC, name="p")
+                await producer.send(b"0")
+                log = w.remote_log("us")
+                log.go_away()
+                sent = [producer.send_nowait(b"%d" % number) for number in range(1, 5)]
+                done, _ = await asyncio.wait(sent, timeout=10)
+                assert not done
+                log.come_back()
+                await asyncio.gather(*sent)
+                assert len(log.entries(TOPIC)) == 5
+
+            w.play(story())
+
+
+def test_a_lost_answer_is_no_reason_to_store_a_publish_twice() -> None:
+    """The store does not know; the region reads its log again before it takes what the client sends again."""
+    faults = RemoteFaults(lost_answer_probability=0.0, gives_up_seconds=0.5)
+    for seed in range(5):
+        with world("us", disk=faults, seed=seed) as w:
+
+            async def story(w: World = w) -> None:
+                log = w.remote_log("us")
+                producer = await w.client("us").producer(TOPIC, name="p")
+                await producer.send(b"0")
+                log.faults = replace(faults, lost_answer_probability=1.0)
+                sent = producer.send_nowait(b"1")
+                await asyncio.wait([sent], timeout=2)
+                assert not sent.done()
+                log.faults = faults
+                await sent
+                await producer.send(b"2")
+                assert len(log.entries(TOPIC)) == 3
+
+            w.play(story())

@@ -1,0 +1,299 @@
+"""Containers that are killed or replaced under load, and what Spark then reads out of the Kafkas themselves: nothing
+that was acknowledged is lost, nothing is there twice."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from emulator.cli.verifier import verify_command, verify_now
+from emulator.errors import RuntimeFailure
+from emulator.history import read_events
+from emulator.region_config import RegionConfig
+from emulator.runtimes.compose import ComposeRuntime
+from emulator.runtimes.compose_command import compose_command
+from emulator.runtimes.compose_file import ADMIN_PORT, KAFKA_LABEL, PUBLISHED_PORT, REGION_LABEL
+from emulator.runtimes.docker_engine import Container
+from emulator.runtimes.opening import open_run
+from emulator.runtimes.ports import WantedPort, choose_ports
+from emulator.runtimes.run_directory import write_whole
+from emulator.scenarios.actor_process import ActorProcess, hire_processes
+from emulator.scenarios.topics import read_topics_over_http, survey
+from emulator.scenarios.workload import ConsumerPart, ProducerPart
+from emulator.topology import load_topology
+from tests.runtimes.containers import ROOT, need_containers, remove
+
+pytestmark = pytest.mark.real
+
+UP_SECONDS = 120
+DEADLINE_SECONDS = 60.0
+STORY_SECONDS = 300
+HURT = "us-east"
+
+
+@pytest.fixture(scope="module")
+def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The sample topology: three regions, a Kafka for each, deduplication."""
+    need_containers("region", "kafka")
+    run_dir = tmp_path_factory.mktemp("drill") / "run"
+    try:
+        topology = load_topology(ROOT / "compose" / "topology.yaml")
+        runtime = ComposeRuntime.create(topology, run_dir, detached=True)
+        asyncio.run(asyncio.wait_for(runtime.up(), UP_SECONDS))
+        yield run_dir
+    finally:
+        asyncio.run(remove(run_dir))
+
+
+@pytest.fixture
+def run(run_dir: Path) -> ComposeRuntime:
+    runtime = open_run(run_dir)
+    assert isinstance(runtime, ComposeRuntime)
+    return runtime
+
+
+# --- the load -------------------------------------------------------------------------------------------
+
+
+class Load:
+    """A producer in every region and a consumer in two, with real clients. All that they ask and are told is in the
+    history of the run."""
+
+    def __init__(self, run: ComposeRuntime, name: str) -> None:
+        self._run = run
+        self._hire = hire_processes(run.run_dir)
+        self.name = name
+        self.topic = f"persistent://public/default/{name}"
+        self.producers = {region: self.producer(region) for region in run.topology.region_names}
+        self.consumers = {region: self._consumer(region) for region in (HURT, "eu-central")}
+
+    def producer(self, region: str, name: str = "orders") -> ActorProcess:
+        part = ProducerPart(
+            name=f"{self.name}-{name}-{region}",
+            region=region,
+            topic=self.topic,
+            rate_per_second=200,
+            messages=None,
+            message_bytes=200,
+            batching=True,
+            batching_delay_ms=5,
+            send_timeout_ms=0,  # it goes on asking until it is told
+            max_pending=100_000,
+        )
+        actor = self._hire(part)
+        assert isinstance(actor, ActorProcess)
+        return actor
+
+    def _consumer(self, region: str) -> ActorProcess:
+        part = ConsumerPart(
+            name=f"{self.name}-billing-{region}",
+            region=region,
+            topic=self.topic,
+            subscription=f"billing-{region}",
+            type="exclusive",
+            replicated=False,
+            acknowledge="individual",
+            receiver_queue=1000,
+        )
+        actor = self._hire(part)
+        assert isinstance(actor, ActorProcess)
+        return actor
+
+    @property
+    def everyone(self) -> list[ActorProcess]:
+        return [*self.consumers.values(), *self.producers.values()]
+
+    async def begin(self) -> None:
+        urls = await service_urls(self._run)
+        await asyncio.gather(*(actor.begin(urls[actor.part.region]) for actor in self.everyone))
+
+    async def end(self) -> None:
+        """Every publish gets its outcome, everything arrives everywhere, everybody goes home."""
+        await asyncio.wait_for(
+            asyncio.gather(*(producer.finish() for producer in self.producers.values())), DEADLINE_SECONDS
+        )
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            while await self._missing():
+                await asyncio.sleep(0.05)
+        await asyncio.gather(*(actor.finish() for actor in self.consumers.values()))
+
+    async def leave(self) -> None:
+        await asyncio.gather(*(actor.leave() for actor in self.everyone))
+
+    async def _missing(self) -> list[str]:
+        found = await survey((await self._run.status()).regions, read_topics_over_http)
+        if found.silent:
+            return list(found.silent)
+        unread = (found.unread(region, self.topic, f"billing-{region}") for region in self.consumers)
+        return [*found.debts(self.topic), *(sentence for some in unread for sentence in some)]
+
+
+async def published_more(actor: ActorProcess, count: int = 200) -> None:
+    """Until so many more of its publishes were acknowledged."""
+    goal = actor.counts.ok + count
+    await until(lambda: actor.counts.ok >= goal, f"{actor.part.name} has {goal} acknowledged")
+
+
+async def until(condition: Callable[[], bool], what: str) -> None:
+    try:
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            while not condition():
+                await asyncio.sleep(0.02)
+    except TimeoutError:
+        pytest.fail(f"not within {DEADLINE_SECONDS:g} s: {what}")
+
+
+async def service_urls(run: ComposeRuntime) -> dict[str, str]:
+    return {region.name: region.service_url for region in (await run.status()).regions}
+
+
+def assert_spark_says_valid(run: ComposeRuntime, report: Path) -> None:
+    """It reads the Kafkas; what a region says of itself does not count."""
+    verdict = verify_now(verify_command(run.run_dir, report=report, as_json=True))
+    judged = json.loads(verdict.output)
+    assert judged["verdict"] == "valid", [c for c in judged["checks"] if c["verdict"] != "valid"]
+
+
+def play(story: object) -> None:
+    asyncio.run(asyncio.wait_for(story, STORY_SECONDS))  # type: ignore[arg-type]
+
+
+# --- the stories ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("victims", [("region",), ("kafka",), ("region", "kafka")], ids="-and-".join)
+def test_kill_9_during_load_loses_nothing_and_doubles_nothing(
+    run: ComposeRuntime, victims: tuple[str, ...], tmp_path: Path
+) -> None:
+    async def story() -> None:
+        load = Load(run, f"killed-{'-'.join(victims)}")
+        try:
+            await load.begin()
+            await published_more(load.producers[HURT])
+            labels = {"region": REGION_LABEL, "kafka": KAFKA_LABEL}
+            containers = [await container(run, labels[victim]) for victim in victims]
+            await asyncio.gather(*(run._engine.kill(victim) for victim in containers))
+            await published_more(load.producers["us-west"])
+            await run.start(HURT)
+            await published_more(load.producers[HURT])
+            await load.end()
+        finally:
+            await load.leave()
+
+    play(story())
+    assert_spark_says_valid(run, tmp_path)
+
+
+def test_a_region_that_was_paused_and_replaced_wakes_up_to_send_its_clients_away_and_ends(
+    run: ComposeRuntime, tmp_path: Path
+) -> None:
+    """As docs/CONTAINERS.md tells people to do it. Of all that its client asked after the pause it acknowledges
+    nothing; `start` makes the service's own container the owner again, and the replacement is the one that ends."""
+
+    async def story() -> None:
+        load = Load(run, "replaced")
+        try:
+            await load.begin()
+            stays = load.producers[HURT]
+            await published_more(stays)
+            await run.pause(HURT)
+            paused_ms = time.time() * 1000
+            replacement_id, url = await start_replacement(run, HURT)
+            load.producers["replacement"] = goes_on = load.producer(HURT, "replacement")
+            await goes_on.begin(url)
+            await published_more(goes_on)
+            assert stays.counts.connected, "or there would be nobody to send away"
+
+            with pytest.raises(
+                RuntimeFailure, match=r"exit code 1 (.|\n)*a newer owner has this region's log"
+            ):
+                await run.resume(HURT)
+            woken_ms = time.time() * 1000
+            await until(lambda: not stays.counts.connected, "the old one sent its client away")
+            await published_more(goes_on)
+            told = acknowledged_asked_at(run, stays.part.name, after_ms=paused_ms, before_ms=woken_ms)
+            assert all(asked_ms < paused_ms for asked_ms in told)
+
+            await run.start(HURT)
+            await until(lambda: not is_running(replacement_id), "the replacement ends in its turn")
+            assert exit_code(replacement_id) == 1
+            await goes_on.move(HURT, (await service_urls(run))[HURT])
+            for producer in (stays, goes_on):
+                await published_more(producer)
+            await load.end()
+        finally:
+            await load.leave()
+
+    play(story())
+    assert_spark_says_valid(run, tmp_path)
+
+
+# --- containers -----------------------------------------------------------------------------------------
+
+
+async def container(run: ComposeRuntime, label: str) -> Container:
+    return (await run._engine.containers(run._run_label, label))[HURT]
+
+
+async def start_replacement(run: ComposeRuntime, region: str) -> tuple[str, str]:
+    """A second container on the region's log, under its name in the network and at ports of its own for clients
+    on the host: (id, URL), once it is healthy."""
+    wanted = [WantedPort(region, key, "127.0.0.1", 0) for key in ("service_port", "admin_port")]
+    service_port, admin_port = choose_ports(wanted)
+    folder = run.run_dir / "regions" / region
+    config = dataclasses.replace(
+        RegionConfig.load(folder / "region.json"),
+        advertised_service_port=service_port,
+        advertised_admin_port=admin_port,
+    )
+    write_whole(folder / "replacement.json", config.to_json())
+    published = (f"127.0.0.1:{service_port}:{PUBLISHED_PORT}", f"127.0.0.1:{admin_port}:{ADMIN_PORT}")
+    command = [*compose_command(), "--progress", "quiet", "run", "--detach", "--no-deps", "--use-aliases"]
+    for ports in published:
+        command += ["--publish", ports]
+    made = subprocess.run(
+        [*command, region, "/region/replacement.json"],
+        cwd=run.run_dir,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    identity = made.stdout.strip()
+    await until(
+        lambda: inspect(identity, "{{.State.Health.Status}}") == "healthy", "the replacement is ready"
+    )
+    return identity, f"pulsar://127.0.0.1:{service_port}"
+
+
+def is_running(identity: str) -> bool:
+    return inspect(identity, "{{.State.Running}}") == "true"
+
+
+def exit_code(identity: str) -> int:
+    return int(inspect(identity, "{{.State.ExitCode}}"))
+
+
+def inspect(identity: str, template: str) -> str:
+    done = subprocess.run(
+        ["docker", "inspect", "--format", template, identity], check=True, capture_output=True, text=True
+    )
+    return done.stdout.strip()
+
+
+def acknowledged_asked_at(
+    run: ComposeRuntime, actor: str, *, after_ms: float, before_ms: float
+) -> Iterator[float]:
+    """When those publishes were asked for that were acknowledged in between."""
+    asked_ms = {}
+    for event in read_events(run.run_dir / "history" / f"{actor}.jsonl"):
+        if event.op == "publish" and event.outcome == "asked":
+            asked_ms[event.sequence_id] = event.at_ms
+        elif event.op == "publish" and event.outcome == "ok" and after_ms < event.at_ms < before_ms:
+            yield asked_ms[event.sequence_id]

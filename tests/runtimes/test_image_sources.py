@@ -1,0 +1,80 @@
+"""Whoever changes code and forgets to build the images anew is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from emulator.runtimes import image_sources
+from emulator.runtimes.image_sources import SOURCES, SOURCES_LABEL, sources_digest, stale_sentence
+
+from .containers import ROOT
+
+
+@pytest.fixture
+def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A checkout, as far as images are made from it."""
+    for name in (
+        "emulator/model.py",
+        "emulator/cli/verbs.py",
+        "emulator/__pycache__/model.pyc",
+        "compose/images.sh",
+        "compose/region/Dockerfile",
+        "compose/kafka/start",
+        "requirements.lock",
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(name)
+    monkeypatch.setattr(image_sources.emulator, "__file__", str(tmp_path / "emulator" / "__init__.py"))
+    return tmp_path
+
+
+def test_what_an_image_is_made_from_is_there() -> None:
+    wanted = [source for sources in (SOURCES["region"], SOURCES["kafka"]) for source in sources]
+    assert [source for source in wanted if not (ROOT / source).exists()] == []
+
+
+@pytest.mark.parametrize(
+    ("changed", "stale"),
+    [
+        ("emulator/model.py", "region"),
+        ("emulator/new.py", "region"),
+        ("compose/region/Dockerfile", "region"),
+        ("requirements.lock", "region"),
+        ("compose/kafka/start", "kafka"),
+        ("emulator/cli/verbs.py", ""),
+        ("emulator/__pycache__/model.pyc", ""),
+        ("compose/images.sh", ""),
+    ],
+)
+def test_an_image_is_stale_when_what_it_is_made_from_has_changed(
+    sources: Path, changed: str, stale: str
+) -> None:
+    kinds = ("region", "kafka")
+    labels = {kind: {SOURCES_LABEL: sources_digest(sources, kind)} for kind in kinds}
+    assert [stale_sentence(kind, "x:local", labels[kind]) for kind in kinds] == [None, None]
+    (sources / changed).write_text("something else")
+    found = {kind: stale_sentence(kind, "x:local", labels[kind]) for kind in kinds}
+    assert [kind for kind in kinds if found[kind]] == ([stale] if stale else [])
+
+
+def test_a_renamed_file_is_a_change(sources: Path) -> None:
+    before = sources_digest(sources, "region")
+    (sources / "emulator" / "model.py").rename(sources / "emulator" / "nouns.py")
+    assert sources_digest(sources, "region") != before
+
+
+def test_the_sentence_says_what_to_type(sources: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = "x:local was not built from the sources that are here, and is used as it is: "
+    other = {SOURCES_LABEL: "other"}
+    command = f"`cd {sources}; bash compose/images.sh region` builds it anew"
+    assert stale_sentence("region", "x:local", other) == said + command
+    monkeypatch.chdir(sources)
+    assert stale_sentence("region", "x:local", {}) == said + "`bash compose/images.sh region` builds it anew"
+
+
+def test_nothing_is_said_of_images_of_others_or_where_there_are_no_sources(sources: Path) -> None:
+    assert stale_sentence("kafka", "apache/kafka:4.1.0", {}) is None
+    (sources / "compose" / "images.sh").unlink()
+    assert stale_sentence("region", "x:local", {}) is None

@@ -1,0 +1,46 @@
+"""Runs that share a Kafka have topics of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from emulator.region_config import LogConfig, RegionConfig
+from emulator.runtimes.compose import render
+from emulator.runtimes.process import ProcessRuntime
+from emulator.topology import Topology
+
+from .fixtures import REGIONS, small_topology
+from .test_compose_file import with_log
+
+Make = Callable[[Topology, Path], Any]
+
+
+@pytest.fixture(params=["process", "compose"])
+def make(request: pytest.FixtureRequest) -> Make:
+    """Makes a new run in a folder and starts nothing."""
+    return {"process": ProcessRuntime.create, "compose": render}[request.param]
+
+
+def prefixes(run_dir: Path) -> set[str]:
+    files = [run_dir / "regions" / name / "region.json" for name in REGIONS]
+    return {RegionConfig.load(file).log.options["topic_prefix"] for file in files}
+
+
+def on_kafka(folder: Path, **options: str) -> Topology:
+    return with_log(small_topology(folder), LogConfig("kafka", bootstrap_servers="k:9092", options=options))
+
+
+def test_all_regions_of_a_run_have_one_prefix_and_another_run_has_another(make: Make, tmp_path: Path) -> None:
+    for name in "ab":
+        make(on_kafka(tmp_path), tmp_path / name)
+    (first,), (second,) = prefixes(tmp_path / "a"), prefixes(tmp_path / "b")
+    assert first != second
+
+
+def test_a_prefix_that_the_topology_gives_is_kept(make: Make, tmp_path: Path) -> None:
+    make(on_kafka(tmp_path, topic_prefix="orders"), tmp_path / "run")
+    assert prefixes(tmp_path / "run") == {"orders"}

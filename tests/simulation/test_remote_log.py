@@ -1,0 +1,322 @@
+"""The simulated log elsewhere keeps the storage contract, as far as others who own it let it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
+
+import pytest
+
+from emulator.errors import StorageError, StorageFenced
+from emulator.simulation.evidence import trespasses
+from emulator.simulation.host import Host
+from emulator.simulation.remote_log import RemoteFaults, RemoteLog, RemoteStore
+from emulator.simulation.simulation import Simulation
+from emulator.storage.contract import Log, Replaceable, Store
+from tests.storage.harness import Harness, data_of, open_log, read_all
+from tests.storage.log_store_contract import LogStoreContract
+
+STEADY = RemoteFaults(commit_seconds=(0.01, 0.01), takeover_seconds=(0.0, 0.0))
+
+
+class RemoteHarness(Harness):
+    def __init__(self, log: RemoteLog) -> None:
+        super().__init__()
+        self.log = log
+
+    async def _open(self) -> Store:
+        return await self.log.open_store()
+
+    async def crash(self, store: Store) -> Store:
+        self.log.program_died(asyncio.get_running_loop())
+        return await self.open()
+
+    def fill_disk(self, store: Store) -> None:
+        self.log.fill()
+
+    def empty_disk(self, store: Store) -> None:
+        self.log.make_room()
+
+    def commits(self, store: Store) -> int:
+        return self.log.commits
+
+
+class TestRemoteLog(LogStoreContract):
+    """The suite of all backends, in virtual time."""
+
+    @pytest.fixture(
+        params=[
+            RemoteFaults(),
+            RemoteFaults(id_jump_probability=0.3, stall_probability=0.1, read_seconds=(0.0, 0.01)),
+            RemoteFaults(lost_answer_probability=0.3, resend_seconds=0.01),
+        ],
+        ids=["", "slow-and-with-gaps", "loses-answers"],
+    )
+    def harness(
+        self, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+    ) -> Iterator[RemoteHarness]:
+        with Simulation(request.node.name) as simulation:
+            monkeypatch.setattr(asyncio.events, "new_event_loop", lambda: simulation.driver.loop)
+            yield RemoteHarness(simulation.remote_log("us", request.param))
+
+
+Story = Callable[[Simulation, RemoteLog], Awaitable[None]]
+
+
+def play(story: Story, faults: RemoteFaults = STEADY, seed: int = 1) -> None:
+    with Simulation(seed) as simulation:
+        simulation.run(story(simulation, simulation.remote_log("us", faults)))  # type: ignore[arg-type]
+
+
+def host_on(simulation: Simulation, log: RemoteLog, name: str) -> Host:
+    host = simulation.host(name)
+    host.on_kill(lambda: log.program_died(host.loop))
+    return host
+
+
+def spell(outcome: object) -> str:
+    if isinstance(outcome, StorageFenced):
+        return "f"
+    if isinstance(outcome, StorageError):
+        return "-" if outcome.definite else "?"
+    return "+"
+
+
+class TestOwners:
+    def test_all_that_waits_at_a_replaced_owner_fails_as_fenced(self) -> None:
+        """What was durable when the new one came stays; nothing comes behind it."""
+
+        async def story(simulation: Simulation, log: RemoteLog) -> None:
+            old = await log.open_store()
+            a, b = [await open_log(old, name) for name in "ab"]
+            await asyncio.gather(a.append([b"old"]), b.append([b"old"]), old.put("k", b"old"))
+            new = await log.open_store()
+            waiting = [*(one.append([b"late"]) for one in (a, b, a)), old.put("k", b"late")]
+            outcomes = await asyncio.gather(*waiting, return_exceptions=True)
+            assert "".join(map(spell, outcomes)) == "ffff"
+            assert isinstance(old.fenced.result(), StorageFenced)
+            with pytest.raises(StorageFenced):
+                await old.put("other", b"later")
+            for name in "ab":
+                assert data_of(await read_all(await open_log(new, name))) == [b"old"]
+            assert new.get("k") == (b"old", 0)
+            assert list(trespasses("us", log)) == []
+
+        play(story)
+
+    def test_who_writes_nothing_finds_out_too(self) -> None:
+        """Within the seconds after which it looks again."""
+
+        async def story(simulation: Simulation, log: RemoteLog) -> None:
+            old = await log.open_store()
+            assert isinstance(old, Replaceable)
+            await asyncio.sleep(30)
+            assert not old.fenced.done()
+            new = await log.open_store()
+            await asyncio.wait_for(asyncio.shield(old.fenced), 2.1)
+            assert not new.fenced.done()
+
+        play(story)
+
+    def test_what_lies_between_the_two_steps_of_a_takeover_counts(self) -> None:
+        """The keys are taken first: of the old one's appends some are stored, and then the new one knows them."""
+        seen: set[tuple[str, ...]] = set()
+
+        async def story(simulation: Simulation, log: RemoteLog) -> None:
+            old = await log.open_store()
+            t = await open_log(old, "t")
+            opening = asyncio.ensure_future(log.open_store())
+            outcomes = []
+            while "f" not in outcomes:
+                outcomes.append(spell((await asyncio.gather(t.append([b"x"]), return_exceptions=True))[0]))
+            new = await opening
+            assert len(await read_all(await open_log(new, "t"))) == outcomes.count("+")
+            with pytest.raises(StorageFenced):
+                await old.put("k", b"v")
+            seen.add(tuple(outcomes))
+
+        for seed in range(10):
+            play(story, replace(STEADY, takeover_seconds=(0.0, 0.1)), seed)
+        assert len(seen) > 3
+
+    def test_a_frozen_owner_hears_first_what_was_stored_and_then_that_it_is_fenced(
+        self,
+    ) -> None:
+        """Its call was applied while it was frozen; what it sends afterwards is refused."""
+        heard: list[str] = []
+
+        async def program(log: RemoteLog) -> None:
+            t, number = await open_log(await log.open_store(), "t"), 0
+            while "f" not in heard:
+                number += 1
+                heard.append(
+                    spell((await asyncio.gather(t.append([b"%d" % number]), return_exceptions=True))[0])
+                )
+
+        async def story(simulation: Simulation, log: RemoteLog) -> None:
+            us = host_on(simulation, log, "us")
+            us.start(program(log))
+            await asyncio.sleep(0.205)
+            us.pause()
+            told = len(heard)
+            await asyncio.sleep(1)
+            stored = len(log.entries("t"))
+            assert stored == told + 1
+            new = await log.open_store()
+            us.resume()
+            await asyncio.sleep(1)
+            assert heard[: stored + 1] == ["+"] * stored + ["f"]
+            assert len(await read_all(await open_log(new, "t"))) == stored
+
+        play(story)
+
+    def test_what_the_dead_had_on_their_way_may_arrive_but_never_behind_the_fence(self) -> None:
+        """A call outlives its sender. It is stored before the next life takes over, or not at all."""
+        found: set[int] = set()
+
+        async def program(log: RemoteLog) -> None:
+            (await open_log(await log.open_store(), "t")).append([b"ghost"])
+            await asyncio.sleep(3600)
+
+        async def story(simulation: Simulation, log: RemoteLog) -> None:
+            us = host_on(simulation, log, "us")
+            us.start(program(log))
+            await asyncio.sleep(0.031)  # two steps of the takeover, one for the log, then the append
+            us.kill()
+            await asyncio.sleep(simulation.random("pause").choice((0.0, 0.1)))
+            us.boot()
+            entries = await us.ask(life(log))
+            assert len(entries) == len(log.entries("t"))
+            await asyncio.sleep(1)
+            assert len(entries) == len(log.entries("t"))
+            found.add(len(entries))
+
+        async def life(log: RemoteLog) -> list[bytes]:
+            return data_of(await read_all(await open_log(await log.open_store(), "t")))
+
+        for seed in range(20):
+            play(story, seed=seed)
+        assert found == {0, 1}
+
+
+class TestFaults:
+    def test_lost_calls_and_answers_take_time_and_nothing_is_doubled(self) -> None:
+        """The store sends again; the log knows what it has."""
+
+        async def story(simulation: Simulation, log: RemoteLog) -> None:
+            store = await log.open_store()
+            t = await open_log(store, "t")
+            log.faults = replace(log.faults, lost_answer_probability=0.8)
+            begin = simulation.now
+            for number in range(20):
+                await t.append([b"%d" % number])
+            assert data_of(log.entries("t")) == [b"%d" % number for number in range(20)]
+            assert simulation.now - begin > 5 * log.faults.resend_seconds
+
+        play(story)
+
+    def test_a_store_that_gives_up_does_not_know_and_finds_out_when_it_opens_again(self) -> None:
+        """Of the group nobody knows, of what waits behind it that it is not there (S5)."""
+        stored: set[int] = set()
+
+        async def story(simulation: Simulation, log: RemoteLog) -> None:
+            store = await log.open_store()
+            t = await open_log(store, "t")
+            await store.put("k", b"old")
+            log.faults = replace(log.faults, lost_answer_probability=1.0, gives_up_seconds=1.0)
+            sent = [t.append([b"0"]), t.append([b"1"]), store.put("k", b"new")]
+            await asyncio.sleep(0.001)
+            sent.append(t.append([b"2"]))
+            outcomes = await asyncio.gather(*sent, return_exceptions=True)
+            assert "".join(map(spell, outcomes)) == "???-"
+            with pytest.raises(StorageError):
+                await t.append([b"refused"])
+            log.faults = STEADY
+            again = await open_log(store, "t")
+            await again.append([b"after"])
+            found = data_of(await read_all(again))
+            assert found in ([b"after"], [b"0", b"1", b"after"])
+            assert data_of(log.entries("t")) == found
+            value = store.get("k")
+            assert value is not None
+            assert value.value == (b"new" if len(found) == 3 else b"old")
+            await store.put("k", b"newer", expected_version=value.version)
+            stored.add(len(found))
+
+        for seed in range(20):
+            play(story, seed=seed)
+        assert stored == {1, 3}
+
+    def test_while_it_is_away_writes_and_reads_wait(self) -> None:
+        """And go on when it is back, nothing lost and nothing failed."""
+
+        async def story(simulation: Simulation, log: RemoteLog) -> None:
+            store = await log.open_store()
+            t = await open_log(store, "t")
+            await t.append([b"before"])
+            log.go_away()
+            works = [asyncio.ensure_future(work) for work in (t.append([b"x"]), t.read(0, 10, 1000))]
+            done, _ = await asyncio.wait(works, timeout=60)
+            assert done == set()
+            log.come_back()
+            await asyncio.gather(*works)
+            assert data_of(await read_all(t)) == [b"before", b"x"]
+
+        play(story)
+
+    def test_while_it_is_away_a_store_with_a_limit_fails(self) -> None:
+        """And may be opened again once it is back."""
+
+        async def story(simulation: Simulation, log: RemoteLog) -> None:
+            store = await log.open_store()
+            t = await open_log(store, "t")
+            log.go_away()
+            outcomes = await asyncio.gather(
+                t.append([b"x"]), t.read(0, 10, 1000), open_log(store, "u"), return_exceptions=True
+            )
+            assert all(isinstance(outcome, StorageError) for outcome in outcomes)
+            with pytest.raises(StorageError, match="does not answer"):
+                await log.open_store()
+            log.come_back()
+            await (await open_log(store, "t")).append([b"y"])
+            assert data_of(log.entries("t")) == [b"y"]
+
+        play(story, replace(STEADY, gives_up_seconds=1.0))
+
+    def test_closing_does_not_wait_for_ever(self) -> None:
+        """Of what was not taken nobody knows."""
+
+        async def story(simulation: Simulation, log: RemoteLog) -> None:
+            store = await log.open_store()
+            log.go_away()
+            waiting = asyncio.ensure_future(store.put("k", b"v"))
+            await store.close()
+            with pytest.raises(StorageError) as failed:
+                await waiting
+            assert not failed.value.definite
+            assert simulation.now < 10
+            with pytest.raises(StorageError, match="closed"):
+                await store.put("k", b"v")
+
+        play(story)
+
+
+def test_the_evidence_names_what_an_older_owner_stored_behind_the_fence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A log that lets everybody in is seen through, whether a key was written or an entry."""
+    monkeypatch.setattr(RemoteLog, "fence", lambda *_: None)
+
+    async def story(simulation: Simulation, log: RemoteLog) -> None:
+        old = await log.open_store()
+        t: Log = await open_log(old, "t")
+        new: RemoteStore = await log.open_store()
+        await (await open_log(new, "t")).append([b"new"])
+        assert list(trespasses("us", log)) == []
+        await t.append([b"late"])
+        assert [what for what in trespasses("us", log) if "entry 1 of t" in what]
+        await old.put("k", b"late")
+        assert [what for what in trespasses("us", log) if "wrote k after owner 2" in what]
+
+    play(story)

@@ -1,0 +1,71 @@
+"""`python -m tests.spark_jobs.on_cluster MASTER FOLDER RUN...`: what tests look at of a session on a cluster.
+
+A program of its own, because a process has one Spark and the tests' is a local one. Leaves in FOLDER
+
+    <n>.arrow       the rows of each RUN but the last, as `ordered_rows` puts them
+    verdict.json    the judgement on the first RUN
+    tasks.json      who read the last RUN: for each task its executor's folder, where it has our code from, how many
+                    rows it read
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from spark_jobs.judge import judge_run
+from spark_jobs.session import spark_session
+from spark_jobs.source import read_region_logs
+
+from .spark_cluster import LOOK_SECONDS, READY_SECONDS_MAX, WORKERS
+
+ORDER = ("region", "topic", "ledger_id", "entry_id", "batch_index")
+
+
+def main(master: str, folder: Path, runs: list[Path]) -> None:
+    with spark_session(master) as spark:
+        judgement = judge_run(spark, runs[0])
+        (folder / "verdict.json").write_text(json.dumps(judgement.as_json()))
+        wait_for_executors(spark)
+        for number, run in enumerate(runs[:-1]):
+            write_rows(ordered_rows(spark, run), folder / f"{number}.arrow")
+        tasks = read_region_logs(spark, runs[-1]).select("region").rdd.mapPartitions(who_read).collect()
+    (folder / "tasks.json").write_text(json.dumps(tasks))
+
+
+def ordered_rows(spark: SparkSession, run: Path) -> pa.Table:
+    """In the order of the logs; how many batches they came in is forgotten."""
+    return read_region_logs(spark, run).orderBy(*ORDER).toArrow().combine_chunks()
+
+
+def write_rows(rows: pa.Table, path: Path) -> None:
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, rows.schema) as writer:
+        writer.write_table(rows)
+
+
+def who_read(rows: Iterable[Any]) -> Iterator[tuple[str, str, int]]:
+    import spark_jobs
+
+    # An executor's Python runs in the executor's own folder.
+    yield os.getcwd(), str(spark_jobs.__file__), sum(1 for _ in rows)
+
+
+def wait_for_executors(spark: SparkSession) -> None:
+    """Until all workers have one, or the first might have done everything before the second came."""
+    deadline = time.monotonic() + READY_SECONDS_MAX
+    executors = spark.sparkContext._jsc.sc().getExecutorMemoryStatus
+    while executors().size() < 1 + WORKERS:
+        assert time.monotonic() < deadline, "not every worker has an executor"
+        time.sleep(LOOK_SECONDS)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]), [Path(run) for run in sys.argv[3:]])

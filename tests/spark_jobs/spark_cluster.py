@@ -1,0 +1,131 @@
+"""A real standalone Spark cluster, master and workers from the pip package, of which nothing outlives the tests.
+
+Its executors have a Python with what docs/SPARK.md says that they need and nothing of ours, so that only what
+the driver sends them can be at work there.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from importlib.metadata import distribution
+from pathlib import Path
+
+import pyspark
+
+WORKERS = 2
+EXECUTORS_NEED = ("pyarrow", "crc32c", "protobuf", "kafka-python")
+READY_SECONDS_MAX = 90
+LOOK_SECONDS = 0.05
+_SPARK_HOME = Path(pyspark.__file__).parent
+_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+_GUARD = '("$@"; kill -KILL -- "-$$") & cat; kill -KILL -- "-$$"'
+"""Ends a whole process group when its command ends, and when nobody holds the other end of its standard input any
+more, as when whoever did was killed."""
+
+
+@contextmanager
+def guarded(
+    command: Sequence[str], output: Path, env: Mapping[str, str] | None = None, cwd: Path | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A program and all that it starts, which are gone after the block or when this process is, however it ends."""
+    with output.open("wb") as file:
+        process = subprocess.Popen(
+            ["bash", "-c", _GUARD, "guard", *command],
+            stdin=subprocess.PIPE,
+            stdout=file,
+            stderr=file,
+            env=env,
+            cwd=cwd,
+            start_new_session=True,
+        )
+    assert process.stdin is not None
+    try:
+        yield process
+    finally:
+        process.stdin.close()
+        process.wait()
+
+
+class SparkCluster:
+    """A master and its workers, each with one core."""
+
+    def __init__(self, folder: Path, resources: ExitStack) -> None:
+        self._folder = folder
+        self._resources = resources
+        self.python = _bare_python(folder)
+        """What executors run."""
+        master = self._start("master", "master.Master")
+        self.url = _wait_for(r"Starting Spark master at (spark://\S+)", *master)[0]
+        for number in range(WORKERS):
+            self._start(f"worker{number}", "worker.Worker", self.url, "--cores", "1", "--memory", "1g")
+        _wait_for(r"Registering worker", *master, count=WORKERS)
+        (folder / "spark-defaults.conf").write_text(
+            f"spark.executor.memory 512m\nspark.executor.extraJavaOptions {_JAVA}\n"
+        )
+
+    def driver_environment(self) -> dict[str, str]:
+        """For programs that use the cluster: as a user would set it up."""
+        ours = {
+            "PYSPARK_PYTHON": str(self.python),
+            "SPARK_CONF_DIR": str(self._folder),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+        }
+        return {**os.environ, **ours}
+
+    def _start(self, name: str, what: str, *arguments: str) -> tuple[subprocess.Popen[bytes], Path]:
+        """Somewhere where nothing of ours can be imported from."""
+        folder, output = self._folder / name, self._folder / f"{name}.log"
+        folder.mkdir()
+        env = {
+            **{key: value for key, value in os.environ.items() if key in ("PATH", "HOME", "JAVA_HOME")},
+            "SPARK_HOME": str(_SPARK_HOME),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_DAEMON_MEMORY": "256m",
+            "SPARK_DAEMON_JAVA_OPTS": _JAVA,
+            "SPARK_MASTER_OPTS": "-Dspark.master.rest.enabled=false",  # it would want a fixed port
+            "SPARK_WORKER_DIR": str(folder),
+        }
+        command = [str(_SPARK_HOME / "bin" / "spark-class"), f"org.apache.spark.deploy.{what}", *arguments]
+        command += ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
+        process = self._resources.enter_context(guarded(command, output, env, folder))
+        return process, output
+
+
+@contextmanager
+def running_spark(folder: Path) -> Iterator[SparkCluster]:
+    """Ready for work; gone after the block."""
+    with ExitStack() as resources:
+        yield SparkCluster(folder, resources)
+
+
+def _wait_for(pattern: str, process: subprocess.Popen[bytes], log: Path, count: int = 1) -> list[str]:
+    """What `pattern` finds in a log, once it is there so often."""
+    deadline = time.monotonic() + READY_SECONDS_MAX
+    while len(found := re.findall(pattern, log.read_text(errors="replace"))) < count:
+        if process.poll() is not None or time.monotonic() > deadline:
+            raise RuntimeError(f"no {pattern!r} in\n{log.read_text(errors='replace')}")
+        time.sleep(LOOK_SECONDS)
+    return found
+
+
+def _bare_python(folder: Path) -> Path:
+    """This Python with a few packages only. pyspark is not among them: Spark brings its own."""
+    packages = folder / "packages"
+    packages.mkdir()
+    for name in EXECUTORS_NEED:
+        found = distribution(name)
+        for part in {file.parts[0] for file in found.files or () if file.parts[0] != ".."}:
+            if not (packages / part).exists():
+                (packages / part).symlink_to(str(found.locate_file(part)))
+    program = folder / "python"
+    # -S: without the folder that all packages are in, ours among them.
+    program.write_text(f'#!/bin/sh\nPYTHONPATH={packages}:"$PYTHONPATH" exec {sys.executable} -S "$@"\n')
+    program.chmod(0o755)
+    return program
