@@ -57,6 +57,13 @@ def test_the_scenario_that_people_run_comes_true_and_loses_nothing() -> None:
     }
 
 
+def test_it_comes_true_on_logs_that_lie_elsewhere_too() -> None:
+    topology = load_topology(ROOT / "compose" / "topology.yaml")
+    assert {region.log.backend for region in topology.regions} == {"kafka"}
+    outcome = run_story(load_story(find_scenario(Path("region-failover")), topology), 1)
+    assert outcome.violation is None
+
+
 def test_the_same_seed_tells_the_same_story_and_another_seed_another(tmp_path: Path) -> None:
     story = story_of(tmp_path, "begin: everyone\nwait: 1s\nkill: us-west\nfinish: producers")
     first, again, other = (run_story(story, seed) for seed in (1, 1, 2))
