@@ -1,5 +1,7 @@
 #!/usr/bin/env bash
-# The images that `geoemu up --runtime compose` starts:   bash compose/images.sh [region] [kafka]
+# The images that `geoemu up --runtime compose` starts, and the one that judges a run from inside of its network:
+#
+#   bash compose/images.sh [region] [kafka] [spark]
 #
 # Nothing comes from an image registry: the bases are made here (base-images.sh) unless you name others:
 #   GEOEMU_PYTHON_BASE=python:3.11-slim-bookworm GEOEMU_JAVA_BASE=eclipse-temurin:17-jre bash compose/images.sh
@@ -17,7 +19,7 @@ region_image() {
     local base=${GEOEMU_PYTHON_BASE:-} context=$CONTEXTS/region
     [[ -n $base ]] || { bash compose/base-images.sh python && base=geoemu-base-python:local; }
     mkdir -p "$context"
-    "$PYTHON" compose/wheels.py "$context/wheels" "$PYTHON_VERSION"
+    "$PYTHON" compose/wheels.py "$context/wheels" "$PYTHON_VERSION" kafka
     cp --preserve=mode compose/region/{Dockerfile,healthy} "$context"
     build "$context" "$base" "${GEOEMU_REGION_IMAGE:-geoemu-region:local}"
 }
@@ -32,6 +34,42 @@ kafka_image() {
     cp "$JARS"/*.jar "$context/libs"
     cp --preserve=mode compose/kafka/{Dockerfile,start,train,common.properties,log4j2.properties} "$context"
     build "$context" "$base" "${GEOEMU_KAFKA_IMAGE:-geoemu-kafka:local}"
+}
+
+spark_image() {
+    local base=${GEOEMU_JAVA_BASE:-} python=${GEOEMU_PYTHON_BASE:-} context=$CONTEXTS/spark wheels=$CONTEXTS/spark-wheels
+    [[ -n $base ]] || { bash compose/base-images.sh java && base=geoemu-base-java:local; }
+    [[ -n $python ]] || { bash compose/base-images.sh python && python=geoemu-base-python:local; }
+    mkdir -p "$context"
+    "$PYTHON" compose/wheels.py "$wheels" "$PYTHON_VERSION" kafka spark
+    spark_packages "$wheels" "$context/lib"
+    rm -rf "$context/ours"
+    lay_out "$context/ours" "$wheels"/geoemu-*.whl
+    cp --preserve=mode compose/spark/{Dockerfile,start} "$context"
+    build "$context" "$base" "${GEOEMU_SPARK_IMAGE:-geoemu-spark:local}" --build-arg "PYTHON_BASE=$python"
+}
+
+# Laid out here and not in the build: half of it is left out, and would have to be carried there first.
+spark_packages() {
+    local wheels=$1 lib=$2 pattern inputs packages
+    inputs=$(cat "$wheels/requirements.txt" compose/spark/leave-out)
+    [[ -d $lib && $inputs == "$(cat "$lib.stamp" 2>/dev/null)" ]] && return
+    rm -rf "$lib" "$lib.stamp"
+    mapfile -t packages < <(find "$wheels" -name '*.whl' ! -name 'pip-*' ! -name 'geoemu-*')
+    lay_out "$lib" "${packages[@]}"
+    while read -r pattern; do
+        # shellcheck disable=SC2086 # it is a pattern
+        [[ -z $pattern || $pattern == \#* ]] || (cd "$lib" && rm -r $pattern) ||
+            complain "compose/spark/leave-out: nothing is called $pattern"
+    done <compose/spark/leave-out
+    printf '%s\n' "$inputs" >"$lib.stamp"
+}
+
+lay_out() {
+    local folder=$1
+    shift
+    "$PYTHON" -m pip --quiet --disable-pip-version-check install --no-index --no-deps --no-compile --target "$folder" \
+        --only-binary :all: --python-version "$PYTHON_VERSION" --implementation cp "$@"
 }
 
 # The folder is the one where Kafka as a process looks for them, too.
@@ -49,9 +87,10 @@ kafka_jars() {
 
 build() {
     local context=$1 base=$2 image=$3
+    shift 3
     # Files with the same content get the same date, or the same build would be another one each time.
     find "$context" -exec touch --no-dereference --date @0 {} +
-    docker build --quiet --network none --build-arg "BASE=$base" --label "geoemu.sources=$SOURCES" \
+    docker build --quiet --network none --build-arg "BASE=$base" --label "geoemu.sources=$SOURCES" "$@" \
         --tag "$image" "$context" >/dev/null 2>"$context.log" ||
         { tail -n 20 "$context.log" >&2; complain "$image could not be built: $context.log"; }
     echo "$image is built from $base: $(docker image inspect --format '{{.Size}}' "$image" | numfmt --to=si)B"
@@ -60,7 +99,7 @@ build() {
 main() {
     local image
     docker info >/dev/null 2>&1 || complain "no Docker engine answers. Type: sudo systemctl start docker"
-    [[ $# -gt 0 ]] || set -- region kafka
+    [[ $# -gt 0 ]] || set -- region kafka spark
     for image in "$@"; do
         # What is built is what was there before: a change meanwhile makes the image stale, not fresh.
         SOURCES=$("$PYTHON" -m emulator.runtimes.image_sources "$image")

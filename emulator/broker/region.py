@@ -24,8 +24,9 @@ from emulator.storage.contract import Replaceable, Store
 
 logger = logging.getLogger(__name__)
 
-FLUSH_SECONDS = 5.0
-"""How long a region that stops waits for a store that does not take what is left to write."""
+FLUSH_SECONDS = 2.0
+"""How long a region that stops waits for a store that does not take what is left to write. Together with what the
+store's `close` may take it must stay below the 10 s after which who stops a region kills it."""
 STARTS_KEY = "region/starts"
 """How often this region was started: makes generated producer names unique for ever."""
 

@@ -268,17 +268,28 @@ def verify(
     master: Annotated[
         str | None, typer.Option("--master", metavar="URL", help="A Spark cluster. Default: this machine.")
     ] = None,
+    in_network: Annotated[
+        bool,
+        typer.Option("--in-network", help="In a container beside the regions; this machine needs no Java."),
+    ] = False,
     report: ReportDir = None,
     as_json: AsJson = False,
 ) -> None:
     """Check what a run stored against what its clients were told. Exit code 0 valid, 1 invalid, 2 unknown."""
-    from emulator.cli.verifier import verify_command, verify_now
+    from emulator.cli.verifier import in_network_command, verify_command, verify_now
     from emulator.runtimes.run_directory import find_run
 
     if directory and run_dir and directory != run_dir:
         raise typer.BadParameter("name one run directory only", param_hint="--run-dir")
     path = directory or run_dir or find_run(None).path
-    verdict = verify_now(verify_command(path, master=master, report=report, as_json=as_json))
+    if in_network:
+        if master or report:
+            unfit = "--master" if master else "--report"
+            raise typer.BadParameter(f"{unfit} is for a verdict on this machine", param_hint="--in-network")
+        command = in_network_command(path.resolve(), as_json=as_json)
+    else:
+        command = verify_command(path, master=master, report=report, as_json=as_json)
+    verdict = verify_now(command)
     print(verdict.output, end="")
     raise typer.Exit(verdict.exit_code)
 

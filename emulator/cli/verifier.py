@@ -50,6 +50,26 @@ def verify_command(
     return command + ["--json"] * as_json + ["--wait"] * wait
 
 
+def in_network_command(run_dir: Path, *, as_json: bool = False) -> list[str]:
+    """The same, as a container in the network of a run's regions. Refused where that cannot be."""
+    from emulator.runtimes.compose_command import compose_command
+    from emulator.runtimes.compose_file import VERIFY_SERVICE, settings_from
+    from emulator.runtimes.contract import Refused
+    from emulator.runtimes.docker_engine import Engine
+
+    file = run_dir / "compose.yaml"
+    if not file.is_file():
+        raise Refused(f"{run_dir} is no run in containers: verify it without --in-network")
+    image = settings_from(os.environ).spark_image
+    if image.endswith(":local") and not Engine().has_image(image):
+        raise Refused(f"image {image} is missing: `bash compose/images.sh spark`")
+    compose = [*compose_command(), "--file", str(file), "--progress", "quiet"]
+    return [
+        *(*compose, "run", "--rm", "--no-TTY", "--quiet-pull", VERIFY_SERVICE),
+        *("--in-network", "--called", str(run_dir), *["--json"] * as_json),
+    ]
+
+
 def verify_now(command: list[str]) -> Verdict:
     """Have a run judged that is over. Complaints go to where ours go."""
     done = subprocess.run(command, env=environment(), stdout=subprocess.PIPE, text=True)

@@ -10,8 +10,7 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from emulator.client.vocabulary import (
     LATEST,
@@ -24,7 +23,7 @@ from emulator.errors import ServerError
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.codec import MessageMeta, encode_ack, encode_flow
 from emulator.wire.frames import frame_of
-from emulator.wire.metadata import EntryInfo, decompress, read_metadata, scan_entry, split_batch
+from emulator.wire.metadata import EntryInfo, decompress, read_properties, scan_entry, split_batch
 
 if TYPE_CHECKING:
     from emulator.client.client import Client
@@ -33,8 +32,7 @@ if TYPE_CHECKING:
 WORD_BITS = 64
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(NamedTuple):
     """One received message."""
 
     id: MessageId
@@ -433,15 +431,18 @@ def _messages(meta: MessageMeta, data: bytes, info: EntryInfo) -> Iterable[Messa
     if info.compression:
         payload = decompress(info.compression, payload, info.uncompressed_size)
     if not info.is_batch:
-        metadata = read_metadata(data)
-        yield _message(meta, info, MessageId(meta.ledger, meta.entry), info.sequence_id, metadata, payload)
+        message_id = MessageId(meta.ledger, meta.entry)
+        properties = read_properties(data)
+        yield _message(meta, info, message_id, info.sequence_id, info.partition_key, properties, payload)
         return
     for index, (single, part) in enumerate(split_batch(info, payload)):
         if meta.ack_set is not None and not _is_set(meta.ack_set, index):
             continue
         message_id = MessageId(meta.ledger, meta.entry, index, info.num_messages)
         sequence_id = single.sequence_id if single.HasField("sequence_id") else info.sequence_id + index
-        yield _message(meta, info, message_id, sequence_id, single, part)
+        key = single.partition_key if single.HasField("partition_key") else None
+        properties = {pair.key: pair.value for pair in single.properties}
+        yield _message(meta, info, message_id, sequence_id, key, properties, part)
 
 
 def _is_set(words: Sequence[int], index: int) -> bool:
@@ -454,17 +455,18 @@ def _message(
     info: EntryInfo,
     message_id: MessageId,
     sequence_id: int,
-    described: pb.MessageMetadata | pb.SingleMessageMetadata,
+    key: str | None,
+    properties: dict[str, str],
     payload: bytes,
 ) -> Message:
     return Message(
-        id=message_id,
-        payload=payload,
-        producer_name=info.producer_name,
-        sequence_id=sequence_id,
-        publish_time_ms=info.publish_time_ms,
-        replicated_from=info.replicated_from,
-        redelivery_count=meta.redelivery_count,
-        key=described.partition_key if described.HasField("partition_key") else None,
-        properties={pair.key: pair.value for pair in described.properties},
+        message_id,
+        payload,
+        info.producer_name,
+        sequence_id,
+        info.publish_time_ms,
+        info.replicated_from,
+        meta.redelivery_count,
+        key,
+        properties,
     )

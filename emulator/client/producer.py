@@ -9,14 +9,15 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from emulator.client.vocabulary import AccessMode, ClientError, MessageId
 from emulator.errors import ServerError
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.codec import Receipt, send_frame
-from emulator.wire.metadata import build_entry
+from emulator.wire.metadata import build_entry, plain_entry
 
 if TYPE_CHECKING:
     from emulator.client.client import Client
@@ -42,6 +43,17 @@ class _Message:
     replicate_to: Sequence[str]
     future: asyncio.Future[MessageId]
 
+    @property
+    def says_nothing_else(self) -> bool:
+        """No key, no properties, no event time, for all regions; and a number that can be one."""
+        return (
+            self.key is None
+            and self.event_time_ms is None
+            and not self.properties
+            and not self.replicate_to
+            and self.sequence_id >= 0
+        )
+
 
 @dataclass(slots=True)
 class _Pending:
@@ -50,7 +62,8 @@ class _Pending:
     messages: list[_Message]
     data: bytes
     is_batch: bool
-    timer: asyncio.TimerHandle | None = field(default=None)
+    give_up_at: float
+    """Loop time at which there should have been a receipt. Not less than that of who is before it."""
 
     @property
     def first(self) -> int:
@@ -99,6 +112,8 @@ class Producer:
         self._batch: list[_Message] = []
         self._batch_bytes = 0
         self._batch_timer: asyncio.TimerHandle | None = None
+        self._send_timer: asyncio.TimerHandle | None = None
+        """Due when the first of `_pending` is to be given up, or before."""
         self._reconnecting: asyncio.Task[None] | None = None
         self._fatal: ClientError | None = None
 
@@ -246,18 +261,21 @@ class Producer:
             self._issue(messages, is_batch=True)
 
     def _issue(self, messages: list[_Message], *, is_batch: bool) -> None:
-        pending = _Pending(messages, self._entry(messages, is_batch=is_batch), is_batch)
+        loop, timeout = asyncio.get_running_loop(), self.client.settings.send_timeout_seconds
+        give_up_at = inf if timeout is None else loop.time() + timeout
+        pending = _Pending(messages, self._entry(messages, is_batch=is_batch), is_batch, give_up_at)
         self._pending.append(pending)
-        timeout = self.client.settings.send_timeout_seconds
-        if timeout is not None:
-            pending.timer = asyncio.get_running_loop().call_later(timeout, self._timed_out, pending)
+        if timeout is not None and self._send_timer is None:
+            self._send_timer = loop.call_at(give_up_at, self._send_timer_due)
         if self._connection is not None:
             self._connection.write(self._frame(pending))
 
     def _entry(self, messages: list[_Message], *, is_batch: bool) -> bytes:
-        first = messages[0]
+        first, publish_time_ms = messages[0], self.client.wall_clock_ms()
+        if not is_batch and first.says_nothing_else:
+            return plain_entry(self.name, first.sequence_id, publish_time_ms, first.payload)
         metadata = pb.MessageMetadata(
-            producer_name=self.name, sequence_id=first.sequence_id, publish_time=self.client.wall_clock_ms()
+            producer_name=self.name, sequence_id=first.sequence_id, publish_time=publish_time_ms
         )
         if not is_batch:
             _describe(metadata, first)
@@ -312,8 +330,6 @@ class Producer:
         return pending
 
     def _done(self, pending: _Pending) -> None:
-        if pending.timer is not None:
-            pending.timer.cancel()
         self._pending_messages -= len(pending.messages)
         self._room.set()
 
@@ -323,12 +339,15 @@ class Producer:
                 message.future.set_exception(error)
                 message.future.exception()
 
-    def _timed_out(self, pending: _Pending) -> None:
-        """No receipt in time: it may be stored or not, and it is not sent again."""
-        if pending in self._pending:
-            self._pending.remove(pending)
-            self._done(pending)
-            self._fail(pending, ClientError("no receipt in time", definite=False, code=None))
+    def _send_timer_due(self) -> None:
+        """What should have its receipt by now may be stored or not, and is not sent again. One timer for all of them:
+        most receipts come long before, and then a timer of its own is only work for the loop."""
+        self._send_timer = None
+        loop = asyncio.get_running_loop()
+        while self._pending and self._pending[0].give_up_at <= loop.time():
+            self._fail(self._pop_head(), ClientError("no receipt in time", definite=False, code=None))
+        if self._pending:
+            self._send_timer = loop.call_at(self._pending[0].give_up_at, self._send_timer_due)
 
     # Losing and finding the connection.
 
@@ -359,6 +378,8 @@ class Producer:
     def _die(self, error: ClientError) -> None:
         """Nothing can be sent any more. Whatever is pending may or may not have been stored."""
         self._fatal = error
+        if self._send_timer is not None:
+            self._send_timer.cancel()
         unknown = ClientError(str(error), definite=False, code=error.code)
         while self._pending:
             self._fail(self._pop_head(), unknown)

@@ -10,14 +10,16 @@ Containers outlive whoever started them: only `down` ends a run.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 import os
 import re
 import socket
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Collection, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from emulator.errors import RuntimeFailure
 from emulator.region_config import RegionConfig
@@ -75,6 +77,10 @@ UP_SECONDS = 120.0
 """How long Compose may take, without the time for pulling images that it was told to pull."""
 STOP_SECONDS = 10.0
 """How long an orderly end may take before it becomes kill -9."""
+READY_SECONDS = 60.0
+"""How long a region may take until it is ready. It starts together with its Kafka, and waits for it."""
+READY_POLL_SECONDS = 0.1
+KAFKA_POLL_SECONDS = 0.5
 LOG_POLL_SECONDS = 0.2
 KAFKA_SERVERS_FILE = "kafka_servers"
 """Beside region.json: where programs on the host find the region's Kafka, which the region knows by another name."""
@@ -87,7 +93,14 @@ class ComposeRuntime:
         """Act upon a run that exists; `create` makes a new one. Refused when no engine answers."""
         self._directory = directory
         self._engine = engine or Engine()
-        self._linked = LinkedRegions(directory, self._states, self._last_words, noted=self._write_links_of)
+        self._linked = LinkedRegions(
+            directory,
+            self._states,
+            self._last_words,
+            poll_seconds=READY_POLL_SECONDS,
+            noted=self._write_links_of,
+            ready_seconds=READY_SECONDS,
+        )
 
     @classmethod
     def create(
@@ -139,7 +152,7 @@ class ComposeRuntime:
                 for name in names:
                     self._prepare_start(record, name)
             await self._compose("up", "--detach", "--no-recreate", "--quiet-pull", seconds=UP_SECONDS)
-            await self._linked.wait_until_ready(names)
+            await self._while_kafkas_live(names, self._linked.wait_until_ready(names))
         except BaseException:
             with suppress(RuntimeFailure):
                 await self.down()
@@ -172,7 +185,7 @@ class ComposeRuntime:
         if state == "gone" or await self._missing_kafka(region):
             # With what it depends on.
             await self._compose("up", "--detach", "--no-recreate", "--quiet-pull", region, seconds=UP_SECONDS)
-        await self._linked.wait_until_linked(region)
+        await self._while_kafkas_live([region], self._linked.wait_until_linked(region))
 
     async def stop(self, region: str) -> None:
         refuse_unknown(self._directory.read(), region)
@@ -321,18 +334,48 @@ class ComposeRuntime:
     async def _containers(self) -> dict[str, Container]:
         return await self._engine.containers(self._run_label, REGION_LABEL)
 
-    async def _missing_kafka(self, region: str) -> str | None:
-        """The Kafka that was started for a region, by its service's name, when it does not run."""
+    def _own_kafka(self, region: str) -> str | None:
+        """The Kafka that was started for a region, by its service's name."""
         folder = self._directory.region_dir(region)
         if not (folder / KAFKA_SERVERS_FILE).exists():
             return None
-        service = RegionConfig.load(folder / "region.json").log.bootstrap_servers.partition(":")[0]
-        kafkas = await self._engine.containers(self._run_label, KAFKA_LABEL)
-        return service if _state(kafkas, service.removeprefix(kafka_service(""))) == "gone" else None
+        return RegionConfig.load(folder / "region.json").log.bootstrap_servers.partition(":")[0]
+
+    async def _kafkas(self) -> dict[str, Container]:
+        """By their services' names."""
+        found = await self._engine.containers(self._run_label, KAFKA_LABEL)
+        return {kafka_service(owner): container for owner, container in found.items()}
+
+    async def _missing_kafka(self, region: str) -> str | None:
+        """The Kafka that was started for a region, when it does not run."""
+        service = self._own_kafka(region)
+        return service if service and _state(await self._kafkas(), service) == "gone" else None
+
+    async def _while_kafkas_live(self, regions: Sequence[str], waiting: Coroutine[Any, Any, None]) -> None:
+        """Wait for regions, which would wait long for a Kafka that is not coming."""
+        tasks = [asyncio.create_task(waiting)]
+        if services := {service for region in regions if (service := self._own_kafka(region))}:
+            tasks.append(asyncio.create_task(self._until_a_kafka_is_gone(services)))
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            await next(task for task in reversed(tasks) if task.done())
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _until_a_kafka_is_gone(self, services: Collection[str]) -> None:
+        """Never returns; RuntimeFailure, with its last words, when one is."""
+        while True:
+            kafkas = await self._kafkas()
+            for service in services:
+                if service in kafkas and kafkas[service].state == "gone":
+                    raise RuntimeFailure(f"{service} {await self._ending(kafkas[service])}")
+            await asyncio.sleep(KAFKA_POLL_SECONDS)
 
     async def _states(self) -> dict[str, ProcessState]:
-        containers = await self._containers()
-        return {name: _state(containers, name) for name in self._directory.read().regions}
+        states = await self._engine.states(self._run_label, REGION_LABEL)
+        return {name: states.get(name, "gone") for name in self._directory.read().regions}
 
     async def _living(self, region: str) -> Container:
         refuse_unknown(self._directory.read(), region)
@@ -378,10 +421,13 @@ class ComposeRuntime:
         container = (await self._containers()).get(name)
         if container is None:
             return f"{name}'s container was removed before it was ready: `geoemu start {name}`"
+        return f"{name} {await self._ending(container)}"
+
+    async def _ending(self, container: Container) -> str:
         printed = await self._engine.output(container, lines=LAST_LINES)
         lines = "\n".join(f"    {line}" for line in printed.splitlines() or ["(nothing)"])
         return (
-            f"{name} ended with exit code {container.exit_code} before it was ready; "
+            f"ended with exit code {container.exit_code} before it was ready; "
             f"the last lines of `docker logs {container.name}`:\n{lines}"
         )
 
@@ -440,8 +486,10 @@ def _fill(
     for name in regions:
         folders.append(directory.region_dir(name))
         config = apart_from_other_runs(container_config(plan, name), run_token)
-        write_whole(folders[-1] / "region.json", config.to_json())
         if (servers := published_kafka(plan, name)) is not None:
+            config = _patient(config)
+        write_whole(folders[-1] / "region.json", config.to_json())
+        if servers is not None:
             write_whole(folders[-1] / KAFKA_SERVERS_FILE, f"{servers}\n")
     for kafka_owner in set(kafka_owners(topology, settings).values()):
         folders.append(directory.path / "kafka" / kafka_owner)
@@ -450,6 +498,12 @@ def _fill(
     folders[-1].mkdir()
     _give_to_containers(folders)
     write_whole(directory.path / "compose.yaml", text)
+
+
+def _patient(config: RegionConfig) -> RegionConfig:
+    """For a region whose Kafka starts when it does."""
+    options = {"open_timeout_ms": round(READY_SECONDS * 1000), **config.log.options}
+    return dataclasses.replace(config, log=dataclasses.replace(config.log, options=options))
 
 
 def _publish(topology: Topology, settings: ComposeSettings) -> dict[str, Published]:

@@ -9,6 +9,8 @@ Inside of the run's network a region is called by its name, on Pulsar's own port
 Clients on the host come by published ports, which lead to the region's second service port: whoever comes by it is
 told the published address by lookups, whoever comes by 6650 the name. Links are shaped by the regions themselves
 (latency, cut, hold), so that one network is enough and nobody needs privileges.
+
+The verdict can be had from inside of that network, too: a service that is started only when asked for.
 """
 
 from __future__ import annotations
@@ -32,16 +34,22 @@ PUBLISHED_PORT = 6651
 ADMIN_PORT = 8080
 KAFKA_INTERNAL_PORT = 9092
 KAFKA_PUBLISHED_PORT = 9094
+VERIFY_SERVICE = "verify"
+"""Judges the run; also the name of its profile."""
 
 REGION_DIR = PurePosixPath("/region")
 """Where a region finds its part of the run directory."""
+EVIDENCE_DIR = PurePosixPath("/evidence")
+"""Where the service that judges finds all of the run directory."""
+REPORT_FOLDER = "report"
+"""In the run directory; the one thing there that this service may write to."""
 CONTAINER_USER = 10_001
 """Who containers run as when we are root; otherwise they run as whoever we are."""
 RUN_LABEL = "geoemu.run"
 REGION_LABEL = "geoemu.region"
 KAFKA_LABEL = "geoemu.kafka"
 SMALLEST_SUBNET = 27
-"""Prefix length: room for 29 containers."""
+"""Prefix length: room for 28 containers, and for the one that judges."""
 
 KafkaCount = Literal["each", "shared"]
 
@@ -52,6 +60,7 @@ class ComposeSettings:
 
     region_image: str = "geoemu-region:local"
     kafka_image: str = "geoemu-kafka:local"
+    spark_image: str = "geoemu-spark:local"
     subnets: str = "10.213.0.0/16"
     """Each run takes a small subnet of this one."""
     kafka: KafkaCount = "each"
@@ -59,7 +68,8 @@ class ComposeSettings:
 
 
 def settings_from(environment: Mapping[str, str]) -> ComposeSettings:
-    """As environment variables tell: GEOEMU_REGION_IMAGE, GEOEMU_KAFKA_IMAGE, GEOEMU_SUBNETS, GEOEMU_KAFKA."""
+    """As environment variables tell: GEOEMU_REGION_IMAGE, GEOEMU_KAFKA_IMAGE, GEOEMU_SPARK_IMAGE,
+    GEOEMU_SUBNETS, GEOEMU_KAFKA."""
     names = {field.name: f"GEOEMU_{field.name.upper()}" for field in dataclasses.fields(ComposeSettings)}
     given = {field: environment[name] for field, name in names.items() if environment.get(name)}
     settings = ComposeSettings(**given)  # type: ignore[arg-type]
@@ -132,8 +142,8 @@ def kafka_service(owner: str) -> str:
 def choose_subnet(plan_size: int, project: str, subnets: str, taken: list[str]) -> str:
     """A free subnet for so many containers; which one is tried first depends on the project, so that two runs
     that begin at the same time do not meet."""
-    # The network's own address, the broadcast address and the gateway are nobody's.
-    prefix = min(SMALLEST_SUBNET, 32 - (plan_size + 3 - 1).bit_length())
+    # The network's own address, the broadcast address and the gateway are nobody's; one is for the verdict.
+    prefix = min(SMALLEST_SUBNET, 32 - (plan_size + 4 - 1).bit_length())
     whole = ipaddress.IPv4Network(subnets)
     if whole.prefixlen > prefix:
         raise Refused(f"GEOEMU_SUBNETS is {whole}: {plan_size} containers need at least a /{prefix}")
@@ -187,6 +197,8 @@ def published_kafka(plan: Plan, region: str) -> str | None:
 
 def compose_file(plan: Plan) -> str:
     """The text of compose.yaml. Paths in it are relative to the run directory, where it belongs."""
+    if VERIFY_SERVICE in plan.topology.region_names:
+        raise Refused(f"region {VERIFY_SERVICE} has the name of the service that judges the run: rename it")
     owners = kafka_owners(plan.topology, plan.settings)
     kafkas = list(dict.fromkeys(owners.values()))
     parts = [
@@ -198,6 +210,7 @@ def compose_file(plan: Plan) -> str:
     parts.append("services:")
     parts += [_region_service(plan, region, owners.get(region.name)) for region in plan.topology.regions]
     parts += [_kafka_service(plan, owner) for owner in kafkas]
+    parts.append(_verify_service(plan, kafkas))
     parts.append(_NETWORK.format(name=plan.project, subnet=plan.subnet))
     return "\n".join(parts)
 
@@ -209,6 +222,7 @@ def _head(plan: Plan) -> str:
 #   docker compose up --detach --wait      in this folder starts it; so does `geoemu up --runtime compose`,
 #                                          into a run directory of its own
 #   geoemu status --run-dir .              from then on geoemu's verbs work on it, too
+#   docker compose run --rm verify         judges it from inside of its network; so does `geoemu verify --in-network`
 name: {plan.project}
 """
 
@@ -255,9 +269,9 @@ x-kafka: &kafka
         exec 3<>/dev/tcp/127.0.0.1/9092 &&
         printf '\\0\\0\\0\\016\\0\\022\\0\\0\\0\\0\\0\\001\\0\\004rdy?' >&3 &&
         [ $$(timeout 2 head -c 10 <&3 | tail -c 2 | od -An -tu1 | tr -d ' ') = 00 ]
-    interval: 500ms
+    interval: 2s
     timeout: 3s
-    retries: 60
+    retries: 15
 
 x-kafka-environment: &kafka-environment
   CLUSTER_ID: geoemu-geoemu-geoemu-g
@@ -305,8 +319,9 @@ def _region_service(plan: Plan, region: Region, kafka_owner: str | None) -> str:
       - {_port(published.address, published.admin_port, ADMIN_PORT)} # http://
 """
     if kafka_owner is not None:
+        # Not until it is healthy: the region waits for it by itself, and needs the time as well.
         kafka = _quoted(kafka_service(kafka_owner))
-        text += f"    depends_on: {{ {kafka}: {{ condition: service_healthy }} }}\n"
+        text += f"    depends_on: {{ {kafka}: {{ condition: service_started }} }}\n"
     return text
 
 
@@ -325,6 +340,35 @@ def _kafka_service(plan: Plan, owner: str) -> str:
     ports:
       - {_port(published.address, published.kafka_port, KAFKA_PUBLISHED_PORT)}
 """
+
+
+def _verify_service(plan: Plan, kafkas: list[str]) -> str:
+    """It starts Kafkas that were taken down, but no region: a verdict is on what is stored."""
+    evidence, report = f".:{EVIDENCE_DIR}:ro", f"./{REPORT_FOLDER}:{EVIDENCE_DIR / REPORT_FOLDER}"
+    text = f"""\
+  {VERIFY_SERVICE}:
+    profiles: [{VERIFY_SERVICE}] # only when asked for: docker compose run --rm {VERIFY_SERVICE}
+    image: {_quoted(plan.settings.spark_image)}
+    user: "{plan.user}:{plan.group}"
+    command: [--in-network, --called, {_quoted(plan.project)}]
+    init: true
+    read_only: true
+    tmpfs: [/tmp]
+    cap_drop: [ALL]
+    security_opt: ["no-new-privileges:true"]
+    mem_limit: 4g
+    pids_limit: 512
+    restart: "no"
+    networks: [regions]
+    labels: {{ {RUN_LABEL}: {plan.project} }}
+    volumes: [{_quoted(evidence)}, {_quoted(report)}]
+"""
+    if kafkas:
+        healthy = ", ".join(
+            f"{_quoted(kafka_service(owner))}: {{ condition: service_healthy }}" for owner in kafkas
+        )
+        text += f"    depends_on: {{ {healthy} }}\n"
+    return text
 
 
 def _port(address: str, outside: int, inside: int) -> str:

@@ -75,18 +75,24 @@ class Engine:
 
     # --- containers -----------------------------------------------------------------------------------------
 
+    async def states(self, run_label: str, label: str) -> dict[str, ProcessState]:
+        """The states of `containers`, asked for at once: for whoever looks again and again."""
+        rows = await _in_thread(lambda: self._rows(run_label, label))
+        return {row["Labels"][label]: _STATES.get(row["State"], "gone") for row in rows}
+
     async def containers(self, run_label: str, label: str) -> dict[str, Container]:
         """All containers of a run that have `label`, by its value. Gone ones, too, unless they were removed; not what
         somebody ran beside them by `docker compose run`."""
         return await _in_thread(lambda: self._containers(run_label, label))
 
-    def _containers(self, run_label: str, label: str) -> dict[str, Container]:
+    def _rows(self, run_label: str, label: str) -> list[dict[str, Any]]:
         with _sentences("listing containers"):
             found = self._client.api.containers(all=True, filters={"label": [run_label, label]})
+        return [row for row in found if row["Labels"].get(_BESIDE_LABEL) != "True"]
+
+    def _containers(self, run_label: str, label: str) -> dict[str, Container]:
         containers = {}
-        for row in found:
-            if row["Labels"].get(_BESIDE_LABEL) == "True":
-                continue
+        for row in self._rows(run_label, label):
             with _sentences("looking at a container", (404,)):  # removed meanwhile
                 raw = self._client.api.inspect_container(row["Id"])
                 containers[row["Labels"][label]] = _container(raw)

@@ -22,7 +22,7 @@ from emulator.topology import Topology, nearest
 
 READY_POLL_SECONDS = 0.05
 READY_SECONDS = 30.0
-"""How long a region may take until it is ready."""
+"""How long a region may take until it is ready, unless the runtime says otherwise."""
 TELL_SECONDS = 10.0
 """How long a region may take to hear of a changed link."""
 
@@ -41,6 +41,7 @@ class LinkedRegions:
         *,
         poll_seconds: float = READY_POLL_SECONDS,
         noted: Callable[[RunRecord, Iterable[str]], None] = lambda record, regions: None,
+        ready_seconds: float | None = None,
     ) -> None:
         """`look` tells what every region is doing now; `last_words` why one that was waited for never gets ready;
         `noted` is called when links of some regions were changed in the record, before anybody is told."""
@@ -49,6 +50,7 @@ class LinkedRegions:
         self._last_words = last_words
         self._poll_seconds = poll_seconds
         self._noted = noted
+        self._ready_seconds = ready_seconds or READY_SECONDS
 
     # --- links ------------------------------------------------------------------------------------------
 
@@ -140,7 +142,7 @@ class LinkedRegions:
     async def _wait_until_one_ready(self, name: str, peers: Sequence[str] | None) -> None:
         missing = "it does not answer"
         try:
-            async with asyncio.timeout(READY_SECONDS):
+            async with asyncio.timeout(self._ready_seconds):
                 while True:
                     record, states = self._directory.read(), await self._look()
                     if (state := states[name]) != "running":
@@ -163,7 +165,7 @@ class LinkedRegions:
                     await asyncio.sleep(self._poll_seconds)
         except TimeoutError:
             raise RuntimeFailure(
-                f"{name} is not ready after {READY_SECONDS:g} s ({missing}): "
+                f"{name} is not ready after {self._ready_seconds:g} s ({missing}): "
                 f"`geoemu logs {name}` shows what it does"
             ) from None
 

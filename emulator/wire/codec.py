@@ -288,15 +288,19 @@ def decode_receipt(command: bytes) -> Receipt:
         receipt = _read_receipt(_body(CommandType.SEND_RECEIPT, command))
     except UNREADABLE as problem:
         raise malformed("SEND_RECEIPT", problem) from None
-    if receipt.producer_id == ABSENT_U64:
+    producer_id = receipt.producer_id
+    if producer_id == ABSENT_U64:
         raise malformed("SEND_RECEIPT", "producer_id is missing")
     position = receipt.message_id
-    return Receipt(
-        receipt.producer_id,
-        receipt.sequence_id,
-        receipt.highest_sequence_id,
-        position.ledgerId,
-        position.entryId,
+    return _new_tuple(
+        Receipt,
+        (
+            producer_id,
+            receipt.sequence_id,
+            receipt.highest_sequence_id,
+            position.ledgerId,
+            position.entryId,
+        ),
     )
 
 
@@ -373,19 +377,31 @@ def decode_message(command: bytes) -> MessageMeta:
         message = _read_message(_body(CommandType.MESSAGE, command))
     except UNREADABLE as problem:
         raise malformed("MESSAGE", problem) from None
-    if message.consumer_id == ABSENT_U64 or not message.HasField("message_id"):
+    consumer_id = message.consumer_id
+    if consumer_id == ABSENT_U64 or not message.HasField("message_id"):
         raise malformed("MESSAGE", "consumer_id or message_id is missing")
     position = message.message_id
     epoch = message.consumer_epoch
-    return MessageMeta(
-        message.consumer_id,
-        position.ledgerId,
-        position.entryId,
-        position.partition,
-        message.redelivery_count,
-        tuple(message.ack_set) or None,
-        None if epoch == ABSENT_U64 else epoch,
+    return _new_tuple(
+        MessageMeta,
+        (
+            consumer_id,
+            position.ledgerId,
+            position.entryId,
+            position.partition,
+            message.redelivery_count,
+            # Touching an empty repeated field is dear; the bytes may be there for other reasons.
+            tuple(message.ack_set) or None if _holds_ack_set(command) else None,
+            None if epoch == ABSENT_U64 else epoch,
+        ),
     )
+
+
+_MESSAGE_ACK_SET_TAGS: Final = (tag(4), tag(4, 2))
+
+
+def _holds_ack_set(command: bytes) -> bool:
+    return _MESSAGE_ACK_SET_TAGS[0] in command or _MESSAGE_ACK_SET_TAGS[1] in command
 
 
 # ACK.

@@ -94,7 +94,7 @@ def test_no_container_runs_as_root_or_writes_outside_of_what_is_mounted(tmp_path
         assert not service["user"].startswith("0")
         assert service["read_only"]
         assert service["cap_drop"] == ["ALL"]
-        assert all(port.startswith("127.0.0.1:") for port in service["ports"])
+        assert all(port.startswith("127.0.0.1:") for port in service.get("ports", []))
 
 
 def test_in_containers_regions_find_each_other_by_name_and_clients_by_published_ports(tmp_path: Path) -> None:
@@ -130,6 +130,29 @@ def test_a_region_may_not_be_called_like_anothers_kafka(tmp_path: Path) -> None:
         kafka_owners(clashing, ComposeSettings())
 
 
+def test_the_verdict_is_a_service_that_is_started_only_when_asked_for(tmp_path: Path) -> None:
+    """It reads everything, writes its report, needs the Kafkas and no region."""
+    services = yaml.safe_load(compose_file(plan(tmp_path, "kafka")))["services"]
+    assert [name for name, service in services.items() if "profiles" in service] == ["verify"]
+    verify = services["verify"]
+    assert verify["volumes"] == [".:/evidence:ro", "./report:/evidence/report"]
+    assert list(verify["depends_on"]) == ["kafka-us-east", "kafka-us-west", "kafka-eu-central"]
+    shared = yaml.safe_load(compose_file(plan(tmp_path, "kafka", kafka="shared")))["services"]
+    assert list(shared["verify"]["depends_on"]) == ["kafka-us-east"]
+    assert "depends_on" not in yaml.safe_load(compose_file(plan(tmp_path)))["services"]["verify"]
+
+
+def test_a_region_may_not_be_called_like_the_service_that_judges(tmp_path: Path) -> None:
+    first, *others = small_topology(tmp_path).clusters
+    clash = dataclasses.replace(first.regions[0], name="verify")
+    clashing = dataclasses.replace(
+        small_topology(tmp_path),
+        clusters=(dataclasses.replace(first, regions=(clash, *first.regions[1:])), *others),
+    )
+    with pytest.raises(Refused, match="rename it"):
+        compose_file(dataclasses.replace(plan(tmp_path), topology=clashing))
+
+
 def test_names_that_yaml_or_compose_would_read_as_something_else_stay_names(tmp_path: Path) -> None:
     topology = small_topology(tmp_path)
     first, *others = topology.clusters
@@ -141,7 +164,7 @@ def test_names_that_yaml_or_compose_would_read_as_something_else_stay_names(tmp_
     published = {name: Published("::1", 1, 2) for name in named.region_names}
     text = compose_file(dataclasses.replace(plan(tmp_path), topology=named, published=published))
     services = yaml.safe_load(text)["services"]
-    assert list(services) == ["1e3", "no", "eu-central"]
+    assert list(services) == ["1e3", "no", "eu-central", "verify"]
     assert services["no"]["ports"][0] == "[::1]:1:6651"
     assert services["no"]["labels"]["geoemu.region"] == "no"
 
@@ -152,8 +175,8 @@ def test_a_run_takes_a_small_subnet_that_nobody_has() -> None:
     assert choose_subnet(6, "geoemu-a", "10.213.0.0/16", []) == first
     second = choose_subnet(6, "geoemu-a", "10.213.0.0/16", [first, "172.17.0.0/16"])
     assert not ipaddress.IPv4Network(first).overlaps(ipaddress.IPv4Network(second))
-    assert ipaddress.IPv4Network(choose_subnet(29, "geoemu-a", "10.213.0.0/16", [])).prefixlen == 27
-    assert ipaddress.IPv4Network(choose_subnet(30, "geoemu-a", "10.213.0.0/16", [])).prefixlen == 26
+    assert ipaddress.IPv4Network(choose_subnet(28, "geoemu-a", "10.213.0.0/16", [])).prefixlen == 27
+    assert ipaddress.IPv4Network(choose_subnet(29, "geoemu-a", "10.213.0.0/16", [])).prefixlen == 26
     with pytest.raises(Refused, match="no free subnet"):
         choose_subnet(6, "geoemu-a", "10.213.0.0/26", ["10.213.0.0/24"])
 
@@ -181,3 +204,4 @@ def test_settings_that_cannot_be_are_refused(environment: dict[str, str], compla
 def test_settings_come_from_the_environment() -> None:
     assert settings_from({}) == ComposeSettings()
     assert settings_from({"GEOEMU_KAFKA_IMAGE": "apache/kafka:4.1.0"}).kafka_image == "apache/kafka:4.1.0"
+    assert settings_from({"GEOEMU_SPARK_IMAGE": "here:1"}).spark_image == "here:1"

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from kafka import KafkaConsumer
 
+from emulator.errors import RuntimeFailure
 from emulator.region_config import LogConfig
 from emulator.runtimes.compose import ComposeRuntime
 from emulator.runtimes.compose_command import compose
@@ -112,6 +113,19 @@ def test_another_run_on_the_same_kafka_disturbs_nobody(run: ComposeRuntime, tmp_
             assert states(tell(each.status())) == dict.fromkeys(run.topology.region_names, "running")
     finally:
         tell(remove_other())
+
+
+def test_a_kafka_that_does_not_start_is_told_of_with_what_it_said(
+    run_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At once: regions would wait for it in vain."""
+    monkeypatch.setenv("GEOEMU_KAFKA_IMAGE", "geoemu-region:local")  # it is no Kafka
+    other = ComposeRuntime.create(with_log(small_topology(tmp_path), LogConfig("kafka")), tmp_path / "other")
+    try:
+        with pytest.raises(RuntimeFailure, match=r"^kafka-\S+ ended with exit code 2 (.|\n)*region\.json"):
+            tell(other.up())
+    finally:
+        asyncio.run(remove(other.run_dir))
 
 
 def topics_of(run: ComposeRuntime, region: str) -> set[str]:

@@ -37,6 +37,7 @@ def test_lean_forms_use_the_numbers_of_the_full_ones() -> None:
         (pb.LeanFlow, pb.CommandFlow),
         (pb.LeanMetadata, pb.MessageMetadata),
         (pb.LeanUsualMetadata, pb.MessageMetadata),
+        (pb.LeanProperties, pb.MessageMetadata),
         (pb.LeanCommand, pb.BaseCommand),
     ]
     for lean, full in pairs:

@@ -1,0 +1,109 @@
+"""The verdict from inside of a run's network: the service that judges, on real containers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from emulator.region_config import LogConfig
+from emulator.runtimes.compose import ComposeRuntime
+from emulator.runtimes.compose_command import compose_command
+from tests.drills.test_containers import Load, play, published_more
+
+from .containers import ROOT, need_containers, remove
+from .fixtures import small_topology
+from .test_compose_file import with_log
+
+pytestmark = pytest.mark.real
+
+UP_SECONDS = 120
+VERDICT_SECONDS = 300
+
+
+@pytest.fixture(params=["sqlite", "kafka"])
+def run(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ComposeRuntime]:
+    """With a load on it that is over, and a region that was killed meanwhile."""
+    need_containers("region", "kafka", "spark")
+    topology = with_log(small_topology(tmp_path), LogConfig(request.param))
+    runtime = ComposeRuntime.create(topology, tmp_path / "run", detached=True)
+    try:
+        asyncio.run(asyncio.wait_for(runtime.up(), UP_SECONDS))
+        play(some_load(runtime))
+        yield runtime
+    finally:
+        asyncio.run(remove(tmp_path / "run"))
+
+
+async def some_load(runtime: ComposeRuntime) -> None:
+    load = Load(runtime, "judged")
+    try:
+        await load.begin()
+        await published_more(load.producers["us-east"])
+        await runtime.kill("us-east")
+        await runtime.start("us-east")
+        await published_more(load.producers["us-east"])
+        await load.end()
+    finally:
+        await load.leave()
+
+
+def done(*command: object, cwd: Path) -> str:
+    """What a command prints that succeeds, and complains of nothing."""
+    finished = subprocess.run(
+        [*map(str, command)],
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=VERDICT_SECONDS,
+        check=False,
+    )
+    assert (finished.returncode, finished.stderr) == (0, "")
+    return finished.stdout
+
+
+def without_name(report: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in report.items() if key != "run"}
+
+
+def test_the_same_verdict_as_on_the_host(run: ComposeRuntime, tmp_path: Path) -> None:
+    """Regions run on, with SQLite in the very files that are read; with Kafka everything may even be down."""
+    geoemu = (sys.executable, "-m", "emulator.cli")
+    on_host = json.loads(done(*geoemu, "verify", run.run_dir, "--report", tmp_path, "--json", cwd=tmp_path))
+    assert on_host["verdict"] == "valid"
+    assert on_host["figures"]["published"]["acknowledged"] > 400
+
+    told = done(
+        *compose_command(), "--progress", "quiet", "run", "--rm", "--no-TTY", "verify", cwd=run.run_dir
+    )
+    report = run.run_dir / "report"
+    inside = json.loads((report / "report.json").read_text())
+    assert told.startswith(f"VALID  {inside['run']}\n")
+    assert told.endswith("Report: report/report.html\n")
+    assert without_name(inside) == without_name(on_host)
+    page = (report / "report.html").read_text()
+    assert page == (tmp_path / "report.html").read_text().replace(str(run.run_dir), inside["run"])
+
+    asyncio.run(run.down())
+    verdict = done(*geoemu, "verify", run.run_dir, "--in-network", "--json", cwd=tmp_path)
+    assert json.loads(verdict) == on_host
+
+
+def test_what_is_no_run_in_containers_is_refused(tmp_path: Path) -> None:
+    finished = subprocess.run(
+        [sys.executable, "-m", "emulator.cli", "verify", str(tmp_path), "--in-network"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (finished.returncode, finished.stdout) == (2, "")
+    assert finished.stderr == f"{tmp_path} is no run in containers: verify it without --in-network\n"
