@@ -35,7 +35,7 @@ class Event:
     """Who writes: `producer-us-east`, `consumer-orders`, `scenario`."""
     op: str
     """publish, receive, acknowledge, subscribe, connect; or a fact: step, kill, start, stop, pause, resume, cut,
-    heal, hold, phase."""
+    heal, hold, latency, phase."""
     outcome: Outcome
     region: str | None = None
     """The region talked to, or the one the fact is about."""
@@ -56,6 +56,16 @@ class Event:
         """The line, without its newline."""
         fields = ((name, getattr(self, name)) for name in self.__slots__)
         return json.dumps({name: value for name, value in fields if value is not None}, separators=(",", ":"))
+
+
+def latency_detail(milliseconds: float, *, one_way: bool) -> str:
+    """`detail` of a `latency` fact."""
+    return f"{milliseconds:g} ms {'one way' if one_way else 'both ways'}"
+
+
+def latency_in(detail: str) -> float:
+    """Milliseconds in the `detail` of a `latency` fact. ValueError when it is none."""
+    return float(detail.partition(" ms ")[0])
 
 
 class HistoryWriter:

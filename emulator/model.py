@@ -32,6 +32,18 @@ BEFORE_EVERYTHING = Position(-1, -1)
 AFTER_EVERYTHING = Position(2**63 - 1, 2**63 - 1)
 """Pulsar's MessageId.latest."""
 
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m)")
+_SECONDS_PER_UNIT = {"ms": 0.001, "s": 1.0, "m": 60.0}
+
+
+def seconds_in(duration: str) -> float:
+    """How long `500ms`, `10s` or `2m` is. ValueError when the text is anything else."""
+    match = _DURATION.fullmatch(duration)
+    if match is None:
+        raise ValueError("must be a duration with its unit, like 500ms, 10s or 2m")
+    return float(match[1]) * _SECONDS_PER_UNIT[match[2]]
+
+
 _NAME = re.compile(r"[-=:.\w]+")
 """What Pulsar allows in tenant, namespace and cluster names."""
 _PARTITION = re.compile(r"^(?P<base>.+)-partition-(?P<index>\d+)$")

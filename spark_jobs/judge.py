@@ -12,6 +12,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from emulator.history import latency_in
 from spark_jobs import history, source
 from spark_jobs.checks import CHECKS, all_findings, collect_findings
 from spark_jobs.checks.finding import Circumstances, Found
@@ -170,11 +171,14 @@ def _circumstances(
 ) -> Circumstances:
     down: dict[str, bool] = {}
     cut: set[tuple[str, str]] = set()
+    latency_ms_max = folder.latency_ms_max
     for fact in told.facts:
         op, region, other = fact["op"], fact["region"], fact["other_region"]
         # Stopping everything is how a run ends; only before the last word of a client does it explain anything.
         if op in _DOWN and not (op == "stop" and fact["at_ms"] > told.last_client_ms):
             down[region] = _DOWN[op]
+        elif op == "latency":
+            latency_ms_max = max(latency_ms_max, latency_in(fact["detail"]))
         elif op in _LINK_OPS:
             ways = {(region, other)} | ({(other, region)} if fact["detail"] != "one way" else set())
             if op != "heal":
@@ -189,7 +193,7 @@ def _circumstances(
         history_damaged=any(damage.region is None for damage in damages),
         away=frozenset(region for region, is_down in down.items() if is_down),
         cut=frozenset(cut),
-        read_at_ms=read_at_ms - 2 * folder.latency_ms_max,
+        read_at_ms=read_at_ms - 2 * latency_ms_max,
     )
 
 

@@ -34,7 +34,10 @@ def geoemu(
 
 
 def test_the_verbs_are_these() -> None:
-    expected = "check cut down heal hold kill logs pause render restart resume run simulate start status stop up verify"
+    expected = (
+        "check cut down heal hold kill latency logs pause render restart resume run simulate start status stop "
+        "up verify"
+    )
     assert " ".join(VERBS) == expected
 
 

@@ -125,9 +125,12 @@ def test_links_are_cut_held_and_healed_and_a_restarted_region_knows(folder: Path
     typed(folder, "up", "-d")
     assert typed(folder, "cut", "us-east", "us-west", "--one-way") == "us-east -> us-west is cut\n"
     assert typed(folder, "hold", "us-west", "eu-central") == "us-west <-> eu-central is held\n"
+    slowed = typed(folder, "latency", "us-west", "us-east", "250ms", "--jitter", "20ms", "--one-way")
+    assert slowed == "us-west -> us-east takes 250 ms\n"
     typed(folder, "restart", "us-west")
     shown = typed(folder, "status")
     for line in (
+        "us-west -> us-east is up, latency 250 ms + up to 20 ms",
         "us-east -> us-west is cut",
         "us-west -> eu-central is held",
         "eu-central -> us-west is held",
@@ -137,6 +140,7 @@ def test_links_are_cut_held_and_healed_and_a_restarted_region_knows(folder: Path
     assert typed(folder, "heal") == "all links are up\n"
     status = json.loads(typed(folder, "status", "--json"))
     assert {link["state"] for link in status["links"]} == {"up"}
+    assert {link["latency_ms"] for link in status["links"]} == {1}
     assert {region["waiting_for"] for region in status["regions"]} == {""}
     typed(folder, "down")
 

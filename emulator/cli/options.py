@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from emulator.errors import GeoemuError
+from emulator.model import seconds_in
 from emulator.runtimes.opening import RUNTIMES
 from emulator.runtimes.run_directory import find_run
 
@@ -62,6 +63,27 @@ OptionalLinkEnd = Annotated[
 ]
 OptionalOtherLinkEnd = Annotated[
     str | None, typer.Argument(metavar="B", autocompletion=_complete_region, show_default=False)
+]
+
+
+def _milliseconds(text: str) -> float:
+    try:
+        return seconds_in(text) * 1000
+    except ValueError as problem:
+        raise typer.BadParameter(f"{text!r} {problem}") from None
+
+
+Milliseconds = Annotated[
+    float,
+    typer.Argument(
+        metavar="TIME", parser=_milliseconds, help="One way, like 200ms or 1.5s.", show_default=False
+    ),
+]
+JitterMilliseconds = Annotated[
+    float | None,
+    typer.Option(
+        "--jitter", metavar="TIME", parser=_milliseconds, help="Up to so much longer. Default: as it was."
+    ),
 ]
 OneWay = Annotated[bool, typer.Option("--one-way", help="Only what goes from A to B.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for other programs.")]

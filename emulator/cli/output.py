@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from collections.abc import Sequence
 from typing import Any
 
+from emulator.region_config import LinkShape
 from emulator.runtimes.contract import RunStatus
 
 _STYLES = {
@@ -34,9 +36,10 @@ def show_status(status: RunStatus) -> None:
     for region in status.regions:
         if region.waiting_for:
             print(f"{region.name} waits: {region.waiting_for}")
-    disturbed = [link for link in status.links if link.state != "up"]
+    disturbed = [link for link in status.links if link.state != "up" or not link.has_declared_speed]
     for link in disturbed:
-        print(f"{link.source} -> {link.target} is {link.state}")
+        slow = "" if link.has_declared_speed else f", {_speed(link.shape)}"
+        print(f"{link.source} -> {link.target} is {link.state}{slow}")
     if not disturbed:
         print("all links are up")
     print(f"{'ended run' if status.ended else 'run'} in {status.run_dir}")
@@ -58,8 +61,16 @@ def status_as_json(status: RunStatus) -> dict[str, Any]:
             }
             for region in status.regions
         ],
-        "links": [{"from": link.source, "to": link.target, "state": link.state} for link in status.links],
+        "links": [
+            {"from": link.source, "to": link.target, **dataclasses.asdict(link.shape)}
+            for link in status.links
+        ],
     }
+
+
+def _speed(shape: LinkShape) -> str:
+    jitter = f" + up to {shape.jitter_ms:g} ms" if shape.jitter_ms else ""
+    return f"latency {shape.latency_ms:g} ms{jitter}"
 
 
 def show_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

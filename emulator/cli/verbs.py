@@ -15,7 +15,9 @@ from emulator import __version__
 from emulator.cli.options import (
     DEFAULT_TOPOLOGY,
     AsJson,
+    JitterMilliseconds,
     LinkEnd,
+    Milliseconds,
     NewRunDir,
     OneWay,
     OptionalLinkEnd,
@@ -197,9 +199,32 @@ def hold(a: LinkEnd, b: OtherLinkEnd, one_way: OneWay = False, run_dir: RunDir =
     _change_link(run_dir, (a, b), one_way, "hold", lambda run: run.hold(a, b, one_way=one_way), "is held")
 
 
+@app.command(epilog="Example: geoemu latency us-east eu-central 200ms --jitter 20ms")
+def latency(
+    a: LinkEnd,
+    b: OtherLinkEnd,
+    time: Milliseconds,
+    jitter: JitterMilliseconds = None,
+    one_way: OneWay = False,
+    run_dir: RunDir = None,
+) -> None:
+    """Let what two regions send each other take so long; `heal` goes back to what the topology declares."""
+    from emulator.history import latency_detail
+
+    _act(
+        run_dir,
+        "latency",
+        lambda run: run.latency(a, b, time, jitter_ms=jitter, one_way=one_way),
+        region=a,
+        other_region=b,
+        detail=latency_detail(time, one_way=one_way),
+    )
+    print(f"{a} {'->' if one_way else '<->'} {b} takes {time:g} ms")
+
+
 @app.command(epilog="Example: geoemu heal us-east eu-central; or everything: geoemu heal")
 def heal(a: OptionalLinkEnd = None, b: OptionalOtherLinkEnd = None, run_dir: RunDir = None) -> None:
-    """Undo `cut` and `hold` between two regions, or everywhere, and wait until regions are linked again."""
+    """Undo `cut`, `hold` and `latency` between two regions, or everywhere, and wait until regions are linked again."""
     if a is None or b is None:
         if a is not None:
             raise typer.BadParameter("name two regions, or none to heal everything", param_hint="B")

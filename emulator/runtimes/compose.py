@@ -43,14 +43,12 @@ from emulator.runtimes.compose_file import (
     published_kafka,
     settings_from,
 )
-from emulator.runtimes.contract import LinkState, LinkStatus, Refused, RegionState, RegionStatus, RunStatus
+from emulator.runtimes.contract import Refused, RegionState, RegionStatus, RunStatus
 from emulator.runtimes.docker_engine import Container, Engine
 from emulator.runtimes.image_sources import stale_sentence
 from emulator.runtimes.linked_regions import (
     LinkedRegions,
     ask,
-    directions,
-    note_links,
     refuse_unknown,
 )
 from emulator.runtimes.ports import WantedPort, choose_ports
@@ -67,6 +65,7 @@ from emulator.runtimes.run_directory import (
     RunDirectory,
     RunRecord,
     claim_new_run,
+    link_statuses,
     links_of,
     write_whole,
 )
@@ -99,6 +98,7 @@ class ComposeRuntime:
             self._states,
             self._last_words,
             poll_seconds=READY_POLL_SECONDS,
+            noted=self._write_links_of,
             ready_seconds=READY_SECONDS,
         )
 
@@ -217,26 +217,30 @@ class ComposeRuntime:
     # --- links ------------------------------------------------------------------------------------------
 
     async def cut(self, source: str, target: str, *, one_way: bool = False) -> None:
-        await self._set_links(directions(source, target, one_way), "cut")
+        await self._linked.change_link(source, target, one_way, state="cut")
 
     async def hold(self, source: str, target: str, *, one_way: bool = False) -> None:
-        await self._set_links(directions(source, target, one_way), "held")
+        await self._linked.change_link(source, target, one_way, state="held")
+
+    async def latency(
+        self,
+        source: str,
+        target: str,
+        latency_ms: float,
+        *,
+        jitter_ms: float | None = None,
+        one_way: bool = False,
+    ) -> None:
+        jitter = {} if jitter_ms is None else {"jitter_ms": jitter_ms}
+        await self._linked.change_link(source, target, one_way, latency_ms=latency_ms, **jitter)
 
     async def heal(self, source: str | None = None, target: str | None = None) -> None:
-        if source is not None and target is not None:
-            links = directions(source, target, one_way=False)
-        else:
-            links = list(self._directory.read().links)
-        await self._set_links(links, "up")
-        await asyncio.gather(*(self._linked.wait_until_ready([a], peers=[b]) for a, b in links))
+        await self._linked.heal(self.topology, source, target)
 
-    async def _set_links(self, links: Sequence[tuple[str, str]], state: LinkState) -> None:
-        """Note it first, also for regions that somebody starts by hand; then tell those that run."""
-        with self._directory.edit() as record:
-            note_links(record, links, state)
-            for name in {end for link in links for end in link}:
-                self._write_links(record, name)
-        await self._linked.tell_links(links)
+    def _write_links_of(self, record: RunRecord, names: Iterable[str]) -> None:
+        """Also for regions that somebody starts by hand."""
+        for name in names:
+            self._write_links(record, name)
 
     def _write_links(self, record: RunRecord, name: str) -> None:
         path = self._directory.region_dir(name) / "region.json"
@@ -249,7 +253,7 @@ class ComposeRuntime:
         regions = await asyncio.gather(
             *(self._region_status(record, containers, name) for name in record.regions)
         )
-        links = tuple(LinkStatus(a, b, state) for (a, b), state in record.links.items())
+        links = link_statuses(record, self.topology)
         return RunStatus(self.run_dir, record.runtime, tuple(regions), links, record.ended)
 
     async def _region_status(

@@ -7,7 +7,7 @@ error. Names that are not in the run, and a run that cannot be acted upon, are R
 State of a run lives in its run directory and nowhere else, so that any process may continue where another
 one stopped:
 
-    run.json                  who runs what: version, topology, runtime, ports, process ids, link states
+    run.json                  who runs what: version, topology, runtime, ports, process ids, links
     topology.json             the checked topology, frozen
     regions/<name>/           region.json, log.sqlite, output.log, ready.json
     history/<actor>.jsonl     what clients asked and were told
@@ -17,14 +17,15 @@ one stopped:
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal, Protocol, cast
 
 from emulator.errors import RuntimeFailure
+from emulator.region_config import LinkShape
 from emulator.topology import Topology
 
-RUN_VERSION = 1
+RUN_VERSION = 2
 
 RegionState = Literal["starting", "running", "paused", "stopped", "killed"]
 LinkState = Literal["up", "held", "cut"]
@@ -60,7 +61,18 @@ class LinkStatus:
     """`from` in JSON."""
     target: str
     """`to` in JSON."""
-    state: LinkState
+    shape: LinkShape
+    """As it is now."""
+    declared: LinkShape
+    """As the topology declares it, and `heal` makes it."""
+
+    @property
+    def state(self) -> LinkState:
+        return cast(LinkState, self.shape.state)
+
+    @property
+    def has_declared_speed(self) -> bool:
+        return replace(self.shape, state=self.declared.state) == self.declared
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,9 +139,21 @@ class Runtime(Protocol):
         """Keep what is sent; `heal` delivers it in order."""
         ...
 
+    async def latency(
+        self,
+        source: str,
+        target: str,
+        latency_ms: float,
+        *,
+        jitter_ms: float | None = None,
+        one_way: bool = False,
+    ) -> None:
+        """Let what is sent from now on take so long, one way, and up to `jitter_ms` longer (None: as it was)."""
+        ...
+
     async def heal(self, source: str | None = None, target: str | None = None) -> None:
-        """Undo `cut` and `hold` between two regions (both directions), or everywhere; wait until regions that
-        run are linked again."""
+        """Undo `cut`, `hold` and `latency` between two regions (both directions), or everywhere: links are as the
+        topology declares them, and up. Waits until regions that run are linked again."""
         ...
 
     async def status(self) -> RunStatus:

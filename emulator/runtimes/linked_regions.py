@@ -8,14 +8,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
+from typing import Any
 
 from emulator.errors import RuntimeFailure
+from emulator.region_config import LinkShape
 from emulator.runtimes.admin_client import Exchange, NoAnswer, call
-from emulator.runtimes.contract import LinkState, Refused
+from emulator.runtimes.contract import Refused
 from emulator.runtimes.processes import ProcessState
 from emulator.runtimes.region_admin import RegionReport, ask_region, describe, link_request
-from emulator.runtimes.run_directory import RegionRecord, RunDirectory, RunRecord
-from emulator.topology import nearest
+from emulator.runtimes.run_directory import RegionRecord, RunDirectory, RunRecord, links_of
+from emulator.topology import Topology, nearest
 
 READY_POLL_SECONDS = 0.05
 READY_SECONDS = 30.0
@@ -37,19 +40,46 @@ class LinkedRegions:
         last_words: Callable[[str, ProcessState], Awaitable[str]],
         *,
         poll_seconds: float = READY_POLL_SECONDS,
+        noted: Callable[[RunRecord, Iterable[str]], None] = lambda record, regions: None,
         ready_seconds: float | None = None,
     ) -> None:
-        """`look` tells what every region is doing now; `last_words` why one that was waited for never gets ready."""
+        """`look` tells what every region is doing now; `last_words` why one that was waited for never gets ready;
+        `noted` is called when links of some regions were changed in the record, before anybody is told."""
         self._directory = directory
         self._look = look
         self._last_words = last_words
         self._poll_seconds = poll_seconds
+        self._noted = noted
         self._ready_seconds = ready_seconds or READY_SECONDS
 
     # --- links ------------------------------------------------------------------------------------------
 
+    async def change_link(self, source: str, target: str, one_way: bool, **changes: Any) -> None:
+        """Give one direction, or both, other values of LinkShape's fields, and tell both ends."""
+        links = [(source, target)] if one_way else [(source, target), (target, source)]
+        await self._set_links(links, lambda _, shape: replace(shape, **changes))
+
+    async def heal(self, topology: Topology, source: str | None, target: str | None) -> None:
+        """Links are up and as they were declared, between two regions or everywhere. Wait until regions that run are
+        linked."""
+        links = list(self._directory.read().links)
+        if source is not None and target is not None:
+            links = [(source, target), (target, source)]
+        declared = links_of(topology)
+        await self._set_links(links, lambda link, _: replace(declared[link], state="up"))
+        await asyncio.gather(*(self.wait_until_ready([a], peers=[b]) for a, b in links))
+
+    async def _set_links(self, links: Sequence[Link], change: Callable[[Link, LinkShape], LinkShape]) -> None:
+        """Note it first, so that a region that starts meanwhile begins with it; then tell those that run."""
+        with self._directory.edit() as record:
+            for link in links:
+                _refuse_unknown_link(record, *link)
+            record.links.update({link: change(link, record.links[link]) for link in links})
+            self._noted(record, {end for link in links for end in link})
+        await self.tell_links(links)
+
     async def tell_links(self, links: Iterable[Link]) -> None:
-        """Make both ends know the states that are noted."""
+        """Make both ends know the shapes that are noted."""
         await asyncio.gather(*(self._tell(end, link) for link in links for end in link))
 
     async def thaw(self, name: str, resume: Callable[[], Awaitable[None]]) -> None:
@@ -75,13 +105,13 @@ class LinkedRegions:
             async with asyncio.timeout(TELL_SECONDS):
                 while (await self._look())[name] == "running":  # others learn it when they start or thaw
                     record = self._directory.read()
-                    region, state = record.regions[name], record.links[link]
+                    region, shape = record.regions[name], record.links[link]
                     try:
-                        answer = await call(region.host, region.admin_port, *link_request(link, state))
+                        answer = await call(region.host, region.admin_port, *link_request(link, shape))
                     except NoAnswer as silence:
                         reason = str(silence)
                     else:
-                        if answer.status == 204 and self._directory.read().links[link] == state:
+                        if answer.status == 204 and self._directory.read().links[link] == shape:
                             return
                         reason = describe(answer)
                     await asyncio.sleep(self._poll_seconds)
@@ -149,7 +179,8 @@ class LinkedRegions:
         return [
             peer
             for peer in record.regions
-            if record.links.get((name, peer)) == record.links.get((peer, name)) == "up"
+            if peer != name
+            and record.links[name, peer].state == record.links[peer, name].state == "up"
             and states[peer] == "running"
         ]
 
@@ -160,15 +191,11 @@ async def ask(region: RegionRecord, expected_peers: Iterable[str]) -> RegionRepo
     return await ask_region(region.host, region.admin_port, pid, expected_peers)
 
 
-def note_links(record: RunRecord, links: Iterable[Link], state: LinkState) -> None:
-    """Write down what links are to be. Refused, before anything was changed, when there is no such link."""
-    links = list(links)
-    for source, target in links:
-        refuse_unknown(record, source)
-        refuse_unknown(record, target)
-        if (source, target) not in record.links:
-            raise Refused(f"no link {source} -> {target}: name two different regions")
-    record.links.update(dict.fromkeys(links, state))
+def _refuse_unknown_link(record: RunRecord, source: str, target: str) -> None:
+    refuse_unknown(record, source)
+    refuse_unknown(record, target)
+    if (source, target) not in record.links:
+        raise Refused(f"no link {source} -> {target}: name two different regions")
 
 
 def refuse_unknown(record: RunRecord, name: str) -> None:
@@ -177,7 +204,3 @@ def refuse_unknown(record: RunRecord, name: str) -> None:
         guess = nearest(name, known)
         hint = f"did you mean {guess}? " if guess else ""
         raise Refused(f"no region {name!r} in this run: {hint}regions are {', '.join(known)}")
-
-
-def directions(source: str, target: str, one_way: bool) -> list[Link]:
-    return [(source, target)] if one_way else [(source, target), (target, source)]

@@ -22,8 +22,8 @@ from emulator.errors import RuntimeFailure
 from emulator.region_config import RegionConfig
 from emulator.runtimes import region_kafka
 from emulator.runtimes.admin_client import NoAnswer
-from emulator.runtimes.contract import LinkState, LinkStatus, Refused, RegionState, RegionStatus, RunStatus
-from emulator.runtimes.linked_regions import LinkedRegions, ask, directions, note_links, refuse_unknown
+from emulator.runtimes.contract import Refused, RegionState, RegionStatus, RunStatus
+from emulator.runtimes.linked_regions import LinkedRegions, ask, refuse_unknown
 from emulator.runtimes.ports import WantedPort, choose_ports
 from emulator.runtimes.processes import ProcessState, identify, send_signal, state_of
 from emulator.runtimes.region_process import (
@@ -39,6 +39,7 @@ from emulator.runtimes.run_directory import (
     RunDirectory,
     RunRecord,
     claim_new_run,
+    link_statuses,
     links_of,
     write_whole,
 )
@@ -197,25 +198,32 @@ class ProcessRuntime:
     # --- links ------------------------------------------------------------------------------------------
 
     async def cut(self, source: str, target: str, *, one_way: bool = False) -> None:
-        await self._set_links(directions(source, target, one_way), "cut")
+        await self._linked.change_link(source, target, one_way, state="cut")
 
     async def hold(self, source: str, target: str, *, one_way: bool = False) -> None:
-        await self._set_links(directions(source, target, one_way), "held")
+        await self._linked.change_link(source, target, one_way, state="held")
+
+    async def latency(
+        self,
+        source: str,
+        target: str,
+        latency_ms: float,
+        *,
+        jitter_ms: float | None = None,
+        one_way: bool = False,
+    ) -> None:
+        jitter = {} if jitter_ms is None else {"jitter_ms": jitter_ms}
+        await self._linked.change_link(source, target, one_way, latency_ms=latency_ms, **jitter)
 
     async def heal(self, source: str | None = None, target: str | None = None) -> None:
-        if source is not None and target is not None:
-            links = directions(source, target, one_way=False)
-        else:
-            links = list(self._directory.read().links)
-        await self._set_links(links, "up")
-        await asyncio.gather(*(self._linked.wait_until_ready([a], peers=[b]) for a, b in links))
+        await self._linked.heal(self.topology, source, target)
 
     # --- what is so -------------------------------------------------------------------------------------
 
     async def status(self) -> RunStatus:
         record = self._directory.read()
         regions = await asyncio.gather(*(self._region_status(record, name) for name in record.regions))
-        links = tuple(LinkStatus(a, b, state) for (a, b), state in record.links.items())
+        links = link_statuses(record, self.topology)
         return RunStatus(self.run_dir, record.runtime, tuple(regions), links, record.ended)
 
     async def logs(self, region: str, *, follow: bool = False) -> AsyncIterator[str]:
@@ -354,12 +362,6 @@ class ProcessRuntime:
         how = f" with exit code {codes[0]}" if codes and codes[0] is not None else ""
         log = output_log(self._directory.region_dir(name))
         return f"{name} ended{how} before it was ready; the last lines of {log}:\n{last_lines(log)}"
-
-    async def _set_links(self, links: Sequence[tuple[str, str]], state: LinkState) -> None:
-        """Note it first, so that a region that starts meanwhile begins with it; then tell those that run."""
-        with self._directory.edit() as record:
-            note_links(record, links, state)
-        await self._linked.tell_links(links)
 
     # --- what is refused --------------------------------------------------------------------------------
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 from urllib.parse import quote
 
+from emulator.region_config import LinkShape
 from emulator.runtimes.admin_client import Answer, NoAnswer, call
-from emulator.runtimes.contract import LinkState
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +36,10 @@ async def ask_region(host: str, port: int, pid: int | None, expected_peers: Iter
         raise NoAnswer(describe(answer)) from problem
 
 
-def link_request(link: tuple[str, str], state: LinkState) -> tuple[str, str, dict[str, Any]]:
-    """Method, target and body that tell a region the state of one direction of a link. Answered with 204."""
+def link_request(link: tuple[str, str], shape: LinkShape) -> tuple[str, str, dict[str, Any]]:
+    """Method, target and body that tell a region how one direction of a link is. Answered with 204."""
     source, target = (quote(end, safe="") for end in link)
-    return "PUT", f"/geoemu/v1/links/{source}/{target}", {"state": state}
+    return "PUT", f"/geoemu/v1/links/{source}/{target}", asdict(shape)
 
 
 def describe(answer: Answer) -> str:

@@ -16,7 +16,6 @@ from pathlib import Path
 
 import emulator
 from emulator.region_config import LinkShape, PeerConfig, RegionConfig
-from emulator.runtimes.contract import LinkState
 from emulator.runtimes.run_directory import write_whole
 
 BROKER: tuple[str, ...] = (sys.executable, "-m", "emulator.broker.main")
@@ -26,7 +25,7 @@ LAST_LINES = 10
 
 
 def start_region(
-    program: Sequence[str], region_dir: Path, links: Mapping[tuple[str, str], LinkState]
+    program: Sequence[str], region_dir: Path, links: Mapping[tuple[str, str], LinkShape]
 ) -> subprocess.Popen[bytes]:
     """Start a region whose region.json is there already, with the links as they are now."""
     path = region_dir / "region.json"
@@ -56,17 +55,14 @@ def last_lines(log: Path) -> str:
     return "\n".join(f"    {line}" for line in lines or ["(nothing)"])
 
 
-def with_links(config: RegionConfig, links: Mapping[tuple[str, str], LinkState]) -> RegionConfig:
+def with_links(config: RegionConfig, links: Mapping[tuple[str, str], LinkShape]) -> RegionConfig:
     """The same configuration, with the links as they are now."""
-
-    def now(shape: LinkShape, source: str, target: str) -> LinkShape:
-        return dataclasses.replace(shape, state=links.get((source, target), shape.state))
 
     def peer_now(peer: PeerConfig) -> PeerConfig:
         return dataclasses.replace(
             peer,
-            outbound=now(peer.outbound, config.region, peer.region),
-            inbound=now(peer.inbound, peer.region, config.region),
+            outbound=links.get((config.region, peer.region), peer.outbound),
+            inbound=links.get((peer.region, config.region), peer.inbound),
         )
 
     return dataclasses.replace(config, peers=tuple(peer_now(peer) for peer in config.peers))

@@ -18,9 +18,10 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-from emulator.runtimes.contract import RUN_VERSION, LinkState, Refused
+from emulator.region_config import LinkShape
+from emulator.runtimes.contract import RUN_VERSION, LinkStatus, Refused
 from emulator.runtimes.processes import ProcessIdentity, state_of
 from emulator.topology import Topology
 
@@ -54,8 +55,8 @@ class RunRecord:
     detached: bool
     """Regions outlive the owner."""
     regions: dict[str, RegionRecord]
-    links: dict[tuple[str, str], LinkState]
-    """One per direction."""
+    links: dict[tuple[str, str], LinkShape]
+    """One per direction, as it is now."""
     ended: bool = False
     """`down` was called; nothing may be started any more."""
     created_at: str = ""
@@ -73,7 +74,7 @@ class RunRecord:
         raw = {
             "version": RUN_VERSION,
             **asdict(self),
-            "links": [{"from": a, "to": b, "state": state} for (a, b), state in self.links.items()],
+            "links": [{"from": a, "to": b, **asdict(shape)} for (a, b), shape in self.links.items()],
         }
         return json.dumps(raw, indent=1) + "\n"
 
@@ -88,7 +89,7 @@ class RunRecord:
                     **raw,
                     "owner": ProcessIdentity(**raw["owner"]),
                     "regions": {name: _region_from_json(region) for name, region in raw["regions"].items()},
-                    "links": {(link["from"], link["to"]): link["state"] for link in raw["links"]},
+                    "links": {(link.pop("from"), link.pop("to")): LinkShape(**link) for link in raw["links"]},
                 }
             )
         except (TypeError, KeyError, AttributeError) as problem:
@@ -262,6 +263,12 @@ def _locked(path: Path) -> Iterator[None]:
         os.close(file)
 
 
-def links_of(topology: Topology) -> dict[tuple[str, str], LinkState]:
-    """All links with the state they begin in."""
-    return {(link.source, link.target): cast(LinkState, link.shape.state) for link in topology.links}
+def links_of(topology: Topology) -> dict[tuple[str, str], LinkShape]:
+    """All links as they are declared."""
+    return {(link.source, link.target): link.shape for link in topology.links}
+
+
+def link_statuses(record: RunRecord, topology: Topology) -> tuple[LinkStatus, ...]:
+    """All links as they are now."""
+    declared = links_of(topology)
+    return tuple(LinkStatus(*link, shape, declared[link]) for link, shape in record.links.items())

@@ -4,7 +4,7 @@ A scenario is a cast (producers and consumers) and steps, done one after the oth
 
     of actors     begin  finish  move
     of regions    kill  stop  start  restart  pause  resume         the same words as on the command line
-    of links      cut  hold  heal
+    of links      cut  hold  latency  heal
     of time       wait  wait_until  drain
     of the story  phase
 
@@ -219,7 +219,7 @@ class OnRegion(Deadline):
 class OnLink(Deadline):
     """Something is done to the link between two regions."""
 
-    shorthand = "between"
+    shorthand: ClassVar[str | None] = "between"
     between: RegionPair | None = None
     """Two regions: both directions."""
     source: Region | None = Field(default=None, alias="from")
@@ -243,8 +243,18 @@ class OnLink(Deadline):
         return self.between is None
 
 
+class Latency(OnLink):
+    """What is sent between two regions takes longer, or less long."""
+
+    shorthand = None
+    time: Seconds = Field(alias="is")
+    """How long it takes, one way."""
+    jitter: Seconds | None = None
+    """It takes up to so much longer, by chance; as it was when left out."""
+
+
 class Heal(Deadline):
-    """Links are whole again; what was held is delivered."""
+    """Links are as the topology declares them; what was held is delivered."""
 
     shorthand = "between"
     between: RegionPairOrEverything
@@ -342,6 +352,7 @@ Action = (
     | Move
     | OnRegion
     | OnLink
+    | Latency
     | Heal
     | Wait
     | Published
@@ -380,8 +391,10 @@ class StepEntry(Written):
     """Let nothing pass between two regions."""
     hold: OnLink | None = None
     """Keep what two regions send each other until `heal`."""
+    latency: Latency | None = None
+    """Let what two regions send each other take so long."""
     heal: Heal | None = None
-    """Undo `cut` and `hold`."""
+    """Undo `cut`, `hold` and `latency`."""
     wait: Wait | None = None
     """Let time pass."""
     wait_until: Condition | None = None

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Protocol, assert_never
 
 from emulator.errors import RuntimeFailure
-from emulator.history import HistoryWriter, Outcome
+from emulator.history import HistoryWriter, Outcome, latency_detail
 from emulator.model import TopicName
 from emulator.runtimes.contract import RegionStatus, Runtime
 from emulator.scenarios.language import (
@@ -29,6 +29,7 @@ from emulator.scenarios.language import (
     Drain,
     Finish,
     Heal,
+    Latency,
     Move,
     OnLink,
     OnRegion,
@@ -230,6 +231,8 @@ class _Play:
                 await self._move(move)
             case OnRegion() as change:
                 await self._change_region(step.verb, change)
+            case Latency() as change:
+                await self._change_latency(change)
             case OnLink() as change:
                 await self._change_link(step.verb, change)
             case Heal() as heal:
@@ -305,6 +308,20 @@ class _Play:
         await self._in_time(change.within, done, lambda: "not done")
         way = "one way" if change.one_way else "both ways"
         self._fact(verb, region=source, other_region=target, detail=way)
+
+    async def _change_latency(self, change: Latency) -> None:
+        source, target = change.ends
+        milliseconds = change.time * 1000
+        done = self._runtime.latency(
+            source,
+            target,
+            milliseconds,
+            jitter_ms=None if change.jitter is None else change.jitter * 1000,
+            one_way=change.one_way,
+        )
+        await self._in_time(change.within, done, lambda: "not done")
+        detail = latency_detail(milliseconds, one_way=change.one_way)
+        self._fact("latency", region=source, other_region=target, detail=detail)
 
     async def _heal(self, heal: Heal) -> None:
         await self._in_time(heal.within, self._runtime.heal(*heal.between), lambda: "not done")

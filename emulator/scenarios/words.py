@@ -15,15 +15,13 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from emulator.model import TopicName
+from emulator.model import TopicName, seconds_in
 
 GROUPS = ("producers", "consumers", "everyone")
 """Words for several actors at once; no actor may be called so."""
 EVERYTHING = "everything"
 UNLIMITED = "unlimited"
 
-_DURATION = re.compile(r"^(\d+(?:\.\d+)?)\s*(ms|s|m)$")
-_SECONDS_PER_UNIT = {"ms": 0.001, "s": 1.0, "m": 60.0}
 _ACTOR_NAME = re.compile(r"^[a-z0-9][a-z0-9_.-]*$")
 
 
@@ -60,10 +58,10 @@ def _known(
 
 
 def _duration(text: Any) -> float:
-    match = _DURATION.match(text) if isinstance(text, str) else None
-    if match is None:
-        raise rule("must be a duration with its unit, like 500ms, 10s or 2m")
-    return float(match[1]) * _SECONDS_PER_UNIT[match[2]]
+    try:
+        return seconds_in(text if isinstance(text, str) else "")
+    except ValueError as problem:
+        raise rule(str(problem)) from None
 
 
 def _rate(written: Any) -> float:

@@ -107,7 +107,11 @@ def test_every_verb_may_come_twice(tmp_path: Path) -> None:
             await verb("us-east")
         await runtime.kill("us-east")
         assert states(await runtime.status())["us-east"] == "stopped", "there was nothing to kill"
-        for change in (runtime.cut, runtime.hold, runtime.heal):
+
+        async def slow(source: str, target: str) -> None:
+            await runtime.latency(source, target, 250)
+
+        for change in (runtime.cut, runtime.hold, slow, runtime.heal):
             await change("us-west", "eu-central")
             await change("us-west", "eu-central")
         await runtime.down()
@@ -166,6 +170,23 @@ def test_one_way_is_one_way_and_healing_everything_heals_everything(tmp_path: Pa
         ]
         await runtime.heal()
         assert {link.state for link in (await runtime.status()).links} == {"up"}
+
+    tell(tmp_path, story)
+
+
+def test_latency_is_given_and_taken_back(tmp_path: Path) -> None:
+    async def story(runtime: ProcessRuntime) -> None:
+        declared = {(link.source, link.target): link.shape for link in (await runtime.status()).links}
+        await runtime.latency("us-east", "us-west", 250, jitter_ms=20)
+        await runtime.cut("us-east", "us-west", one_way=True)
+        changed = [link for link in (await runtime.status()).links if link.shape != link.declared]
+        assert [(link.source, link.target, link.state) for link in changed] == [
+            ("us-east", "us-west", "cut"),
+            ("us-west", "us-east", "up"),
+        ]
+        assert {(link.shape.latency_ms, link.shape.jitter_ms) for link in changed} == {(250, 20)}
+        await runtime.heal("us-east", "us-west")
+        assert {(link.source, link.target): link.shape for link in (await runtime.status()).links} == declared
 
     tell(tmp_path, story)
 

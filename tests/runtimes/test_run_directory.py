@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from emulator.region_config import LinkShape
 from emulator.runtimes.contract import RUN_VERSION, Refused
 from emulator.runtimes.processes import ProcessIdentity, identify
 from emulator.runtimes.run_directory import (
@@ -56,11 +57,11 @@ def test_a_record_survives_the_way_to_disk_and_back(topology: Topology, tmp_path
     directory = new_run(topology, tmp_path / "run", tmp_path, owner=myself())
     with directory.edit() as record:
         record.regions["us-east"].process = myself()
-        record.links["us-east", "us-west"] = "cut"
+        record.links["us-east", "us-west"] = LinkShape(250.0, 20.0, 1000, "cut")
     again = RunDirectory(tmp_path / "run").read()
     assert again == record
     assert again.regions["us-east"].process == myself()
-    assert again.links["us-east", "us-west"] == "cut"
+    assert again.links["us-east", "us-west"] == LinkShape(250.0, 20.0, 1000, "cut")
     assert Topology.from_json((tmp_path / "run" / "topology.json").read_text()) == topology
 
 

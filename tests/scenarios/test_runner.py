@@ -75,6 +75,8 @@ def test_faults_and_moves_become_facts_of_the_history(theatre: Theatre) -> None:
         stop: us-west
         cut: [us-east, us-west]
         hold: {from: us-east, to: eu-central}
+        latency: {between: [us-east, us-west], is: 250ms, jitter: 20ms}
+        latency: {from: us-west, to: us-east, is: 0.5s}
         heal: [us-east, us-west]
         heal: everything
     """)
@@ -94,14 +96,18 @@ def test_faults_and_moves_become_facts_of_the_history(theatre: Theatre) -> None:
         ("stop", "us-west", None, None),
         ("cut", "us-east", "us-west", "both ways"),
         ("hold", "us-east", "eu-central", "one way"),
+        ("latency", "us-east", "us-west", "250 ms both ways"),
+        ("latency", "us-west", "us-east", "500 ms one way"),
         ("heal", "us-east", "us-west", None),
         ("heal", None, None, "everything"),
         ("phase", None, None, "play of story ends: every step came true"),
     ]
     assert {fact.outcome for fact in facts(theatre)} == {"fact"}
-    assert theatre.runtime.told[-4:] == [
+    assert theatre.runtime.told[-6:] == [
         "cut us-east us-west",
         "hold us-east eu-central one-way",
+        "latency us-east us-west 250 jitter 20",
+        "latency us-west us-east 500 one-way",
         "heal us-east us-west",
         "heal",
     ]

@@ -118,6 +118,20 @@ class PretendedRuntime:
     async def cut(self, source: str, target: str, *, one_way: bool = False) -> None:
         await self._do("cut", source, target, *(["one-way"] if one_way else []))
 
+    async def latency(
+        self,
+        source: str,
+        target: str,
+        latency_ms: float,
+        *,
+        jitter_ms: float | None = None,
+        one_way: bool = False,
+    ) -> None:
+        jitter = [] if jitter_ms is None else [f"jitter {jitter_ms:g}"]
+        await self._do(
+            "latency", source, target, f"{latency_ms:g}", *jitter, *(["one-way"] if one_way else [])
+        )
+
     async def hold(self, source: str, target: str, *, one_way: bool = False) -> None:
         await self._do("hold", source, target, *(["one-way"] if one_way else []))
 

@@ -57,6 +57,13 @@ def test_the_scenario_that_people_run_comes_true_and_loses_nothing() -> None:
     }
 
 
+def test_it_comes_true_on_logs_that_lie_elsewhere_too() -> None:
+    topology = load_topology(ROOT / "compose" / "topology.yaml")
+    assert {region.log.backend for region in topology.regions} == {"kafka"}
+    outcome = run_story(load_story(find_scenario(Path("region-failover")), topology), 1)
+    assert outcome.violation is None
+
+
 def test_the_same_seed_tells_the_same_story_and_another_seed_another(tmp_path: Path) -> None:
     story = story_of(tmp_path, "begin: everyone\nwait: 1s\nkill: us-west\nfinish: producers")
     first, again, other = (run_story(story, seed) for seed in (1, 1, 2))
@@ -105,6 +112,37 @@ def test_every_verb_does_to_simulated_regions_what_it_says(tmp_path: Path) -> No
         *[("move", "us-west")] * 4,
         ("start", "us-east"),
     ]
+
+
+def test_latency_is_what_a_message_takes_until_it_is_healed(tmp_path: Path) -> None:
+    story = story_of(
+        tmp_path,
+        """
+        begin: everyone
+        latency: {from: eu-central, to: us-east, is: 400ms, jitter: 0ms}
+        wait: 2s
+        heal: everything
+        wait: 1s
+        finish: producers
+        drain: 5s
+        """,
+        rate=10,
+    )
+    outcome = run_story(story, 1)
+    assert outcome.violation is None
+    slow_from, slow_until = (event.at_ms for event in outcome.events if event.op in ("latency", "heal"))
+    asked = {
+        e.sequence_id: e.at_ms for e in outcome.events if (e.producer, e.outcome) == ("central", "asked")
+    }
+    received = {
+        e.sequence_id: e.at_ms for e in outcome.events if (e.producer, e.op) == ("central", "receive")
+    }
+    slow = [received[n] - at for n, at in asked.items() if slow_from < at < slow_until - 400]
+    # What is sent right after the healing waits behind what is still under way: nothing overtakes.
+    quick = [received[n] - at for n, at in asked.items() if at > slow_until + 400]
+    assert min(slow) > 400 > 100 > max(quick)
+    assert len(slow) > 10
+    assert len(quick) >= 5
 
 
 def test_a_producer_that_leaves_a_dead_region_gives_up_what_it_waited_for(tmp_path: Path) -> None:

@@ -25,11 +25,12 @@ from emulator.scenarios.scenario import Scenario, load_scenario
 from emulator.scenarios.topics import TopicStatus, topic_status
 from emulator.scenarios.workload import ConsumerPart
 from emulator.simulation.checkers import Judgement, Violation, first_violation, judge
-from emulator.simulation.disk import DiskFaults
 from emulator.simulation.evidence import Disks, Evidence, full, hold_the_same
+from emulator.simulation.medium import DiskFaults
 from emulator.simulation.outcome import Outcome, logs_of, play_to_the_end
 from emulator.simulation.plan import Plan
 from emulator.simulation.record import Record
+from emulator.simulation.remote_log import RemoteFaults
 from emulator.simulation.simulation import Simulation
 from emulator.simulation.story.actors import hire_simulated
 from emulator.simulation.story.figures import figures_of
@@ -44,7 +45,7 @@ CONVERGE_SECONDS = 60.0
 """How long regions may take to converge when everything is repaired."""
 LOOK_SECONDS = 0.5
 COMMIT_SECONDS = ((0.0002, 0.002), (0.002, 0.02))
-"""Disks: a quick one and a slow one; the seed deals them out."""
+"""Logs: a quick one and a slow one; the seed deals them out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,7 @@ def run_story(story: Story, seed: int, *, listener: Listener | None = None) -> O
     """Play it in a world of its own. What goes wrong is in the outcome."""
     simulation = Simulation(f"{story.scenario.name}/{seed}", listener=listener)
     topology = _on_hosts(story.topology)
-    with World(topology, simulation=simulation) as world:
+    with World(topology, disks=_disks(topology, simulation), simulation=simulation) as world:
         run = _Run(story, world)
         unsound = play_to_the_end(world, run.perform(), within_seconds=PLAY_SECONDS_MAX)
         return Outcome(
@@ -110,6 +111,17 @@ def _on_hosts(topology: Topology) -> Topology:
     return replace(topology, clusters=clusters)
 
 
+def _disks(topology: Topology, simulation: Simulation) -> dict[str, DiskFaults]:
+    """What each region keeps its log on: a Kafka is a log that lies elsewhere, all else a disk."""
+    random: Random = simulation.random("disks")
+    return {
+        region.name: (RemoteFaults if region.log.backend == "kafka" else DiskFaults)(
+            commit_seconds=random.choice(COMMIT_SECONDS)
+        )
+        for region in topology.regions
+    }
+
+
 class _Facts:
     """The story's own history, in the world's record."""
 
@@ -133,9 +145,7 @@ class _Run:
         self.watch = CursorWatch(self.disks, self.record)
         self.judgements: list[Judgement] = []
         self.result: PlayResult | None = None
-        random: Random = world.simulation.random("disks")
         for name, region in world.regions.items():
-            region.disk.faults = DiskFaults(commit_seconds=random.choice(COMMIT_SECONDS))
             self.watch.attach(name, region.disk)
 
     async def perform(self) -> None:
@@ -192,6 +202,7 @@ class _Run:
                 cursors=self.disks.cursors(),
                 fallen=self.watch.fallen,
                 unseen=self.watch.unseen,
+                trespasses=self.disks.trespasses(),
                 healed=healed,
                 subscribed=self._subscribed() if healed else {},
             )

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from emulator.errors import RuntimeFailure
+from emulator.region_config import LinkShape
 from emulator.runtimes.contract import (
-    LinkState,
     LinkStatus,
     Refused,
     RegionState,
@@ -37,9 +39,10 @@ class SimulatedRuntime:
         self._world = world
         self._stopped = set(world.regions)
         """Regions that are down and were not killed."""
-        self._links: dict[Link, LinkState] = {
-            (link.source, link.target): "up" for link in world.topology.links
+        self._declared: dict[Link, LinkShape] = {
+            (link.source, link.target): link.shape for link in world.topology.links
         }
+        self._links = dict(self._declared)
         self._ended = False
 
     async def up(self) -> None:
@@ -90,18 +93,33 @@ class SimulatedRuntime:
             await self._until_linked(region)
 
     async def cut(self, source: str, target: str, *, one_way: bool = False) -> None:
-        self._note("cut", source, target, one_way=one_way)
+        self._change(source, target, one_way, state="cut")
         self._world.cut(source, target, one_way=one_way)
 
     async def hold(self, source: str, target: str, *, one_way: bool = False) -> None:
-        self._note("held", source, target, one_way=one_way)
+        self._change(source, target, one_way, state="held")
         self._world.hold(source, target, one_way=one_way)
+
+    async def latency(
+        self,
+        source: str,
+        target: str,
+        latency_ms: float,
+        *,
+        jitter_ms: float | None = None,
+        one_way: bool = False,
+    ) -> None:
+        jitter = {} if jitter_ms is None else {"jitter_ms": jitter_ms}
+        self._change(source, target, one_way, latency_ms=latency_ms, **jitter)
+        self._shape_links()
 
     async def heal(self, source: str | None = None, target: str | None = None) -> None:
         if source is None or target is None:
-            self._links = dict.fromkeys(self._links, "up")
+            self._links = dict(self._declared)
         else:
-            self._note("up", source, target, one_way=False)
+            for link in self._directions(source, target, one_way=False):
+                self._links[link] = self._declared[link]
+        self._shape_links()
         self._world.heal(source, target)
         for name in self._running():
             await self._until_linked(name)
@@ -111,7 +129,9 @@ class SimulatedRuntime:
             run_dir=self.run_dir,
             runtime="simulated",
             regions=tuple(self._status_of(region.name) for region in self.topology.regions),
-            links=tuple(LinkStatus(*link, state) for link, state in self._links.items()),
+            links=tuple(
+                LinkStatus(*link, shape, self._declared[link]) for link, shape in self._links.items()
+            ),
             ended=self._ended,
         )
 
@@ -142,14 +162,21 @@ class SimulatedRuntime:
     def _running(self) -> list[str]:
         return [name for name in self._world.regions if self._state(name) == "running"]
 
-    def _note(self, state: LinkState, source: str, target: str, *, one_way: bool) -> None:
+    def _change(self, source: str, target: str, one_way: bool, **changes: Any) -> None:
+        for link in self._directions(source, target, one_way=one_way):
+            self._links[link] = replace(self._links[link], **changes)
+
+    def _directions(self, source: str, target: str, *, one_way: bool) -> list[Link]:
         self._check(source)
         self._check(target)
         if (source, target) not in self._links:
             raise Refused(f"no link {source} -> {target}: name two different regions")
-        self._links[source, target] = state
-        if not one_way:
-            self._links[target, source] = state
+        return [(source, target)] if one_way else [(source, target), (target, source)]
+
+    def _shape_links(self) -> None:
+        """What is cut or held stays so."""
+        for (source, target), shape in self._links.items():
+            self._world.simulation.network.shape(source, target, shape)
 
     def _check(self, region: str) -> None:
         if region not in self._world.regions:
@@ -165,7 +192,7 @@ class SimulatedRuntime:
             return [
                 peer
                 for peer in self._running()
-                if self._links.get((name, peer)) == self._links.get((peer, name)) == "up"
+                if peer != name and self._links[name, peer].state == self._links[peer, name].state == "up"
             ]
 
         def missing() -> list[str]:
