@@ -8,6 +8,7 @@ import logging
 import os
 import socket
 import subprocess
+import time
 from collections.abc import Coroutine, Iterator
 from pathlib import Path
 from typing import Any
@@ -180,6 +181,18 @@ def test_a_link_that_is_cut_one_way_lets_nothing_pass_that_way_until_it_is_heale
         tell(run.heal("us-east", "eu-central"))
         assert reader.read_next(timeout_millis=RECEIVE_MS).data() == b"east"
     assert {link.state for link in tell(run.status()).links} == {"up"}
+
+
+def test_a_message_takes_at_least_the_latency_that_its_link_was_given(run: ComposeRuntime) -> None:
+    tell(run.latency("us-east", "us-west", 700, jitter_ms=0, one_way=True))
+    with client(run, "us-west") as west:
+        reader = west.create_reader(TOPIC.format("slow"), pulsar.MessageId.earliest)
+        began = time.monotonic()
+        publish(run, "us-east", "slow", "snail")
+        assert reader.read_next(timeout_millis=RECEIVE_MS).data() == b"snail"
+        assert time.monotonic() - began >= 0.7
+    tell(run.heal("us-east", "us-west"))
+    assert all(link.shape == link.declared for link in tell(run.status()).links)
 
 
 def test_a_link_that_was_cut_while_a_region_was_down_is_cut_when_it_comes_back(run: ComposeRuntime) -> None:
