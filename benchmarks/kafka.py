@@ -15,7 +15,7 @@ from pathlib import Path
 
 from benchmarks.against_peer import LOADS, measure
 from benchmarks.brokers import geoemu, resident_bytes
-from emulator.runtimes.kafka_server import KafkaServer, fetch_jars, find_jars
+from emulator.runtimes.kafka_server import KafkaServer, fetch_jars
 
 GOALS = {"publish": "at least 0.8", "publish-batched": "at least 0.8"}
 
@@ -24,7 +24,7 @@ def table(rounds: int = 3) -> str:
     """All figures as a Markdown table."""
     figures: dict[str, dict[str, list[float]]] = {what: {} for what in LOADS}
     with tempfile.TemporaryDirectory(prefix="kafka-bench-") as folder:
-        server = KafkaServer(Path(folder), find_jars() or fetch_jars())
+        server = KafkaServer(Path(folder), fetch_jars())
         try:
             server.start()
             with (

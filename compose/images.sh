@@ -72,18 +72,8 @@ lay_out() {
         --only-binary :all: --python-version "$PYTHON_VERSION" --implementation cp "$@"
 }
 
-# The folder is the one where Kafka as a process looks for them, too.
-kafka_jars() {
-    local version
-    version=$(sed -n 's:.*<kafka.version>\(.*\)</kafka.version>.*:\1:p' compose/kafka/pom.xml)
-    JARS=${GEOEMU_KAFKA_JARS:-${XDG_CACHE_HOME:-$HOME/.cache}/geoemu/kafka-$version}
-    compgen -G "$JARS/kafka_*-$version.jar" >/dev/null && return
-    command -v mvn >/dev/null || complain "mvn is missing, which fetches Kafka. Type: apt-get install maven"
-    rm -rf "$JARS.part"
-    mvn --quiet --batch-mode --file compose/kafka/pom.xml dependency:copy-dependencies \
-        -DincludeScope=runtime "-DoutputDirectory=$JARS.part"
-    mv "$JARS.part" "$JARS"
-}
+# Where Kafka as a process has them, too, with what lets it start quickly there.
+kafka_jars() { JARS=$("$PYTHON" -m emulator.runtimes.region_kafka --fetch) || exit 2; }
 
 build() {
     local context=$1 base=$2 image=$3

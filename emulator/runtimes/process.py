@@ -119,10 +119,11 @@ class ProcessRuntime:
     async def up(self) -> None:
         self._refuse_if_over(self._directory.read())
         try:
+            record = self._directory.read()
+            names = list(record.regions)
+            owner_pid = 0 if record.detached else record.owner.pid
+            await region_kafka.start_all(self._kafka_ports(names), owner_pid)
             with self._directory.edit() as record:
-                names = list(record.regions)
-                owner_pid = 0 if record.detached else record.owner.pid
-                await region_kafka.start_all(self._kafka_ports(names), owner_pid)
                 for name in names:
                     if self._state(record, name) == "gone":
                         self._spawn(record, name)

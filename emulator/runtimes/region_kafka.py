@@ -128,7 +128,7 @@ def main(arguments: list[str]) -> int:
     """Command line of the program."""
     try:
         if arguments == ["--fetch"]:
-            print(find_jars() or fetch_jars())
+            print(fetch_jars())
         elif len(arguments) == 3:
             keep(Path(arguments[0]), int(arguments[1]), int(arguments[2]))
         else:

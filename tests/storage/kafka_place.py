@@ -18,7 +18,7 @@ import pytest
 from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
 
 from emulator.errors import RuntimeFailure
-from emulator.runtimes.kafka_server import KafkaServer, fetch_jars, find_jars
+from emulator.runtimes.kafka_server import KafkaServer, fetch_jars
 from emulator.storage.contract import Store
 from emulator.storage.kafka import KafkaStore, open_kafka
 
@@ -40,7 +40,7 @@ def running_kafka(
     try:
         if shutil.which("java") is None:
             raise RuntimeFailure("there is no Java")
-        jars = find_jars() or fetch_jars()
+        jars = fetch_jars()
         server = KafkaServer(folder, jars, port=port, settings=settings, format_arguments=format_arguments)
     except RuntimeFailure as reason:
         if os.environ.get("CI"):
