@@ -177,6 +177,8 @@ def _active_jobs(session: SparkSession) -> list[int]:
 
 def in_a_sentence(problem: Exception) -> str:
     """What went wrong, without the pages of where it was."""
+    if "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND" in str(problem):
+        return "the cluster lost an executor, and with it what that one had worked out; verify again"
     lines = [line.strip() for line in str(problem).strip().splitlines()]
     if not lines:
         return type(problem).__name__

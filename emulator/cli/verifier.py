@@ -56,12 +56,17 @@ def in_network_command(run_dir: Path, *, as_json: bool = False) -> list[str]:
     from emulator.runtimes.compose_file import VERIFY_SERVICE, settings_from
     from emulator.runtimes.contract import Refused
     from emulator.runtimes.docker_engine import Engine
+    from emulator.runtimes.image_sources import stale_sentence
 
     file = run_dir / "compose.yaml"
     if not file.is_file():
         raise Refused(f"{run_dir} is no run in containers: verify it without --in-network")
     image = settings_from(os.environ).spark_image
-    if image.endswith(":local") and not Engine().has_image(image):
+    engine = Engine()
+    if engine.has_image(image):
+        if sentence := stale_sentence("spark", image, engine.image_labels(image)):
+            print(sentence, file=sys.stderr)
+    elif image.endswith(":local"):
         raise Refused(f"image {image} is missing: `bash compose/images.sh spark`")
     compose = [*compose_command(), "--file", str(file), "--progress", "quiet"]
     return [

@@ -223,6 +223,12 @@ Caused by: java.io.IOException: error=2, No such file or directory"""
             Py4JError(JAVA_TRACE),
             'java.io.IOException: Cannot run program "/x/python": error=2, No such file or directory',
         ),
+        (
+            Py4JError(
+                "x\n: SparkException: [CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND] Checkpoint block rdd_3_1 not found!"
+            ),
+            "the cluster lost an executor, and with it what that one had worked out; verify again",
+        ),
         (PySparkException("one line"), "one line"),
         (Py4JError(""), "Py4JError"),
     ],
