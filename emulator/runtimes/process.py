@@ -124,6 +124,7 @@ class ProcessRuntime:
             owner_pid = 0 if record.detached else record.owner.pid
             await region_kafka.start_all(self._kafka_ports(names), owner_pid)
             with self._directory.edit() as record:
+                self._refuse_if_over(record)  # somebody may have ended it meanwhile
                 for name in names:
                     if self._state(record, name) == "gone":
                         self._spawn(record, name)
