@@ -44,6 +44,10 @@ _BROKER_METADATA_MAGIC: Final = b"\x0e\x02"
 _CHECKSUM_BYTES: Final = 6
 _SIZE: Final = Struct(">I")
 _read_size: Final = _SIZE.unpack_from
+_HEAD: Final = Struct(">HII")
+"""Magic, checksum, size of the metadata: how nearly every entry begins."""
+_HEAD_BYTES: Final = _HEAD.size
+_read_head: Final = _HEAD.unpack_from
 _SMALL_ENTRY_BYTES: Final = 4_096
 """Below this a copy is cheaper than a memoryview."""
 
@@ -96,6 +100,7 @@ _read_usual: Final = pb.LeanUsualMetadata.FromString
 _read_lean: Final = pb.LeanMetadata.FromString
 _NO_KEY: Final = b"\xff"
 """Default of the lean partition_key."""
+_PROPERTIES_TAG: Final = tag(4, 2)
 _REPLICATE_TO_TAG: Final = tag(7, 2)
 _ENCRYPTION_KEYS_TAG: Final = tag(13, 2)
 _POSITION_KEY: Final = SOURCE_POSITION_PROPERTY.encode()
@@ -185,7 +190,9 @@ def _describe_usual(usual: pb.LeanUsualMetadata, metadata: bytes, payload_offset
             _name(replicated_from) if replicated_from else None,
             tuple(map(_name, usual.replicate_to)) if _REPLICATE_TO_TAG in metadata else (),
             None if marker_type == ABSENT_I32 else marker_type,
-            _source_position(usual.properties) if _POSITION_KEY in metadata else None,
+            _source_position(usual.properties)
+            if _PROPERTIES_TAG in metadata and _POSITION_KEY in metadata  # a search for 30 bytes is dear, too
+            else None,
             None,
             None,
             None if partition_key == _NO_KEY else partition_key.decode(),
@@ -248,7 +255,9 @@ def _describe(lean: pb.LeanMetadata, metadata: bytes, payload_offset: int) -> En
             _name(replicated_from) if replicated_from else None,
             tuple(map(_name, lean.replicate_to)) if _REPLICATE_TO_TAG in metadata else (),
             None if marker_type == ABSENT_I32 else marker_type,
-            _source_position(lean.properties) if _POSITION_KEY in metadata else None,
+            _source_position(lean.properties)
+            if _PROPERTIES_TAG in metadata and _POSITION_KEY in metadata  # a search for 30 bytes is dear, too
+            else None,
             None if no_txn else present_or_0(txn_least),
             None if no_txn else present_or_0(txn_most),
             None if partition_key == _NO_KEY else partition_key.decode(),
@@ -307,20 +316,33 @@ def _position(text: str) -> Position:
 
 def _metadata_bounds(data: bytes, *, verify: bool = False) -> tuple[int, int]:
     """Where the metadata begins and ends. One of UNREADABLE when the sizes cannot be true."""
+    start = _HEAD_BYTES
+    if len(data) >= start and data.startswith(_CHECKSUM_MAGIC):  # nearly always; read in one go
+        _, checksum, size = _read_head(data)
+        if verify:
+            _verify(data, start - 4, checksum)
+    else:
+        start, size = _unusual_head(data, verify=verify)
+    end = start + size
+    if end > len(data):
+        raise Malformed(f"metadata of {size} bytes in an entry of {len(data)}")
+    return start, end
+
+
+def _unusual_head(data: bytes, *, verify: bool) -> tuple[int, int]:
+    """Where the metadata begins and its size, for an entry with broker metadata, without checksum, or too short."""
     at = 0
     if data.startswith(_BROKER_METADATA_MAGIC):
         at = _after_broker_metadata(data)
     if data.startswith(_CHECKSUM_MAGIC, at):
+        if len(data) < at + _CHECKSUM_BYTES:
+            raise Malformed(f"entry of {len(data)} bytes")
         if verify:
-            _verify(data, at)
+            _verify(data, at + _CHECKSUM_BYTES, _read_size(data, at + 2)[0])
         at += _CHECKSUM_BYTES
-    start = at + 4
-    if len(data) < start:
+    if len(data) < at + 4:
         raise Malformed(f"entry of {len(data)} bytes")
-    end = start + _read_size(data, at)[0]
-    if end > len(data):
-        raise Malformed(f"metadata of {end - start} bytes in an entry of {len(data)}")
-    return start, end
+    return at + 4, _read_size(data, at)[0]
 
 
 def _after_broker_metadata(data: bytes) -> int:
@@ -330,11 +352,8 @@ def _after_broker_metadata(data: bytes) -> int:
     return end
 
 
-def _verify(data: bytes, at: int) -> None:
-    if len(data) < at + _CHECKSUM_BYTES:
-        raise Malformed(f"entry of {len(data)} bytes")
-    expected = _read_size(data, at + 2)[0]
-    found = _checksum(data, at + _CHECKSUM_BYTES)
+def _verify(data: bytes, start: int, expected: int) -> None:
+    found = _checksum(data, start)
     if found != expected:
         raise ProtocolError(
             ServerError.ChecksumError, f"the entry's checksum is {found:#010x}, it says {expected:#010x}"
@@ -401,9 +420,6 @@ def read_metadata(data: bytes) -> pb.MessageMetadata:
         raise malformed("message metadata", problem, closes_connection=False) from None
 
 
-_PROPERTIES_TAG: Final = tag(4, 2)
-
-
 def read_properties(data: bytes) -> dict[str, str]:
     """An entry's properties alone, which is a sixth of the work of `read_metadata`."""
     try:
@@ -417,7 +433,8 @@ def read_properties(data: bytes) -> dict[str, str]:
         raise malformed("message properties", problem, closes_connection=False) from None
 
 
-_TXN_TAGS: Final = (tag(22), tag(23))
+_TXN_LEAST_TAG: Final = tag(22)
+_TXN_MOST_TAG: Final = tag(23)
 
 
 def with_replication(data: bytes, replicated_from: str, source_position: Position) -> bytes:
@@ -437,7 +454,7 @@ def with_replication(data: bytes, replicated_from: str, source_position: Positio
 
 
 def _without_transaction(metadata: bytes) -> bytes:
-    if not any(each in metadata for each in _TXN_TAGS):
+    if _TXN_LEAST_TAG not in metadata and _TXN_MOST_TAG not in metadata:
         return metadata  # nearly always; the bytes may also be there by chance, then this is a detour
     message = pb.MessageMetadata.FromString(metadata)
     message.ClearField("txnid_least_bits")
@@ -451,7 +468,14 @@ def _replicated_from(region: str) -> bytes:
 
 
 def _position_property(position: Position) -> bytes:
-    return length_delimited(4, _POSITION_KEY_FIELD + length_delimited(2, b"%d:%d" % position))
+    text = b"%d:%d" % position
+    return (
+        _PROPERTIES_TAG
+        + varint(len(_POSITION_PAIR) + 1 + len(text))
+        + _POSITION_PAIR
+        + varint(len(text))
+        + text
+    )
 
 
 # Reading payloads.
