@@ -26,7 +26,7 @@ from emulator.runtimes.compose import ComposeRuntime
 from emulator.runtimes.compose_file import KAFKA_LABEL
 from emulator.runtimes.docker_engine import Engine
 from emulator.runtimes.process import ProcessRuntime
-from emulator.topology import load_topology
+from emulator.topology_file import load_topology
 
 SQLITE, KAFKA = Path("topology.yaml"), Path("compose/topology.yaml")
 """The same three regions."""

@@ -19,7 +19,7 @@ from pathlib import Path
 from benchmarks.brokers import resident_bytes
 from emulator.client import Client, ClientSettings
 from emulator.runtimes.process import ProcessRuntime
-from emulator.topology import load_topology
+from emulator.topology_file import load_topology
 
 MESSAGES = 200
 PAUSE_SECONDS = 0.005

@@ -1,11 +1,10 @@
 """A topology: which regions there are, how they are linked, and what they start with.
 
-Frozen values that were checked once. A person writes `topology.yaml` and `clusters/*.yaml`; `load_topology`
-turns them into a `Topology` or says everything that is wrong with them. A run keeps its own copy as
-`topology.json`, so that later edits of the YAML do not change what a run was.
+Frozen values that were checked once. A person writes `topology.yaml` and `clusters/*.yaml`; `topology_file` turns
+them into a `Topology` or says everything that is wrong with them. A run keeps its own copy as `topology.json`, so
+that later edits of the YAML do not change what a run was.
 
-Standard library only: whoever merely reads `topology.json` does not pay for a YAML parser. The parsing is in
-`topology_file`, imported when it is asked for.
+Standard library only: whoever merely reads `topology.json` does not pay for a YAML parser.
 """
 
 from __future__ import annotations
@@ -151,16 +150,6 @@ class Topology:
             )
         except (TypeError, KeyError) as problem:
             raise ValueError(f"topology: {problem}") from problem
-
-
-def load_topology(path: Path) -> Topology:
-    """Read `topology.yaml` and the `clusters/*.yaml` beside it.
-
-    ConfigurationError carries every problem of all files, in reading order.
-    """
-    from emulator import topology_file  # PyYAML and pydantic, only where YAML is read
-
-    return topology_file.load(path)
 
 
 def region_config(

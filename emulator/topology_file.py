@@ -33,8 +33,11 @@ DEFAULT_TENANT = "public"
 DEFAULT_NAMESPACE = "public/default"
 
 
-def load(path: Path) -> Topology:
-    """See `topology.load_topology`."""
+def load_topology(path: Path) -> Topology:
+    """Read `topology.yaml` and the `clusters/*.yaml` beside it.
+
+    ConfigurationError carries every problem of all files, in reading order.
+    """
     declared = _read(path)
     if declared.content is not None:
         _check_links(declared, declared.content)

@@ -12,7 +12,8 @@ import pytest
 
 from emulator.errors import ConfigurationError
 from emulator.region_config import BrokerSettings, LinkShape, LogConfig, NamespaceConfig, RegionConfig
-from emulator.topology import Topology, load_topology, nearest, region_config
+from emulator.topology import Topology, nearest, region_config
+from emulator.topology_file import load_topology
 from tests.topology_files import write_topology
 
 SAMPLE = Path(__file__).parent.parent / "topology.yaml"

@@ -52,7 +52,7 @@ class Drill:
 
     def _read(self) -> tuple[Topology, Scenario]:
         from emulator.scenarios.scenario import find_scenario, load_scenario
-        from emulator.topology import load_topology
+        from emulator.topology_file import load_topology
 
         topology = load_topology(self.topology)
         return topology, load_scenario(find_scenario(self.scenario), topology)

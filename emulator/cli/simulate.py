@@ -96,7 +96,7 @@ class Simulate:
     def _read_story(self, kinds: list[str]) -> Story:
         from emulator.scenarios.scenario import find_scenario, shipped_scenarios
         from emulator.simulation.story.run import load_story
-        from emulator.topology import load_topology
+        from emulator.topology_file import load_topology
 
         path = find_scenario(Path(self.subject))
         if not path.exists():

@@ -62,7 +62,7 @@ def _geoemu(
 @app.command(epilog="Example: geoemu check -f topology.yaml")
 def check(file: TopologyFile = DEFAULT_TOPOLOGY) -> None:
     """Tell everything that is wrong with a topology, or that it is fine."""
-    from emulator.topology import load_topology
+    from emulator.topology_file import load_topology
 
     topology = load_topology(file)
     print(
@@ -83,7 +83,7 @@ def up(
     """Start a new run: all regions of a topology. Ctrl-C ends it, unless detached."""
     from emulator.cli.session import come_up
     from emulator.runtimes.opening import create_run
-    from emulator.topology import load_topology
+    from emulator.topology_file import load_topology
 
     topology = load_topology(file)
     run = create_run(runtime or topology.runtime, topology, run_dir, detached=detach)
@@ -102,7 +102,7 @@ def render(
 ) -> None:
     """Write what `up --runtime compose` would start, and start nothing: you can read, change and start it."""
     from emulator.runtimes.compose import render as render_run
-    from emulator.topology import load_topology
+    from emulator.topology_file import load_topology
 
     render_run(load_topology(file), output)
     print(

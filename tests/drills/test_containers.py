@@ -27,7 +27,7 @@ from emulator.runtimes.run_directory import write_whole
 from emulator.scenarios.actor_process import ActorProcess, hire_processes
 from emulator.scenarios.topics import read_topics_over_http, survey
 from emulator.scenarios.workload import ConsumerPart, ProducerPart
-from emulator.topology import load_topology
+from emulator.topology_file import load_topology
 from tests.runtimes.containers import ROOT, need_containers, remove
 
 pytestmark = pytest.mark.real

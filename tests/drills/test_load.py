@@ -15,7 +15,7 @@ import pytest
 
 from emulator.client import EARLIEST, Client
 from emulator.runtimes.process import ProcessRuntime
-from emulator.topology import load_topology
+from emulator.topology_file import load_topology
 
 pytestmark = pytest.mark.real
 

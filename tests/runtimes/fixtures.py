@@ -12,7 +12,8 @@ from pathlib import Path
 from emulator.runtimes.process import ProcessRuntime
 from emulator.runtimes.processes import state_of
 from emulator.runtimes.run_directory import RunDirectory
-from emulator.topology import Topology, load_topology
+from emulator.topology import Topology
+from emulator.topology_file import load_topology
 
 DEADLINE_SECONDS = 20.0
 REGIONS = ("us-east", "us-west", "eu-central")

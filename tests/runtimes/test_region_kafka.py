@@ -12,7 +12,8 @@ from emulator.runtimes import region_kafka
 from emulator.runtimes.kafka_server import KafkaServer
 from emulator.runtimes.process import ProcessRuntime
 from emulator.runtimes.processes import state_of
-from emulator.topology import Topology, load_topology
+from emulator.topology import Topology
+from emulator.topology_file import load_topology
 
 SAMPLE = Path(__file__).parents[2] / "topology.yaml"
 

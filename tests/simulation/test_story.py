@@ -16,7 +16,7 @@ from emulator.simulation.ablations import BY_NAME
 from emulator.simulation.outcome import Outcome
 from emulator.simulation.story.figures import figures_of
 from emulator.simulation.story.run import Story, load_story, run_story
-from emulator.topology import load_topology
+from emulator.topology_file import load_topology
 
 ROOT = Path(__file__).parents[2]
 TOPOLOGY = load_topology(ROOT / "topology.yaml")
