@@ -25,7 +25,7 @@ setup:
 
 # `make` itself only knows 0 and 2 (any failure). `geoemu run` tells them apart: 0 valid, 1 invalid, 2 unknown.
 run: setup
-	@$(if $(filter compose,$(RUNTIME)),bash compose/images.sh)
+	@$(if $(filter compose,$(RUNTIME)),bash compose/images.sh region kafka)
 	@$(VENV)/geoemu run $(if $(RUNTIME),--runtime $(RUNTIME)) $(if $(filter compose,$(RUNTIME)),-f compose/topology.yaml) $(SCENARIO) $(ARGS)
 
 test: setup

@@ -45,6 +45,7 @@ spark_image() {
     spark_packages "$wheels" "$context/lib"
     rm -rf "$context/ours"
     lay_out "$context/ours" "$wheels"/geoemu-*.whl
+    rm -r "$context/ours/bin"
     cp --preserve=mode compose/spark/{Dockerfile,start} "$context"
     build "$context" "$base" "${GEOEMU_SPARK_IMAGE:-geoemu-spark:local}" --build-arg "PYTHON_BASE=$python"
 }

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
+import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pytest
 
@@ -29,6 +34,33 @@ def test_a_program_that_failed_before_it_said_anything_did_not_say_invalid(
 
 def test_a_crash_is_no_verdict() -> None:
     assert verify_now([sys.executable, "-c", "raise ZeroDivisionError"]).exit_code == 2
+
+
+def test_ctrl_c_waits_for_the_program_to_take_down_what_it_has_started(tmp_path: Path) -> None:
+    """As a container is, which nobody else would."""
+    begun, ended = tmp_path / "begun", tmp_path / "ended"
+    inner = f"""
+import pathlib, time
+try:
+    pathlib.Path({str(begun)!r}).touch()
+    time.sleep(1000)
+except KeyboardInterrupt:
+    time.sleep(0.6)  # longer than Python has patience with a child, unless told
+    pathlib.Path({str(ended)!r}).touch()
+"""
+    outer = "import sys; from emulator.cli.verifier import verify_now; verify_now(sys.argv[1:])"
+    process = subprocess.Popen(
+        [sys.executable, "-c", outer, sys.executable, "-c", inner],
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    deadline = time.monotonic() + 30
+    while not begun.exists():
+        assert time.monotonic() < deadline, "it has not begun"
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGINT)
+    process.wait(30)
+    assert ended.exists()
 
 
 def program(text: str) -> list[str]:

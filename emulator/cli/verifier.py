@@ -77,8 +77,16 @@ def in_network_command(run_dir: Path, *, as_json: bool = False) -> list[str]:
 
 def verify_now(command: list[str]) -> Verdict:
     """Have a run judged that is over. Complaints go to where ours go."""
-    done = subprocess.run(command, env=environment(), stdout=subprocess.PIPE, text=True)
-    return Verdict(done.stdout, "", done.returncode)
+    with subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, text=True) as process:
+        try:
+            output, _ = process.communicate()
+        except KeyboardInterrupt:
+            # The terminal told it, too: it ends by itself, and so does what it has started.
+            with suppress(subprocess.TimeoutExpired):
+                process.communicate(timeout=LEAVE_SECONDS)
+            process.kill()
+            raise
+    return Verdict(output, "", process.returncode)
 
 
 class WaitingVerifier:

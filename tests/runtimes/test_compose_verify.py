@@ -92,9 +92,11 @@ def test_the_same_verdict_as_on_the_host(run: ComposeRuntime, tmp_path: Path) ->
     page = (report / "report.html").read_text()
     assert page == (tmp_path / "report.html").read_text().replace(str(run.run_dir), inside["run"])
 
-    asyncio.run(run.down())
-    verdict = done(*geoemu, "verify", run.run_dir, "--in-network", "--json", cwd=tmp_path)
-    assert json.loads(verdict) == on_host
+    if (run.run_dir / "kafka").exists():
+        # Nothing runs any more; what it needs of it is started again.
+        asyncio.run(run.down())
+        verdict = done(*geoemu, "verify", run.run_dir, "--in-network", "--json", cwd=tmp_path)
+        assert json.loads(verdict) == on_host
 
 
 def test_what_is_no_run_in_containers_is_refused(tmp_path: Path) -> None:

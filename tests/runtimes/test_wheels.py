@@ -1,0 +1,43 @@
+"""What goes into the images: what pyproject names for them and what that needs, as requirements.lock pins it."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from importlib.metadata import requires
+from typing import Any
+
+import pytest
+
+from .containers import ROOT
+
+WHEELS: dict[str, Any] = runpy.run_path(str(ROOT / "compose" / "wheels.py"))
+
+
+def wanted(*extras: str) -> list[str]:
+    names: list[str] = WHEELS["wanted"](list(extras), WHEELS["_locked"]())
+    return names
+
+
+def test_a_region_has_little() -> None:
+    assert wanted("kafka") == ["crc32c", "h11", "kafka-python", "protobuf"]
+
+
+@pytest.mark.parametrize("extras", [("kafka",), ("kafka", "spark")], ids="-".join)
+def test_nothing_is_missing(extras: tuple[str, ...]) -> None:
+    """All that the installed packages say that they need, extras aside, comes along."""
+    names = set(wanted(*extras))
+    needs = {
+        re.match(r"[\w.-]+", need)[0].lower()  # type: ignore[index]
+        for name in names
+        for need in requires(name) or ()
+        if ";" not in need
+    }
+    assert needs <= names
+
+
+def test_a_package_that_is_not_pinned_is_refused() -> None:
+    locked = WHEELS["_locked"]()
+    del locked["pyspark"]
+    with pytest.raises(SystemExit, match=r"requirements\.lock has no pyspark"):
+        WHEELS["wanted"](["spark"], locked)
