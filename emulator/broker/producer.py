@@ -57,7 +57,9 @@ class Producer:
         """Send receipts, in the order of the sends."""
         if self.pending_bytes == 0:
             return
-        answered = sum(len(publish.data) for publish, _ in outcomes)
+        answered = 0
+        for publish, _ in outcomes:
+            answered += len(publish.data)
         self.pending_bytes -= answered
         self.connection.published(answered)
         if self.source_region is None:

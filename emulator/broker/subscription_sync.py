@@ -21,7 +21,7 @@ from emulator.core.subscription_updates import (
     own_entry_id,
 )
 from emulator.errors import StorageError
-from emulator.markers import Snapshot, SnapshotRequest, SnapshotResponse, SubscriptionUpdate
+from emulator.markers import SNAPSHOT, Snapshot, SnapshotRequest, SnapshotResponse, SubscriptionUpdate
 from emulator.model import Position
 from emulator.wire.markers import decode_marker, encode_marker
 from emulator.wire.metadata import scan_entry
@@ -83,7 +83,7 @@ class SubscriptionSync:
         """A dispatcher read these out of the log: snapshots from before a restart are found again here."""
         machine = self._subscriptions.get(subscription.name)
         for entry in entries:
-            if entry.info.marker_type is None or machine is None:
+            if entry.info.marker_type != SNAPSHOT or machine is None:
                 continue
             marker = decode_marker(entry.data, entry.info)
             if isinstance(marker, Snapshot) and marker.local_position.ledger == self.topic.log.ledger_id:

@@ -42,8 +42,9 @@ class TailCache:
     def extend(self, entries: list[StoredEntry]) -> None:
         """Add entries that follow all others."""
         self._entries += entries
-        self._ids += [entry.entry_id for entry in entries]
-        self._bytes += sum(len(entry.data) for entry in entries)
+        for entry in entries:
+            self._ids.append(entry.entry_id)
+            self._bytes += len(entry.data)
         if self._bytes > self._bytes_max:
             self._shrink()
 

@@ -107,16 +107,16 @@ class Pipe:
         """What is sent at one moment travels together, as far as it goes into one segment."""
         now = self._time.now
         if self.in_flight:
-            last = self.in_flight[-1]
+            last, size_bytes = self.in_flight[-1], len(data)
             if (
                 last.sent_at == now
                 and last.kind is Kind.DATA
-                and last.size_bytes + len(data) <= self._network.settings.segment_bytes_max
+                and last.size_bytes + size_bytes <= self._network.settings.segment_bytes_max
                 and not self.link.seconds_per_byte
             ):
                 last.chunks.append(data)
-                last.size_bytes += len(data)
-                self.in_flight_bytes += len(data)
+                last.size_bytes += size_bytes
+                self.in_flight_bytes += size_bytes
                 return
         while data:
             size = self._network.draw_segment_bytes(len(data), self.link)
@@ -435,8 +435,9 @@ class Endpoint(asyncio.Transport):
     def _room(self) -> int:
         """So many bytes fit into the window."""
         pipe = self.pipe
-        assert pipe.receiver is not None, "data is only written once the connection stands"
-        taken = pipe.in_flight_bytes + pipe.unacknowledged_bytes + pipe.receiver.incoming_bytes
+        receiver = pipe.receiver
+        assert receiver is not None, "data is only written once the connection stands"
+        taken = pipe.in_flight_bytes + pipe.unacknowledged_bytes + receiver.incoming_bytes
         return self._settings.receive_buffer_bytes - taken
 
     def _send_end(self) -> None:

@@ -183,7 +183,7 @@ class VirtualTime:
         heappush(self._moments, (when, self.next_number(), None, callback, args))
 
     def after(self, seconds: float, callback: Callable[..., None], *args: Any) -> None:
-        self.at(self.now + seconds, callback, *args)
+        heappush(self._moments, (self.now + seconds, self.next_number(), None, callback, args))
 
     def stop(self) -> None:
         """`run` returns after this turn."""
@@ -455,7 +455,10 @@ class HostLoop(asyncio.AbstractEventLoop):
         self, callback: Callable[..., Any], *args: Any, context: Context | None = None
     ) -> Handle:
         handle = Handle(callback, args, self, context)
-        self.ready(handle)
+        self._ready.append(handle)
+        if not self._queued:
+            self._queued = True
+            self._runnable.append(self)
         return handle
 
     def ready(self, handle: Handle) -> None:

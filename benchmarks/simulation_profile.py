@@ -1,0 +1,76 @@
+"""Where the processor time of simulated drills goes, by component.
+
+    python -m benchmarks.simulation_profile [--seeds 60]
+
+A signal looks now and then, by processor time, at which of our functions is at work; what a library does counts for
+whoever called it. A deterministic profiler would tell another story: it charges by the call, and the simulator is
+made of short ones.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+from collections import Counter
+from types import FrameType
+
+from emulator.simulation.swarm import run_seed
+
+LOOK_SECONDS = 0.001
+COMPONENTS = {
+    "our client": ("client/",),
+    "broker": ("broker/", "core/"),
+    "wire": ("wire/",),
+    "simulated loop": tuple(
+        f"simulation/{name}.py" for name in ("loop", "trace", "guard", "host", "simulation")
+    ),
+    "simulated network": tuple(f"simulation/{name}.py" for name in ("connection", "network", "clocks")),
+    "simulated disks": (
+        *(f"simulation/{name}.py" for name in ("disk", "medium", "store", "remote_log")),
+        "storage/",
+    ),
+    "workload, record, judges": ("",),
+}
+"""By component: how the paths of its files begin, within `emulator`. The first that fits."""
+
+
+def component_of(frame: FrameType | None) -> str:
+    while frame is not None:
+        _, found, path = frame.f_code.co_filename.rpartition("/emulator/")
+        if found:
+            return next(name for name, starts in COMPONENTS.items() if path.startswith(starts))
+        frame = frame.f_back
+    return "elsewhere"
+
+
+def profile(seeds: int) -> Counter[str]:
+    """How often each component was found at work."""
+    looks: Counter[str] = Counter()
+
+    def look(_: int, frame: FrameType | None) -> None:
+        looks[component_of(frame)] += 1
+
+    run_seed("drill", 0)
+    before = signal.signal(signal.SIGPROF, look)
+    signal.setitimer(signal.ITIMER_PROF, LOOK_SECONDS, LOOK_SECONDS)
+    try:
+        for seed in range(1, seeds + 1):
+            run_seed("drill", seed)
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
+    return looks
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--seeds", type=int, default=60)
+    looks = profile(parser.parse_args().seeds)
+    for name, count in looks.most_common():
+        print(f"{count / looks.total():6.1%}  {name}")
+
+
+if __name__ == "__main__":
+    main()
