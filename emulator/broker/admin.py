@@ -135,8 +135,12 @@ class Admin:
 
     async def _lookup(self, request: Request, domain: str, **name: str) -> Response:
         self.region.check_topic(_full_name(**name, domain=domain))
-        url = self.region.service_url
-        return Response({"brokerUrl": url, "nativeUrl": url, "httpUrl": self.url})
+        url, http_url = self.region.service_url, self.url
+        # Both sides come by the same port; who is inside calls us by the name that we have there.
+        inside = self.region.config.internal_host.lower()
+        if inside and request.host.lower().partition(":")[0] == inside:
+            url, http_url = self.region.internal_url, f"http://{request.host}"
+        return Response({"brokerUrl": url, "nativeUrl": url, "httpUrl": http_url})
 
     async def _topic(self, **name: str) -> Topic:
         return await self.region.topic(_full_name(**name), create=False)

@@ -30,6 +30,8 @@ class Request:
     """Segments, unquoted after splitting, so that a quoted slash stays inside its segment."""
     query: dict[str, str]
     body: bytes
+    host: str = ""
+    """What the client called us: a name or address and perhaps a port."""
 
     def json(self) -> Any:
         """The body as JSON. HttpError 400 when it is none."""
@@ -117,6 +119,7 @@ class HttpConnection(asyncio.Protocol):
             path=tuple(unquote(part) for part in url.path.strip("/").split("/")),
             query=dict(parse_qsl(url.query, keep_blank_values=True)),
             body=self._body,
+            host=dict(self._head.headers).get(b"host", b"").decode("ascii", "replace"),
         )
         try:
             response = await self._handler(request)

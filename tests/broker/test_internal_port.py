@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
+from emulator.broker.admin import Admin
 from emulator.broker.environment import Environment
 from emulator.broker.region import Region
 from emulator.network import SocketNetwork
@@ -36,25 +40,72 @@ async def _looked_up(port: int) -> str:
         writer.close()
 
 
-def test_lookups_answer_with_the_address_of_the_side_that_asked() -> None:
+async def _looked_up_by_http(port: int, host: str) -> dict[str, str]:
+    """The same, of a client that calls the region `host`."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    path = "/lookup/v2/topic/persistent/public/default/orders"
+    writer.write(f"GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
+    try:
+        async with asyncio.timeout(5):
+            head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+    finally:
+        writer.close()
+    assert b" 200 " in head
+    answer: dict[str, str] = json.loads(body)
+    return answer
+
+
+@asynccontextmanager
+async def _region_with_two_ways_in() -> AsyncIterator[tuple[Region, int]]:
+    """And its HTTP port."""
     config = RegionConfig(
         region="us",
         cluster="test",
         advertised_service_port=16_650,
+        advertised_admin_port=18_080,
         internal_host="us",
         log=LogConfig("memory"),
         namespaces=(NamespaceConfig("public/default", ("us",)),),
     )
+    network = SocketNetwork()
+    store = await MemoryStore.open(region="us")
+    region = Region(config, Environment(lambda: 0, random.Random(1), network, network, store))
+    admin = Admin(region, {})
+    await region.start()
+    try:
+        yield region, await admin.start()
+    finally:
+        admin.close()
+        await region.stop()
+
+
+def test_lookups_answer_with_the_address_of_the_side_that_asked() -> None:
+    async def story() -> None:
+        async with _region_with_two_ways_in() as (region, _):
+            inside = int(region.internal_url.rpartition(":")[2])
+            assert await _looked_up(region.service_port) == "pulsar://127.0.0.1:16650"
+            assert await _looked_up(inside) == f"pulsar://us:{inside}"
+
+    asyncio.run(story())
+
+
+def test_lookups_by_http_answer_with_the_address_of_the_side_whose_name_was_used() -> None:
+    """There is one port for both, and a client says how it calls the region."""
 
     async def story() -> None:
-        network = SocketNetwork()
-        store = await MemoryStore.open(region="us")
-        region = Region(config, Environment(lambda: 0, random.Random(1), network, network, store))
-        await region.start()
-        inside = int(region.internal_url.rpartition(":")[2])
-        assert await _looked_up(region.service_port) == "pulsar://127.0.0.1:16650"
-        assert await _looked_up(inside) == f"pulsar://us:{inside}"
-        await region.stop()
+        async with _region_with_two_ways_in() as (region, port):
+            for host in ("127.0.0.1:18080", "localhost:18080", "us.example.com:18080", ""):
+                assert await _looked_up_by_http(port, host) == {
+                    "brokerUrl": "pulsar://127.0.0.1:16650",
+                    "nativeUrl": "pulsar://127.0.0.1:16650",
+                    "httpUrl": "http://127.0.0.1:18080",
+                }
+            for host in ("us:8080", "US:8080", "us"):
+                assert await _looked_up_by_http(port, host) == {
+                    "brokerUrl": region.internal_url,
+                    "nativeUrl": region.internal_url,
+                    "httpUrl": f"http://{host}",
+                }
 
     asyncio.run(story())
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
 import os
 import socket
 import subprocess
 import time
+import urllib.request
 from collections.abc import Coroutine, Iterator
 from pathlib import Path
 from typing import Any
@@ -264,6 +266,24 @@ def test_a_client_in_a_container_reaches_regions_by_name_while_others_come_from_
     done = subprocess.run([*command, "-c", IN_A_CONTAINER], capture_output=True, text=True, timeout=30)
     assert done.stdout == "hello\n", done.stderr
     assert received(run, "us-west", "inside", 1) == ["hello"]
+
+
+def test_lookups_by_http_stay_inside_of_the_network_or_outside(run: ComposeRuntime) -> None:
+    path = "/lookup/v2/topic/persistent/public/default/looked-up"
+    region = next(region for region in tell(run.status()).regions if region.name == "us-east")
+    with urllib.request.urlopen(region.admin_url + path) as answer:
+        outside = json.load(answer)
+    assert outside["brokerUrl"] == region.service_url
+    assert outside["httpUrl"] == region.admin_url
+    look = f"import urllib.request as r; print(r.urlopen('http://us-east:8080{path}').read().decode())"
+    network = run._run_label.partition("=")[2]
+    command = ["docker", "run", "--rm", "--network", network, "--entrypoint", "python3"]
+    done = subprocess.run(
+        [*command, "geoemu-region:local", "-c", look], check=True, capture_output=True, text=True, timeout=30
+    )
+    inside = json.loads(done.stdout)
+    assert inside["brokerUrl"] == "pulsar://us-east:6650"
+    assert inside["httpUrl"] == "http://us-east:8080"
 
 
 def test_logs_are_what_it_printed_and_goes_on_to_print_over_its_starts(run: ComposeRuntime) -> None:
