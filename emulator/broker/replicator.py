@@ -130,14 +130,15 @@ class Replicator:
             entries = self.topic.tail.read(start, min(room, READ_ENTRIES))
             if entries is None:
                 self._reading = True
-                self.topic.region.spawn(self._read_and_send(start, min(room, READ_ENTRIES)))
+                work = self._read_and_send(start, min(room, READ_ENTRIES), self._generation)
+                self.topic.region.spawn(work)
                 return
             self._send(entries)
             if not entries:
                 return
 
-    async def _read_and_send(self, start: int, entries_max: int) -> None:
-        generation = self._generation
+    async def _read_and_send(self, start: int, entries_max: int, generation: int) -> None:
+        """`generation`: when `start` was the next. By the time this begins there may have been a reset."""
         try:
             entries = await self.topic.read(start, entries_max, READ_BYTES)
         except StorageError as failure:

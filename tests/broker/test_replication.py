@@ -9,6 +9,8 @@ import pytest
 
 from emulator.client import EARLIEST, Client, ClientSettings, Message
 from emulator.errors import StorageError
+from emulator.region_config import BrokerSettings, LinkShape
+from emulator.simulation.medium import DiskFaults
 from emulator.simulation.world import world as simulated_world
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.codec import send_frame
@@ -201,5 +203,41 @@ def test_a_replicator_that_gives_way_is_told() -> None:
             await producer.send(b"after")
             await w.quiet(within_seconds=20)
             assert len(w.regions["us"].disk.entries(TOPIC)) == 2
+
+        w.play(story())
+
+
+def test_a_read_that_was_asked_for_before_the_link_was_lost_is_not_sent_after_it() -> None:
+    """The link broke between a read being asked for and its beginning, and was back before its end: what it read was
+    sent as the next, and what had been in flight never again. Found by the swarm."""
+    link = LinkShape(latency_ms=1.0)
+    settings = BrokerSettings(tail_cache_bytes=1, peer_reconnect_backoff_ms=5)
+    slow_reads = DiskFaults(read_seconds=(0.5, 0.5))
+    with simulated_world("us", "eu", link=link, settings=settings, disk=slow_reads) as w:
+
+        async def story() -> None:
+            producer = await w.client("us").producer(TOPIC)
+            await producer.send(b"0")
+            await w.quiet()
+            broker = w.regions["us"].broker
+            assert broker is not None
+            replicator, peer = broker.topics[TOPIC].replicators["eu"], broker.peers["eu"]
+            w.cut("us", "eu")
+            await producer.send(b"1")
+            await w.simulation.until(lambda: replicator.progress.in_flight == 1)
+            peer.pause_writing()
+            await producer.send(b"2")
+            await producer.send(b"3")  # the newest is never read from the store
+
+            async def break_the_link_and_go_on() -> None:
+                w.heal()
+                assert peer._transport is not None
+                peer._transport.abort()
+                peer.resume_writing()
+                assert replicator._reading, "a read of 2 was asked for"
+
+            await w.regions["us"].host.ask(break_the_link_and_go_on())
+            await w.quiet()
+            assert [entry.entry_id for entry in w.regions["eu"].disk.entries(TOPIC)] == [0, 1, 2, 3]
 
         w.play(story())
