@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from emulator.cli.verifier import verify_command, verify_now
-from emulator.errors import RuntimeFailure
 from emulator.history import read_events
 from emulator.region_config import RegionConfig
 from emulator.runtimes.compose import ComposeRuntime
@@ -211,14 +210,15 @@ def test_a_region_that_was_paused_and_replaced_wakes_up_to_send_its_clients_away
             await published_more(goes_on)
             assert stays.counts.connected, "or there would be nobody to send away"
 
-            with pytest.raises(
-                RuntimeFailure, match=r"exit code 1 (.|\n)*a newer owner has this region's log"
-            ):
-                await run.resume(HURT)
-            woken_ms = time.time() * 1000
+            old = await container(run, REGION_LABEL)
+            await run._engine.resume(old)
+            await until(lambda: not is_running(old.id), "the old one ends")
+            assert exit_code(old.id) == 1
+            assert "a newer owner has this region's log" in await run._engine.output(old)
+            ended_ms = time.time() * 1000
             await until(lambda: not stays.counts.connected, "the old one sent its client away")
             await published_more(goes_on)
-            told = acknowledged_asked_at(run, stays.part.name, after_ms=paused_ms, before_ms=woken_ms)
+            told = acknowledged_asked_at(run, stays.part.name, after_ms=paused_ms, before_ms=ended_ms)
             assert all(asked_ms < paused_ms for asked_ms in told)
 
             await run.start(HURT)
