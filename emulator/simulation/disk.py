@@ -20,6 +20,7 @@ from emulator.simulation.medium import DiskFaults, Medium, Write
 from emulator.simulation.store import SimulatedStore
 from emulator.storage.lanes import Lane
 
+
 class SimulatedDisk(Medium):
     def __init__(self, random: Random, faults: DiskFaults | None = None) -> None:
         super().__init__(random, faults or DiskFaults())
