@@ -19,8 +19,11 @@ from emulator.wire.metadata import (
     EntryInfo,
     build_entry,
     decompress,
+    each_entry_once,
     ensure_checksum,
+    plain_entry,
     read_metadata,
+    read_properties,
     scan_entry,
     split_batch,
     with_replication,
@@ -346,3 +349,47 @@ def test_a_missing_library_is_named(compression: int, module: str, monkeypatch: 
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(ProtocolError, match=f"install {module.partition('.')[0]}"):
         decompress(compression, b"x", 1)
+
+
+# Short ways.
+
+
+def test_a_plain_entry_is_what_protobuf_makes_of_its_three_fields() -> None:
+    for name_, number, time_ms in (("p", 0, 1), ("größe", 300, 1_700_000_000_000), ("x" * 200, 2**40, 2**50)):
+        metadata = pb.MessageMetadata(producer_name=name_, sequence_id=number, publish_time=time_ms)
+        assert plain_entry(name_, number, time_ms, b"payload") == build_entry(metadata, b"payload")
+
+
+@patient
+@given(metadatas, payloads)
+def test_properties_alone_are_those_of_the_metadata(metadata: pb.MessageMetadata, payload: bytes) -> None:
+    data = build_entry(metadata, payload)
+    assert read_properties(data) == {pair.key: pair.value for pair in metadata.properties}
+
+
+def test_properties_that_are_no_text_are_refused() -> None:
+    metadata = PLAIN.SerializeToString() + length_delimited(4, b"\x0a\x01k\x12\x01\xff")
+    data = b"".join((len(metadata).to_bytes(4, "big"), metadata, b"payload"))
+    with pytest.raises(ProtocolError, match="properties"):
+        read_properties(data)
+
+
+@patient
+@given(entries)
+def test_who_reads_an_entry_again_is_told_the_same(data: bytes) -> None:
+    with each_entry_once():
+        first = scan_entry(data, verify=True)
+        assert scan_entry(data, verify=True) is first
+        assert scan_entry(data) is first
+    assert scan_entry(data, verify=True) == first
+
+
+def test_what_was_only_read_is_not_taken_for_verified() -> None:
+    data = build_entry(PLAIN, b"payload")
+    damaged_data = data[:-1] + b"!"
+    with each_entry_once():
+        scan_entry(damaged_data)
+        for _ in range(2):
+            with pytest.raises(ProtocolError) as problem:
+                scan_entry(damaged_data, verify=True)
+            assert problem.value.code is ServerError.ChecksumError
