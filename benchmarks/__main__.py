@@ -1,20 +1,29 @@
-"""All benchmarks: `python -m benchmarks [--write]`. `--write` puts the tables into docs/BENCHMARKS.md."""
+"""All benchmarks, or those that are named: `python -m benchmarks [--write] [NAME …]`.
+
+`--write` puts the tables into docs/BENCHMARKS.md.
+"""
 
 from __future__ import annotations
 
+import argparse
 import re
-import sys
 from pathlib import Path
 
-from benchmarks import against_peer, replication
+from benchmarks import against_peer, containers, kafka, replication, simulation
 
 DOCUMENT = Path("docs/BENCHMARKS.md")
-TABLES = {"against_peer": against_peer.table, "replication": replication.table}
+TABLES = {
+    "against_peer": against_peer.table,
+    "replication": replication.table,
+    "kafka": kafka.table,
+    "containers": containers.table,
+    "simulation": simulation.table,
+}
 
 
-def main(write: bool) -> None:
-    for name, table in TABLES.items():
-        text = table()
+def main(names: list[str], *, write: bool) -> None:
+    for name in names or TABLES:
+        text = TABLES[name]()
         print(f"\n{name}\n\n{text}", flush=True)
         if write:
             _put(name, text)
@@ -30,4 +39,12 @@ def _put(name: str, text: str) -> None:
 
 
 if __name__ == "__main__":
-    main("--write" in sys.argv[1:])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("names", metavar="NAME", nargs="*", help=", ".join(TABLES))
+    parser.add_argument("--write", action="store_true", help=f"put the tables into {DOCUMENT}")
+    given = parser.parse_args()
+    if unknown := set(given.names) - set(TABLES):
+        parser.error(f"{', '.join(unknown)}: must be of {', '.join(TABLES)}")
+    main(given.names, write=given.write)
