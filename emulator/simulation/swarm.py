@@ -18,7 +18,7 @@ from emulator.simulation.checkers import Judgement, first_violation, judge
 from emulator.simulation.draw import draw
 from emulator.simulation.evidence import Disks, Evidence, full, hold_the_same
 from emulator.simulation.faults import Fault, LinkFault
-from emulator.simulation.outcome import Outcome, logs_of, play_to_the_end
+from emulator.simulation.outcome import Outcome, logs_of, play_to_the_end, uncollected
 from emulator.simulation.plan import Plan
 from emulator.simulation.record import Record
 from emulator.simulation.simulation import Simulation
@@ -39,7 +39,7 @@ def run_plan(plan: Plan, *, listener: Listener | None = None) -> Outcome:
     """Run it in a world of its own. What goes wrong is in the outcome; nothing is raised but what the simulation itself
     must not allow."""
     simulation = Simulation(f"{plan.kind}/{plan.seed}/{plan.variation}", listener=listener)
-    with World(plan.topology, disks=dict(plan.disks), simulation=simulation) as world:
+    with uncollected(), World(plan.topology, disks=dict(plan.disks), simulation=simulation) as world:
         run = _Run(plan, world)
         seconds_max = plan.break_seconds + 2 * plan.heal_seconds_max
         unsound = play_to_the_end(world, run.story(), within_seconds=seconds_max)

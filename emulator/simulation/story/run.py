@@ -27,7 +27,7 @@ from emulator.scenarios.workload import ConsumerPart
 from emulator.simulation.checkers import Judgement, Violation, first_violation, judge
 from emulator.simulation.evidence import Disks, Evidence, full, hold_the_same
 from emulator.simulation.medium import DiskFaults
-from emulator.simulation.outcome import Outcome, logs_of, play_to_the_end
+from emulator.simulation.outcome import Outcome, logs_of, play_to_the_end, uncollected
 from emulator.simulation.plan import Plan
 from emulator.simulation.record import Record
 from emulator.simulation.remote_log import RemoteFaults
@@ -74,7 +74,7 @@ def run_story(story: Story, seed: int, *, listener: Listener | None = None) -> O
     """Play it in a world of its own. What goes wrong is in the outcome."""
     simulation = Simulation(f"{story.scenario.name}/{seed}", listener=listener)
     topology = _on_hosts(story.topology)
-    with World(topology, disks=_disks(topology, simulation), simulation=simulation) as world:
+    with uncollected(), World(topology, disks=_disks(topology, simulation), simulation=simulation) as world:
         run = _Run(story, world)
         unsound = play_to_the_end(world, run.perform(), within_seconds=PLAY_SECONDS_MAX)
         return Outcome(
