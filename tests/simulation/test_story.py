@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -70,6 +73,22 @@ def test_the_same_seed_tells_the_same_story_and_another_seed_another(tmp_path: P
     assert first.digest == again.digest
     assert first.events == again.events
     assert first.digest != other.digest
+
+
+def test_a_story_is_the_same_under_another_hash_seed() -> None:
+    digests = {
+        subprocess.run(
+            [sys.executable, "-m", "emulator.cli", "simulate", "region-failover", "--seeds", "1"],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.splitlines()[0]
+        for hash_seed in ("1", "2")
+    }
+    assert len(digests) == 1
+    assert next(iter(digests)).startswith("trace ")
 
 
 def test_every_verb_does_to_simulated_regions_what_it_says(tmp_path: Path) -> None:
