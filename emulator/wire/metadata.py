@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from functools import lru_cache
 from importlib import import_module
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from crc32c import crc32c
 from google.protobuf.unknown_fields import UnknownFieldSet
@@ -70,19 +70,20 @@ class EntryInfo(NamedTuple):
     """Not None makes it a marker, also with a number nobody knows."""
     source_position: Position | None = None
     """Where it stands in the log of `replicated_from`."""
-    txn_least: int | None = None
-    txn_most: int | None = None
     partition_key: str | None = None
-    ordering_key: bytes | None = None
-    deliver_at_time_ms: int | None = None
     compression: int = 0
     uncompressed_size: int = 0
+    payload_offset: int = 0
+    """Where in the stored entry the payload begins."""
+    # From here on, what metadata seldom says (`_unusual`).
+    txn_least: int | None = None
+    txn_most: int | None = None
+    ordering_key: bytes | None = None
+    deliver_at_time_ms: int | None = None
     uuid: str | None = None
     """Of a chunked message: the same for all its chunks."""
     chunk_id: int | None = None
     num_chunks: int = 0
-    payload_offset: int = 0
-    """Where in the stored entry the payload begins."""
     partition_key_is_base64: bool = False
     schema_version: bytes | None = None
     event_time_ms: int = 0
@@ -128,9 +129,12 @@ def _scan(data: bytes, *, verify: bool) -> EntryInfo:
         start, end = _metadata_bounds(data, verify=verify)
         metadata = data[start:end]
         usual = _read_usual(metadata)
-        if UnknownFieldSet(usual):
-            return _describe(_read_lean(metadata), metadata, end)
-        return _describe_usual(usual, metadata, end)
+        if not UnknownFieldSet(
+            usual
+        ):  # reading twelve fields less is worth asking whether one of them is there
+            return _new_tuple(EntryInfo, _usual(usual, metadata, end) + _NOTHING_UNUSUAL)
+        lean = _read_lean(metadata)
+        return _new_tuple(EntryInfo, _usual(lean, metadata, end) + _unusual(lean, metadata))
     except UNREADABLE as problem:
         raise malformed("message metadata", problem, closes_connection=False) from None
 
@@ -163,118 +167,69 @@ def _scan_once(data: bytes, known: dict[bytes, EntryInfo], *, verify: bool) -> E
     return info
 
 
-def _describe_usual(usual: pb.LeanUsualMetadata, metadata: bytes, payload_offset: int) -> EntryInfo:
-    """What `_describe` gives, for metadata that says nothing but the usual: reading ten fields less is worth
-    asking first whether one of them is there."""
-    producer_name = usual.producer_name
-    sequence_id = usual.sequence_id
-    publish_time_ms = usual.publish_time
-    if not producer_name or sequence_id == ABSENT_U64 or publish_time_ms == ABSENT_U64:
-        raise _incomplete()
-    num_messages = usual.num_messages_in_batch
-    is_batch = num_messages != ABSENT_I32
-    if is_batch and num_messages < 1:
-        raise _no_batch(num_messages)
-    replicated_from = usual.replicated_from
-    partition_key = usual.partition_key
-    marker_type = usual.marker_type
-    return _new_tuple(
-        EntryInfo,
-        (
-            _name(producer_name),
-            sequence_id,
-            usual.highest_sequence_id,
-            publish_time_ms,
-            num_messages if is_batch else 1,
-            is_batch,
-            _name(replicated_from) if replicated_from else None,
-            tuple(map(_name, usual.replicate_to)) if _REPLICATE_TO_TAG in metadata else (),
-            None if marker_type == ABSENT_I32 else marker_type,
-            _source_position(usual.properties)
-            if _PROPERTIES_TAG in metadata and _POSITION_KEY in metadata  # a search for 30 bytes is dear, too
-            else None,
-            None,
-            None,
-            None if partition_key == _NO_KEY else partition_key.decode(),
-            None,
-            None,
-            usual.compression,
-            usual.uncompressed_size,
-            None,
-            None,
-            0,
-            payload_offset,
-            False,
-            None,
-            0,
-            False,
-            False,
-        ),
-    )
-
-
-def _incomplete() -> Malformed:
-    """Clients drop a whole connection over such an entry, so it must not get into a log."""
-    return Malformed("producer_name, sequence_id or publish_time is missing")
-
-
-def _no_batch(num_messages: int) -> Malformed:
-    """Consumers' permits are counted by it."""
-    return Malformed(f"a batch of {num_messages} messages")
-
-
-def _describe(lean: pb.LeanMetadata, metadata: bytes, payload_offset: int) -> EntryInfo:
+def _usual(
+    lean: pb.LeanUsualMetadata | pb.LeanMetadata, metadata: bytes, payload_offset: int
+) -> tuple[Any, ...]:
+    """EntryInfo's fields up to `payload_offset`, in their order; its own constructor takes three times as long."""
     producer_name = lean.producer_name
     sequence_id = lean.sequence_id
     publish_time_ms = lean.publish_time
     if not producer_name or sequence_id == ABSENT_U64 or publish_time_ms == ABSENT_U64:
-        raise _incomplete()
+        # Clients drop a whole connection over such an entry, so it must not get into a log.
+        raise Malformed("producer_name, sequence_id or publish_time is missing")
     num_messages = lean.num_messages_in_batch
     is_batch = num_messages != ABSENT_I32
     if is_batch and num_messages < 1:
-        raise _no_batch(num_messages)
+        raise Malformed(f"a batch of {num_messages} messages")  # consumers' permits are counted by it
     replicated_from = lean.replicated_from
     partition_key = lean.partition_key
-    uuid = lean.uuid
+    marker_type = lean.marker_type
+    # Repeated fields are dear to touch even if empty, hence the look at the bytes (which may be there for other
+    # reasons).
+    return (
+        _name(producer_name),
+        sequence_id,
+        lean.highest_sequence_id,
+        publish_time_ms,
+        num_messages if is_batch else 1,
+        is_batch,
+        _name(replicated_from) if replicated_from else None,
+        tuple(map(_name, lean.replicate_to)) if _REPLICATE_TO_TAG in metadata else (),
+        None if marker_type == ABSENT_I32 else marker_type,
+        _source_position(lean.properties)
+        if _PROPERTIES_TAG in metadata and _POSITION_KEY in metadata  # a search for 30 bytes is dear, too
+        else None,
+        None if partition_key == _NO_KEY else partition_key.decode(),
+        lean.compression,
+        lean.uncompressed_size,
+        payload_offset,
+    )
+
+
+_NOTHING_UNUSUAL: Final = tuple(
+    EntryInfo._field_defaults[name]
+    for name in EntryInfo._fields[EntryInfo._fields.index("payload_offset") + 1 :]
+)
+
+
+def _unusual(lean: pb.LeanMetadata, metadata: bytes) -> tuple[Any, ...]:
+    """EntryInfo's fields behind `payload_offset`, in their order."""
     txn_least, txn_most = lean.txnid_least_bits, lean.txnid_most_bits
     no_txn = txn_least == txn_most == ABSENT_U64
-    marker_type = lean.marker_type
-    deliver_at_time_ms = lean.deliver_at_time
-    chunk_id = lean.chunk_id
-    # In the order of EntryInfo's fields; its own constructor takes three times as long. Repeated fields are
-    # dear to touch even if empty, hence the look at the bytes (which may be there for other reasons).
-    return _new_tuple(
-        EntryInfo,
-        (
-            _name(producer_name),
-            sequence_id,
-            lean.highest_sequence_id,
-            publish_time_ms,
-            num_messages if is_batch else 1,
-            is_batch,
-            _name(replicated_from) if replicated_from else None,
-            tuple(map(_name, lean.replicate_to)) if _REPLICATE_TO_TAG in metadata else (),
-            None if marker_type == ABSENT_I32 else marker_type,
-            _source_position(lean.properties)
-            if _PROPERTIES_TAG in metadata and _POSITION_KEY in metadata  # a search for 30 bytes is dear, too
-            else None,
-            None if no_txn else present_or_0(txn_least),
-            None if no_txn else present_or_0(txn_most),
-            None if partition_key == _NO_KEY else partition_key.decode(),
-            lean.ordering_key or None,
-            None if deliver_at_time_ms == ABSENT_I64 else deliver_at_time_ms,
-            lean.compression,
-            lean.uncompressed_size,
-            uuid.decode() if uuid else None,
-            None if chunk_id == ABSENT_I32 else chunk_id,
-            lean.num_chunks_from_msg,
-            payload_offset,
-            lean.partition_key_b64_encoded,
-            lean.schema_version or None,
-            lean.event_time,
-            lean.null_value,
-            _ENCRYPTION_KEYS_TAG in metadata and len(lean.encryption_keys) > 0,
-        ),
+    deliver_at_time_ms, chunk_id, uuid = lean.deliver_at_time, lean.chunk_id, lean.uuid
+    return (
+        None if no_txn else present_or_0(txn_least),
+        None if no_txn else present_or_0(txn_most),
+        lean.ordering_key or None,
+        None if deliver_at_time_ms == ABSENT_I64 else deliver_at_time_ms,
+        uuid.decode() if uuid else None,
+        None if chunk_id == ABSENT_I32 else chunk_id,
+        lean.num_chunks_from_msg,
+        lean.partition_key_b64_encoded,
+        lean.schema_version or None,
+        lean.event_time,
+        lean.null_value,
+        _ENCRYPTION_KEYS_TAG in metadata and len(lean.encryption_keys) > 0,
     )
 
 
