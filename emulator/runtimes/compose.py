@@ -53,6 +53,7 @@ from emulator.runtimes.linked_regions import (
 )
 from emulator.runtimes.ports import WantedPort, choose_ports
 from emulator.runtimes.processes import ProcessState, identify
+from emulator.runtimes.recorded_run import RecordedRun
 from emulator.runtimes.region_process import (
     LAST_LINES,
     apart_from_other_runs,
@@ -86,14 +87,13 @@ KAFKA_SERVERS_FILE = "kafka_servers"
 """Beside region.json: where programs on the host find the region's Kafka, which the region knows by another name."""
 
 
-class ComposeRuntime:
+class ComposeRuntime(RecordedRun):
     """The runtime contract over containers."""
 
     def __init__(self, directory: RunDirectory, engine: Engine | None = None) -> None:
         """Act upon a run that exists; `create` makes a new one. Refused when no engine answers."""
-        self._directory = directory
         self._engine = engine or Engine()
-        self._linked = LinkedRegions(
+        linked = LinkedRegions(
             directory,
             self._states,
             self._last_words,
@@ -101,6 +101,7 @@ class ComposeRuntime:
             noted=self._write_links_of,
             ready_seconds=READY_SECONDS,
         )
+        super().__init__(directory, linked)
 
     @classmethod
     def create(
@@ -116,19 +117,6 @@ class ComposeRuntime:
         with claim_new_run(run_dir) as directory:
             _fill(directory, topology, settings, engine.subnets(), detached=detached)
         return cls(directory, engine)
-
-    @property
-    def run_dir(self) -> Path:
-        return self._directory.path
-
-    @cached_property
-    def topology(self) -> Topology:
-        try:
-            return Topology.from_json((self.run_dir / "topology.json").read_text())
-        except (OSError, ValueError) as problem:
-            raise Refused(
-                f"{self.run_dir}/topology.json cannot be read ({problem}): start a new run"
-            ) from problem
 
     @cached_property
     def _run_label(self) -> str:
@@ -215,27 +203,6 @@ class ComposeRuntime:
         await self._linked.wait_until_linked(region)
 
     # --- links ------------------------------------------------------------------------------------------
-
-    async def cut(self, source: str, target: str, *, one_way: bool = False) -> None:
-        await self._linked.change_link(source, target, one_way, state="cut")
-
-    async def hold(self, source: str, target: str, *, one_way: bool = False) -> None:
-        await self._linked.change_link(source, target, one_way, state="held")
-
-    async def latency(
-        self,
-        source: str,
-        target: str,
-        latency_ms: float,
-        *,
-        jitter_ms: float | None = None,
-        one_way: bool = False,
-    ) -> None:
-        jitter = {} if jitter_ms is None else {"jitter_ms": jitter_ms}
-        await self._linked.change_link(source, target, one_way, latency_ms=latency_ms, **jitter)
-
-    async def heal(self, source: str | None = None, target: str | None = None) -> None:
-        await self._linked.heal(self.topology, source, target)
 
     def _write_links_of(self, record: RunRecord, names: Iterable[str]) -> None:
         """Also for regions that somebody starts by hand."""

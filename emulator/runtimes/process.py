@@ -15,7 +15,6 @@ import signal
 import subprocess
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import suppress
-from functools import cached_property
 from pathlib import Path
 
 from emulator.errors import RuntimeFailure
@@ -26,6 +25,7 @@ from emulator.runtimes.contract import Refused, RegionState, RegionStatus, RunSt
 from emulator.runtimes.linked_regions import LinkedRegions, ask, refuse_unknown
 from emulator.runtimes.ports import WantedPort, choose_ports
 from emulator.runtimes.processes import ProcessState, identify, send_signal, state_of
+from emulator.runtimes.recorded_run import RecordedRun
 from emulator.runtimes.region_process import (
     BROKER,
     apart_from_other_runs,
@@ -52,14 +52,14 @@ STOP_SECONDS = 10.0
 """How long an orderly end may take before it becomes kill -9."""
 
 
-class ProcessRuntime:
+class ProcessRuntime(RecordedRun):
     """The runtime contract over processes."""
 
     def __init__(self, directory: RunDirectory, *, program: Sequence[str] = BROKER) -> None:
         """Act upon a run that exists; `create` makes a new one."""
-        self._directory = directory
+        linked = LinkedRegions(directory, self._look, self._last_words, poll_seconds=READY_POLL_SECONDS)
+        super().__init__(directory, linked)
         self._program = program
-        self._linked = LinkedRegions(directory, self._look, self._last_words, poll_seconds=READY_POLL_SECONDS)
         self._children: list[subprocess.Popen[bytes]] = []
         """Those that this object started: dead ones stay zombies until we fetch them."""
 
@@ -100,19 +100,6 @@ class ProcessRuntime:
                 config = apart_from_other_runs(config, run_token)
                 write_whole(region_dir / "region.json", config.to_json())
         return cls(directory, program=program)
-
-    @property
-    def run_dir(self) -> Path:
-        return self._directory.path
-
-    @cached_property
-    def topology(self) -> Topology:
-        try:
-            return Topology.from_json((self.run_dir / "topology.json").read_text())
-        except (OSError, ValueError) as problem:
-            raise Refused(
-                f"{self.run_dir}/topology.json cannot be read ({problem}): start a new run"
-            ) from problem
 
     # --- the whole run ----------------------------------------------------------------------------------
 
@@ -196,29 +183,6 @@ class ProcessRuntime:
         if state == "paused":
             await self._linked.thaw(region, lambda: self._wake_up(region))
         await self._linked.wait_until_linked(region)
-
-    # --- links ------------------------------------------------------------------------------------------
-
-    async def cut(self, source: str, target: str, *, one_way: bool = False) -> None:
-        await self._linked.change_link(source, target, one_way, state="cut")
-
-    async def hold(self, source: str, target: str, *, one_way: bool = False) -> None:
-        await self._linked.change_link(source, target, one_way, state="held")
-
-    async def latency(
-        self,
-        source: str,
-        target: str,
-        latency_ms: float,
-        *,
-        jitter_ms: float | None = None,
-        one_way: bool = False,
-    ) -> None:
-        jitter = {} if jitter_ms is None else {"jitter_ms": jitter_ms}
-        await self._linked.change_link(source, target, one_way, latency_ms=latency_ms, **jitter)
-
-    async def heal(self, source: str | None = None, target: str | None = None) -> None:
-        await self._linked.heal(self.topology, source, target)
 
     # --- what is so -------------------------------------------------------------------------------------
 
