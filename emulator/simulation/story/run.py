@@ -15,6 +15,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from emulator.broker.admin import topic_row
 from emulator.errors import ConfigurationError, Problem
 from emulator.model import TopicName
 from emulator.region_config import NamespaceConfig
@@ -170,8 +171,6 @@ class _Run:
         return Violation("story", "every-step-comes-true", self.result.failure, {"steps done": steps})
 
     async def _read_topics(self, region: Any) -> list[TopicStatus]:
-        from emulator.broker.admin import topic_row
-
         broker = self.world.regions[region.name].broker
         if broker is None:
             raise ConnectionRefusedError("it does not listen")
