@@ -16,7 +16,7 @@ help:
 	@echo "make run      lose a region of topology.yaml and read the verdict (RUNTIME=process|compose, SCENARIO=file)"
 	@echo "make test     run the tests (ARGS=...)"
 	@echo "make lint     style, types, and who may import whom"
-	@echo "make bench    measure against a peer; docs/BENCHMARKS.md says what the figures mean"
+	@echo "make bench    measure against a peer (needs cc); docs/BENCHMARKS.md says what the figures mean"
 	@echo "make setup    only what all of these do first: .venv, pinned packages, Java"
 
 setup:

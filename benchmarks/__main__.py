@@ -9,11 +9,23 @@ import argparse
 import re
 from pathlib import Path
 
-from benchmarks import against_peer, containers, kafka, replication, simulation
+from benchmarks import (
+    against_peer,
+    busy_topics,
+    containers,
+    kafka,
+    raw_load,
+    replicated_load,
+    replication,
+    simulation,
+)
 
 DOCUMENT = Path("docs/BENCHMARKS.md")
 TABLES = {
+    "raw_load": raw_load.table,
+    "busy_topics": busy_topics.table,
     "against_peer": against_peer.table,
+    "replicated_load": replicated_load.table,
     "replication": replication.table,
     "kafka": kafka.table,
     "containers": containers.table,

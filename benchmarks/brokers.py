@@ -32,6 +32,12 @@ def resident_bytes(pid: int) -> int:
     return next(int(line.split()[1]) * 1024 for line in text.splitlines() if line.startswith("Pss:"))
 
 
+def processor_seconds(pid: int) -> float:
+    """What a process has used so far, user and system, all threads."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -70,10 +76,16 @@ def _process(name: str, command: list[str], port: int, cwd: str) -> Iterator[Run
 
 @contextlib.contextmanager
 def geoemu(
-    *, deduplication: bool = False, backend: str = "sqlite", bootstrap_servers: str = ""
+    *,
+    deduplication: bool = False,
+    backend: str = "sqlite",
+    bootstrap_servers: str = "",
+    folder: str | None = None,
 ) -> Iterator[RunningBroker]:
-    """One region alone."""
-    with tempfile.TemporaryDirectory(prefix="geoemu-bench-") as folder:
+    """One region alone, with its log in `folder`; without one, in a folder that ends with it."""
+    with contextlib.ExitStack() as stack:
+        if folder is None:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="geoemu-bench-"))
         port = free_port()
         config = RegionConfig(
             region="bench",

@@ -1,30 +1,41 @@
-"""What clients asked and what they were told: `history.jsonl`, one JSON object per line.
+"""What clients asked and what they were told: `history/<name>.jsonl`, one JSON object per line (docs/HISTORY.md).
 
-Written as it happens, one write per line, so that a crash of the writer loses at most a torn last line
-(which readers ignore, and which makes the operation it spoke of *unknown*).
+Written as it happens, one write per line, so that a crash of the writer loses at most a torn last line. A file says
+where it ends: its writer's last line counts the lines before it and has their digest, so that a missing, cut or
+changed end is seen. A program that was killed cannot write it; whoever ran it *seals* the file (`seal_history`), and
+what the program had asked without being told stays unknown.
 
-Several programs write at once, each to a file of its own: `history/<actor>.jsonl` in the run directory.
 Time is the wall clock of the machine that drives the run, never a region's: regions may have skewed clocks.
 """
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
 import json
 import os
+import secrets
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
+
+from emulator.history_format import FORMAT_VERSION, FRAME, LineCheck
 
 Outcome = Literal["asked", "ok", "failed", "unknown", "fact"]
 """asked: the operation began. ok: it certainly happened. failed: it certainly did not.
 unknown: it may have. fact: something that simply happened (a kill, a phase of the story)."""
 
 
+TURN_SECONDS = 0.02
+"""How often a writer that waits for its turn looks whether it has come."""
+
+
 @dataclass(slots=True)
 class Event:
-    """One line. Fields that do not apply are None and left out of the line.
+    """One line. Fields that do not apply are None and left out of the line; which apply to what, `history_format` says.
 
     Nobody changes one; it is not frozen because making a frozen one takes three times as long, and a simulated drill
     makes 1300 of them in a tenth of a second.
@@ -34,8 +45,6 @@ class Event:
     actor: str
     """Who writes: `producer-us-east`, `consumer-orders`, `scenario`."""
     op: str
-    """publish, receive, acknowledge, subscribe, connect; or a fact: step, kill, start, stop, pause, resume, cut,
-    heal, hold, latency, phase."""
     outcome: Outcome
     region: str | None = None
     """The region talked to, or the one the fact is about."""
@@ -47,15 +56,64 @@ class Event:
     """With `producer` and `sequence_id`: the message's origin, its identity everywhere."""
     producer: str | None = None
     sequence_id: int | None = None
+    """As it is on the wire."""
     message_id: str | None = None
     """`ledger:entry:batch_index` in `region`."""
     error: str | None = None
     detail: str | None = None
+    session: str | None = None
+    """One opened producer; another one of the same name has another."""
+    last_sequence_id: int | None = None
+    """What the region told a producer that was opened: the newest id that it has of that name, or -1."""
+    payload_digest: str | None = None
+    attributes_digest: str | None = None
+    replicate_to: list[str] | None = None
+    replicated: bool | None = None
+    initial: str | None = None
+    how: str | None = None
+    """individual or cumulative."""
+    file: str | None = None
+    """Another history file of the run, without its suffix."""
 
     def to_line(self) -> str:
         """The line, without its newline."""
         fields = ((name, getattr(self, name)) for name in self.__slots__)
-        return json.dumps({name: value for name, value in fields if value is not None}, separators=(",", ":"))
+        return _line({name: value for name, value in fields if value is not None})
+
+
+def payload_digest(payload: bytes) -> str:
+    """Of a payload as the application gave it, before compression and encryption."""
+    return hashlib.blake2b(payload, digest_size=8).hexdigest()
+
+
+def attributes_digest(
+    key: str | bytes | None = None,
+    properties: Mapping[str, str | bytes] | None = None,
+    event_time_ms: int = 0,
+    ordering_key: bytes | None = None,
+) -> str | None:
+    """Of what an application says of a message beside its payload; None when it says nothing.
+
+    The digest is made of these parts, each behind its length in four bytes (big endian; all ones for one that is not
+    there): key, ordering key, event time in decimal digits, then name and value of each property, sorted by name.
+    """
+    if key is None and not properties and not event_time_ms and ordering_key is None:
+        return None
+    pairs = sorted((_bytes(name), _bytes(value)) for name, value in (properties or {}).items())
+    parts = [
+        None if key is None else _bytes(key),
+        ordering_key,
+        str(event_time_ms).encode(),
+        *(text for pair in pairs for text in pair),
+    ]
+    joined = b"".join(
+        b"\xff\xff\xff\xff" if part is None else len(part).to_bytes(4, "big") + part for part in parts
+    )
+    return hashlib.blake2b(joined, digest_size=8).hexdigest()
+
+
+def _bytes(text: str | bytes) -> bytes:
+    return text.encode() if isinstance(text, str) else text
 
 
 def latency_detail(milliseconds: float, *, one_way: bool) -> str:
@@ -68,36 +126,292 @@ def latency_in(detail: str) -> float:
     return float(detail.partition(" ms ")[0])
 
 
-class HistoryWriter:
-    """Appends events of one actor."""
+class NotAHistory(ValueError):
+    """A line that would not be one of a history; the message names field and rule."""
 
-    def __init__(self, path: Path, actor: str, wall_clock_ms: Callable[[], float] | None = None) -> None:
+
+class HistoryWriter:
+    """Appends events of one actor to one file, which nobody else writes at the same time.
+
+    What it would not read back it does not write: NotAHistory. Threads may share it.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        actor: str,
+        wall_clock_ms: Callable[[], float] | None = None,
+        *,
+        program: str = "",
+        others: Iterable[str] = (),
+        wait_seconds: float = 0.0,
+    ) -> None:
+        """`others`: history files, without suffix, that the run must hold if it holds this one. A file that is there is
+        continued; one without an end is sealed first, for its writer is dead. BlockingIOError when it is not, after
+        `wait_seconds`."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
         self._actor = actor
         self._now_ms = wall_clock_ms or (lambda: time.time() * 1000)
+        self._check = LineCheck()
+        self._lock = threading.Lock()
+        try:
+            _take(self._file, wait_seconds)
+        except BlockingIOError:
+            os.close(self._file)
+            raise BlockingIOError(f"{path} is being written by another process; name another actor") from None
+        _seal(self._file, "its writer came back", self._now_ms())
+        self._digest, self._lines = _read_so_far(self._file)
+        head = {"format": FORMAT_VERSION, "run": run_name(path.parent.parent), "program": program}
+        self._write("head", "fact", **head, others=list(others) or None)
+
+    @classmethod
+    def in_run(cls, run_dir: Path, actor: str, *, program: str = "") -> HistoryWriter:
+        """The history of a program of one's own: `history/<actor>.jsonl` of a run."""
+        return cls(run_dir / "history" / f"{actor}.jsonl", actor, program=program)
 
     def write(self, op: str, outcome: Outcome, **fields: Any) -> None:
-        """Append one event, stamped now. Survives a crash of this process as soon as it returns."""
-        event = Event(at_ms=round(self._now_ms(), 3), actor=self._actor, op=op, outcome=outcome, **fields)
-        os.write(self._file, event.to_line().encode() + b"\n")
+        """Append one event, stamped now. Survives a crash of this process as soon as it returns. Fields that are None
+        are left out."""
+        if op in FRAME:
+            raise NotAHistory(f"op: {op} is written by the writer itself")
+        self._write(op, outcome, **fields)
+
+    def opened_producer(
+        self, region: str, topic: str, producer: str, last_sequence_id: int
+    ) -> ProducerHistory:
+        """A producer was opened. `last_sequence_id` is what the client says of it at once: -1, or where the region's
+        numbering under that name stopped."""
+        opened = ProducerHistory(self, region, topic, producer, last_sequence_id)
+        self.write("connect", "ok", **opened.place, last_sequence_id=last_sequence_id)
+        return opened
+
+    def subscribed(
+        self, region: str, topic: str, subscription: str, *, replicated: bool = False, initial: str = "latest"
+    ) -> None:
+        """A subscription exists, and its consumer is open. `initial`: where it begins if it did not exist before."""
+        place = {"region": region, "topic": topic, "subscription": subscription}
+        self.write("subscribe", "ok", **place, replicated=replicated, initial=initial)
+
+    def received(
+        self, region: str, topic: str, subscription: str, message_id: str, payload: bytes | None = None
+    ) -> None:
+        """A consumer was given what stands at `message_id` (`ledger:entry:batch_index`) in `region`."""
+        place = {"region": region, "topic": topic, "subscription": subscription, "message_id": message_id}
+        self.write(
+            "receive", "ok", **place, payload_digest=None if payload is None else payload_digest(payload)
+        )
+
+    def asked_to_acknowledge(
+        self, region: str, topic: str, subscription: str, message_id: str, *, cumulative: bool = False
+    ) -> None:
+        """Write it down BEFORE the client is told to acknowledge."""
+        place = {"region": region, "topic": topic, "subscription": subscription, "message_id": message_id}
+        self.write("acknowledge", "asked", **place, how="cumulative" if cumulative else "individual")
 
     def close(self) -> None:
+        """Write the end. A second time is harmless."""
         if self._file >= 0:
+            end = {"lines": self._lines, "digest": self._digest.hexdigest()}
+            self._write("end", "fact", **end)
             os.close(self._file)
             self._file = -1
 
+    def _write(self, op: str, outcome: Outcome, **fields: Any) -> None:
+        if self._file < 0:
+            # A client's threads may outlive it: what they say now came after the end, and stays unknown.
+            if outcome == "asked":
+                raise NotAHistory("the history is closed")
+            return
+        given = {name: value for name, value in fields.items() if value is not None}
+        line = {
+            "at_ms": round(self._now_ms(), 3),
+            "actor": self._actor,
+            "op": op,
+            "outcome": outcome,
+            **given,
+        }
+        with self._lock:
+            wrong = self._check.problem(line)
+            if wrong is not None:
+                raise NotAHistory(str(wrong))
+            data = _line(line).encode() + b"\n"
+            os.write(self._file, data)
+            self._digest.update(data)
+            self._lines += 1
+
+
+class ProducerHistory:
+    """What one opened producer asked and was told.
+
+    A publish that gives no `sequence_id` leaves numbering to the client: it goes on behind `last_sequence_id`.
+    """
+
+    def __init__(
+        self, history: HistoryWriter, region: str, topic: str, producer: str, last_sequence_id: int
+    ) -> None:
+        self.session = new_session()
+        self.place = {"region": region, "topic": topic, "producer": producer, "session": self.session}
+        self._history = history
+        self._next_sequence_id = last_sequence_id + 1
+
+    def asked_publish(
+        self,
+        payload: bytes,
+        *,
+        key: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        event_time_ms: int = 0,
+        ordering_key: bytes | None = None,
+        replicate_to: Iterable[str] = (),
+        sequence_id: int | None = None,
+    ) -> PublishHistory:
+        """Write it down BEFORE the client is told to send, in the order of sending."""
+        number = self._next_sequence_id if sequence_id is None else sequence_id
+        self._next_sequence_id = max(self._next_sequence_id, number + 1)
+        self._history.write(
+            "publish",
+            "asked",
+            **self.place,
+            sequence_id=number,
+            payload_digest=payload_digest(payload),
+            attributes_digest=attributes_digest(key, properties, event_time_ms, ordering_key),
+            replicate_to=list(replicate_to) or None,
+        )
+        return PublishHistory(self._history, {**self.place, "sequence_id": number})
+
+
+@dataclass(frozen=True, slots=True)
+class PublishHistory:
+    """One publish. Say once what became of it; saying nothing means that nobody knows."""
+
+    history: HistoryWriter
+    message: Mapping[str, Any]
+
+    def ok(self, message_id: str | None) -> None:
+        """The region confirmed it, at `ledger:entry:batch_index`; None for the -1:-1 of what it had stored before."""
+        self.history.write("publish", "ok", **self.message, message_id=message_id)
+
+    def failed(self, error: str) -> None:
+        """It certainly was not stored, and never will be."""
+        self.history.write("publish", "failed", **self.message, error=error)
+
+    def unknown(self, error: str) -> None:
+        """It may have been stored: a timeout, a lost connection."""
+        self.history.write("publish", "unknown", **self.message, error=error)
+
+
+def new_session() -> str:
+    """A name that no other opened producer has."""
+    return secrets.token_hex(6)
+
+
+def run_name(run_dir: Path) -> str:
+    """When a run was created: what tells it from others, wherever its folder is moved. Empty where nobody knows."""
+    try:
+        return str(json.loads((run_dir / "run.json").read_text()).get("created_at", ""))
+    except (OSError, ValueError, AttributeError):
+        return ""
+
+
+def seal_history(path: Path, why: str, at_ms: float | None = None) -> bool:
+    """Close the file of a program that cannot do it itself any more; whether there was anything to close. Called by
+    whoever ran the program and saw it end. BlockingIOError while it still writes."""
+    try:
+        file = os.open(path, os.O_RDWR | os.O_APPEND)
+    except FileNotFoundError:
+        return False
+    try:
+        _take(file, 0.0)
+        return _seal(file, why, time.time() * 1000 if at_ms is None else at_ms)
+    finally:
+        os.close(file)
+
+
+def _take(file: int, wait_seconds: float) -> None:
+    """Become the only writer."""
+    deadline = time.monotonic() + wait_seconds
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                raise
+            time.sleep(TURN_SECONDS)
+        else:
+            return
+
+
+def _seal(file: int, why: str, at_ms: float) -> bool:
+    data = _contents(file)
+    if not data or _closes(data):
+        return False
+    torn = not data.endswith(b"\n")
+    if torn:
+        os.write(file, b"\n")
+        data += b"\n"
+    closing = {"lines": data.count(b"\n"), "digest": hashlib.sha256(data).hexdigest(), "torn": torn}
+    line = {
+        "at_ms": round(at_ms, 3),
+        "actor": "seal",
+        "op": "seal",
+        "outcome": "fact",
+        **closing,
+        "detail": why,
+    }
+    os.write(file, _line(line).encode() + b"\n")
+    return True
+
+
+def _closes(data: bytes) -> bool:
+    """Whether the last line is an end or a seal."""
+    if not data.endswith(b"\n"):
+        return False
+    try:
+        last = json.loads(data[data.rfind(b"\n", 0, len(data) - 1) + 1 :])
+        return isinstance(last, dict) and last.get("op") in ("end", "seal")
+    except ValueError:
+        return False
+
+
+def _read_so_far(file: int) -> tuple[hashlib._Hash, int]:
+    data = _contents(file)
+    return hashlib.sha256(data), data.count(b"\n")
+
+
+def _contents(file: int) -> bytes:
+    with open(os.dup(file), "rb") as stream:
+        stream.seek(0)
+        return stream.read()
+
+
+def _line(fields: Mapping[str, Any]) -> str:
+    return json.dumps(fields, separators=(",", ":"))
+
+
+def framed(events: Iterable[Event], actor: str, run: str, *, others: Iterable[str] = ()) -> str:
+    """The whole file of an actor whose events were kept in memory, with head and end."""
+    told = list(events)
+    first_ms, last_ms = (told[0].at_ms, told[-1].at_ms) if told else (0.0, 0.0)
+    head = {"at_ms": first_ms, "actor": actor, "op": "head", "outcome": "fact", "format": FORMAT_VERSION}
+    lines = [_line({**head, "run": run, "others": list(others)}), *(event.to_line() for event in told)]
+    body = "".join(f"{line}\n" for line in lines)
+    end = {"at_ms": last_ms, "actor": actor, "op": "end", "outcome": "fact", "lines": len(lines)}
+    return body + _line({**end, "digest": hashlib.sha256(body.encode()).hexdigest()}) + "\n"
+
 
 def read_events(path: Path) -> Iterator[Event]:
-    """Events of one file in order. A torn last line is skipped; any other bad line is a ValueError with its
-    number."""
+    """Events of one file in order, without what frames them. A torn last line is skipped; any other bad line is a
+    ValueError with its number."""
     lines = path.read_bytes().split(b"\n")
     for number, line in enumerate(lines, 1):
         if not line:
             continue
         try:
-            yield Event(**json.loads(line))
-        except (ValueError, TypeError) as problem:
+            read = json.loads(line)
+            if read.get("op") not in FRAME:
+                yield Event(**read)
+        except (ValueError, TypeError, AttributeError) as problem:
             if number == len(lines):
                 return
             raise ValueError(f"{path}:{number}: not a history event: {problem}") from problem

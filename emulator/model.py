@@ -27,6 +27,18 @@ class Position(NamedTuple):
         return cls(int(ledger), int(entry))
 
 
+class Change(NamedTuple):
+    """A change of a configuration store."""
+
+    revision: int
+    """Of the whole store: grows by one with each change."""
+    path: str
+    value: bytes | None
+    """None: the path was deleted."""
+    version: int
+    """Of the path: 0 for its first value; -1 when it was deleted."""
+
+
 BEFORE_EVERYTHING = Position(-1, -1)
 """Pulsar's MessageId.earliest."""
 AFTER_EVERYTHING = Position(2**63 - 1, 2**63 - 1)

@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-REGION_CONFIG_VERSION = 1
+from emulator.compatibility import Compatibility
+
+REGION_CONFIG_VERSION = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,18 @@ class PeerConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class PulsarPeerConfig:
+    """A real Pulsar cluster that may replicate into this region. Its word counts for what was declared, no more."""
+
+    name: str
+    """The cluster's name: what its messages say that they were replicated from."""
+    token: str
+    """What its brokers send as `brokerClientAuthenticationParameters` (token authentication)."""
+    may: tuple[str, ...] = ()
+    """What it may do besides sending messages: values of `core.admission.Permission`."""
+
+
+@dataclass(frozen=True, slots=True)
 class NamespaceConfig:
     """A namespace and its policies at start."""
 
@@ -69,6 +83,16 @@ class LogConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class ConfigurationConfig:
+    """Where the configuration store of the region's cluster is."""
+
+    path: str = ""
+    """A SQLite file that all regions of the cluster open. Empty: in memory, this region's alone."""
+    deliveries: str = ""
+    """A file to which the region writes what it learned of the store, one JSON object a line. Empty: none."""
+
+
+@dataclass(frozen=True, slots=True)
 class BrokerSettings:
     """Knobs of a region. Defaults are Pulsar's where Pulsar has them; the one place they are written."""
 
@@ -89,11 +113,13 @@ class BrokerSettings:
     failover_delay_ms: int = 1_000
     """Pause before a newly active Failover consumer is sent anything."""
     max_unacked_messages_per_consumer: int = 50_000
-    tail_cache_bytes: int = 16_777_216
-    """Recent entries kept in memory per topic, so that live readers do not go to disk."""
+    region_tail_bytes: int = 67_108_864
+    """Newest entries kept in memory, all topics of the region together, so that live readers do not go to disk."""
     state_checkpoint_entries: int = 10_000
     """How many entries a restart may have to re-read to rebuild deduplication and replication state."""
     allow_auto_topic_creation: bool = True
+    topic_idle_ms: int = 60_000
+    """A topic that nobody has used for so long is let go from memory. 0: never."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,11 +140,18 @@ class RegionConfig:
     """A second way in, for clients and peers inside of a network of containers: what lookups tell those who came by
     `internal_port`. Empty: there is none."""
     internal_port: int = 0
+    admin_hosts: tuple[str, ...] = ()
+    """Further names by which the HTTP port may be called when something is to be changed."""
     log: LogConfig = LogConfig()
+    configuration: ConfigurationConfig = ConfigurationConfig()
     settings: BrokerSettings = BrokerSettings()
     tenants: tuple[str, ...] = ("public",)
+    """With `namespaces`: what the configuration store is seeded with, by the first region of the cluster."""
     namespaces: tuple[NamespaceConfig, ...] = ()
     peers: tuple[PeerConfig, ...] = ()
+    pulsar_peers: tuple[PulsarPeerConfig, ...] = ()
+    run_secret: str = ""
+    """Shared by the regions of one run: how they prove to each other who they are. Empty: nobody can."""
     compatibility: dict[str, str] = field(default_factory=dict)
     """Named switches to upstream's behaviour where the proposals differ; see docs/PROTOCOL.md."""
     ready_file: str = ""
@@ -135,17 +168,27 @@ class RegionConfig:
     def from_json(cls, text: str) -> RegionConfig:
         """Inverse of `to_json`. ValueError when the text was written by another version or by hand."""
         raw = json.loads(text)
-        if not isinstance(raw, dict) or raw.get("version") != REGION_CONFIG_VERSION:
-            raise ValueError(f"region config must have version {REGION_CONFIG_VERSION}")
+        found = raw.get("version") if isinstance(raw, dict) else None
+        if found != REGION_CONFIG_VERSION:
+            raise ValueError(
+                f"region config has version {found}, this geoemu reads version {REGION_CONFIG_VERSION}: "
+                "start a new run, or use the geoemu that wrote it"
+            )
         try:
+            Compatibility(raw["compatibility"])
             return cls(
                 **{
                     **raw,
                     "log": LogConfig(**raw["log"]),
+                    "configuration": ConfigurationConfig(**raw["configuration"]),
                     "settings": BrokerSettings(**raw["settings"]),
+                    "admin_hosts": tuple(raw["admin_hosts"]),
                     "tenants": tuple(raw["tenants"]),
                     "namespaces": tuple(
                         NamespaceConfig(**{**n, "regions": tuple(n["regions"])}) for n in raw["namespaces"]
+                    ),
+                    "pulsar_peers": tuple(
+                        PulsarPeerConfig(**{**p, "may": tuple(p["may"])}) for p in raw["pulsar_peers"]
                     ),
                     "peers": tuple(
                         PeerConfig(
@@ -164,5 +207,8 @@ class RegionConfig:
 
     @classmethod
     def load(cls, path: Path) -> RegionConfig:
-        """Read a file written by `to_json`."""
-        return cls.from_json(path.read_text())
+        """Read a file written by `to_json`. ValueError, naming the file, for any other."""
+        try:
+            return cls.from_json(path.read_text())
+        except ValueError as problem:
+            raise ValueError(f"{path}: {problem}") from None

@@ -10,9 +10,8 @@ Standard library only: whoever merely reads `topology.json` does not pay for a Y
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,19 +19,20 @@ from typing import Any
 from emulator.errors import ConfigurationError, Problem
 from emulator.region_config import (
     BrokerSettings,
+    ConfigurationConfig,
     LinkShape,
     LogConfig,
     NamespaceConfig,
     PeerConfig,
+    PulsarPeerConfig,
     RegionConfig,
 )
+from emulator.spelling import nearest
 
-TOPOLOGY_VERSION = 1
+TOPOLOGY_VERSION = 2
+CONFIGURATION_FILE = "configuration.sqlite"
 RUNTIMES = ("process", "compose")
 """Where regions may run."""
-COMPATIBILITY_SWITCHES: Mapping[str, tuple[str, ...]] = {}
-"""Switches to upstream's behaviour where the proposals differ, with what each may be set to. None so far; every
-one that is added is a row in docs/PROTOCOL.md."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +80,13 @@ class Topology:
     """One per ordered pair of different regions; never a missing one."""
     tenants: tuple[str, ...] = ("public",)
     namespaces: tuple[NamespaceConfig, ...] = ()
+    pulsar_peers: tuple[PulsarPeerConfig, ...] = ()
+    """Real Pulsar clusters that may replicate into these regions."""
     runtime: str = "process"
     """One of RUNTIMES."""
     compatibility: dict[str, str] = field(default_factory=dict)
+    admin_hosts: tuple[str, ...] = ()
+    """Names, besides their own, by which the regions' HTTP ports may be called when something is to be changed."""
 
     @property
     def regions(self) -> tuple[Region, ...]:
@@ -132,8 +136,9 @@ class Topology:
     def from_json(cls, text: str) -> Topology:
         """Inverse of `to_json`. ValueError when the text was written by another version or by hand."""
         raw = json.loads(text)
-        if not isinstance(raw, dict) or raw.pop("version", None) != TOPOLOGY_VERSION:
-            raise ValueError(f"topology must have version {TOPOLOGY_VERSION}")
+        found = raw.pop("version", None) if isinstance(raw, dict) else None
+        if found != TOPOLOGY_VERSION:
+            raise ValueError(f"topology has version {found}, this geoemu reads version {TOPOLOGY_VERSION}")
         try:
             return cls(
                 **{
@@ -142,6 +147,11 @@ class Topology:
                     "clusters": tuple(_cluster_from_json(cluster) for cluster in raw["clusters"]),
                     "links": tuple(_link_from_json(link) for link in raw["links"]),
                     "tenants": tuple(raw["tenants"]),
+                    "pulsar_peers": tuple(
+                        PulsarPeerConfig(**{**peer, "may": tuple(peer["may"])})
+                        for peer in raw["pulsar_peers"]
+                    ),
+                    "admin_hosts": tuple(raw["admin_hosts"]),
                     "namespaces": tuple(
                         NamespaceConfig(**{**namespace, "regions": tuple(namespace["regions"])})
                         for namespace in raw["namespaces"]
@@ -164,12 +174,16 @@ def region_config(
     advertised_ports: tuple[int, int] = (0, 0),
     peer_hosts: Mapping[str, str] | None = None,
     bootstrap_servers: str | None = None,
+    run_secret: str = "",
+    configuration_dir: Path | None = None,
 ) -> RegionConfig:
     """What one region of `topology` is told when it starts. Pure: touches no file and no port.
 
     `ports` has (service, admin) for every region, as the regions themselves listen. Processes need nothing
     else. Containers listen on every address (`bind_host`), are reached by clients at another host
     and port (`advertised_…`) and by each other at `peer_hosts`, and may reach Kafka at other `bootstrap_servers`.
+    `run_secret` is the same for all regions of a run; without one they do not take each other for peers.
+    `configuration_dir`: where the cluster's configuration store lies; None: the region has one of its own, in memory.
     """
     region = topology.region(region_name)
     hosts = {peer.name: peer.host for peer in topology.regions} | dict(peer_hosts or {})
@@ -184,6 +198,7 @@ def region_config(
         advertised_service_port=advertised_ports[0],
         advertised_admin_port=advertised_ports[1],
         log=_log_in(region.log, region_dir, bootstrap_servers),
+        configuration=_configuration_in(configuration_dir, region_dir),
         settings=region.settings,
         tenants=topology.tenants,
         namespaces=topology.namespaces,
@@ -199,19 +214,20 @@ def region_config(
             for peer in topology.regions
             if peer.name != region.name
         ),
+        pulsar_peers=topology.pulsar_peers,
+        run_secret=run_secret,
         compatibility=dict(topology.compatibility),
+        admin_hosts=topology.admin_hosts,
         ready_file=str(region_dir / "ready.json"),
         owner_pid=owner_pid,
     )
 
 
-def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The known name that `name` was probably meant to be; swapped letters are the likeliest slip."""
-    written = name.casefold()
-    folded = {candidate.casefold(): candidate for candidate in known}
-    matches = difflib.get_close_matches(written, folded, n=3, cutoff=0.6)
-    swapped = [match for match in matches if sorted(match) == sorted(written)]
-    return next((folded[match] for match in swapped + matches), None)
+def _configuration_in(configuration_dir: Path | None, region_dir: Path) -> ConfigurationConfig:
+    deliveries = str(region_dir / "metadata.jsonl")
+    if configuration_dir is None:
+        return ConfigurationConfig(deliveries=deliveries)
+    return ConfigurationConfig(str(configuration_dir / CONFIGURATION_FILE), deliveries)
 
 
 def _log_in(log: LogConfig, region_dir: Path, bootstrap_servers: str | None) -> LogConfig:

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from emulator.compatibility import CHOICES, SWITCHES
 from emulator.errors import ConfigurationError, Problem
-from emulator.region_config import BrokerSettings, LinkShape, LogConfig, NamespaceConfig
-from emulator.topology import COMPATIBILITY_SWITCHES, Cluster, Link, Region, Topology
+from emulator.region_config import BrokerSettings, LinkShape, LogConfig, NamespaceConfig, PulsarPeerConfig
+from emulator.topology import Cluster, Link, Region, Topology
 from emulator.topology_models import (
     ALL,
     ClusterFile,
@@ -47,6 +48,8 @@ def load_topology(path: Path) -> Topology:
         _check_names_and_ports(declared)
         _check_logs(declared)
         _check_settings(declared)
+        _check_message_sizes(declared, declared.content)
+        _check_pulsar_peers(declared, declared.content)
     problems = [problem for file in declared.files() for problem in _in_reading_order(file)]
     if problems:
         raise ConfigurationError(problems)
@@ -227,13 +230,12 @@ def _check_namespaces(declared: _Declared, content: TopologyFile) -> None:
 def _check_compatibility(declared: _Declared, content: TopologyFile) -> None:
     for switch, choice in (content.compatibility or {}).items():
         path = ("compatibility", switch)
-        choices = COMPATIBILITY_SWITCHES.get(switch)
-        if choices is None:
-            known = tuple(COMPATIBILITY_SWITCHES)
-            there_are = f"there are {', '.join(known)}" if known else "this version has none"
-            declared.file.report(path, f"is no switch; {there_are}", known, about_key=True)
-        elif choice not in choices:
-            declared.file.report(path, f"must be {one_of(choices)}", choices)
+        if switch not in SWITCHES:
+            declared.file.report(
+                path, f"is no switch; there are {', '.join(SWITCHES)}", SWITCHES, about_key=True
+            )
+        elif choice not in CHOICES:
+            declared.file.report(path, f"must be {one_of(CHOICES)}", CHOICES)
 
 
 def _check_names_and_ports(declared: _Declared) -> None:
@@ -278,14 +280,8 @@ def _check_log(file: YamlFile, path: KeyPath, log: LogPart | None) -> None:
 def _check_settings(declared: _Declared) -> None:
     """The pause before a reconnect may not start above its maximum, however the two come together."""
     low, high = "peer_reconnect_backoff_ms", "peer_reconnect_backoff_ms_max"
-    assert declared.content is not None
-    for cluster, name, part in declared.regions():
-        levels: list[tuple[YamlFile, KeyPath, Settings | None]] = [
-            (cluster.file, ("regions", name, "settings"), part.settings),
-            (cluster.file, ("settings",), cluster.content.settings if cluster.content else None),
-            (declared.file, ("settings",), declared.content.settings),
-        ]
-        settings = _settings(BrokerSettings(), *(level[2] for level in reversed(levels)))
+    for levels in _settings_levels(declared).values():
+        settings = _effective(levels)
         if getattr(settings, low) <= getattr(settings, high):
             continue
         file, path, key = next(
@@ -296,6 +292,69 @@ def _check_settings(declared: _Declared) -> None:
         )
         rule = f"{low} ({getattr(settings, low)}) must not be more than {high} ({getattr(settings, high)})"
         file.report((*path, key), rule)
+
+
+_SettingsLevel = tuple[YamlFile, KeyPath, Settings | None]
+
+
+def _settings_levels(declared: _Declared) -> dict[str, list[_SettingsLevel]]:
+    """By region: where its settings are written, the place that counts most first."""
+    assert declared.content is not None
+    return {
+        name: [
+            (cluster.file, ("regions", name, "settings"), part.settings),
+            (cluster.file, ("settings",), cluster.content.settings if cluster.content else None),
+            (declared.file, ("settings",), declared.content.settings),
+        ]
+        for cluster, name, part in declared.regions()
+    }
+
+
+def _effective(levels: list[_SettingsLevel]) -> BrokerSettings:
+    return _settings(BrokerSettings(), *(level[2] for level in reversed(levels)))
+
+
+def _check_message_sizes(declared: _Declared, content: TopologyFile) -> None:
+    """What one region of a namespace accepts, the others must take: otherwise replication of that topic would stop at
+    the first entry that is too large for one of them."""
+    key = "max_message_bytes"
+    levels = _settings_levels(declared)
+    maxima = {name: _effective(of_region).max_message_bytes for name, of_region in levels.items()}
+    reported: set[tuple[str, KeyPath]] = set()
+    for namespace in _namespaces(content, list(maxima)):
+        known = [name for name in namespace.regions if name in maxima]
+        for name in known:
+            other = next((one for one in known if maxima[one] < maxima[name]), None)
+            if other is None:
+                continue
+            file, path = _place_of(key, levels[name]) or _place_of(key, levels[other]) or (declared.file, ())
+            if (file.name, path) not in reported:
+                reported.add((file.name, path))
+                rule = (
+                    f"max_message_bytes must be the same in regions that replicate to each other: {name} has "
+                    f"{maxima[name]}, {other} has {maxima[other]} ({namespace.name})"
+                )
+                file.report(path, rule)
+
+
+def _place_of(key: str, levels: list[_SettingsLevel]) -> tuple[YamlFile, KeyPath] | None:
+    """Where a setting is written that counts for a region; None when it is the default."""
+    for file, path, written in levels:
+        if written and key in written.model_fields_set:
+            return file, (*path, key)
+    return None
+
+
+def _check_pulsar_peers(declared: _Declared, content: TopologyFile) -> None:
+    tokens: dict[str, str] = {}
+    for name, peer in (content.pulsar_peers or {}).items():
+        if name in declared.region_names():
+            rule = "must be a name of its own; a region has it"
+            declared.file.report(("pulsar_peers", name), rule, about_key=True)
+        if peer.token in tokens:
+            rule = f"must be a token of its own; {tokens[peer.token]} has the same"
+            declared.file.report(("pulsar_peers", name, "token"), rule)
+        tokens.setdefault(peer.token, name)
 
 
 # ---- filling in --------------------------------------------------------------------------------------------
@@ -311,7 +370,12 @@ def _build(declared: _Declared, content: TopologyFile, path: Path) -> Topology:
         links=tuple(_links(content.links or LinksPart(), names)),
         tenants=_tenants(content),
         namespaces=tuple(_namespaces(content, names)),
+        pulsar_peers=tuple(
+            PulsarPeerConfig(name, peer.token, tuple(peer.may or ()))
+            for name, peer in (content.pulsar_peers or {}).items()
+        ),
         compatibility=dict(content.compatibility or {}),
+        admin_hosts=tuple(content.admin_hosts or ()),
     )
 
 

@@ -27,7 +27,7 @@ from emulator.region_config import BrokerSettings
 
 HOUR_MS = 3_600_000
 INTEGER_MAX = 2**31 - 1
-SETTINGS_THAT_MAY_BE_ZERO = ("failover_delay_ms", "peer_reconnect_backoff_ms", "tail_cache_bytes")
+SETTINGS_THAT_MAY_BE_ZERO = ("failover_delay_ms", "peer_reconnect_backoff_ms", "region_tail_bytes")
 ALL = "all"
 
 # ---- names -------------------------------------------------------------------------------------------------
@@ -205,6 +205,15 @@ class NamespacePart(Part):
     """Whether a message that a producer sends again after a failure is stored once only."""
 
 
+class PulsarPeerPart(Part):
+    """A real Pulsar cluster that may replicate into these regions."""
+
+    token: str = Field(min_length=1)
+    """What its brokers send as brokerClientAuthenticationParameters (token:...), with the plugin for tokens."""
+    may: list[Literal["replicated-subscriptions", "unknown-markers"]] | None = None
+    """What it may do besides sending messages. Left out: nothing else."""
+
+
 class RegionPart(Part):
     """One region: one broker with one log."""
 
@@ -246,9 +255,13 @@ class TopologyFile(Part):
     """Left out: public."""
     namespaces: dict[NamespaceName, NamespacePart | None] | None = None
     """By tenant/namespace. Left out: public/default, replicated between all regions."""
+    pulsar_peers: dict[RegionName, PulsarPeerPart] | None = None
+    """By cluster name. Nobody else but the regions of the run is taken for a replicator."""
     log: LogPart | None = None
     """For all regions. Left out: sqlite."""
     settings: Settings | None = None
     """For all regions."""
     compatibility: dict[str, str] | None = None
     """Named switches to upstream's behaviour where the proposals differ; see docs/PROTOCOL.md."""
+    admin_hosts: list[Host] | None = None
+    """Names, besides their own, by which the regions' HTTP ports may be called when something is to be changed."""

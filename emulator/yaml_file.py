@@ -20,7 +20,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from emulator.errors import Problem
-from emulator.topology import nearest
+from emulator.spelling import nearest
 
 KeyPath = tuple[str | int, ...]
 """Keys and list indexes from the top of a file: `("links", "exceptions", 0, "latency_ms")`."""
@@ -29,7 +29,7 @@ PARTS_MAX = 20_000
 """A file with more keys and values (aliases counted as often as they are used) is refused."""
 SHOWN_CHARACTERS_MAX = 60
 """Longer values are cut in messages."""
-LISTED_MAX = 10
+LISTED_MAX = 12
 """Where more keys than that are allowed, messages do not list them."""
 
 Model = TypeVar("Model", bound=BaseModel)

@@ -8,6 +8,7 @@ that were seen before. Everything else is read by `wire.metadata`. A test compar
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from functools import lru_cache
@@ -16,9 +17,25 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 from crc32c import crc32c
 
+from emulator import markers
 from emulator.errors import ProtocolError, StorageError
 from emulator.storage.group import decode_group
-from emulator.wire.metadata import SOURCE_POSITION_PROPERTY, EntryInfo, decompress, scan_entry, split_batch
+from emulator.wire.markers import decode_marker
+from emulator.wire.metadata import (
+    SOURCE_POSITION_PROPERTY,
+    EntryDetails,
+    EntryInfo,
+    decompress,
+    read_entry,
+    split_batch,
+)
+from spark_jobs.entry_digests import (
+    NO_ATTRIBUTES,
+    bytes_digest,
+    digest_of,
+    metadata_digests,
+    single_attributes,
+)
 from spark_jobs.source_contract import Group
 
 ROW_SCHEMA = pa.schema(
@@ -36,13 +53,20 @@ ROW_SCHEMA = pa.schema(
         ("origin_region", pa.string()),
         ("marker_type", pa.int32()),
         ("replicate_to", pa.list_(pa.field("element", pa.string()))),
-        ("source_position", pa.string()),
+        ("source_ledger", pa.int64()),
+        ("source_entry", pa.int64()),
         ("payload_bytes", pa.int32()),
-        ("payload_crc32c", pa.int64()),
+        ("payload_digest", pa.int64()),
+        ("attributes_digest", pa.int64()),
+        ("bytes_digest", pa.int64()),
+        ("is_sound", pa.bool_()),
+        ("marker", pa.string()),
     ]
 )
 """`damage` is null but in rows that tell what could not be read; those set only `region` beside it. `batch_index` is
--1 outside batches, as in message ids. `payload_crc32c` tells whether two regions store the same bytes."""
+-1 outside batches, as in message ids. The source is where the entry stands in its origin's log, as it says itself.
+Digests: `entry_digests`; that of a payload is null where only an encrypted or otherwise closed form is known, or one
+piece of several. `is_sound`: the entry matches its checksum. `marker`: what a snapshot or an update says, as JSON."""
 
 _NO_BATCH = -1
 
@@ -74,6 +98,9 @@ class _Kind(NamedTuple):
     origin_region: str
     replicate_to: tuple[str, ...] | None
     marker_type: int | None
+    attributes: int
+    rest: int
+    """Digests of what remains of the metadata."""
 
 
 class EntryColumns:
@@ -130,6 +157,9 @@ class EntryColumns:
         kind = self._kind_of(rest)
         if len(name) != name_size[0] or not kind.is_plain or len(data) < payload_at:
             return self._add_scanned(topic, ledger_id, entry_id, data)
+        source = _position(source_position)
+        payload = digest_of(data[payload_at:])
+        at_ms = _time(publish_time)
         self._rows.append(
             (
                 self._region,
@@ -140,14 +170,18 @@ class EntryColumns:
                 _NO_BATCH,
                 _text(name),
                 _varint(sequence_id),
-                _time(publish_time),
+                at_ms,
                 kind.replicated_from,
                 kind.origin_region,
                 kind.marker_type,
                 kind.replicate_to,
-                source_position,
+                *source,
                 len(data) - payload_at,
-                crc32c(data[payload_at:]),
+                payload,
+                kind.attributes,
+                bytes_digest(payload, kind.attributes, kind.rest, at_ms),
+                int.from_bytes(data[2:6], "big") == crc32c(memoryview(data)[6:]),
+                None,
             )
         )
         return None
@@ -156,27 +190,35 @@ class EntryColumns:
         """Read the optional fields alone: an entry made of them and of required ones that do not matter."""
         metadata = b"\x0a\x01p\x10\x01\x18\x01" + rest
         try:
-            return self._kind(scan_entry(len(metadata).to_bytes(4, "big") + metadata))
+            return self._kind(read_entry(len(metadata).to_bytes(4, "big") + metadata), metadata)
         except ProtocolError:
-            return _Kind(False, None, "", None, None)
+            return _Kind(False, None, "", None, None, 0, 0)
 
-    def _kind(self, info: EntryInfo) -> _Kind:
+    def _kind(self, info: EntryDetails, metadata: bytes) -> _Kind:
+        is_open = not (info.is_batch or info.is_chunk or info.is_encrypted or info.compression)
         return _Kind(
-            not info.is_batch and not info.is_chunk and info.source_position is None,
+            is_open and info.marker_type is None and info.source_position is None,
             info.replicated_from,
             info.replicated_from or self._region,
             info.replicate_to or None,
             info.marker_type,
+            *metadata_digests(metadata),
         )
 
     def _add_scanned(self, topic: str, ledger_id: int, entry_id: int, data: bytes) -> None:
         """Any entry there may be."""
-        info = scan_entry(data)
-        kind = self._kind(info)
+        info = read_entry(data)
+        start, is_sound = _metadata_start(data)
+        kind = self._kind(info, data[start : info.payload_offset])
         if info.is_chunk and info.chunk_id != info.num_chunks - 1:
             return  # the message counts where its last piece is
         payload = data[info.payload_offset :]
-        for batch_index, sequence_id, size, checksum in _messages(info, payload):
+        marker = _marker_text(data, info) if info.marker_type is not None else None
+        at_ms = _signed(info.publish_time_ms)
+        source = info.source_position or (None, None)
+        for batch_index, sequence_id, size, stored, opened, attributes in _messages(
+            info, payload, kind.attributes
+        ):
             self._rows.append(
                 (
                     self._region,
@@ -187,48 +229,56 @@ class EntryColumns:
                     batch_index,
                     info.producer_name,
                     sequence_id,
-                    _signed(info.publish_time_ms),
+                    at_ms,
                     kind.replicated_from,
                     kind.origin_region,
                     kind.marker_type,
                     kind.replicate_to,
-                    None if info.source_position is None else str(info.source_position),
+                    *source,
                     size,
-                    checksum,
+                    opened,
+                    attributes,
+                    bytes_digest(stored, attributes, kind.rest, at_ms),
+                    is_sound,
+                    marker,
                 )
             )
 
 
-def _messages(info: EntryInfo, payload: bytes) -> Iterator[tuple[int, int, int, int]]:
-    """(batch index, sequence id, payload size, payload checksum) of each message of an entry.
+Message = tuple[int, int, int, int, int | None, int]
+"""Batch index, sequence id, payload size, digest of the payload as it is stored, digest of it opened, digest of its
+attributes."""
 
-    A batch that cannot be opened, because it is encrypted or nobody here knows its compression, is known by its
-    first and last sequence id; its messages share the checksum and the size of the whole.
+
+def _messages(info: EntryDetails, payload: bytes, attributes: int) -> Iterator[Message]:
+    """The messages of an entry. A batch that cannot be opened, because it is encrypted or nobody here knows its
+    compression, is known by its first and last sequence id; its messages share the digest and the size of the whole.
     """
     first = _signed(info.sequence_id)
+    opened = None if info.is_encrypted or info.is_chunk else _opened(info, payload)
     if not info.is_batch:
-        yield _NO_BATCH, first, len(payload), crc32c(payload)
+        digest = None if opened is None else digest_of(opened)
+        yield _NO_BATCH, first, len(payload), digest_of(payload), digest, attributes
         return
-    opened = None if info.is_encrypted else _opened(info, payload)
     if opened is None:
-        checksum, size = crc32c(payload), len(payload) // info.num_messages
+        stored, size = digest_of(payload), len(payload) // info.num_messages
         for index in range(info.num_messages):
-            yield index, first + index, size, checksum
+            yield index, first + index, size, stored, None, attributes
         return
     yield from _split(info, opened)
 
 
-def _opened(info: EntryInfo, payload: bytes) -> bytes | None:
+def _opened(info: EntryDetails, payload: bytes) -> bytes | None:
     try:
         return decompress(info.compression, payload, info.uncompressed_size)
     except ProtocolError:
         return None
 
 
-def _split(info: EntryInfo, payload: bytes) -> list[tuple[int, int, int, int]]:
+def _split(info: EntryInfo, payload: bytes) -> list[Message]:
     """The messages of a batch. ProtocolError when it is damaged."""
     first, at = _signed(info.sequence_id), 0
-    messages = []
+    messages: list[Message] = []
     for index in range(info.num_messages):
         start = at + 4
         end = start + int.from_bytes(payload[at:start], "big")
@@ -241,21 +291,55 @@ def _split(info: EntryInfo, payload: bytes) -> list[tuple[int, int, int, int]]:
             return _split_fully(info, payload)
         # A batch of one need not repeat its number.
         number = first + index if sequence_id is None else _varint(sequence_id)
-        messages.append((index, number, at - end, crc32c(payload[end:at])))
+        digest = digest_of(payload[end:at])
+        messages.append((index, number, at - end, digest, digest, NO_ATTRIBUTES))
     return messages
 
 
-def _split_fully(info: EntryInfo, payload: bytes) -> list[tuple[int, int, int, int]]:
+def _split_fully(info: EntryInfo, payload: bytes) -> list[Message]:
     first = _signed(info.sequence_id)
-    return [
-        (
-            index,
-            _signed(single.sequence_id) if single.HasField("sequence_id") else first + index,
-            len(message),
-            crc32c(message),
-        )
-        for index, (single, message) in enumerate(split_batch(info, payload))
-    ]
+    messages: list[Message] = []
+    for index, (single, message) in enumerate(split_batch(info, payload)):
+        number = _signed(single.sequence_id) if single.HasField("sequence_id") else first + index
+        digest = digest_of(message)
+        messages.append((index, number, len(message), digest, digest, single_attributes(single)))
+    return messages
+
+
+def _metadata_start(data: bytes) -> tuple[int, bool]:
+    """Where the metadata begins, and whether the checksum, if there is one, is right."""
+    at = 0
+    if data[:2] == b"\x0e\x02":  # a block of the broker's own
+        at = 6 + int.from_bytes(data[2:6], "big")
+    if data[at : at + 2] != b"\x0e\x01":
+        return at + 4, True
+    return at + 10, int.from_bytes(data[at + 2 : at + 6], "big") == crc32c(data[at + 6 :])
+
+
+def _marker_text(data: bytes, info: EntryInfo) -> str | None:
+    """Null for markers that promise nothing."""
+    try:
+        marker = decode_marker(data, info)
+    except ProtocolError as problem:
+        return json.dumps({"unreadable": str(problem)})
+    match marker:
+        case markers.Snapshot(snapshot_id, local, positions):
+            said: dict[str, Any] = {"snapshot": snapshot_id, "local": local, "positions": positions}
+        case markers.SubscriptionUpdate(subscription, positions):
+            said = {"subscription": subscription, "positions": positions}
+        case _:
+            return None
+    return json.dumps(said)
+
+
+def _position(text: str | None) -> tuple[int | None, int | None]:
+    """`ledger:entry`; nothing for anything else."""
+    if text is None:
+        return None, None
+    ledger, _, entry = text.partition(":")
+    if not (ledger.isdecimal() and entry.isdecimal()):
+        return None, None
+    return int(ledger), int(entry)
 
 
 @lru_cache(maxsize=4096)

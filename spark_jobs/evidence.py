@@ -7,6 +7,8 @@
                     copies are `held` elsewhere
     owed            one row per subscription and message that it was to be given, or was given: whether it is `due`
                     to it, how many `times` it came
+    strays          one row per place that a consumer was given something from, in which nothing is stored
+    promises        what snapshots, updates and stored cursors say of places (`promises.py`)
     outages         one row per time that a region was down
 
 A message is its *origin*: (topic, origin region, producer, sequence id). Its `position` is (ledger, entry) in the
@@ -32,6 +34,9 @@ from spark_jobs.run_folder import Namespace
 ORIGIN = ("topic", "origin_region", "producer", "sequence_id")
 """The columns that tell one message from another."""
 
+LEDGER = 1 << 40
+"""Room for entry ids where a place is one number, `ledger * LEDGER + entry`."""
+
 TRIMMED_SCHEMA = T.StructType(
     [
         T.StructField("region", T.StringType()),
@@ -52,6 +57,15 @@ OUTAGE_SCHEMA = T.StructType(
 
 
 @dataclass(frozen=True, slots=True)
+class Promises:
+    """What regions have stored about places: (schemas in `promises`)."""
+
+    snapshots: DataFrame
+    updates: DataFrame
+    cursors: DataFrame
+
+
+@dataclass(frozen=True, slots=True)
 class Evidence:
     """The frames of the module's description."""
 
@@ -60,6 +74,8 @@ class Evidence:
     messages: DataFrame
     missing: DataFrame
     owed: DataFrame
+    strays: DataFrame
+    promises: Promises
     outages: DataFrame
 
 
@@ -68,16 +84,22 @@ def gather(
     events: DataFrame,
     trimmed: DataFrame,
     outages: DataFrame,
+    promises: Promises,
     namespaces: Mapping[str, Namespace],
 ) -> Evidence:
     """Bring together what the logs and the history say."""
     messages = kept(join_messages(publishes(events), stored, namespaces))
+    of_subscriptions = with_homes(events)
+    by_place = kept(named_deliveries(of_subscriptions, stored))
+    given = deliveries(by_place, of_subscriptions)
     return Evidence(
         stored=stored,
         events=events,
         messages=messages,
         missing=kept(missing_copies(messages, trimmed)),
-        owed=kept(owed_messages(messages, subscriptions(events), deliveries(events))),
+        owed=kept(owed_messages(messages, subscriptions(of_subscriptions), given)),
+        strays=by_place.where(F.col("producer").isNull() & (F.col("times") > 0)),
+        promises=promises,
         outages=outages,
     )
 
@@ -131,35 +153,40 @@ def stored_messages(
         "entry_id",
         "batch_index",
         "replicate_to",
-        "source_position",
-        "payload_crc32c",
+        "source_ledger",
+        "source_entry",
+        "payload_digest",
+        "attributes_digest",
+        "bytes_digest",
+        "is_sound",
     )
 
 
 def publishes(events: DataFrame) -> DataFrame:
-    """One row per message that somebody asked to publish. `acked_ms` is null unless it certainly was
-    published; `refused` means that every attempt certainly was not."""
-
-    is_ok = F.col("outcome") == "ok"
+    """One row per message that somebody asked to publish. `acked_ms` is null unless it certainly was published;
+    `refused` means that every attempt certainly was not. A number may have been asked for in several `sessions`, with
+    several contents: `asked_payloads` has the digest of each. `told` are the places that receipts named."""
+    is_ok, is_asked = F.col("outcome") == "ok", F.col("outcome") == "asked"
 
     def count(outcome: str) -> Column:
         return F.count(F.when(F.col("outcome") == outcome, 1))
 
-    # Numbers only: a minimum of strings or structs would make Spark sort instead of hash.
     return (
-        events.where((F.col("op") == "publish") & F.col("sequence_id").isNotNull())
-        .withColumns(
-            {
-                "origin_region": F.coalesce("origin_region", "region"),
-                "at": F.when(is_ok, position_of("message_id")),
-            }
-        )
+        events.where(F.col("op") == "publish")
+        .withColumn("origin_region", F.col("region"))
         .groupBy(*ORIGIN)
         .agg(
             F.min("at_ms").alias("asked_ms"),
             F.min(F.when(is_ok, F.col("at_ms"))).alias("acked_ms"),
-            F.min("at.ledger_id").alias("acked_ledger"),
-            F.min("at.entry_id").alias("acked_entry"),
+            F.collect_set(
+                F.when(
+                    is_ok & F.col("ledger_id").isNotNull(), F.struct("ledger_id", "entry_id", "batch_index")
+                )
+            ).alias("told"),
+            F.collect_set(F.when(is_asked, F.col("payload_digest"))).alias("asked_payloads"),
+            F.collect_set(F.when(is_asked, F.col("attributes_digest"))).alias("asked_attributes"),
+            F.max(F.when(is_asked, F.col("replicate_to"))).alias("asked_to"),
+            F.size(F.collect_set("session")).alias("sessions"),
             (
                 (count("failed") > 0)
                 & (count("failed") >= count("asked"))
@@ -172,96 +199,208 @@ def publishes(events: DataFrame) -> DataFrame:
 def join_messages(published: DataFrame, stored: DataFrame, namespaces: Mapping[str, Namespace]) -> DataFrame:
     """One row per message, asked for or stored or both. `copies` is empty for what is stored nowhere."""
     own = F.col("region") == F.col("origin_region")
-    place = F.struct("region", "ledger_id", "entry_id", "batch_index", "payload_crc32c")
-    acked_position = F.when(
-        F.col("acked_ledger").isNotNull(),
-        F.struct(F.col("acked_ledger").alias("ledger_id"), F.col("acked_entry").alias("entry_id")),
-    )
+    place = F.struct(*COPY)
     copies = stored.groupBy(*ORIGIN).agg(
         F.collect_list(place).alias("copies"),
         F.min(F.when(own, F.struct("ledger_id", "entry_id"))).alias("own_position"),
-        F.min("source_position").alias("source_position"),
-        F.max("replicate_to").alias("replicate_to"),
+        F.min(
+            F.when(
+                F.col("source_ledger").isNotNull(),
+                F.struct(F.col("source_ledger").alias("ledger_id"), F.col("source_entry").alias("entry_id")),
+            )
+        ).alias("source"),
+        F.max("replicate_to").alias("stored_to"),
     )
+    told = F.transform("told", lambda place: F.struct(place["ledger_id"], place["entry_id"]))
+    # An empty array that says of what: not every engine has one that does not.
+    of_copies = copies.schema["copies"].dataType
+    assert isinstance(of_copies, T.ArrayType)
+    no_copies = F.slice(F.array(F.lit(None).cast(of_copies.elementType)), 1, 0)
+    acked_position = F.array_min(told).cast("struct<ledger_id: bigint, entry_id: bigint>")
     return (
         published.join(copies.hint("shuffle_hash"), list(ORIGIN), "full_outer")
         .withColumn("namespace", F.regexp_extract("topic", r"://([^/]+/[^/]+)/", 1))
+        .withColumn(
+            "chosen", F.when(F.col("asked_ms").isNotNull(), F.col("asked_to")).otherwise(F.col("stored_to"))
+        )
         .select(
             *ORIGIN,
             "namespace",
             "asked_ms",
             "acked_ms",
+            "told",
+            "asked_payloads",
+            "asked_attributes",
+            "asked_to",
+            "stored_to",
+            F.coalesce("sessions", F.lit(0)).alias("sessions"),
             F.coalesce("refused", F.lit(False)).alias("refused"),
-            F.coalesce("copies", F.array().cast(copies.schema["copies"].dataType)).alias("copies"),
-            F.coalesce("own_position", acked_position, position_of("source_position")).alias("position"),
+            F.coalesce("copies", no_copies).alias("copies"),
+            F.coalesce("own_position", acked_position, "source").alias("position"),
             _expected_regions(namespaces).alias("expected"),
         )
     )
 
 
+COPY = (
+    "region",
+    "ledger_id",
+    "entry_id",
+    "batch_index",
+    "source_ledger",
+    "source_entry",
+    "payload_digest",
+    "attributes_digest",
+    "bytes_digest",
+    "is_sound",
+)
+"""What `copies` says of each."""
+
+
 def owed_messages(messages: DataFrame, subscriptions: DataFrame, deliveries: DataFrame) -> DataFrame:
-    """Due is what was acknowledged, asked for after the subscription existed, and meant for one of its regions."""
-    asked_for = messages.where(F.col("asked_ms").isNotNull()).join(F.broadcast(subscriptions), "topic")
-    due = (
-        F.col("acked_ms").isNotNull()
-        & (F.col("asked_ms") >= F.col("since_ms"))
-        & F.arrays_overlap("expected", "regions")
-    )
-    return asked_for.join(deliveries.hint("shuffle_hash"), ["subscription", *ORIGIN], "full_outer").select(
+    """What a subscription was to be given, or was given. Due is what was acknowledged and meant for one of its regions,
+    and asked for after it existed, unless it began at the earliest message. What was asked for `before` it existed is
+    not due to one that began at the latest. A subscription that is not replicated is one in each region."""
+    asked_for = messages.where(F.col("asked_ms").isNotNull()).join(subscriptions.hint("broadcast"), "topic")
+    meant = F.col("acked_ms").isNotNull() & F.arrays_overlap("expected", "regions")
+    in_time = (F.col("initial") == "earliest") | (F.col("asked_ms") >= F.col("since_ms"))
+    return asked_for.join(deliveries.hint("shuffle_hash"), [*SUBSCRIPTION, *ORIGIN[1:]], "full_outer").select(
         "subscription",
+        "home",
         *ORIGIN,
         "namespace",
         "asked_ms",
         "acked_ms",
         "copies",
-        F.coalesce(due, F.lit(False)).alias("due"),
+        F.coalesce(meant & in_time & ~F.col("moved"), F.lit(False)).alias("due"),
+        F.coalesce(meant & ~in_time & ~F.col("moved"), F.lit(False)).alias("before"),
+        F.coalesce(meant & F.col("moved"), F.lit(False)).alias("sought"),
         F.coalesce("times", F.lit(0)).alias("times"),
+        F.coalesce("acknowledged", F.lit(False)).alias("acknowledged"),
+        "given",
+        "given_payload",
+        "given_another",
         "last_ms",
         "last_region",
         "reached",
     )
 
 
-def deliveries(events: DataFrame) -> DataFrame:
-    """Which subscription was given which message, how many `times`, and when last."""
-    return (
-        _received(events)
-        .where(F.col("sequence_id").isNotNull())
-        .groupBy("subscription", *ORIGIN)
+SUBSCRIPTION = ("topic", "subscription", "home")
+"""`home` is the region of a subscription that is not replicated, and empty for one that is: that one is everywhere."""
+
+
+def with_homes(events: DataFrame) -> DataFrame:
+    """Events of subscriptions with their `home`. A name is replicated when anybody who subscribed in it said so."""
+    of_clients = events.where(F.col("subscription").isNotNull())
+    replicated = (
+        of_clients.where((F.col("op") == "subscribe") & F.col("replicated"))
+        .select("topic", "subscription", F.lit(True).alias("is_replicated"))
+        .distinct()
+    )
+    home = F.when(F.coalesce("is_replicated", F.lit(False)), F.lit("")).otherwise(F.col("region"))
+    return of_clients.join(replicated.hint("broadcast"), ["topic", "subscription"], "left").withColumn(
+        "home", home
+    )
+
+
+def named_deliveries(of_subscriptions: DataFrame, stored: DataFrame) -> DataFrame:
+    """Receives and acknowledgements, a row per place, with the origin of what was given there: as the history says, or
+    else as the region's log says. `producer` is null for what neither knows."""
+    is_receive = (F.col("op") == "receive") & (F.col("outcome") == "ok")
+    is_ack = (F.col("op") == "acknowledge") & (F.col("outcome") != "failed")
+    place = ("region", "ledger_id", "entry_id", "batch_index")
+
+    origin = F.struct(*ORIGIN[1:])
+    by_place = (
+        of_subscriptions.where(is_receive | is_ack)
+        .groupBy(*SUBSCRIPTION, *place)
         .agg(
-            F.count("*").alias("times"),
-            F.max("at_ms").alias("last_ms"),
+            F.count(F.when(is_receive, 1)).alias("times"),
+            F.max(F.when(is_receive, F.col("at_ms"))).alias("last_ms"),
+            F.coalesce(F.max(is_ack & (F.col("how") == "individual")), F.lit(False)).alias("acknowledged"),
+            F.max(F.when(is_receive, F.col("payload_digest"))).alias("payload_digest"),
+            F.min(F.when(is_receive, F.col("payload_digest"))).alias("other_payload"),
+            F.array_min(F.collect_set(F.when(is_receive & F.col("producer").isNotNull(), origin))).alias(
+                "origin"
+            ),
+        )
+        .select("*", "origin.*")
+        .drop("origin")
+    )
+    in_log = stored.select("topic", *place, *(F.col(name).alias(f"stored_{name}") for name in ORIGIN[1:]))
+    named = by_place.where(F.col("producer").isNotNull() | (F.col("times") == 0))
+    unnamed = by_place.where(F.col("producer").isNull() & (F.col("times") > 0)).join(
+        in_log, ["topic", *place], "left"
+    )
+    filled = unnamed.select(
+        *(
+            F.col(f"stored_{name}").alias(name) if name in ORIGIN[1:] else F.col(name)
+            for name in by_place.columns
+        )
+    )
+    return named.unionByName(filled)
+
+
+def deliveries(by_place: DataFrame, of_subscriptions: DataFrame) -> DataFrame:
+    """Which subscription was `given` which message, where, how many `times`, when last, and whether it acknowledged
+    it, on its own or together with what stood before."""
+    cumulative = (
+        of_subscriptions.where(
+            (F.col("op") == "acknowledge") & (F.col("how") == "cumulative") & (F.col("outcome") != "failed")
+        )
+        .groupBy(*SUBSCRIPTION, "region", "ledger_id")
+        .agg(F.max("entry_id").alias("acknowledged_upto"))
+    )
+    return (
+        by_place.where(F.col("producer").isNotNull())
+        .join(cumulative.hint("broadcast"), [*SUBSCRIPTION, "region", "ledger_id"], "left")
+        .groupBy(*SUBSCRIPTION, *ORIGIN[1:])
+        .agg(
+            F.sum("times").alias("times"),
+            F.max("last_ms").alias("last_ms"),
+            F.max(
+                F.col("acknowledged")
+                | F.coalesce(F.col("entry_id") <= F.col("acknowledged_upto"), F.lit(False))
+            ).alias("acknowledged"),
+            F.collect_set(F.struct("region", "ledger_id", "entry_id", "batch_index")).alias("given"),
+            F.max("payload_digest").alias("given_payload"),
+            F.min("other_payload").alias("given_another"),
         )
     )
 
 
-def subscriptions(events: DataFrame) -> DataFrame:
-    """`since_ms`, in which `regions`, and how far its consumer came in `last_region`, where it was last
-    (`reached`: the highest entry received there, by ledger)."""
-    by = ["topic", "subscription"]
+def subscriptions(of_subscriptions: DataFrame) -> DataFrame:
+    """`since_ms`, in which `regions`, where it began (`initial`), whether somebody `moved` it by hand, and how far its
+    consumer came in `last_region`, where it was last (`reached`: the highest entry received there, per ledger)."""
+    is_ok = F.col("outcome") == "ok"
     subscribed = (
-        events.where((F.col("op") == "subscribe") & (F.col("outcome") == "ok"))
-        .groupBy(*by)
-        .agg(F.min("at_ms").alias("since_ms"), F.collect_set("region").alias("regions"))
+        of_subscriptions.where(F.col("op").isin("subscribe", "seek", "unsubscribe"))
+        .groupBy(*SUBSCRIPTION)
+        .agg(
+            F.min(F.when((F.col("op") == "subscribe") & is_ok, F.col("at_ms"))).alias("since_ms"),
+            F.collect_set(F.when((F.col("op") == "subscribe") & is_ok, F.col("region"))).alias("regions"),
+            F.min("initial").alias("initial"),
+            F.max(F.col("op") != "subscribe").alias("moved"),
+        )
+        .where(F.col("since_ms").isNotNull())
     )
     by_ledger = (
-        _received(events)
-        .withColumn("at", position_of("message_id"))
-        .groupBy(*by, "region", F.col("at.ledger_id").alias("ledger_id"))
-        .agg(F.max("at.entry_id").alias("entry_id"), F.max("at_ms").alias("until_ms"))
+        _received(of_subscriptions)
+        .groupBy(*SUBSCRIPTION, "region", "ledger_id")
+        .agg(F.max("entry_id").alias("entry_id"), F.max("at_ms").alias("until_ms"))
     )
-    places = by_ledger.groupBy(*by).agg(
+    places = by_ledger.groupBy(*SUBSCRIPTION).agg(
         F.max_by("region", "until_ms").alias("last_region"),
         F.collect_list(F.struct("region", "ledger_id", "entry_id")).alias("places"),
     )
-    in_last_region = F.filter(
-        "places", lambda place: (place["region"] == F.col("last_region")) & place["ledger_id"].isNotNull()
-    )
-    reached = F.map_from_entries(
-        F.transform(in_last_region, lambda place: F.struct(place["ledger_id"], place["entry_id"]))
-    )
+    reached = F.filter("places", lambda place: place["region"] == F.col("last_region"))
     # One that was never seen to subscribe is owed nothing, but what it received is known all the same.
-    return subscribed.join(places.select(*by, "last_region", reached.alias("reached")), by, "full_outer")
+    return subscribed.join(
+        places.select(*SUBSCRIPTION, "last_region", reached.alias("reached")),
+        list(SUBSCRIPTION),
+        "full_outer",
+    )
 
 
 def _received(events: DataFrame) -> DataFrame:
@@ -286,7 +425,7 @@ def missing_copies(messages: DataFrame, trimmed: DataFrame) -> DataFrame:
         messages.withColumn("region", F.explode(F.array_except("expected", F.col("copies.region"))))
         .withColumn("origin_ledger", F.col("position.ledger_id"))
         .join(reach, ["topic", "origin_region", "region", "origin_ledger"], "left")
-        .join(F.broadcast(trimmed), ["topic", "region"], "left")
+        .join(trimmed.hint("broadcast"), ["topic", "region"], "left")
     )
     entry, own = F.col("position.entry_id"), F.col("region") == F.col("origin_region")
     let_go = F.when(own, entry < F.col("below")[F.col("origin_ledger")]).otherwise(
@@ -319,14 +458,6 @@ def entry_text(position: Column) -> Column:
     return F.when(position.isNotNull(), F.concat_ws(":", position["ledger_id"], position["entry_id"]))
 
 
-def position_of(column: str) -> Column:
-    """What is written as `ledger:entry` or `ledger:entry:batch_index`; null for anything else, also for the -1:-1
-    of a duplicate's receipt."""
-    parts = F.split(F.col(column), ":")
-    ledger, entry = F.get(parts, F.lit(0)).try_cast("bigint"), F.get(parts, F.lit(1)).try_cast("bigint")
-    return F.when((ledger >= 0) & (entry >= 0), F.struct(ledger.alias("ledger_id"), entry.alias("entry_id")))
-
-
 def _expected_regions(namespaces: Mapping[str, Namespace]) -> Column:
     """The origin region, and those of its namespace that the message itself does not leave out."""
     own = F.array("origin_region")
@@ -338,5 +469,5 @@ def _expected_regions(namespaces: Mapping[str, Namespace]) -> Column:
         for part in (F.lit(name), F.array(*map(F.lit, namespace.regions)).cast("array<string>"))
     ]
     declared = F.coalesce(F.create_map(*pairs)[F.col("namespace")], own)
-    chosen = F.when(F.size("replicate_to") > 0, F.array_intersect(declared, F.col("replicate_to")))
+    chosen = F.when(F.size("chosen") > 0, F.array_intersect(declared, F.col("chosen")))
     return F.array_union(own, F.coalesce(chosen, declared))

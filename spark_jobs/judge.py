@@ -13,19 +13,33 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from emulator.history import latency_in
+from emulator.limits import Limit
 from spark_jobs import history, source
 from spark_jobs.checks import CHECKS, all_findings, collect_findings
 from spark_jobs.checks.finding import Circumstances, Found
-from spark_jobs.checks.judging import count
-from spark_jobs.evidence import OUTAGE_SCHEMA, Evidence, gather, kept, small_frame, stored_messages
+from spark_jobs.evidence import OUTAGE_SCHEMA, Evidence, Promises, gather, kept, small_frame, stored_messages
+from spark_jobs.limits import LimitResult, hold_limits
+from spark_jobs.loss import loss_result, measure_loss, regions_lost
+from spark_jobs.measures import take_measures
+from spark_jobs.promises import read_promises
 from spark_jobs.run_folder import Damage, RunFolder, open_run_folder
 from spark_jobs.session import tune
+from spark_jobs.sessions import renumbered
 from spark_jobs.timeline import Timeline, collect_bins, make_timeline
-from spark_jobs.verdict import INFORMATION, CheckResult, Verdict, Witness, worst
+from spark_jobs.unfounded import unfounded
+from spark_jobs.verdict import INFORMATION, CheckResult, Verdict, Witness, overall
 
 DAMAGES_SHOWN_MAX = 5
 _FACT = ("at_ms", "op", "region", "other_region", "error", "detail")
-_DOWN = {"kill": True, "stop": True, "pause": True, "start": False, "resume": False, "restart": False}
+_DOWN = {
+    "kill": True,
+    "lose": True,
+    "stop": True,
+    "pause": True,
+    "start": False,
+    "resume": False,
+    "restart": False,
+}
 _LINK_OPS = ("cut", "hold", "heal")
 _CLIENT_OPS = ("publish", "receive", "acknowledge")
 
@@ -39,12 +53,15 @@ class Judgement:
     checks: tuple[CheckResult, ...]
     figures: Mapping[str, Any]
     timeline: Timeline
+    limits: tuple[LimitResult, ...] = ()
+    """What was expected of the run, and whether it came true. The verdict does not depend on it."""
 
     def as_json(self) -> dict[str, Any]:
         return {
             "verdict": self.verdict,
             "run": self.run,
             "checks": [check.as_json() for check in self.checks],
+            "limits": [limit.as_json() for limit in self.limits],
             "figures": dict(self.figures),
             "timeline": self.timeline.as_json(),
         }
@@ -67,53 +84,91 @@ class _History:
     topics: frozenset[str]
     facts: tuple[Mapping[str, Any], ...]
     """By time."""
-    bad_lines: int
+    damages: tuple[str, ...]
+    """Lines that are wrong, a sentence each."""
     start_ms: float
     end_ms: float
     last_client_ms: float
     """When a client last asked or was told something."""
 
 
-def judge_run(spark: SparkSession, run: Path, *, in_network: bool = False) -> Judgement:
+def judge_run(
+    spark: SparkSession, run: Path, *, in_network: bool = False, limits: Sequence[Limit] = ()
+) -> Judgement:
     """Read everything, check everything. Whatever the state of the folder, there is a judgement. `in_network`: see
     `open_run_folder`."""
     folder = open_run_folder(run, in_network=in_network)
     tune(spark, folder.size_bytes)
-    lines = kept(history.read_history(spark, folder.history))
+    lines, torn = history.read_history(spark, folder)
+    lines = kept(lines)
     # At once: the logs wait for Python workers to start, the history does not.
     with ThreadPoolExecutor(1) as aside:
         logs = aside.submit(_read_logs, spark, folder)
-        told = _survey(lines, folder)
+        told = _survey(lines)
         rows, stored = logs.result()
     read_at_ms = time.time() * 1000
     trimmed, trim_damages = source.read_trimmed(spark, folder, told.topics)
     log_topics = {topic for log in stored.values() for topic in log.topics}
+    promises, value_damages = _read_promises(spark, folder, rows, told)
+    messages = stored_messages(rows, log_topics, told.topics)
+    good_lines = history.events_of(lines)
+    events, remarks = renumbered(good_lines, messages)
     evidence = gather(
-        stored_messages(rows, log_topics, told.topics),
-        history.events_of(lines),
+        messages,
+        events,
         trimmed,
         small_frame(spark, outages(told.facts), OUTAGE_SCHEMA),
+        promises,
         folder.namespaces,
     )
     found = collect_findings(all_findings(evidence))
-    damages = _all_damages(folder, stored, told, trim_damages)
+    loss = measure_loss(evidence, regions_lost(told.facts))
+    others = [*torn, *trim_damages, *value_damages]
+    # Last: where lines are known to be gone, this is only what follows from it.
+    damages = [*_all_damages(folder, stored, told, others), *unfounded(good_lines)]
     circumstances = _circumstances(folder, told, damages, read_at_ms)
     checks = (
-        _wholeness(damages, told),
+        _wholeness(damages, told, loss.lost, remarks),
         *(check.conclude(found.get(check.name, []), circumstances) for check in CHECKS),
+        *filter(None, [loss_result(loss)]),
     )
+    figures = {
+        **_figures(folder, stored, found, told),
+        "loss": loss.as_json() if loss.lost else None,
+        "measures": take_measures(evidence, told.end_ms).as_json(),
+    }
     return Judgement(
         run=str(folder.path),
-        verdict=worst(check.verdict for check in checks),
+        verdict=overall(checks),
         checks=checks,
-        figures=_figures(folder, stored, found, told),
+        figures=figures,
         timeline=_timeline(folder, evidence, told, checks),
+        limits=hold_limits(limits, figures),
     )
 
 
 def _read_logs(spark: SparkSession, folder: RunFolder) -> tuple[DataFrame, dict[str, _Stored]]:
     rows = kept(source.read_region_logs(spark, folder.path, in_network=folder.in_network))
     return rows, _count_stored(rows)
+
+
+def _read_promises(
+    spark: SparkSession, folder: RunFolder, rows: DataFrame, told: _History
+) -> tuple[Promises, list[Damage]]:
+    markers = rows.where(F.col("marker").isNotNull()).select(
+        "region", "topic", "origin_region", "ledger_id", "entry_id", "marker"
+    )
+    newest = rows.where(F.col("damage").isNull()).groupBy("region", "topic")
+    ends = {
+        (row["region"], row["topic"]): (row["ledger_id"], row["entry_id"])
+        for row in newest.agg(
+            F.max("ledger_id").alias("ledger_id"), F.max("entry_id").alias("entry_id")
+        ).collect()
+    }
+    values, damages = source.read_values(folder)
+    markers_said = [row.asDict() for row in markers.collect()]
+    found, unread = read_promises(spark, markers_said, values, ends, told.topics)
+    return found, [*damages, *unread]
 
 
 def _count_stored(rows: DataFrame) -> dict[str, _Stored]:
@@ -131,14 +186,14 @@ def _count_stored(rows: DataFrame) -> dict[str, _Stored]:
     }
 
 
-def _survey(lines: DataFrame, folder: RunFolder) -> _History:
+def _survey(lines: DataFrame) -> _History:
     """One pass over the history."""
-    good = F.col("bad_line").isNull()
+    good = F.col("damage").isNull()
     at_ms = F.when(good, F.col("at_ms"))
     row = lines.agg(
         F.collect_set(F.when(good & (F.col("op") == "publish"), F.col("topic"))).alias("topics"),
         F.collect_list(F.when(good & (F.col("outcome") == "fact"), F.struct(*_FACT))).alias("facts"),
-        F.count_if(history.is_damage(folder.history)).alias("bad_lines"),
+        F.array_sort(F.collect_set("damage")).alias("damages"),
         F.min(at_ms).alias("start_ms"),
         F.max(at_ms).alias("end_ms"),
         F.max(F.when(F.col("op").isin(*_CLIENT_OPS), at_ms)).alias("last_client_ms"),
@@ -146,7 +201,7 @@ def _survey(lines: DataFrame, folder: RunFolder) -> _History:
     return _History(
         topics=frozenset(row["topics"]),
         facts=tuple(sorted((fact.asDict() for fact in row["facts"]), key=lambda fact: fact["at_ms"])),
-        bad_lines=row["bad_lines"],
+        damages=tuple(row["damages"]),
         start_ms=row["start_ms"] or 0.0,
         end_ms=row["end_ms"] or 0.0,
         last_client_ms=row["last_client_ms"] or 0.0,
@@ -158,10 +213,7 @@ def _all_damages(
 ) -> list[Damage]:
     damages = [*folder.damages, *others]
     damages += [Damage(text, region) for region, log in sorted(stored.items()) for text in log.damages]
-    if told.bad_lines:
-        damages += history.bad_line_damages(folder.history) or [
-            Damage(f"{count(told.bad_lines, 'line')} of the history are no events")
-        ]
+    damages += [Damage(text) for text in told.damages]
     # The same file may have been tripped over twice.
     return list(dict.fromkeys(damages))
 
@@ -192,6 +244,7 @@ def _circumstances(
         damaged_regions=frozenset(damage.region for damage in damages if damage.region),
         history_damaged=any(damage.region is None for damage in damages),
         away=frozenset(region for region, is_down in down.items() if is_down),
+        lost=frozenset(regions_lost(told.facts)),
         cut=frozenset(cut),
         read_at_ms=read_at_ms - 2 * latency_ms_max,
     )
@@ -212,7 +265,11 @@ def outages(facts: Iterable[Mapping[str, Any]]) -> list[tuple[str, float, float 
     return found
 
 
-def _wholeness(damages: Sequence[Damage], told: _History) -> CheckResult:
+def _wholeness(
+    all_damages: Sequence[Damage], told: _History, lost: Collection[str], remarks: Sequence[str]
+) -> CheckResult:
+    """A lost region owes no log: without one it is merely not known what bringing it back would give."""
+    damages = [damage for damage in all_damages if damage.region not in lost]
     failures = [fact for fact in told.facts if fact["op"] == "step" and fact["error"]]
     sentences = []
     if damages:
@@ -222,7 +279,10 @@ def _wholeness(damages: Sequence[Damage], told: _History) -> CheckResult:
     if failures:
         sentences.append(f"The scenario did not come to its end: {failures[0]['error']}.")
     if not sentences:
-        return _whole("valid", "Every log and every line of the history could be read.")
+        unread = sorted({damage.region or "" for damage in all_damages})
+        but = f" but for the log of {' and '.join(unread)}, which was lost" if unread else ""
+        sentence = f"Every log and every line of the history could be read, and every file has its end{but}."
+        return _whole("valid", " ".join([sentence, *remarks]))
     witness = tuple({"damage": damage.sentence} for damage in damages[:DAMAGES_SHOWN_MAX])
     return _whole("unknown", " ".join(sentences), witness)
 
@@ -260,9 +320,25 @@ def _figures(
             "again": _sum(reread, "again"),
         },
         "failover_gap_seconds": round(max(gaps), 3) if gaps else None,
+        "gaps": _gaps_by_subscription(found),
         "stored": {region: stored[region].messages for region in folder.regions if region in stored},
         "markers": {region: stored[region].markers for region in folder.regions if region in stored},
     }
+
+
+def _gaps_by_subscription(found: Mapping[str, Sequence[Found]]) -> dict[str, float | None]:
+    """Its longest fail-over, in seconds; None where it never came back."""
+    gaps: dict[str, float | None] = {}
+    for one in found.get("failover-gap", []):
+        name = one.subscription or "?"
+        if one.kind == "never resumed":
+            gaps[name] = None
+            continue
+        for example in one.examples:
+            longest = gaps.get(name, 0.0)
+            seconds = round((example["until_ms"] - example["at_ms"]) / 1000, 3)
+            gaps[name] = None if longest is None else max(longest, seconds)
+    return gaps
 
 
 def _sum(found: Iterable[Found], kind: str) -> int:

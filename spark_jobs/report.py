@@ -29,6 +29,10 @@ HEADLINES: Mapping[Verdict, tuple[str, str]] = {
         "Invalid: a promise was broken",
         "What is listed here is proven by the logs and the history; the messages named below show it.",
     ),
+    "not applicable": (
+        "Nothing to judge",
+        "No check found anything that it could judge. Do not read this as a pass.",
+    ),
     "unknown": (
         "Unknown: the evidence does not decide",
         "Nothing here proves that a message was lost, and nothing proves that none was. Do not read this as a pass.",
@@ -78,9 +82,11 @@ def summary(judgement: Judgement, page: Path) -> str:
     lines = [f"{judgement.verdict.upper()}  {judgement.run}"]
     for check in judgement.checks:
         label = f"{check.invariant}  " if check.invariant.startswith("INV") else ""
-        lines.append(f"  {check.verdict:<8} {label}{check.title}: {check.sentence}")
+        lines.append(f"  {check.verdict:<14} {label}{check.title}: {check.sentence}")
         if check.verdict != "valid":
             lines += [f"           e.g. {_one_line(witness)}" for witness in check.witness[:3]]
+    for result in judgement.limits:
+        lines.append(f"  {result.outcome:<8} limit {result.limit.text}: {result.sentence}.")
     lines.append(f"Report: {page}")
     return "\n".join(lines)
 
@@ -125,6 +131,23 @@ def _tiles(figures: Mapping[str, Any]) -> list[tuple[str, str, str]]:
             "no consumer lost its region" if gap is None else "region lost until next message",
         ),
     ]
+    loss = figures.get("loss")
+    if loss is not None:
+        remark = (
+            f"RPO {loss['recovery_point_seconds']:.2f} s"
+            if loss["unrecovered"]
+            else "nothing that it acknowledged"
+        )
+        tiles.insert(1, (f"{loss['unrecovered']:,}", f"went with {' and '.join(loss['regions'])}", remark))
+    measures = figures.get("measures", {})
+    outages = measures.get("outage")
+    if outages:
+        name, longest = max(outages.items(), key=lambda pair: float(pair[1]["seconds"]))
+        tiles.append((f"{longest['seconds']:.2f} s", "longest publisher outage", name))
+    latencies = measures.get("latency_seconds")
+    if latencies:
+        name, latency = max(latencies.items(), key=lambda pair: float(pair[1]["p99"]))
+        tiles.append((f"{latency['p99'] * 1000:,.0f} ms", "end-to-end latency, p99", name))
     if published["failed"]:
         tiles.insert(2, (f"{published['failed']:,}", "publishes refused", "certainly not stored"))
     return tiles

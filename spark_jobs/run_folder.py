@@ -23,6 +23,8 @@ class Namespace:
     regions: tuple[str, ...]
     """Regions it is replicated between."""
     deduplication: bool
+    trims: bool = False
+    """Whether a policy lets old entries go. None does today."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,11 @@ class RunFolder:
     damages: tuple[Damage, ...]
     in_network: bool = False
     """Logs are called as the regions call them."""
+
+    def trims(self, topic: str) -> bool:
+        """Whether a policy of the topic's namespace lets old entries go."""
+        namespace = self.namespaces.get(topic.partition("://")[2].rpartition("/")[0])
+        return namespace is not None and namespace.trims
 
     @property
     def size_bytes(self) -> int:

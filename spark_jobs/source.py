@@ -23,7 +23,7 @@ from spark_jobs import source_kafka, source_sqlite
 from spark_jobs.entry_columns import ROW_SCHEMA, EntryColumns
 from spark_jobs.evidence import TRIMMED_SCHEMA, history_topic, small_frame
 from spark_jobs.run_folder import Damage, RegionLog, RunFolder, open_run_folder
-from spark_jobs.source_contract import LogDamaged, LogReader, RowRange
+from spark_jobs.source_contract import LogDamaged, LogReader, RowRange, StoredValue
 
 BATCH_ROWS = 16_384
 """Rows of one Arrow batch, about."""
@@ -100,11 +100,27 @@ def read_region_logs(spark: SparkSession, run: Path, *, in_network: bool = False
     return spark.read.format("region_log").option("inNetwork", in_network).load(str(run))
 
 
+def read_values(folder: RunFolder) -> tuple[list[tuple[str, tuple[str, StoredValue]]], list[Damage]]:
+    """Stored cursors of all regions: region, and key with value."""
+    found: list[tuple[str, tuple[str, StoredValue]]] = []
+    damages = []
+    for log in folder.logs:
+        reader = READERS.get(log.backend)
+        if reader is None:
+            continue
+        try:
+            found += [(log.region, value) for value in reader.read_values(log)]
+        except LogDamaged as damage:
+            damages.append(Damage(str(damage), log.region))
+    return found, damages
+
+
 def read_trimmed(
     spark: SparkSession, folder: RunFolder, history_topics: Collection[str]
 ) -> tuple[DataFrame, list[Damage]]:
-    """Where retention let entries go, in the shape of TRIMMED_SCHEMA. Ask AFTER the rows were read: what was let go
-    in between then counts as trimmed, not as lost."""
+    """Where retention let entries go, in the shape of TRIMMED_SCHEMA: only in namespaces with a policy that lets go.
+    Elsewhere what a log does not hold any more is missing. Ask AFTER the rows were read: what was let go in between
+    then counts as trimmed, not as lost."""
     below: dict[tuple[str, str], dict[int, int]] = {}
     damages = []
     for log in folder.logs:
@@ -117,7 +133,7 @@ def read_trimmed(
             damages.append(Damage(str(damage), log.region))
             continue
         for head in heads:
-            if head.first_entry_id > 0:
+            if head.first_entry_id > 0 and folder.trims(head.topic):
                 topic = history_topic(head.topic, history_topics) or head.topic
                 below.setdefault((log.region, topic), {})[head.ledger_id] = head.first_entry_id
     rows = [(region, topic, ledgers) for (region, topic), ledgers in below.items()]

@@ -1,8 +1,9 @@
-"""What `region_log` asks of the reader of a backend. A reader is a module with three functions:
+"""What `region_log` asks of the reader of a backend. A reader is a module with four functions:
 
     plan(log: RegionLog) -> list[RowRange]              how the log is shared out among tasks
     read_groups(log, range) -> Iterator[Group]          called in any task, on any machine
     read_heads(log) -> list[Head]                       where each topic begins
+    read_values(log) -> list[tuple[str, StoredValue]]   cursors, by key, that a region keeps beside its logs
 
 Each raises LogDamaged when there is something it cannot read; what was yielded before stays.
 """
@@ -48,6 +49,9 @@ class Head(NamedTuple):
     first_entry_id: int
 
 
+StoredValue = bytes
+
+
 class LogReader(Protocol):
     """A backend's module, as `region_log` sees it."""
 
@@ -56,3 +60,5 @@ class LogReader(Protocol):
     def read_groups(self, log: RegionLog, rows: RowRange) -> Iterator[Group]: ...
 
     def read_heads(self, log: RegionLog) -> list[Head]: ...
+
+    def read_values(self, log: RegionLog) -> list[tuple[str, StoredValue]]: ...

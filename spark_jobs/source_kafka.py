@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from emulator.storage.group import encode_group
 from spark_jobs.run_folder import RegionLog
-from spark_jobs.source_contract import Group, Head, LogDamaged, RowRange
+from spark_jobs.source_contract import Group, Head, LogDamaged, RowRange, StoredValue
 
 if TYPE_CHECKING:
     from kafka import KafkaConsumer
@@ -79,6 +79,11 @@ def read_heads(log: RegionLog) -> list[Head]:
     """Where each topic's log begins."""
     with _opened(log) as consumer:
         return [Head(*topic[:3]) for topic in _topics(log, consumer)]
+
+
+def read_values(log: RegionLog) -> list[tuple[str, StoredValue]]:
+    """Cursors in Kafka are not judged yet."""
+    return []
 
 
 @contextlib.contextmanager
@@ -154,13 +159,13 @@ def _read(consumer: KafkaConsumer, piece: _Piece) -> Iterator[Group]:
         if entries and (
             not is_entry or record.offset != first + len(entries) or len(entries) >= GROUP_RECORDS
         ):
-            yield Group(name, ledger_id, first, trimmed_below, encode_group(entries))
+            yield Group(name, ledger_id, first, trimmed_below, bytes(encode_group(entries)))
             entries = []
         if is_entry:
             first = first if entries else record.offset
             entries.append(record.value or b"")
     if entries:
-        yield Group(name, ledger_id, first, trimmed_below, encode_group(entries))
+        yield Group(name, ledger_id, first, trimmed_below, bytes(encode_group(entries)))
 
 
 def _records(consumer: KafkaConsumer, piece: _Piece) -> Iterator[Any]:

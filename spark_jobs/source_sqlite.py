@@ -14,8 +14,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
 
+from emulator.stored_keys import CursorKey, CursorPartKey
 from spark_jobs.run_folder import RegionLog
-from spark_jobs.source_contract import Group, Head, LogDamaged, RowRange
+from spark_jobs.source_contract import Group, Head, LogDamaged, RowRange, StoredValue
 
 FORMAT_VERSION = "1"
 SLICE_BYTES = 16 * 1024 * 1024
@@ -50,6 +51,17 @@ def read_heads(log: RegionLog) -> list[Head]:
     """Where each topic's log begins."""
     with _opened(log) as connection:
         return [Head(*row) for row in connection.execute("SELECT name, log_id, first_entry_id FROM logs")]
+
+
+def read_values(log: RegionLog) -> list[tuple[str, StoredValue]]:
+    """Stored cursors, by key."""
+    with _opened(log) as connection:
+        tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
+        if "key_values" not in tables:
+            return []
+        query = "SELECT key, value FROM key_values WHERE key LIKE ? OR key LIKE ? ORDER BY key"
+        kinds = (f"{CursorKey.KIND}/%", f"{CursorPartKey.KIND}/%")
+        return [(key, bytes(value)) for key, value in connection.execute(query, kinds)]
 
 
 @contextlib.contextmanager

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from pyspark.sql import Window
+from pyspark.sql import Column, Window
 from pyspark.sql import functions as F
 
 from spark_jobs.evidence import ORIGIN, Evidence
@@ -19,7 +19,12 @@ Series = Literal["published", "unanswered", "received", "again"]
 SERIES: tuple[Series, ...] = ("published", "unanswered", "received", "again")
 """Acknowledged publishes; publishes that were never answered with certainty; first deliveries; later ones."""
 
-_ENDS = {"kill": ("start",), "stop": ("start",), "pause": ("resume", "start", "kill", "stop")}
+_ENDS = {
+    "kill": ("start",),
+    "lose": ("start",),
+    "stop": ("start",),
+    "pause": ("resume", "start", "kill", "stop"),
+}
 """What ends a time of being down."""
 
 
@@ -81,7 +86,11 @@ def collect_bins(
     """Region -> series -> slice -> how many."""
     width_ms = max((end_ms - start_ms) / BINS, 0.001)
     received = evidence.events.where((F.col("op") == "receive") & (F.col("outcome") == "ok"))
-    turn = F.row_number().over(Window.partitionBy("subscription", *ORIGIN).orderBy("at_ms"))
+    named = F.col("producer").isNotNull()
+    # What names no origin is told apart by its place.
+    what: list[str | Column] = [*ORIGIN]
+    what += (F.when(~named, F.col(name)) for name in ("region", "ledger_id", "entry_id", "batch_index"))
+    turn = F.row_number().over(Window.partitionBy("subscription", *what).orderBy("at_ms"))
     deliveries = received.withColumn("turn", turn).select(
         "region", F.when(F.col("turn") == 1, "received").otherwise("again").alias("series"), "at_ms"
     )

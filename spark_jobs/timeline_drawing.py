@@ -38,6 +38,7 @@ BARS_PX = 34
 """Height of the tallest bar, above as below the line."""
 MARK_WORDS = {
     "kill": "killed",
+    "lose": "lost",
     "stop": "stopped",
     "pause": "paused",
     "start": "started",

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-Verdict = Literal["valid", "invalid", "unknown"]
+Verdict = Literal["valid", "invalid", "unknown", "not applicable"]
+"""not applicable: there was nothing to judge. A run of which nothing could be judged is unknown."""
 
-EXIT_CODES: Mapping[Verdict, int] = {"valid": 0, "invalid": 1, "unknown": 2}
+EXIT_CODES: Mapping[Verdict, int] = {"valid": 0, "invalid": 1, "unknown": 2, "not applicable": 2}
 
 INFORMATION = "info"
 """Invariant of a check that only measures."""
@@ -43,8 +44,16 @@ class CheckResult:
 
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
-    """A proven violation outweighs doubt, doubt outweighs good news; nothing at all is doubt."""
-    present = set(verdicts)
+    """A proven violation outweighs doubt, doubt outweighs good news; nothing at all is doubt. What does not apply has
+    no weight."""
+    present = set(verdicts) - {"not applicable"}
     if "invalid" in present:
         return "invalid"
     return "valid" if present == {"valid"} else "unknown"
+
+
+def overall(checks: Iterable[CheckResult]) -> Verdict:
+    """Of a run. What only measures can spoil it and proves nothing: that all files are whole is no promise kept."""
+    return worst(
+        check.verdict for check in checks if check.invariant != INFORMATION or check.verdict != "valid"
+    )

@@ -1,6 +1,7 @@
 """`python -m spark_jobs.verify RUN_DIR`: the verdict on a run, and its report.
 
-Exit code 0 valid, 1 invalid, 2 unknown; also 2, with one sentence on standard error, when it could not be found out.
+Exit code 0 valid, 1 invalid or a limit was missed, 2 unknown; also 2, with one sentence on standard error, when it
+could not be found out.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from emulator.limits import LIMITS_FILE, Limit, parse_limits
 from spark_jobs.run_folder import open_run_folder
 from spark_jobs.session import LOCAL_MASTER, SparkUnavailable, in_a_sentence, spark_session
 from spark_jobs.verdict import EXIT_CODES
@@ -46,11 +48,13 @@ def _verify(spark: SparkSession, run: Path, options: argparse.Namespace) -> int:
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
+    from spark_jobs.ci_report import junit, markdown
     from spark_jobs.judge import judge_run
+    from spark_jobs.limits import exit_code
     from spark_jobs.report import summary, write_report
 
     try:
-        judgement = judge_run(spark, run, in_network=options.in_network)
+        judgement = judge_run(spark, run, in_network=options.in_network, limits=_limits(run, options))
     except (PySparkException, Py4JError) as problem:
         # Out of the session's block, which may know better.
         raise SparkUnavailable(f"Spark failed, so there is no verdict: {in_a_sentence(problem)}") from problem
@@ -63,8 +67,25 @@ def _verify(spark: SparkSession, run: Path, options: argparse.Namespace) -> int:
     if options.called is not None and page.is_relative_to(run):
         page = page.relative_to(run)
         page = Path(options.called) / page if Path(options.called).is_absolute() else page
+    for path, render in ((options.junit, junit), (options.markdown, markdown)):
+        if path is not None:
+            try:
+                path.write_text(render(judgement), encoding="utf-8")
+            except OSError as problem:
+                return _give_up(
+                    f"the verdict is {judgement.verdict}, but {path} cannot be written: {problem}"
+                )
     print(json.dumps(judgement.as_json()) if options.json else summary(judgement, page), flush=True)
-    return EXIT_CODES[judgement.verdict]
+    return exit_code(judgement.verdict, judgement.limits)
+
+
+def _limits(run: Path, options: argparse.Namespace) -> tuple[Limit, ...]:
+    """Those typed, or those that the run was made with."""
+    if options.expect is not None:
+        limits: tuple[Limit, ...] = options.expect
+        return limits
+    file = run / LIMITS_FILE
+    return parse_limits(file.read_text()) if file.is_file() else ()
 
 
 def _warm_up_and_wait(spark: SparkSession) -> bool:
@@ -78,6 +99,13 @@ def _warm_up_and_wait(spark: SparkSession) -> bool:
 def _give_up(sentence: str) -> int:
     print(sentence, file=sys.stderr)
     return EXIT_CODES["unknown"]
+
+
+def _parsed_limits(text: str) -> tuple[Limit, ...]:
+    try:
+        return parse_limits(text)
+    except ValueError as problem:
+        raise argparse.ArgumentTypeError(str(problem)) from None
 
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:
@@ -94,6 +122,14 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--report", type=Path, metavar="DIR", help="where the report goes (default: RUN_DIR/report)"
     )
+    parser.add_argument(
+        "--expect",
+        metavar="LIMITS",
+        type=_parsed_limits,
+        help="limits, like unrecovered=0,gap<=5s (default: those that the run was made with)",
+    )
+    parser.add_argument("--junit", type=Path, metavar="FILE", help="write the checks as JUnit XML, too")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the checks as Markdown, too")
     parser.add_argument(
         "--in-network", action="store_true", help="this is a container in the network of the run's regions"
     )

@@ -7,11 +7,13 @@ import json
 import sqlite3
 import tempfile
 from collections.abc import Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
 
+from emulator.history import HistoryWriter
 from emulator.storage.group import encode_group
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.metadata import build_entry
@@ -20,6 +22,7 @@ from spark_jobs.judge import Judgement, judge_run
 REGIONS = ("a", "b")
 TOPIC = "persistent://public/default/warm-up"
 MESSAGES = 2
+PAYLOAD = b"warm-up"
 
 
 def warm_up(spark: SparkSession) -> Judgement:
@@ -43,27 +46,18 @@ def write_tiny_run(run: Path) -> None:
         _write_json(run / "regions" / region / "region.json", {"log": {"backend": "sqlite", "path": ""}})
         entries = [_entry(number, region) for number in range(MESSAGES)]
         write_log(run / "regions" / region / "log.sqlite", region, entries)
-    events: list[dict[str, Any]] = [{"op": "subscribe", "outcome": "ok", "region": "a", "subscription": "s"}]
+    clock = count(1000)
+    history = HistoryWriter(run / "history" / "warm-up.jsonl", "warm-up", lambda: next(clock))
+    history.subscribed("a", TOPIC, "s", replicated=True, initial="earliest")
+    producer = history.opened_producer("a", TOPIC, "p", -1)
     for number in range(MESSAGES):
-        message: dict[str, Any] = {
-            "region": "a",
-            "origin_region": "a",
-            "producer": "p",
-            "sequence_id": number,
-        }
-        events += [{"op": "publish", "outcome": outcome, **message} for outcome in ("asked", "ok")]
-        events.append(
-            {"op": "receive", "outcome": "ok", "subscription": "s", "message_id": f"1:{number}:-1", **message}
-        )
-    events.append({"op": "kill", "outcome": "fact", "region": "b"})
-    events.append({"op": "start", "outcome": "fact", "region": "b"})
-    lines = [
-        json.dumps({"at_ms": 1000.0 + at, "actor": "warm-up", "topic": TOPIC, **event})
-        for at, event in enumerate(events)
-    ]
-    history = run / "history" / "warm-up.jsonl"
-    history.parent.mkdir(parents=True)
-    history.write_text("\n".join(lines) + "\n")
+        producer.asked_publish(PAYLOAD).ok(f"1:{number}:-1")
+        origin = {"origin_region": "a", "producer": "p", "sequence_id": number}
+        place = {"region": "a", "topic": TOPIC, "subscription": "s", "message_id": f"1:{number}:-1"}
+        history.write("receive", "ok", **place, **origin)
+    history.write("kill", "fact", region="b")
+    history.write("start", "fact", region="b")
+    history.close()
 
 
 def write_log(path: Path, region: str, entries: Sequence[bytes]) -> None:
@@ -85,7 +79,7 @@ def _entry(number: int, region: str) -> bytes:
     metadata = pb.MessageMetadata(producer_name="p", sequence_id=number, publish_time=1)
     if region != "a":
         metadata.replicated_from = "a"
-    return build_entry(metadata, b"warm-up")
+    return build_entry(metadata, PAYLOAD)
 
 
 def _write_json(path: Path, value: Any) -> None:

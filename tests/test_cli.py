@@ -29,14 +29,14 @@ def geoemu(
         env={**os.environ, "PYTHONPATH": str(ROOT), **(environment or {})},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
     )
 
 
 def test_the_verbs_are_these() -> None:
     expected = (
-        "check cut down heal hold kill latency logs pause render restart resume run simulate start status stop "
-        "up verify"
+        "check cut down explain heal hold kill latency logs lose pause render restart resume run simulate start "
+        "status stop up verify"
     )
     assert " ".join(VERBS) == expected
 
@@ -121,7 +121,8 @@ def test_where_there_is_no_run_it_says_how_to_start_one(tmp_path: Path, typed: l
     ("typed", "said"),
     [
         (["kil", "us-east"], "Did you mean 'kill'?"),
-        (["kill"], "Missing argument 'REGION'"),
+        (["kill"], "name one or more regions, or --cluster and none"),
+        (["lose", "us-east", "--cluster", "americas"], "name one or more regions, or --cluster and none"),
         (["heal", "us-east"], "name two regions, or none to heal everything"),
         (["up", "--detatch"], "Possible options: --detach"),
         (["verify", "here", "--run-dir", "there"], "name one run directory only"),
@@ -164,6 +165,8 @@ def test_the_verdict_on_a_folder_that_is_no_run_is_not_valid(tmp_path: Path) -> 
         ("geoemu resume ", {"us-east", "us-west", "eu-central"}),
         ("geoemu re", {"render", "restart", "resume"}),
         ("geoemu up --runtime p", {"process"}),
+        ("geoemu explain s", {"subscription", "snapshot"}),
+        ("geoemu explain link us", set()),  # no region runs that could tell
     ],
 )
 def test_the_shell_completes_verbs_and_regions(tmp_path: Path, line: str, offered: set[str]) -> None:

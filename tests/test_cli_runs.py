@@ -109,7 +109,7 @@ def test_a_detached_run_from_up_to_down(folder: Path) -> None:
     assert typed(folder, "resume", "us-west") == "us-west is ready again\n"
     assert typed(folder, "restart", "eu-central") == "eu-central is ready again\n"
     assert states(folder) == dict.fromkeys(REGIONS, "running")
-    assert "serves 0 topics" in typed(folder, "logs", "us-east")
+    assert "region us-east serves on port" in typed(folder, "logs", "us-east")
 
     assert typed(folder, "down") == f"the run in {status['run']} has ended\n"
     assert living(folder / CURRENT) == []
@@ -119,6 +119,32 @@ def test_a_detached_run_from_up_to_down(folder: Path) -> None:
         *(("kill", "us-east"), ("pause", "us-west"), ("stop", "eu-central")),
         *(("start", "us-east"), ("resume", "us-west"), ("restart", "eu-central")),
     ]
+
+
+def test_several_regions_and_whole_clusters_at_once(folder: Path) -> None:
+    typed(folder, "up", "-d")
+    assert sorted(typed(folder, "kill", "us-east", "eu-central").splitlines()) == [
+        "eu-central is killed",
+        "us-east is killed",
+    ]
+    typed(folder, "start", "eu-central")
+    assert sorted(typed(folder, "lose", "--cluster", "americas").splitlines()) == [
+        "us-east is lost",
+        "us-west is lost",
+    ]
+    assert states(folder) == {"us-east": "lost", "us-west": "lost", "eu-central": "running"}
+    for wrong, said in (
+        (["us-west", "us-esat"], "no region 'us-esat' in this run: did you mean us-east?"),
+        (["--cluster", "america"], "no cluster 'america' in this run: did you mean americas?"),
+        (["us-east", "--cluster", "europe"], "name one or more regions, or --cluster and none"),
+        ([], "name one or more regions, or --cluster and none"),
+    ):
+        refused = geoemu("kill", *wrong, folder=folder)
+        assert refused.returncode == 2
+        assert said in refused.stderr
+    assert states(folder)["eu-central"] == "running"
+    facts = [(e.op, e.region) for e in read_events(folder / CURRENT / "history" / "operator.jsonl")]
+    assert sorted(facts[-2:]) == [("lose", "us-east"), ("lose", "us-west")]
 
 
 def test_links_are_cut_held_and_healed_and_a_restarted_region_knows(folder: Path) -> None:
@@ -142,6 +168,42 @@ def test_links_are_cut_held_and_healed_and_a_restarted_region_knows(folder: Path
     assert {link["state"] for link in status["links"]} == {"up"}
     assert {link["latency_ms"] for link in status["links"]} == {1}
     assert {region["waiting_for"] for region in status["regions"]} == {""}
+    typed(folder, "down")
+
+
+def completed(folder: Path, line: str) -> set[str]:
+    words = line.split(" ")
+    environment = {"_GEOEMU_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)}
+    return set(geoemu(folder=folder, environment=environment).stdout.split())
+
+
+def test_regions_explain_why_and_a_slip_is_understood(folder: Path) -> None:
+    typed(folder, "up", "--detach")
+    typed(folder, "cut", "us-east", "eu-central")
+    told = json.loads(
+        typed(folder, "explain", "link", "us-east", "eu-central", "--region", "us-east", "--json")
+    )
+    (answer,) = told["regions"]
+    assert (answer["region"], answer["name"]) == ("us-east", "us-east eu-central")
+    assert {"what", "since_ms", "why", "waits_for"} <= answer.keys()
+    assert completed(folder, "geoemu explain link us-east ") == {"us-west", "eu-central"}
+    text = typed(folder, "explain", "link", "us-east", "us-west")
+    assert "us-east: link us-east us-west\n  is         established\n  since " in text
+    assert "us-west: region us-west has no link 'us-east us-west'" in text
+    typed(folder, "kill", "us-west")
+    assert "us-west: it is killed and gives no answer" in typed(
+        folder, "explain", "link", "us-east", "us-west"
+    )
+    for words, said in {
+        ("lnk", "us-east", "us-west"): "'link'",
+        ("link", "us-east"): "the name of a link is REGION REGION",
+        ("topic", "orders"): "has no topic 'orders'",
+        ("link", "us-east", "us-wets"): "did you mean 'us-east us-west'",
+        ("link", "us-east", "us-west", "--region", "us-esat"): "'us-east'",
+    }.items():
+        done = geoemu("explain", *words, folder=folder)
+        assert (done.returncode, done.stdout) == (2, ""), done
+        assert said in done.stderr
     typed(folder, "down")
 
 

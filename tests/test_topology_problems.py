@@ -35,7 +35,7 @@ CASES = [
         tenats: [public]
         """,
         """
-        topology.yaml:3: tenats: is no key here; there are name, runtime, clusters, links, tenants, namespaces, log, settings, compatibility (did you mean 'tenants'?)
+        topology.yaml:3: tenats: is no key here; there are name, runtime, clusters, links, tenants, namespaces, pulsar_peers, log, settings, compatibility, admin_hosts (did you mean 'tenants'?)
         """,
     ),
     Case(
@@ -245,6 +245,45 @@ CASES = [
         },
     ),
     Case(
+        "regions that replicate to each other take messages of the same size; others need not",
+        """
+        clusters: [americas]
+        namespaces:
+          public/default: {regions: [us-east, us-west]}
+          public/local: {regions: [us-south]}
+          public/both: {regions: [us-east, us-west]}
+        """,
+        """
+        clusters/americas.yaml:5: regions.us-west.settings.max_message_bytes: 9000000: max_message_bytes must be the same in regions that replicate to each other: us-west has 9000000, us-east has 5242880 (public/default)
+        """,
+        {
+            "americas": """
+                regions:
+                  us-east:
+                  us-west:
+                    settings: {max_message_bytes: 9000000}
+                  us-south:
+                    settings: {max_message_bytes: 1000}
+                """
+        },
+    ),
+    Case(
+        "a declared Pulsar cluster has a name and a token of its own",
+        """
+        clusters: [americas]
+        pulsar_peers:
+          us-east: {token: one}
+          old: {token: one, may: [everything]}
+          older: {}
+        """,
+        """
+        topology.yaml:4: pulsar_peers.us-east: must be a name of its own; a region has it
+        topology.yaml:5: pulsar_peers.old.may[0]: "everything": must be replicated-subscriptions or unknown-markers
+        topology.yaml:5: pulsar_peers.old.token: "one": must be a token of its own; us-east has the same
+        topology.yaml:6: pulsar_peers.older.token: is required
+        """,
+    ),
+    Case(
         "a switch that this version does not have",
         """
         clusters: [americas]
@@ -252,7 +291,7 @@ CASES = [
           snapshots: upstream
         """,
         """
-        topology.yaml:4: compatibility.snapshots: "upstream": is no switch; this version has none
+        topology.yaml:4: compatibility.snapshots: "upstream": is no switch; there are overlapping_batches
         """,
     ),
     Case(
@@ -391,7 +430,18 @@ _VALUES = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=6,
 )
-_KEYS = ("name", "runtime", "clusters", "links", "tenants", "namespaces", "log", "settings", "compatibility")
+_KEYS = (
+    "name",
+    "runtime",
+    "clusters",
+    "links",
+    "tenants",
+    "namespaces",
+    "pulsar_peers",
+    "log",
+    "settings",
+    "compatibility",
+)
 _INNER_KEYS = (
     "defaults",
     "exceptions",

@@ -9,11 +9,17 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
+from emulator.broker.parts import REAL, Parts
 from emulator.network import Network
 from emulator.region_config import RegionConfig
+from emulator.storage.configuration import ConfigurationMedium
 from emulator.storage.contract import Store
+
+if TYPE_CHECKING:
+    from emulator.broker.replication.forms import ReplicatedForms
+    from emulator.broker.topic.tail import TailPool
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +35,10 @@ class Environment:
     """For links to other regions: shaped in a real process, the same as `network` in a simulation."""
     store: Store
     """Opened; the broker closes it."""
+    configuration: ConfigurationMedium
+    """Of the region's cluster; opened; the broker closes it."""
+    parts: Parts = REAL
+    """What the broker is assembled from."""
 
 
 class RegionServices(Protocol):
@@ -37,13 +47,13 @@ class RegionServices(Protocol):
     config: RegionConfig
     environment: Environment
     store: Store
+    tails: TailPool
+    """Memory for the newest entries of all topics."""
+    forms: ReplicatedForms
+    """What was sent to other regions last."""
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> None:
         """Run work that nobody waits for; it ends with the region."""
-        ...
-
-    def put_in_background(self, key: str, value: bytes) -> None:
-        """Store something whose loss only costs time after a restart."""
         ...
 
     def topic_failed(self, full_name: str, failure: BaseException) -> None:

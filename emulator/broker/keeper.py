@@ -1,48 +1,73 @@
 """Keeping one small piece of state durable while it changes often.
 
-At most one put is under way per key; whatever changes meanwhile goes into the next one. So a cursor that moves ten
-thousand times a second costs one row per commit, and a wait for durability waits for at most two commits.
+The state may lie under several keys. At most one write is under way; whatever changes meanwhile goes into the next
+one. So a cursor that moves ten thousand times a second costs one row per commit, and a wait for durability waits
+for at most two writes.
+
+    changes taken ─▶ puts, step by step ─▶ durable: those who wait are answered ─▶ deletes ─▶ the next write, if any
+
+Puts of one step are issued together, and a crash may leave any of them (S1). A step begins when the one before is
+durable.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from emulator.errors import StorageError
 from emulator.storage.contract import Store
 
 
+class KeyChanges(NamedTuple):
+    """What makes the store hold the state as it is."""
+
+    puts: Sequence[Mapping[str, bytes]]
+    """Steps, each a value by key."""
+    deletes: Sequence[str]
+    """Keys that mean nothing any more once the puts are durable."""
+
+
+def one_key(key: str, value: Callable[[], bytes]) -> Callable[[], KeyChanges]:
+    """A state that lies under one key."""
+    return lambda: KeyChanges([{key: value()}], [])
+
+
 class StateKeeper:
-    """Writes the newest value of one key."""
+    """Writes what has changed of one state. `take_changes` is asked at the beginning of each write."""
 
     def __init__(
-        self, store: Store, key: str, value: Callable[[], bytes], failed: Callable[[BaseException], None]
+        self,
+        store: Store,
+        what: str,
+        take_changes: Callable[[], KeyChanges],
+        failed: Callable[[BaseException], None],
     ) -> None:
         self._store = store
-        self._key = key
-        self._value = value
+        self._what = what
+        """For messages."""
+        self._take_changes = take_changes
         self._failed = failed
         self._timer: asyncio.TimerHandle | None = None
-        self._under_way: asyncio.Future[int] | None = None
+        self._under_way: asyncio.Future[Any] | None = None
         self._dirty = False
         self._waiting: list[asyncio.Future[None]] = []
         self._closed = False
-        # After a failed put the store refuses the key until somebody has looked at what is really there (S5). Our
-        # owner did, or there was nothing; without this a key that failed once would fail for ever.
-        store.get(key)
+        self._looked_at: set[str] = set()
+        """Keys that this keeper may put: see `_put`."""
 
     def soon(self, delay_seconds: float) -> None:
-        """The value changed; write it within the delay."""
+        """The state changed; write it within the delay."""
         if self._timer is None and not self._dirty and not self._closed:
             self._timer = asyncio.get_running_loop().call_later(delay_seconds, self._start)
 
     def now(self) -> asyncio.Future[None]:
-        """Write the value as it is now. Resolves once it, or a newer one, is durable; StorageError otherwise."""
+        """Write the state as it is now. Resolves once it, or a newer one, is durable; StorageError otherwise."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if self._closed:
-            # Somebody else may keep this key by now: an old value must not follow a newer one.
-            future.set_exception(StorageError(f"{self._key} is not kept here any more", definite=False))
+            # Another keeper may have the state by now: an old value must not follow a newer one.
+            future.set_exception(self._not_kept())
             return future
         self._waiting.append(future)
         self._start()
@@ -59,8 +84,11 @@ class StateKeeper:
 
     async def settled(self) -> None:
         """After `close`: wait until what is under way has its outcome. Until then nobody knows what the store holds."""
-        if self._under_way is not None:
+        while self._under_way is not None:
             await asyncio.wait([self._under_way])
+
+    def _not_kept(self) -> StorageError:
+        return StorageError(f"{self._what} is not kept here any more", definite=False)
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
@@ -74,22 +102,80 @@ class StateKeeper:
             return
         waiting, self._waiting = self._waiting, []
         self._dirty = False
-        self._under_way = self._store.put(self._key, self._value())
-        self._under_way.add_done_callback(lambda done: self._written(done, waiting))
+        changes = self._take_changes()
+        self._write(list(changes.puts), changes.deletes, waiting)
 
-    def _written(self, done: asyncio.Future[int], waiting: list[asyncio.Future[None]]) -> None:
-        self._under_way = None
-        failure = done.exception()
-        _answer(waiting, failure)
-        if failure is not None or self._closed:
-            # Nothing follows: who waits for the next write would wait for ever.
-            left, self._waiting = self._waiting, []
-            _answer(left, failure or StorageError(f"{self._key} is not kept here any more", definite=False))
-        if failure is not None:
-            if not self._closed:
-                self._failed(failure)
-        elif self._dirty and not self._closed:
+    def _write(
+        self, steps: list[Mapping[str, bytes]], deletes: Sequence[str], waiting: list[asyncio.Future[None]]
+    ) -> None:
+        """Do the first step; the others follow when it is durable."""
+        if not steps:
+            _answer(waiting, None)
+            self._delete(deletes)
+            return
+        puts = [self._put(key, value) for key, value in steps[0].items()]
+
+        def done(failure: BaseException | None) -> None:
+            if failure is None and self._closed and len(steps) > 1:
+                failure = self._not_kept()
+            if failure is None:
+                self._write(steps[1:], deletes, waiting)
+            else:
+                self._give_up(failure, waiting)
+
+        self._when_all(puts, done)
+
+    def _put(self, key: str, value: bytes) -> asyncio.Future[int]:
+        """After a failed put the store refuses the key until somebody has looked at what is really there (S5). Our
+        owner did, or there was nothing; without this a key that failed once would fail for ever."""
+        if key not in self._looked_at:
+            self._looked_at.add(key)
+            self._store.get(key)
+        return self._store.put(key, value)
+
+    def _delete(self, keys: Sequence[str]) -> None:
+        """What is left over does no harm, so nobody waits for this but the next write."""
+        if not keys or self._closed:
+            self._written()
+            return
+        self._looked_at.difference_update(keys)
+
+        def done(failure: BaseException | None) -> None:
+            if failure is None:
+                self._written()
+            else:
+                self._give_up(failure, [])
+
+        self._when_all([self._store.delete(key) for key in keys], done)
+
+    def _when_all(
+        self, futures: Sequence[asyncio.Future[Any]], done: Callable[[BaseException | None], None]
+    ) -> None:
+        """Call `done` when each has its outcome, also when one fails before others: until then the store may change."""
+
+        def all_done(outcome: asyncio.Future[list[Any]]) -> None:
+            self._under_way = None
+            done(next((one for one in outcome.result() if isinstance(one, BaseException)), None))
+
+        self._under_way = asyncio.gather(*futures, return_exceptions=True)
+        self._under_way.add_done_callback(all_done)
+
+    def _written(self) -> None:
+        if self._closed:
+            self._release(self._not_kept())
+        elif self._dirty:
             self._start()
+
+    def _give_up(self, failure: BaseException, waiting: list[asyncio.Future[None]]) -> None:
+        _answer(waiting, failure)
+        self._release(failure)
+        if not self._closed:
+            self._failed(failure)
+
+    def _release(self, failure: BaseException) -> None:
+        """Nothing follows: those who wait for the next write would wait for ever."""
+        left, self._waiting = self._waiting, []
+        _answer(left, failure)
 
 
 def _answer(waiting: list[asyncio.Future[None]], failure: BaseException | None) -> None:

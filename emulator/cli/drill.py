@@ -12,6 +12,7 @@ from typing import IO, TYPE_CHECKING
 from emulator.cli.interruption import INTERRUPTED_EXIT_CODE, interruption
 from emulator.cli.verifier import Verdict, WaitingVerifier, verify_command
 from emulator.errors import RuntimeFailure
+from emulator.limits import LIMITS_FILE, as_text, parse_limits
 from emulator.runtimes.contract import Refused, Runtime
 from emulator.runtimes.opening import create_run
 
@@ -30,12 +31,17 @@ class Drill:
     run_dir: Path | None
     report: Path | None
     as_json: bool
+    expect: str | None = None
+    """Limits, instead of those of the scenario."""
+    junit: Path | None = None
+    markdown: Path | None = None
 
     async def perform(self) -> int:
         """The exit code. Raises before anything was started, or when regions failed and are down again."""
         topology, scenario = self._read()
         _refuse_without_java()
         run = create_run(self.runtime or topology.runtime, topology, self.run_dir)
+        self._note_limits(run, scenario)
         with interruption() as told:
             working = asyncio.create_task(self._perform_on(run, scenario))
             telling = asyncio.create_task(told.wait())
@@ -57,13 +63,26 @@ class Drill:
         topology = load_topology(self.topology)
         return topology, load_scenario(find_scenario(self.scenario), topology)
 
+    def _note_limits(self, run: Runtime, scenario: Scenario) -> None:
+        """In the run directory, so that every later verdict on the run holds it against them."""
+        limits = parse_limits(self.expect) if self.expect is not None else scenario.limits
+        if limits:
+            (run.run_dir / LIMITS_FILE).write_text(as_text(limits) + "\n")
+
     async def _perform_on(self, run: Runtime, scenario: Scenario) -> Verdict:
         verifier: WaitingVerifier | None = None
         try:
             self._say(f"starting {len(run.topology.regions)} regions; the run is kept in {run.run_dir}")
             await run.up()
             verifier = await WaitingVerifier.start(
-                verify_command(run.run_dir, report=self.report, as_json=self.as_json, wait=True)
+                verify_command(
+                    run.run_dir,
+                    report=self.report,
+                    as_json=self.as_json,
+                    wait=True,
+                    junit=self.junit,
+                    markdown=self.markdown,
+                )
             )
             await self._play(run, scenario)
             # Not `down` yet: a Kafka that was started for the regions is read before it goes, too.

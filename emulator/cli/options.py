@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from emulator.errors import GeoemuError
+from emulator.explanations import KINDS
 from emulator.model import seconds_in
 from emulator.runtimes.opening import RUNTIMES
 from emulator.runtimes.run_directory import find_run
@@ -19,8 +20,22 @@ def _complete_region(context: typer.Context, incomplete: str) -> list[str]:
         regions = find_run(context.params.get("run_dir")).read().regions
     except GeoemuError:
         return []
-    typed = set(context.params.values())
+    typed = {
+        name
+        for value in context.params.values()
+        for name in (value if isinstance(value, list | tuple) else [value])
+    }
     return [region for region in regions if region.startswith(incomplete) and region not in typed]
+
+
+def _complete_cluster(context: typer.Context, incomplete: str) -> list[str]:
+    """Clusters of the run that the verb is about."""
+    try:
+        regions = find_run(context.params.get("run_dir")).read().regions
+    except GeoemuError:
+        return []
+    clusters = {region.cluster for region in regions.values()}
+    return sorted(cluster for cluster in clusters if cluster.startswith(incomplete))
 
 
 def _complete_runtime(incomplete: str) -> list[str]:
@@ -54,6 +69,16 @@ RuntimeName = Annotated[
     ),
 ]
 Region = Annotated[str, typer.Argument(metavar="REGION", autocompletion=_complete_region, show_default=False)]
+Regions = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="REGION...", autocompletion=_complete_region, show_default=False),
+]
+Cluster = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster", metavar="NAME", help="All regions of a cluster.", autocompletion=_complete_cluster
+    ),
+]
 LinkEnd = Annotated[str, typer.Argument(metavar="A", autocompletion=_complete_region, show_default=False)]
 OtherLinkEnd = Annotated[
     str, typer.Argument(metavar="B", autocompletion=_complete_region, show_default=False)
@@ -85,8 +110,74 @@ JitterMilliseconds = Annotated[
         "--jitter", metavar="TIME", parser=_milliseconds, help="Up to so much longer. Default: as it was."
     ),
 ]
+
+
+def _complete_kind(incomplete: str) -> list[str]:
+    return [kind for kind in KINDS if kind.startswith(incomplete)]
+
+
+def _complete_name(context: typer.Context, incomplete: str) -> list[str]:
+    """Words of names that the regions of the run know."""
+    from emulator.cli.explain import complete_name
+
+    kind, typed = context.params.get("kind"), context.params.get("name") or ()
+    try:
+        return complete_name(context.params.get("run_dir"), kind or "", list(typed), incomplete)
+    except GeoemuError:
+        return []
+
+
+ExplainedKind = Annotated[
+    str,
+    typer.Argument(
+        metavar="KIND",
+        help="; ".join(f"{name}: {kind.doc}" for name, kind in KINDS.items()),
+        autocompletion=_complete_kind,
+        show_default=False,
+    ),
+]
+ExplainedName = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="NAME...",
+        help="; ".join(f"{name}: {' '.join(kind.words)}" for name, kind in KINDS.items()),
+        autocompletion=_complete_name,
+        show_default=False,
+    ),
+]
+OnlyRegion = Annotated[
+    str | None,
+    typer.Option("--region", metavar="REGION", help="Ask this one only.", autocompletion=_complete_region),
+]
 OneWay = Annotated[bool, typer.Option("--one-way", help="Only what goes from A to B.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for other programs.")]
+
+
+def _limits(text: str) -> str:
+    from emulator.limits import parse_limits
+
+    try:
+        parse_limits(text)
+    except ValueError as problem:
+        raise typer.BadParameter(str(problem)) from None
+    return text
+
+
+Expect = Annotated[
+    str | None,
+    typer.Option(
+        "--expect",
+        metavar="LIMITS",
+        parser=_limits,
+        help="Limits, like unrecovered=0,repeated<=500,gap<=5s; a missed one is exit code 1 (docs/LIMITS.md).",
+    ),
+]
+JunitFile = Annotated[
+    Path | None, typer.Option("--junit", metavar="FILE", help="Write the checks as JUnit XML, too.")
+]
+MarkdownFile = Annotated[
+    Path | None, typer.Option("--markdown", metavar="FILE", help="Write the checks as Markdown, too.")
+]
 ReportDir = Annotated[
     Path | None,
     typer.Option(

@@ -15,6 +15,7 @@ _STYLES = {
     "starting": "yellow",
     "paused": "magenta",
     "killed": "bold red",
+    "lost": "bold red",
     "stopped": "red",
 }
 

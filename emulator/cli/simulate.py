@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from emulator.cli.options import DEFAULT_TOPOLOGY
 from emulator.errors import ConfigurationError, Problem
-from emulator.topology import nearest
+from emulator.spelling import nearest
 
 if TYPE_CHECKING:
     from emulator.simulation.fleet import SeedResult
@@ -121,17 +121,15 @@ class Simulate:
 
     def _keep(self, subject: str | Story, result: SeedResult) -> None:
         """Run the seed once more, for its run folder and its story."""
-        from contextlib import nullcontext
-
-        from emulator.simulation.ablations import BY_NAME
+        from emulator.simulation.ablations import seams_without
         from emulator.simulation.fleet import run_one
         from emulator.simulation.shrink import shrink, story_of
 
-        with BY_NAME[self.without].applied() if self.without else nullcontext():
-            outcome = run_one(subject, result.seed)
-            if self.shrink:
-                _say(f"shrinking seed {result.seed} …")
-                outcome = shrink(outcome)
+        seams = seams_without(self.without)
+        outcome = run_one(subject, result.seed, seams)
+        if self.shrink:
+            _say(f"shrinking seed {result.seed} …")
+            outcome = shrink(outcome, seams=seams)
         if self.shrink:
             print(f"what is left of seed {result.seed}:")
             for line in story_of(outcome):

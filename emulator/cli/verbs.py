@@ -7,7 +7,7 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,21 +15,36 @@ from emulator import __version__
 from emulator.cli.options import (
     DEFAULT_TOPOLOGY,
     AsJson,
+    Cluster,
+    Expect,
+    ExplainedKind,
+    ExplainedName,
     JitterMilliseconds,
+    JunitFile,
     LinkEnd,
+    MarkdownFile,
     Milliseconds,
     NewRunDir,
     OneWay,
+    OnlyRegion,
     OptionalLinkEnd,
     OptionalOtherLinkEnd,
     OtherLinkEnd,
     Region,
+    Regions,
     ReportDir,
     RunDir,
     RuntimeName,
     TopologyFile,
 )
+from emulator.errors import RuntimeFailure
 from emulator.runtimes.contract import Runtime
+
+if TYPE_CHECKING:
+    from emulator.history import HistoryWriter
+
+OPERATOR_SECONDS = 10.0
+"""How long a verb waits for its turn to write the operator's history."""
 
 app = typer.Typer(
     help="Emulate geo-replicated Apache Pulsar: start regions, lose one on purpose, read a verified report.",
@@ -148,40 +163,52 @@ def logs(
 # --- one region -----------------------------------------------------------------------------------------
 
 
-@app.command(epilog="Example: geoemu kill us-east")
-def kill(region: Region, run_dir: RunDir = None) -> None:
-    """Kill a region (kill -9): what it had not written down is gone."""
-    _change_region(run_dir, region, "kill", lambda run: run.kill(region), "is killed")
+@app.command(
+    epilog="Example: geoemu kill us-east; several: geoemu kill us-east us-west, or --cluster americas"
+)
+def kill(regions: Regions = None, cluster: Cluster = None, run_dir: RunDir = None) -> None:
+    """Kill regions (kill -9): what they had not written down is gone."""
+    _change_regions(run_dir, regions, cluster, "kill", lambda run, region: run.kill(region), "is killed")
+
+
+@app.command(epilog="Example: geoemu lose us-east; or a whole cluster: geoemu lose --cluster americas")
+def lose(regions: Regions = None, cluster: Cluster = None, run_dir: RunDir = None) -> None:
+    """Kill regions that never come back: nobody waits for them, and the verdict tells what the loss cost."""
+    _change_regions(run_dir, regions, cluster, "lose", lambda run, region: run.lose(region), "is lost")
 
 
 @app.command(epilog="Example: geoemu stop us-east")
-def stop(region: Region, run_dir: RunDir = None) -> None:
-    """Stop a region in an orderly way."""
-    _change_region(run_dir, region, "stop", lambda run: run.stop(region), "is stopped")
+def stop(regions: Regions = None, cluster: Cluster = None, run_dir: RunDir = None) -> None:
+    """Stop regions in an orderly way."""
+    _change_regions(run_dir, regions, cluster, "stop", lambda run, region: run.stop(region), "is stopped")
 
 
 @app.command(epilog="Example: geoemu start us-east")
-def start(region: Region, run_dir: RunDir = None) -> None:
-    """Start a killed or stopped region on what it had stored, and wait until it is ready."""
-    _change_region(run_dir, region, "start", lambda run: run.start(region), "is ready")
+def start(regions: Regions = None, cluster: Cluster = None, run_dir: RunDir = None) -> None:
+    """Start killed, lost or stopped regions on what they had stored, and wait until they are ready."""
+    _change_regions(run_dir, regions, cluster, "start", lambda run, region: run.start(region), "is ready")
 
 
 @app.command(epilog="Example: geoemu restart us-east")
-def restart(region: Region, run_dir: RunDir = None) -> None:
-    """Stop a region in an orderly way, start it, and wait until it is ready."""
-    _change_region(run_dir, region, "restart", lambda run: run.restart(region), "is ready again")
+def restart(regions: Regions = None, cluster: Cluster = None, run_dir: RunDir = None) -> None:
+    """Stop regions in an orderly way, start them, and wait until they are ready."""
+    _change_regions(
+        run_dir, regions, cluster, "restart", lambda run, region: run.restart(region), "is ready again"
+    )
 
 
 @app.command(epilog="Example: geoemu pause us-east")
-def pause(region: Region, run_dir: RunDir = None) -> None:
-    """Freeze a region: it keeps its connections and answers nothing."""
-    _change_region(run_dir, region, "pause", lambda run: run.pause(region), "is paused")
+def pause(regions: Regions = None, cluster: Cluster = None, run_dir: RunDir = None) -> None:
+    """Freeze regions: they keep their connections and answer nothing."""
+    _change_regions(run_dir, regions, cluster, "pause", lambda run, region: run.pause(region), "is paused")
 
 
 @app.command(epilog="Example: geoemu resume us-east")
-def resume(region: Region, run_dir: RunDir = None) -> None:
-    """Thaw a paused region and wait until it is ready."""
-    _change_region(run_dir, region, "resume", lambda run: run.resume(region), "is ready again")
+def resume(regions: Regions = None, cluster: Cluster = None, run_dir: RunDir = None) -> None:
+    """Thaw paused regions and wait until they are ready."""
+    _change_regions(
+        run_dir, regions, cluster, "resume", lambda run, region: run.resume(region), "is ready again"
+    )
 
 
 # --- links ----------------------------------------------------------------------------------------------
@@ -234,6 +261,26 @@ def heal(a: OptionalLinkEnd = None, b: OptionalOtherLinkEnd = None, run_dir: Run
         _change_link(run_dir, (a, b), False, "heal", lambda run: run.heal(a, b), "is up")
 
 
+# --- why ------------------------------------------------------------------------------------------------
+
+
+@app.command(epilog="Example: geoemu explain replication orders eu-central")
+def explain(
+    kind: ExplainedKind,
+    name: ExplainedName,
+    region: OnlyRegion = None,
+    as_json: AsJson = False,
+    run_dir: RunDir = None,
+) -> None:
+    """Ask the regions why something is as it is: what it is, since when, why, and what it waits for."""
+    from emulator.cli.explain import as_json as answers_as_json
+    from emulator.cli.explain import as_text, ask_regions
+
+    said = asyncio.run(ask_regions(_open(run_dir), kind, name, region))
+    print(answers_as_json(kind, name, said) if as_json else as_text(said))
+    raise typer.Exit(0 if any(one.explanation for one in said) else 1)
+
+
 # --- verdicts -------------------------------------------------------------------------------------------
 
 
@@ -250,11 +297,16 @@ def run(
     run_dir: NewRunDir = None,
     report: ReportDir = None,
     as_json: AsJson = False,
+    expect: Expect = None,
+    junit: JunitFile = None,
+    markdown: MarkdownFile = None,
 ) -> None:
-    """Start a topology, play a scenario on it, and tell the verdict. Exit code 0 valid, 1 invalid, 2 unknown."""
+    """Start a topology, play a scenario on it, and tell the verdict.
+
+    Exit code 0 valid, 1 invalid or a limit was missed, 2 unknown."""
     from emulator.cli.drill import Drill
 
-    drill = Drill(scenario, file, runtime, run_dir, report, as_json)
+    drill = Drill(scenario, file, runtime, run_dir, report, as_json, expect, junit, markdown)
     raise typer.Exit(asyncio.run(drill.perform()))
 
 
@@ -274,8 +326,12 @@ def verify(
     ] = False,
     report: ReportDir = None,
     as_json: AsJson = False,
+    expect: Expect = None,
+    junit: JunitFile = None,
+    markdown: MarkdownFile = None,
 ) -> None:
-    """Check what a run stored against what its clients were told. Exit code 0 valid, 1 invalid, 2 unknown."""
+    """Check what a run stored against what its clients were told. Exit code 0 valid, 1 invalid or a limit was
+    missed, 2 unknown."""
     from emulator.cli.verifier import in_network_command, verify_command, verify_now
     from emulator.runtimes.run_directory import find_run
 
@@ -283,12 +339,26 @@ def verify(
         raise typer.BadParameter("name one run directory only", param_hint="--run-dir")
     path = directory or run_dir or find_run(None).path
     if in_network:
-        if master or report:
-            unfit = "--master" if master else "--report"
+        here_only = {
+            "--master": master,
+            "--report": report,
+            "--expect": expect,
+            "--junit": junit,
+            "--markdown": markdown,
+        }
+        if unfit := next((option for option, given in here_only.items() if given), None):
             raise typer.BadParameter(f"{unfit} is for a verdict on this machine", param_hint="--in-network")
         command = in_network_command(path.resolve(), as_json=as_json)
     else:
-        command = verify_command(path, master=master, report=report, as_json=as_json)
+        command = verify_command(
+            path,
+            master=master,
+            report=report,
+            as_json=as_json,
+            expect=expect,
+            junit=junit,
+            markdown=markdown,
+        )
     verdict = verify_now(command)
     print(verdict.output, end="")
     raise typer.Exit(verdict.exit_code)
@@ -355,9 +425,41 @@ def _open(run_dir: Path | None) -> Runtime:
     return open_run(run_dir)
 
 
-def _change_region(run_dir: Path | None, region: str, verb: str, change: _Change, outcome: str) -> None:
-    _act(run_dir, verb, change, region=region)
-    print(f"{region} {outcome}")
+def _change_regions(
+    run_dir: Path | None,
+    regions: list[str] | None,
+    cluster: str | None,
+    verb: str,
+    change: Callable[[Runtime, str], Awaitable[None]],
+    outcome: str,
+) -> None:
+    """The same for each of them at once. A region that is not in the run is refused before anything is done."""
+    from emulator.cli.regions import regions_meant
+
+    if bool(regions) == (cluster is not None):
+        raise typer.BadParameter("name one or more regions, or --cluster and none", param_hint="REGION")
+    run = _open(run_dir)
+    meant = regions_meant(run.topology, regions, cluster)
+    history = _operator_history(run)
+
+    async def one(region: str) -> None:
+        await change(run, region)
+        history.write(verb, "fact", region=region)
+        print(f"{region} {outcome}")
+
+    async def all_of_them() -> None:
+        outcomes = await asyncio.gather(*map(one, meant), return_exceptions=True)
+        failures = [failure for failure in outcomes if isinstance(failure, BaseException)]
+        for failure in failures:
+            if not isinstance(failure, RuntimeFailure):
+                raise failure
+        if failures:
+            raise failures[0] if len(failures) == 1 else RuntimeFailure("\n".join(map(str, failures)))
+
+    try:
+        asyncio.run(all_of_them())
+    finally:
+        history.close()
 
 
 def _change_link(
@@ -370,17 +472,23 @@ def _change_link(
 
 def _act(run_dir: Path | None, verb: str, change: _Change, **fact: str) -> None:
     """Do it, and write down as a fact of the run's history that it was done: the verdict takes it into account."""
-    from emulator.history import HistoryWriter
-
     run = _open(run_dir)
 
     async def act() -> None:
         await change(run)
 
     asyncio.run(act())
-    history = HistoryWriter(run.run_dir / "history" / "operator.jsonl", "operator")
+    history = _operator_history(run)
     history.write(verb, "fact", **fact)
     history.close()
+
+
+def _operator_history(run: Runtime) -> HistoryWriter:
+    from emulator.history import HistoryWriter
+
+    # Another terminal may be writing its own.
+    path = run.run_dir / "history" / "operator.jsonl"
+    return HistoryWriter(path, "operator", program="geoemu", wait_seconds=OPERATOR_SECONDS)
 
 
 def _count(things: tuple[object, ...], noun: str) -> str:

@@ -40,6 +40,9 @@ def verify_command(
     report: Path | None = None,
     as_json: bool = False,
     wait: bool = False,
+    expect: str | None = None,
+    junit: Path | None = None,
+    markdown: Path | None = None,
 ) -> list[str]:
     """The program and its arguments."""
     command = [sys.executable, "-m", "spark_jobs.verify", str(run_dir)]
@@ -47,6 +50,12 @@ def verify_command(
         command += ["--master", master]
     if report is not None:
         command += ["--report", str(report)]
+    if expect is not None:
+        command += ["--expect", expect]
+    if junit is not None:
+        command += ["--junit", str(junit)]
+    if markdown is not None:
+        command += ["--markdown", str(markdown)]
     return command + ["--json"] * as_json + ["--wait"] * wait
 
 

@@ -17,6 +17,7 @@ from emulator.wire.codec import (
     decode_message,
     decode_receipt,
 )
+from emulator.wire.commands import PROTOCOL_VERSION
 from emulator.wire.frames import FrameBuffer, simple_frame
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ class Connection(asyncio.Protocol):
         self._schedule_keep_alive()
         command = pb.BaseCommand(type=pb.BaseCommand.CONNECT)
         command.connect.client_version = CLIENT_VERSION
-        command.connect.protocol_version = 21
+        command.connect.protocol_version = PROTOCOL_VERSION
         self.send(command)
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from emulator.client.vocabulary import (
+    EARLIEST,
     LATEST,
     ClientError,
     ConsumerType,
@@ -23,7 +24,7 @@ from emulator.errors import ServerError
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.codec import MessageMeta, encode_ack, encode_flow
 from emulator.wire.frames import frame_of
-from emulator.wire.metadata import EntryInfo, decompress, read_properties, scan_entry, split_batch
+from emulator.wire.metadata import EntryDetails, decompress, read_entry, read_properties, split_batch
 
 if TYPE_CHECKING:
     from emulator.client.client import Client
@@ -162,7 +163,7 @@ class Consumer:
             raise ClientError("the consumer is closed", definite=True)
 
     def message(self, meta: MessageMeta, data: bytes) -> None:
-        info = scan_entry(data, verify=True)
+        info = read_entry(data, verify=True)
         for message in _messages(meta, data, info):
             if not self._wants(message.id):
                 self._taken += 1
@@ -395,6 +396,17 @@ class Reader(Consumer):
         self._start, self._inclusive = message.id, False
         return super()._take(message)
 
+    async def seek(self, target: MessageId | int) -> None:
+        """The broker keeps the place sought until the reader is back; what lies before the place left is wanted
+        again."""
+        start, inclusive = self._start, self._inclusive
+        self._start, self._inclusive = (EARLIEST if isinstance(target, int) else target), True
+        try:
+            await super().seek(target)
+        except ClientError:
+            self._start, self._inclusive = start, inclusive
+            raise
+
     async def has_message(self) -> bool:
         """Whether `receive` would return something that is stored by now."""
         if self._queue:
@@ -425,7 +437,7 @@ def _words(bits: int) -> tuple[int, ...]:
     return tuple(words)
 
 
-def _messages(meta: MessageMeta, data: bytes, info: EntryInfo) -> Iterable[Message]:
+def _messages(meta: MessageMeta, data: bytes, info: EntryDetails) -> Iterable[Message]:
     """The messages of an entry that are not acknowledged yet."""
     payload = data[info.payload_offset :]
     if info.compression:
@@ -452,7 +464,7 @@ def _is_set(words: Sequence[int], index: int) -> bool:
 
 def _message(
     meta: MessageMeta,
-    info: EntryInfo,
+    info: EntryDetails,
     message_id: MessageId,
     sequence_id: int,
     key: str | None,

@@ -17,11 +17,11 @@ error instead.
 
 *Has this region's replicator brought that before?* (`SourceWatermarks`) A replicator sends its log in order
 and, after any failure, again from an earlier place; the position in the source log is the measure. Markers
-count here, so that each is acted upon once, and bypass the first question (facts 5.6).
+count here, so that each is acted upon once, and bypass the first question.
 
 When an append fails nobody can say what was stored. The shell then drops both objects with the topic and
 rebuilds them: the last checkpoint (`from_json`), then `persisted` / `advance` for every entry stored since,
-so nothing depends on how old the checkpoint is (TRAPS 11, 12). There is no way to take a `pushed` back, on
+so nothing depends on how old the checkpoint is. There is no way to take a `pushed` back, on
 purpose.
 """
 
@@ -44,7 +44,9 @@ def last_sequence_id(sequence_id: int, highest_sequence_id: int, messages: int) 
     Not every client says it: the C++ one, and all that are built on it, leave `highest_sequence_id` out. Ids of one
     producer grow, so the last one is at least this much, which is exact where the client numbers by itself.
     """
-    return max(sequence_id, highest_sequence_id, sequence_id + messages - 1)
+    assert messages > 0, "an entry has at least one message"
+    last = sequence_id + messages - 1
+    return highest_sequence_id if highest_sequence_id > last else last
 
 
 class Verdict(Enum):
@@ -71,6 +73,8 @@ class ProducerDeduplication:
         self._names_max = names_max
         self._progress: OrderedDict[str, _Progress] = OrderedDict()
         """Least recently used first."""
+        self.drops_overlaps = False
+        """As upstream: a batch is a duplicate when its first message is (`compatibility: overlapping_batches`)."""
 
     def check(
         self, name: str, sequence_id: int, highest_sequence_id: int, *, is_chunk_not_last: bool = False
@@ -81,7 +85,7 @@ class ProducerDeduplication:
 
         A batch is a duplicate only when all of it is. One that overlaps what is known (an application that
         resends from its own checkpoint, batched differently) is stored: upstream acknowledges and drops it,
-        losing its new part, and no acknowledged publish may be lost.
+        losing its new part, and no acknowledged publish may be lost (`drops_overlaps`).
 
         All chunks of a message carry its sequence id, which is recorded with the last one only. So an id that
         is known means a message that is complete, and every chunk of it is a duplicate; until then none is.
@@ -89,7 +93,9 @@ class ProducerDeduplication:
         progress = self._progress.get(name)
         if progress is None:
             return Verdict.ACCEPT
-        last = sequence_id if is_chunk_not_last else max(sequence_id, highest_sequence_id)
+        last = sequence_id
+        if highest_sequence_id > last and not is_chunk_not_last and not self.drops_overlaps:
+            last = highest_sequence_id
         return Verdict.DUPLICATE if last <= progress.pushed else Verdict.ACCEPT
 
     def pushed(self, name: str, highest_sequence_id: int) -> None:
@@ -103,7 +109,8 @@ class ProducerDeduplication:
         progress = self._used(name)
         if highest_sequence_id > progress.persisted:
             progress.persisted = highest_sequence_id
-            progress.pushed = max(progress.pushed, highest_sequence_id)
+            if highest_sequence_id > progress.pushed:
+                progress.pushed = highest_sequence_id
 
     def last_sequence_id(self, name: str) -> int:
         """Highest durable sequence id of a producer, -1 when it is unknown: where a client goes on."""

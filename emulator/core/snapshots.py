@@ -9,7 +9,7 @@ replicated log itself:
     b   └──▶ request ─ "X" ────┘               │
     c   └──▶ request ─ "Y" ────────────────────┘
 
-Why that is true (facts 6.6). A message that stands in b at or before X came
+Why that is true. A message that stands in b at or before X came
   * from a: it was in our log before b got it, so before b's answer came back;
   * from b: b's log reaches us in order, the answer behind it;
   * from c, by way of b's log: here the answers prove nothing yet, since c may be slow towards us. So with two
@@ -27,10 +27,10 @@ alone (`emulator.core.subscription_updates`).
     completed.
 
 Rounds differ by the id on the wire (`<id>`, then `<id>/2`), which others echo as it is, so no repeated or
-late answer of the first round counts for the second (TRAPS 9). A snapshot counts as completed once its marker
-is durable, not when that is issued (TRAPS 6).
+late answer of the first round counts for the second. A snapshot counts as completed once its marker
+is durable, not when that is issued.
 
-Without new messages no snapshot is begun (TRAPS 4), but for an *afterthought* when another region may know
+Without new messages no snapshot is begun, but for an *afterthought* when another region may know
 less than we told it. Each event calls for one, so a quiet topic falls silent again:
   * A link broke. A region that was killed may have stored our last update without having acted upon it.
   * With three regions, another one asks for a snapshot. Our log may be quiet while b's messages still trickle
@@ -65,7 +65,7 @@ NO_NEWS_SUFFIXES = (SECOND_ROUND_SUFFIX, AFTERTHOUGHT_SUFFIX)
 """Requests that do not mean that their region has new messages."""
 PENDING_MAX = 8
 """Snapshots under way at once. More than one, because a round trip may take longer than the interval; few,
-because others may never answer and requests must not pile up in the log (TRAPS 4)."""
+because others may never answer and requests must not pile up in the log."""
 
 
 # What the shell is asked to do.
@@ -283,7 +283,7 @@ class SnapshotController:
                 self.counters.timed_out += 1
 
     def _why_skip(self, last_data_position: Position | None) -> Skip | None:
-        """Facts 6.4, step 2. A new controller takes one snapshot of whatever it finds: an update may have
+        """A new controller takes one snapshot of whatever it finds: an update may have
         been lost with the old one."""
         if not self.remotes:
             return Skip.NO_REMOTES

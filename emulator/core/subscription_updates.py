@@ -5,9 +5,9 @@ On the sending side a replicated subscription remembers snapshots and waits for 
     snapshot known ─┬─▶ newest one with local position <= mark-delete ─▶ update marker, to all regions
     mark-delete moved ─┘   (it and older ones are forgotten)
 
-Either may come last, so both are triggers (TRAPS 3). But only a subscription that leads speaks: one whose own
-consumers are ahead of what others told it (`Cursor.leads`). One that merely followed has nothing to say, and
-saying it would move a region forward again whose consumer has just sought back (TRAPS 7). A snapshot is
+Either may come last, so both are triggers. But only a subscription that leads speaks: one whose own
+consumers are ahead of what others told it (`Cursor.ahead_of_peers`). One that merely followed has nothing to say, and
+saying it would move a region forward again whose consumer has just sought back. A snapshot is
 offered when its marker becomes durable and again when the dispatcher reads it out of a backlog; the second
 time is free.
 
@@ -16,7 +16,7 @@ On the receiving side the update becomes acknowledgements, under three rules tha
   * forward only: what is acknowledged stays so;
   * never past the end: a position beyond our log belongs to another log, and is refused;
   * nothing unseen: an entry that never reached the sender cannot have been consumed there. It stays
-    unacknowledged, wherever mark-delete would have gone (TRAPS 8; `never_reaches`).
+    unacknowledged, wherever mark-delete would have gone (`never_reaches`).
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from emulator.model import BEFORE_EVERYTHING
 class SnapshotCache:
     """What one subscription remembers: at most `max_size` snapshots, spread over its backlog (INV-12).
 
-    When it is full, the one whose neighbours are closest together goes, never the first or the last (TRAPS
-    2): a consumer far behind keeps a snapshot that it reaches soon, and one that catches up keeps the newest.
+    When it is full, the one whose neighbours are closest together goes, never the first or the last: a
+    consumer far behind keeps a snapshot that it reaches soon, and one that catches up keeps the newest.
 
     Snapshots may come in any order: new ones from the end of the log while the dispatcher reads old ones out
     of the backlog. A snapshot stays true whenever it was taken, so unlike upstream an older one empties
@@ -116,7 +116,7 @@ class SnapshotCache:
 class ReplicatedSubscription:
     """Decides when one subscription of our region tells the others how far it is.
 
-    `leads` is that of its cursor; while it is False nothing is told, and the newest snapshot reached is kept
+    `ahead_of_peers` is that of its cursor; while it is False nothing is told, and the newest snapshot reached is kept
     for when it changes.
     """
 
@@ -127,23 +127,25 @@ class ReplicatedSubscription:
         """How many were decided on."""
 
     def snapshot_offered(
-        self, snapshot: Snapshot, mark_delete: int, *, leads: bool = True
+        self, snapshot: Snapshot, mark_delete: int, *, ahead_of_peers: bool = True
     ) -> SubscriptionUpdate | None:
         """A snapshot became durable, or was read by the dispatcher. Returns the update to write, if any."""
         if not self.cache.add(snapshot):
             return None
-        return self.mark_delete_moved(mark_delete, leads=leads)
+        return self.mark_delete_moved(mark_delete, ahead_of_peers=ahead_of_peers)
 
-    def mark_delete_moved(self, mark_delete: int, *, leads: bool = True) -> SubscriptionUpdate | None:
+    def mark_delete_moved(
+        self, mark_delete: int, *, ahead_of_peers: bool = True
+    ) -> SubscriptionUpdate | None:
         """Consumers acknowledged. Returns the update to write, if any."""
-        snapshot = self._take(mark_delete, leads)
+        snapshot = self._take(mark_delete, ahead_of_peers)
         if snapshot is None:
             return None
         self.updates += 1
         return update_for(self.name, snapshot)
 
-    def _take(self, mark_delete: int, leads: bool) -> Snapshot | None:
-        if leads:
+    def _take(self, mark_delete: int, ahead_of_peers: bool) -> Snapshot | None:
+        if ahead_of_peers:
             return self.cache.take(mark_delete)
         self.cache.keep_newest_reached(mark_delete)
         return None
@@ -155,14 +157,14 @@ class ReplicatedSubscription:
         own_entry_id: int,
         mark_delete: int,
         *,
-        leads: bool = True,
+        ahead_of_peers: bool = True,
     ) -> SubscriptionUpdate | None:
         """An update of `source_region`, which put us at `own_entry_id`, moved our mark-delete. Returns the
         update to write in turn, if any: when our snapshot says more to a third region than the source just
         did, or when the update closed the gap to acknowledgements of our own. Everything else would only
         travel in circles.
         """
-        snapshot = self._take(mark_delete, leads)
+        snapshot = self._take(mark_delete, ahead_of_peers)
         if snapshot is None:
             return None
         told = dict(update.positions)

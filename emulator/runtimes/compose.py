@@ -57,6 +57,7 @@ from emulator.runtimes.recorded_run import RecordedRun
 from emulator.runtimes.region_process import (
     LAST_LINES,
     apart_from_other_runs,
+    new_run_secret,
     new_run_token,
     output_log,
     with_links,
@@ -155,7 +156,8 @@ class ComposeRuntime(RecordedRun):
         finally:
             await self._keep_output()
             await self._compose(
-                "down", "--remove-orphans", "--timeout", f"{STOP_SECONDS:g}", seconds=UP_SECONDS
+                *("down", "--remove-orphans", "--volumes", "--timeout", f"{STOP_SECONDS:g}"),
+                seconds=UP_SECONDS,
             )
 
     # --- one region -------------------------------------------------------------------------------------
@@ -185,6 +187,13 @@ class ComposeRuntime(RecordedRun):
         if _state(containers, region) != "gone":
             await self._engine.kill(containers[region])
             await self._wait_for_state(region, "gone")
+
+    async def lose(self, region: str) -> None:
+        with self._directory.edit() as record:
+            refuse_unknown(record, region)
+            self._refuse_if_over(record)
+            record.regions[region].lost = True
+        await self.kill(region)
 
     async def restart(self, region: str) -> None:
         await self.stop(region)
@@ -242,6 +251,8 @@ class ComposeRuntime(RecordedRun):
         self, record: RunRecord, containers: dict[str, Container], name: str
     ) -> tuple[RegionState, str]:
         region, container = record.regions[name], containers.get(name)
+        if region.lost and _state(containers, name) == "gone":
+            return "lost", ""
         if container is None:
             # Removed. Never started counts as stopped: nobody took it away.
             return ("stopped" if region.stopped or not region.was_ready else "killed"), ""
@@ -355,6 +366,7 @@ class ComposeRuntime(RecordedRun):
         self._write_links(record, name)
         record.regions[name].stopped = False
         record.regions[name].was_ready = False
+        record.regions[name].lost = False
 
     async def _wait_for_state(self, name: str, *wanted: ProcessState) -> None:
         try:
@@ -449,10 +461,10 @@ def _fill(
     }
     directory.create(RunRecord("compose", owner, detached, regions, links_of(topology)), topology)
     folders = []
-    run_token = new_run_token()
+    run_token, run_secret = new_run_token(), new_run_secret()
     for name in regions:
         folders.append(directory.region_dir(name))
-        config = apart_from_other_runs(container_config(plan, name), run_token)
+        config = apart_from_other_runs(container_config(plan, name, run_secret), run_token)
         if (servers := published_kafka(plan, name)) is not None:
             config = _patient(config)
         write_whole(folders[-1] / "region.json", config.to_json())

@@ -39,6 +39,10 @@ VERIFY_SERVICE = "verify"
 
 REGION_DIR = PurePosixPath("/region")
 """Where a region finds its part of the run directory."""
+CONFIGURATION_DIR = PurePosixPath("/configuration")
+"""Where a region finds the configuration store of its cluster: a volume, because the file is used by several containers
+at once, and a folder of the host may be shared in ways that do not keep its locks. Never the file alone: what belongs
+to it lies beside it."""
 EVIDENCE_DIR = PurePosixPath("/evidence")
 """Where the service that judges finds all of the run directory."""
 REPORT_FOLDER = "report"
@@ -161,7 +165,7 @@ def choose_subnet(plan_size: int, project: str, subnets: str, taken: list[str]) 
 # --- what a region is told ------------------------------------------------------------------------------
 
 
-def container_config(plan: Plan, region: str) -> RegionConfig:
+def container_config(plan: Plan, region: str, run_secret: str = "") -> RegionConfig:
     """What one region is told in its container."""
     names = plan.topology.region_names
     published = plan.published[region]
@@ -174,7 +178,9 @@ def container_config(plan: Plan, region: str) -> RegionConfig:
         bind_host="0.0.0.0",
         advertised_ports=(published.service_port, published.admin_port),
         peer_hosts={name: name for name in names},
+        configuration_dir=Path(CONFIGURATION_DIR),
         bootstrap_servers=None if owner is None else f"{kafka_service(owner)}:{KAFKA_INTERNAL_PORT}",
+        run_secret=run_secret,
     )
     return dataclasses.replace(
         config,
@@ -211,6 +217,7 @@ def compose_file(plan: Plan) -> str:
     parts += [_region_service(plan, region, owners.get(region.name)) for region in plan.topology.regions]
     parts += [_kafka_service(plan, owner) for owner in kafkas]
     parts.append(_verify_service(plan, kafkas))
+    parts.append(_volumes(plan))
     parts.append(_NETWORK.format(name=plan.project, subnet=plan.subnet))
     return "\n".join(parts)
 
@@ -307,13 +314,27 @@ networks:
 """
 
 
+def _volumes(plan: Plan) -> str:
+    """One a cluster, for as long as the run is there."""
+    lines = [
+        f"  {_volume(plan, cluster.name)}: # of cluster {cluster.name}" for cluster in plan.topology.clusters
+    ]
+    return "\n".join(["volumes:", *lines, ""])
+
+
+def _volume(plan: Plan, cluster: str) -> str:
+    """Numbered: names of clusters may have letters that names of volumes may not."""
+    return f"configuration-{[one.name for one in plan.topology.clusters].index(cluster)}"
+
+
 def _region_service(plan: Plan, region: Region, kafka_owner: str | None) -> str:
     name, published = region.name, plan.published[region.name]
+    configuration = f"{_volume(plan, region.cluster)}:{CONFIGURATION_DIR}"
     text = f"""\
   {_quoted(name)}:
     <<: *region
     labels: {{ {RUN_LABEL}: {plan.project}, {REGION_LABEL}: {_quoted(name)} }}
-    volumes: [{_quoted(f"./regions/{name}:{REGION_DIR}")}]
+    volumes: [{_quoted(f"./regions/{name}:{REGION_DIR}")}, {_quoted(configuration)}]
     ports:
       - {_port(published.address, published.service_port, PUBLISHED_PORT)} # pulsar://
       - {_port(published.address, published.admin_port, ADMIN_PORT)} # http://

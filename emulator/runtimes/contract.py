@@ -9,7 +9,8 @@ one stopped:
 
     run.json                  who runs what: version, topology, runtime, ports, process ids, links
     topology.json             the checked topology, frozen
-    regions/<name>/           region.json, log.sqlite, output.log, ready.json
+    regions/<name>/           region.json, log.sqlite, metadata.jsonl, output.log, ready.json
+    configuration/<cluster>/  the cluster's configuration store, if its regions are processes
     history/<actor>.jsonl     what clients asked and were told
     report/                   report.html, report.json
 """
@@ -25,9 +26,9 @@ from emulator.errors import RuntimeFailure
 from emulator.region_config import LinkShape
 from emulator.topology import Topology
 
-RUN_VERSION = 2
+RUN_VERSION = 3
 
-RegionState = Literal["starting", "running", "paused", "stopped", "killed"]
+RegionState = Literal["starting", "running", "paused", "stopped", "killed", "lost"]
 LinkState = Literal["up", "held", "cut"]
 
 
@@ -43,7 +44,8 @@ class RegionStatus:
     cluster: str
     state: RegionState
     """starting: it lives, but does not answer or was never ready since it started. running: was ready since
-    then, even if a link is down at this moment. killed: gone without having been stopped."""
+    then, even if a link is down at this moment. killed: gone without having been stopped. lost: killed, and nobody
+    expects it back."""
     service_url: str
     """`pulsar://host:port`, for clients outside."""
     admin_url: str
@@ -116,6 +118,12 @@ class Runtime(Protocol):
 
     async def kill(self, region: str) -> None:
         """kill -9."""
+        ...
+
+    async def lose(self, region: str) -> None:
+        """kill -9, for good: from now on nobody waits for the region, and what only it had is what the loss costs.
+        What it stored stays as evidence, in the run directory or in its Kafka, and `start` brings the region back
+        on it."""
         ...
 
     async def restart(self, region: str) -> None:

@@ -18,7 +18,8 @@ from emulator.runtimes.contract import Refused
 from emulator.runtimes.processes import ProcessState
 from emulator.runtimes.region_admin import RegionReport, ask_region, describe, link_request
 from emulator.runtimes.run_directory import RegionRecord, RunDirectory, RunRecord, links_of
-from emulator.topology import Topology, nearest
+from emulator.spelling import nearest
+from emulator.topology import Topology
 
 READY_POLL_SECONDS = 0.05
 READY_SECONDS = 30.0

@@ -30,6 +30,7 @@ from emulator.runtimes.region_process import (
     BROKER,
     apart_from_other_runs,
     last_lines,
+    new_run_secret,
     new_run_token,
     output_log,
     start_region,
@@ -86,7 +87,7 @@ class ProcessRuntime(RecordedRun):
             }
             record = RunRecord("process", owner, detached, regions, links_of(topology))
             directory.create(record, topology)
-            run_token = new_run_token()
+            run_token, run_secret = new_run_token(), new_run_secret()
             for name in regions:
                 region_dir = directory.region_dir(name)
                 config = region_config(
@@ -96,6 +97,8 @@ class ProcessRuntime(RecordedRun):
                     region_dir=region_dir,
                     owner_pid=0 if detached else owner.pid,
                     bootstrap_servers=_own_kafka(topology, name, region_dir),
+                    run_secret=run_secret,
+                    configuration_dir=directory.configuration_dir(regions[name].cluster),
                 )
                 config = apart_from_other_runs(config, run_token)
                 write_whole(region_dir / "region.json", config.to_json())
@@ -164,6 +167,14 @@ class ProcessRuntime(RecordedRun):
         self._signal(region, signal.SIGKILL)
         await self._wait_for_state(region, "gone")
 
+    async def lose(self, region: str) -> None:
+        with self._directory.edit() as record:
+            refuse_unknown(record, region)
+            self._refuse_if_over(record)
+            record.regions[region].lost = True
+        self._signal(region, signal.SIGKILL)
+        await self._wait_for_state(region, "gone")
+
     async def restart(self, region: str) -> None:
         await self.stop(region)
         await self.start(region)
@@ -214,7 +225,7 @@ class ProcessRuntime(RecordedRun):
     async def _region_status(self, record: RunRecord, name: str) -> RegionStatus:
         region = record.regions[name]
         state, waiting_for = await self._region_state(record, name)
-        alive = state not in ("stopped", "killed")
+        alive = state not in ("stopped", "killed", "lost")
         return RegionStatus(
             name=name,
             cluster=region.cluster,
@@ -229,6 +240,8 @@ class ProcessRuntime(RecordedRun):
         region = record.regions[name]
         match self._state(record, name):
             case "gone":
+                if region.lost:
+                    return "lost", ""
                 # Never started counts as stopped: nobody took it away.
                 return ("stopped" if region.stopped or region.process is None else "killed"), ""
             case "paused":
@@ -250,6 +263,7 @@ class ProcessRuntime(RecordedRun):
         region.process = identify(child.pid)
         region.stopped = False
         region.was_ready = False
+        region.lost = False
 
     def _state(self, record: RunRecord, name: str) -> ProcessState:
         for child in self._children:

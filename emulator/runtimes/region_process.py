@@ -74,6 +74,12 @@ def new_run_token() -> str:
     return secrets.token_hex(4)
 
 
+def new_run_secret() -> str:
+    """By which the regions of a run prove to each other who they are; the same for all of them. It stands in their
+    `region.json` and nowhere else."""
+    return secrets.token_hex(32)
+
+
 def apart_from_other_runs(config: RegionConfig, run_token: str) -> RegionConfig:
     """On a Kafka that several runs use, or that outlives one, no run finds what another one stored."""
     if config.log.backend != "kafka" or "topic_prefix" in config.log.options:

@@ -43,6 +43,8 @@ class RegionRecord:
     """It was told to end in an orderly way. Means something only once the process is gone."""
     was_ready: bool = False
     """It has been ready since it was started."""
+    lost: bool = False
+    """It was lost for good. `start` takes that back."""
 
 
 @dataclass(slots=True)
@@ -109,6 +111,10 @@ class RunDirectory:
 
     def region_dir(self, region: str) -> Path:
         return self.path / "regions" / region
+
+    def configuration_dir(self, cluster: str) -> Path:
+        """Where the regions of a cluster that are processes find its configuration store."""
+        return self.path / "configuration" / cluster
 
     def read(self) -> RunRecord:
         """The record as it is now. Refused when there is none that this version can read."""

@@ -129,7 +129,9 @@ def main() -> NoReturn:
     run_dir, name = Path(begin["run_dir"]), begin["part"]["name"]
     log = run_dir / "actors" / f"{name}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
-    history = HistoryWriter(run_dir / "history" / f"{name}.jsonl", name)
+    history = HistoryWriter(
+        run_dir / "history" / f"{name}.jsonl", name, program="geoemu actor", others=["scenario"]
+    )
     actor: ProducerActor | ConsumerActor
     if begin["kind"] == "producer":
         actor = ProducerActor(ProducerPart(**begin["part"]), history, log, prompter.pause)
@@ -139,6 +141,7 @@ def main() -> NoReturn:
     with contextlib.suppress(Leaving):
         work(actor, prompter, begin)
     actor.close()
+    history.close()
     report_counts(actor, prompter)
     # The client's threads may still be at work, and would call into an interpreter that is going away.
     os._exit(0)

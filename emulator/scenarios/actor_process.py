@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import emulator
+from emulator.history import seal_history
 from emulator.scenarios.workload import ActorFailure, Counts, Hire, Part, ProducerPart
 
 LEAVE_SECONDS = 3.0
@@ -125,11 +126,17 @@ class ActorProcess:
         async for line in process.stdout:
             self._note(json.loads(line))
         code = await process.wait()
+        self._seal(code)
         if not self._leaving:
             self._problem = f"actor {self._part.name} ended unasked, exit code {code}; see {self.log}"
         for answer in self._answers.values():
             if not answer.done():
                 answer.set_exception(ActorFailure(self._problem or f"actor {self._part.name} has left"))
+
+    def _seal(self, code: int) -> None:
+        """One that left in good order closed its history itself."""
+        history = self._run_dir / "history" / f"{self._part.name}.jsonl"
+        seal_history(history, f"the actor ended with exit code {code}")
 
     def _note(self, line: dict[str, Any]) -> None:
         match line:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pulsar  # type: ignore[import-untyped]
 
-from emulator.history import HistoryWriter
+from emulator.history import HistoryWriter, payload_digest
 from emulator.scenarios.pulsar_client import (
     RETRY_SECONDS,
     Pause,
@@ -60,6 +60,8 @@ class ConsumerActor:
             "region": self._region,
             "topic": self._part.topic,
             "subscription": self._part.subscription,
+            "replicated": self._part.replicated,
+            "initial": "earliest",
         }
         self._client = connect_client(service_url, self._log)
         while self._consumer is None:
@@ -118,6 +120,7 @@ class ConsumerActor:
             topic=self._part.topic,
             subscription=self._part.subscription,
             message_id=message_id_text(message.message_id()),
+            payload_digest=payload_digest(message.data()),
             detail=None if origin else "not published by this scenario",
             **(origin or {}),
         )
@@ -134,7 +137,7 @@ class ConsumerActor:
             "topic": self._part.topic,
             "subscription": self._part.subscription,
             "message_id": message_id_text(message.message_id()),
-            "detail": self._part.acknowledge,
+            "how": self._part.acknowledge,
         }
         assert self._consumer is not None
         acknowledge = (

@@ -3,7 +3,7 @@
 A scenario is a cast (producers and consumers) and steps, done one after the other. A step is one verb:
 
     of actors     begin  finish  move
-    of regions    kill  stop  start  restart  pause  resume         the same words as on the command line
+    of regions    kill  lose  stop  start  restart  pause  resume   the same words as on the command line
     of links      cut  hold  latency  heal
     of time       wait  wait_until  drain
     of the story  phase
@@ -31,10 +31,12 @@ from pydantic import (
     model_validator,
 )
 
+from emulator.limits import Limit
 from emulator.scenarios.words import (
     LIST,
     NOT_EMPTY,
     ActorNames,
+    Cluster,
     ConsumerName,
     NewActorName,
     ProducerName,
@@ -42,6 +44,7 @@ from emulator.scenarios.words import (
     Region,
     RegionPair,
     RegionPairOrEverything,
+    Regions,
     Seconds,
     Subscription,
     TimeSpan,
@@ -208,12 +211,19 @@ class Move(Deadline):
 
 
 class OnRegion(Deadline):
-    """Something is done to a region."""
+    """Something is done to a region, to several at once, or to a whole cluster."""
 
     shorthand = "region"
-    region: Region
+    region: Regions | None = None
+    """A region, or several."""
+    cluster: Cluster | None = None
+    """All regions of a cluster."""
     within: TimeSpan = lasting("30s")
     """How long the step may take before it counts as failed."""
+
+    @model_validator(mode="after")
+    def _says_where(self) -> Self:
+        return _exactly_one(self, "region", "cluster")
 
 
 class OnLink(Deadline):
@@ -377,6 +387,8 @@ class StepEntry(Written):
     """An actor goes on in another region."""
     kill: OnRegion | None = None
     """kill -9 a region."""
+    lose: OnRegion | None = None
+    """kill -9 a region that never comes back: from here on nobody waits for it."""
     stop: OnRegion | None = None
     """End a region in an orderly way."""
     start: OnRegion | None = None
@@ -425,6 +437,36 @@ class Cast(Written):
     consumers: Annotated[tuple[ConsumerEntry, ...], LIST] = ()
 
 
+class Expected(Written):
+    """At most so much of what the report measures, for every actor."""
+
+    unrecovered: Annotated[int, Field(ge=0)] | None = None
+    """Acknowledged messages that went with a lost region."""
+    repeated: Annotated[int, Field(ge=0)] | None = None
+    """Deliveries of messages that a subscription had received before."""
+    gap: Seconds | None = None
+    """From the loss of a subscription's region to its next message."""
+    stall: Seconds | None = None
+    """The longest time in which a message waited for a subscription and it received nothing."""
+    outage: Seconds | None = None
+    """The longest time in which a producer asked and nothing of its was acknowledged."""
+    latency_p50: Seconds | None = Field(default=None, alias="latency.p50")
+    """From asking to publish a message to its first delivery: half of them are faster."""
+    latency_p99: Seconds | None = Field(default=None, alias="latency.p99")
+    """The same: 99 of 100 are faster."""
+    latency_max: Seconds | None = Field(default=None, alias="latency.max")
+    """The same: all are faster."""
+
+    @property
+    def limits(self) -> tuple[Limit, ...]:
+        names = {name: field.alias or name for name, field in type(self).model_fields.items()}
+        return tuple(
+            Limit(names[name], None, "<=", float(value))
+            for name in names
+            if (value := getattr(self, name)) is not None
+        )
+
+
 class ScenarioFile(Written):
     """A story that is played on a topology: who publishes and receives, and what happens to the regions."""
 
@@ -436,6 +478,8 @@ class ScenarioFile(Written):
     """Topic of all actors that name no other."""
     actors: Cast
     """Who takes part."""
+    expect: Expected = Expected()
+    """Limits for what the report measures; a missed one fails the run, whatever the verdict."""
     steps: Annotated[tuple[StepEntry, ...], LIST, NOT_EMPTY, Field(json_schema_extra={"minItems": 1})]
     """What happens, one step after the other."""
 

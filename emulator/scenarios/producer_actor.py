@@ -10,7 +10,7 @@ from typing import Any
 
 import pulsar  # type: ignore[import-untyped]
 
-from emulator.history import HistoryWriter, Outcome
+from emulator.history import HistoryWriter, Outcome, new_session, payload_digest
 from emulator.scenarios.pulsar_client import (
     RETRY_SECONDS,
     Pause,
@@ -50,6 +50,7 @@ class ProducerActor:
         self._asked = 0
         self._publishing = False
         self._next_sequence_id = 0
+        self._session = ""
         self._next_due = 0.0
 
     @property
@@ -66,10 +67,14 @@ class ProducerActor:
                 publishing=self._publishing,
             )
 
+    @property
+    def _place(self) -> dict[str, str]:
+        return {"region": self._region, "topic": self._part.topic, "producer": self._part.name}
+
     def begin(self, service_url: str) -> None:
         self._client = connect_client(service_url, self._log)
         while self._producer is None:
-            self._history.write("connect", "asked", region=self._region, topic=self._part.topic)
+            self._history.write("connect", "asked", **self._place)
             try:
                 self._producer = self._client.create_producer(
                     self._part.topic,
@@ -82,11 +87,15 @@ class ProducerActor:
                     batching_max_publish_delay_ms=max(1, self._part.batching_delay_ms),
                 )
             except pulsar.PulsarException as refusal:
-                self._history.write("connect", "unknown", region=self._region, error=str(refusal))
+                self._history.write("connect", "unknown", **self._place, error=str(refusal))
                 self._pause(RETRY_SECONDS)
-        self._history.write("connect", "ok", region=self._region, topic=self._part.topic)
+        last_sequence_id = self._producer.last_sequence_id()
+        self._session = new_session()
+        self._history.write(
+            "connect", "ok", **self._place, session=self._session, last_sequence_id=last_sequence_id
+        )
         # A region that remembers this producer name tells where its numbering stopped.
-        self._next_sequence_id = max(self._next_sequence_id, self._producer.last_sequence_id() + 1)
+        self._next_sequence_id = max(self._next_sequence_id, last_sequence_id + 1)
         self._next_due = time.monotonic()
         self._publishing = True
 
@@ -129,13 +138,9 @@ class ProducerActor:
     def _publish_one(self) -> None:
         assert self._producer is not None
         sequence_id, self._next_sequence_id = self._next_sequence_id, self._next_sequence_id + 1
-        identity = {
-            "origin_region": self._region,
-            "producer": self._part.name,
-            "sequence_id": sequence_id,
-        }
-        payload = json.dumps({**identity, "index": self._asked}, separators=(",", ":")).encode()
-        self._history.write("publish", "asked", region=self._region, topic=self._part.topic, **identity)
+        identity = {**self._place, "session": self._session, "sequence_id": sequence_id}
+        payload = self._payload(sequence_id)
+        self._history.write("publish", "asked", payload_digest=payload_digest(payload), **identity)
         with self._lock:
             self._asked += 1
             self._waiting[sequence_id] = identity
@@ -148,9 +153,17 @@ class ProducerActor:
             else:
                 self._note_outcome(sequence_id, outcome, error=result.name)
 
-        self._producer.send_async(
-            payload.ljust(self._part.message_bytes, b" "), told, sequence_id=sequence_id
-        )
+        self._producer.send_async(payload, told, sequence_id=sequence_id)
+
+    def _payload(self, sequence_id: int) -> bytes:
+        """It says whose it is: this client's consumers are told no more of a message than its content and place."""
+        origin = {
+            "origin_region": self._region,
+            "producer": self._part.name,
+            "sequence_id": sequence_id,
+            "index": self._asked,
+        }
+        return json.dumps(origin, separators=(",", ":")).encode().ljust(self._part.message_bytes, b" ")
 
     def _schedule_next(self) -> None:
         if self._part.messages is not None and self._asked >= self._part.messages:
@@ -164,13 +177,6 @@ class ProducerActor:
             identity = self._waiting.pop(sequence_id, None)
         if identity is None:
             return  # given up meanwhile
-        self._history.write(
-            "publish",
-            outcome,
-            region=identity["origin_region"],
-            topic=self._part.topic,
-            **fields,
-            **identity,
-        )
+        self._history.write("publish", outcome, **fields, **identity)
         with self._lock:
             self._outcomes[outcome] += 1

@@ -136,7 +136,13 @@ class LiveProgress(Quiet):
         return Group(heading_line, regions, actors, Text(steps))
 
 
-_REGION_STYLES = {"running": "green", "killed": "bold red", "stopped": "red", "paused": "magenta"}
+_REGION_STYLES = {
+    "running": "green",
+    "killed": "bold red",
+    "lost": "bold red",
+    "stopped": "red",
+    "paused": "magenta",
+}
 
 
 def progress_for(console: Console) -> Quiet:

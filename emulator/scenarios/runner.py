@@ -13,7 +13,7 @@ story itself (steps, faults, phases) go to `history/scenario.jsonl`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import chain
@@ -87,7 +87,7 @@ class Stage:
     read_topics: ReadTopics = read_topics_over_http
     clock: Clock = field(default_factory=LoopClock)
     open_history: Callable[[Path], Facts] = lambda run_dir: HistoryWriter(
-        run_dir / "history" / "scenario.jsonl", "scenario"
+        run_dir / "history" / "scenario.jsonl", "scenario", program="geoemu run"
     )
     """Where the story's own facts go, given the run directory."""
 
@@ -252,6 +252,7 @@ class _Play:
         regions = await self._regions()
         for name in names:
             self._actors[name] = self._stage.hire(self._scenario.part(name))
+            self._fact("hire", file=name)
 
         async def begin(actor: Actor) -> None:
             await actor.begin(regions[actor.part.region].service_url)
@@ -292,14 +293,31 @@ class _Play:
     async def _change_region(self, verb: str, change: OnRegion) -> None:
         verbs = {
             "kill": self._runtime.kill,
+            "lose": self._runtime.lose,
             "stop": self._runtime.stop,
             "start": self._runtime.start,
             "restart": self._runtime.restart,
             "pause": self._runtime.pause,
             "resume": self._runtime.resume,
         }
-        await self._in_time(change.within, verbs[verb](change.region), lambda: "not done")
-        self._fact(verb, region=change.region)
+        regions = change.region or tuple(
+            region.name for region in self._runtime.topology.regions if region.cluster == change.cluster
+        )
+        done: list[str] = []
+
+        async def one(region: str) -> None:
+            await verbs[verb](region)
+            done.append(region)
+            self._fact(verb, region=region)
+
+        async def all_of_them() -> None:
+            await asyncio.gather(*map(one, regions))
+
+        await self._in_time(
+            change.within,
+            all_of_them(),
+            lambda: f"not done to {', '.join(region for region in regions if region not in done)}",
+        )
 
     async def _change_link(self, verb: str, change: OnLink) -> None:
         verbs = {"cut": self._runtime.cut, "hold": self._runtime.hold}
@@ -374,15 +392,19 @@ class _Play:
         for name, actor in self._actors.items():
             if actor.counts.publishing or actor.counts.pending:
                 return f"{name} still publishes, {actor.counts.pending} without outcome"
-        found = await survey((await self._regions()).values(), self._stage.read_topics)
-        return next(chain(found.silent, self._undelivered(found), self._unread(found)), None)
+        regions = (await self._regions()).values()
+        lost = {region.name for region in regions if region.state == "lost"}
+        left = [region for region in regions if region.name not in lost]
+        found = await survey(left, self._stage.read_topics)
+        return next(chain(found.silent, self._undelivered(found, lost), self._unread(found)), None)
 
-    def _undelivered(self, found: Survey) -> Iterator[str]:
+    def _undelivered(self, found: Survey, lost: Collection[str]) -> Iterator[str]:
+        """What is owed to a lost region, and what only a lost region has, is not waited for."""
         for topic in sorted({actor.part.topic for actor in self._actors.values() if actor.counts.ok}):
             namespace = TopicName.parse(topic).full_namespace
             sharers = (each.regions for each in self._runtime.topology.namespaces if each.name == namespace)
-            yield from found.strangers(topic, next(sharers, ()))
-            yield from found.debts(topic)
+            yield from found.strangers(topic, [name for name in next(sharers, ()) if name not in lost])
+            yield from found.debts(topic, forgiven=lost)
 
     def _unread(self, found: Survey) -> Iterator[str]:
         for name, actor in self._actors.items():

@@ -15,6 +15,7 @@ from typing import Any
 import yaml
 
 from emulator.errors import ConfigurationError, Problem
+from emulator.limits import Limit
 from emulator.model import TopicName
 from emulator.scenarios.language import (
     Action,
@@ -64,6 +65,8 @@ class Scenario:
     parts: tuple[Part, ...]
     """Producers first; names are unique."""
     steps: tuple[Step, ...]
+    limits: tuple[Limit, ...] = ()
+    """What is expected of the figures."""
 
     def part(self, name: str) -> Part:
         return next(part for part in self.parts if part.name == name)
@@ -115,7 +118,7 @@ def _check(file: YamlFile, topology: Topology) -> Scenario:
         if entry.action is not None
     )
     _refuse_problems(file)
-    return Scenario(written.name, written.description, written.topic, parts, steps)
+    return Scenario(written.name, written.description, written.topic, parts, steps, written.expect.limits)
 
 
 def _refuse_problems(file: YamlFile) -> None:
@@ -127,6 +130,7 @@ def _names_written(content: Any, topology: Topology) -> Names:
     """The names that steps may use, taken from the file before anything in it is known to be right."""
     return Names(
         regions=topology.region_names,
+        clusters=[cluster.name for cluster in topology.clusters],
         producers=_values(content, "producers", "name"),
         consumers=_values(content, "consumers", "name"),
         subscriptions=_values(content, "consumers", "subscription"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import urllib.request
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,12 +70,12 @@ class Survey:
     topics: Mapping[str, Mapping[str, TopicStatus]]
     """By region, then by topic."""
 
-    def debts(self, topic: str) -> Iterator[str]:
-        """What regions still owe each other, as sentences."""
+    def debts(self, topic: str, *, forgiven: Collection[str] = ()) -> Iterator[str]:
+        """What regions still owe each other, as sentences; but for what they owe those that are `forgiven`."""
         for region, known in self.topics.items():
             if topic in known:
                 for remote, entries in known[topic].owed.items():
-                    if entries:
+                    if entries and remote not in forgiven:
                         yield f"{region} owes {remote} {entries} entries of {topic}"
 
     def strangers(self, topic: str, regions: Iterable[str]) -> Iterator[str]:
@@ -84,7 +84,9 @@ class Survey:
 
     def unread(self, region: str, topic: str, subscription: str) -> Iterator[str]:
         """What a subscription has not acknowledged yet, as a sentence."""
-        if not self.knows(region, topic, subscription):
+        if region not in self.topics:
+            yield f"{subscription} is read in {region}, which is lost: move its consumer"
+        elif not self.knows(region, topic, subscription):
             yield f"{region} does not know subscription {subscription}"
         elif messages := self.topics[region][topic].unacknowledged[subscription]:
             yield f"{subscription} has not acknowledged {messages} messages in {region}"

@@ -30,6 +30,7 @@ class Names:
     """What a scenario may refer to: the validation context."""
 
     regions: Collection[str]
+    clusters: Collection[str] = ()
     producers: Collection[str] = ()
     consumers: Collection[str] = ()
     subscriptions: Collection[str] = ()
@@ -140,6 +141,21 @@ TimeSpan = Annotated[Seconds, AfterValidator(_longer_than_nothing)]
 Topic = Annotated[str, AfterValidator(_whole_topic)]
 NewActorName = Annotated[str, AfterValidator(_actor_name)]
 Region = Annotated[str, AfterValidator(_known("regions", "a region of the topology"))]
+Cluster = Annotated[str, AfterValidator(_known("clusters", "a cluster of the topology"))]
+Regions = Annotated[
+    tuple[Region, ...],
+    BeforeValidator(_listed),
+    NOT_EMPTY,
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string"},
+                {"type": "array", "items": {"type": "string"}, "minItems": 1},
+            ]
+        }
+    ),
+]
+"""A name, or several."""
 ProducerName = Annotated[str, AfterValidator(_known("producers", "a producer of this scenario"))]
 ConsumerName = Annotated[str, AfterValidator(_known("consumers", "a consumer of this scenario"))]
 Subscription = Annotated[str, AfterValidator(_known("subscriptions", "a subscription of this scenario"))]

@@ -12,7 +12,8 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from emulator.simulation.ablations import ABLATIONS, Ablation
+from emulator.simulation.ablation import Ablation
+from emulator.simulation.ablations import ABLATIONS
 from emulator.simulation.fleet import SeedResult, first_caught
 
 BEGIN = "<!-- ablations: written by emulator.simulation.ablation_table -->"

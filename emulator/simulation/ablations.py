@@ -1,162 +1,189 @@
-"""Takes one safeguard of the real code away and shows that the swarm notices.
+"""Takes one safeguard away and shows that the swarm notices.
 
-An ablation replaces a method of the code that ships with its careless version, for as long as a `with` lasts. The
-code itself has no switches. A swarm that finds nothing is only worth something if it would have found this.
+An ablation gives a world another part than the one that ships, at a seam: a rule or a state machine of the broker
+(`emulator.broker.parts`), the shell of a topic, a medium. The code itself has no switches, and no name is patched. A
+swarm that finds nothing is only worth something if it would have found this.
 
-To add one: the careless version and an `Ablation` in ABLATIONS. `geoemu simulate --without NAME` runs it by hand.
+To add one: the careless part, and an `Ablation` in ABLATIONS. `geoemu simulate --without NAME` runs it by hand.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from emulator.broker import replicator, subscription_sync
-from emulator.broker.subscription import Subscription
-from emulator.broker.tail import StoredEntry
-from emulator.broker.topic import PendingPublish, Topic
+from emulator.broker.keeper import StateKeeper
+from emulator.broker.topic.publishing import PendingPublish
+from emulator.broker.topic.tail import StoredEntry
+from emulator.broker.topic.topic import Topic
+from emulator.core.admission import Client, Publisher
 from emulator.core.cursor import Cursor
-from emulator.core.deduplication import ProducerDeduplication
-from emulator.core.dispatch import Dispatcher, ReadEntry
+from emulator.core.deduplication import ProducerDeduplication, SourceWatermarks
+from emulator.core.dispatch import Limits, Read, Shared, SingleActive, Strategy, SubscriptionType
 from emulator.core.replication import Forwarding, ReplicationProgress, forwarding
 from emulator.core.snapshots import SnapshotController
 from emulator.core.subscription_updates import Applied, apply_update
-from emulator.errors import StorageFenced
-from emulator.simulation.medium import DurableLog, Medium, Write
+from emulator.core.topic_state import TopicState
+from emulator.errors import StorageError, StorageFenced
+from emulator.model import Position
+from emulator.simulation.ablation import Ablation, parts, topic
+from emulator.simulation.disk import DiskStore, SimulatedDisk
+from emulator.simulation.medium import Medium, Write
 from emulator.simulation.remote_log import RemoteLog, RemoteStore
-from emulator.simulation.store import SimulatedLog, SimulatedStore
+from emulator.simulation.seams import AS_SHIPPED, Seams
+from emulator.simulation.store import SimulatedLog
+from emulator.simulation.vocabulary import WORDS
 
-Replacement = tuple[Any, str, Any]
-"""(owner, name, what stands there instead)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ablation:
-    name: str
-    safeguard: str
-    """What is missing, as a sentence."""
-    invariants: tuple[str, ...]
-    """What its loss violates; the first is the one it is there for."""
-    replacements: Callable[[], list[Replacement]]
-
-    @contextmanager
-    def applied(self) -> Iterator[None]:
-        """Without the safeguard."""
-        with ExitStack() as undo:
-            for owner, name, careless in self.replacements():
-                undo.callback(setattr, owner, name, vars(owner)[name])
-                setattr(owner, name, careless)
-            yield
+# Publishing.
 
 
 class _Mute:
     """A publisher that was told already."""
 
-    source_region: str | None = None
-    producer_name = "mute"
+    publisher: Publisher = Client("mute", "nowhere")
 
     def stored(self, outcomes: object) -> None:
         pass
 
 
-_flush = Topic.flush
+class _AcknowledgesAtOnce(Topic):
+    def flush(self) -> None:
+        batch = list(self._batch)
+        told: dict[Any, list[tuple[PendingPublish, int]]] = {}
+        for publish in batch:
+            if publish.send is not None:
+                told.setdefault(publish.attachment, []).append((publish, -1))
+        super().flush()
+        for publisher, outcomes in told.items():
+            for publish, _ in outcomes:
+                publish.attachment = _Mute()
+            # Behind the chunk of bytes that is being read: only then does a connection know what it owes answers for.
+            asyncio.get_running_loop().call_soon(publisher.stored, outcomes)
 
 
-def _acknowledge_at_once(topic: Topic) -> None:
-    batch = list(topic._batch)
-    told: dict[Any, list[tuple[PendingPublish, int]]] = {}
-    for publish in batch:
-        if publish.send is not None:
-            told.setdefault(publish.publisher, []).append((publish, -1))
-    _flush(topic)
-    for publisher, outcomes in told.items():
-        for publish, _ in outcomes:
-            publish.publisher = _Mute()
-        publisher.stored(outcomes)
+class _OverlooksFormerLives(Topic):
+    async def issued_so_far(self) -> None:
+        pass
+
+    async def settled(self) -> None:
+        await Topic.issued_so_far(self)
+        for subscription in self.subscriptions.values():
+            await subscription.settled()
+        for replicator in self.replicators.values():
+            await replicator.settled()
 
 
-def _acknowledge_duplicates_at_once(topic: Topic) -> None:
-    batch, topic._batch = topic._batch, []
-    topic._acknowledge([publish for publish in batch if publish.duplicate], [])
-    topic._batch = [publish for publish in batch if not publish.duplicate]
-    _flush(topic)
+class _AcknowledgesDuplicatesAtOnce(_OverlooksFormerLives):
+    """A producer that comes back waits for what its former life has under way, which leaves no duplicates of it. That
+    second safeguard must go too."""
+
+    def flush(self) -> None:
+        batch, self._batch = self._batch, []
+        self._acknowledge([publish for publish in batch if publish.duplicate], [])
+        self._batch = [publish for publish in batch if not publish.duplicate]
+        super().flush()
 
 
-def _show_at_once(topic: Topic) -> None:
+class _SaysWhatWasAdmitted(ProducerDeduplication):
+    """What a client that goes on behind the last number is told counts what is not durable."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._admitted: dict[str, int] = {}
+
+    def pushed(self, name: str, highest_sequence_id: int) -> None:
+        super().pushed(name, highest_sequence_id)
+        self._admitted[name] = max(highest_sequence_id, self._admitted.get(name, -1))
+
+    def last_sequence_id(self, name: str) -> int:
+        return max(super().last_sequence_id(name), self._admitted.get(name, -1))
+
+
+class _ShowsAtOnce(Topic):
     """Visible before durable, under the ids it will probably have."""
-    fresh = [publish for publish in topic._batch if not publish.duplicate]
-    first = topic.end_entry_id
-    _flush(topic)
-    if fresh and not topic.closed:
-        entries = [
-            StoredEntry(first + index, publish.data, publish.info) for index, publish in enumerate(fresh)
-        ]
-        topic.tail.extend(entries)
-        topic.end_entry_id = first + len(entries)
-        topic.pump()
+
+    def flush(self) -> None:
+        fresh = [publish for publish in self._batch if not publish.duplicate]
+        first = self.end_entry_id
+        super().flush()
+        if fresh and not self.closed:
+            self.tail.extend(self._numbered(first, fresh))
+            self.state.stored_end = first + len(fresh)
+            self.pump()
+
+    def _stored(self, batch: list[PendingPublish], done: asyncio.Future[int]) -> None:
+        self._issued -= 1
+        failure = done.exception()
+        if self.closed:
+            return
+        if failure is not None:
+            self.failed(failure)
+            return
+        fresh = [publish for publish in batch if not publish.duplicate]
+        entries = self._numbered(done.result(), fresh)
+        for entry in entries:
+            self.state.fold(entry.entry_id, entry.info)
+        self._acknowledge(batch, entries)
+        self._notify(entries)
+
+    def _numbered(self, first: int, fresh: Sequence[PendingPublish]) -> list[StoredEntry]:
+        return [StoredEntry(first + index, one.data, one.info, one.marker) for index, one in enumerate(fresh)]
 
 
-def _stored_and_shown_before(topic: Topic, batch: list[PendingPublish], done: asyncio.Future[int]) -> None:
-    topic._issued -= 1
-    failure = done.exception()
-    if topic.closed:
-        return
-    if failure is not None:
-        topic.failed(failure)
-        return
-    first = done.result()
-    fresh = [publish for publish in batch if not publish.duplicate]
-    entries = [StoredEntry(first + index, publish.data, publish.info) for index, publish in enumerate(fresh)]
-    for entry in entries:
-        topic._apply(entry)
-    topic.end_entry_id = max(topic.end_entry_id, first + len(fresh))
-    topic._acknowledge(batch, entries)
-    topic._notify(entries)
+class _DoesNotWait(Topic):
+    async def settled(self) -> None:
+        pass
 
 
-_load = vars(Topic)["load"].__func__
+class _AcknowledgesWhoeverOwnsIt(Topic):
+    """What was refused for the sake of a newer owner is acknowledged too, under the ids it would have had."""
+
+    def _stored(self, batch: list[PendingPublish], done: asyncio.Future[int]) -> None:
+        fenced = done.exception()
+        if self.closed or not isinstance(fenced, StorageFenced):
+            super()._stored(batch, done)
+            return
+        would_be: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        would_be.set_result(self.end_entry_id)
+        super()._stored(batch, would_be)
+        self.failed(fenced)
 
 
-async def _load_without_producers(cls: type[Topic], *args: Any, **kwargs: Any) -> Topic:
-    topic: Topic = await _load(cls, *args, **kwargs)
-    topic.deduplication = ProducerDeduplication()
-    return topic
+# Deduplication.
 
 
-_checkpoint = Topic._checkpoint
+class _KnowsThisLifeOnly(ProducerDeduplication):
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._seen: set[str] = set()
+
+    def pushed(self, name: str, highest_sequence_id: int) -> None:
+        self._seen.add(name)
+        super().pushed(name, highest_sequence_id)
+
+    def persisted(self, name: str, highest_sequence_id: int) -> None:
+        if name in self._seen:
+            super().persisted(name, highest_sequence_id)
 
 
-def _checkpoint_what_was_admitted(topic: Topic) -> None:
-    durable, topic.watermarks = topic.watermarks, topic.admitted_watermarks
-    try:
-        _checkpoint(topic)
-    finally:
-        topic.watermarks = durable
+class _AcceptsEverything(SourceWatermarks):
+    def accepts(self, source_region: str, position: Position) -> bool:
+        return True
 
 
-async def _settled(topic: Topic) -> None:
-    """As it is, but for `issued_so_far`, which is taken away."""
-    if topic._issued and topic._last_issued is not None:
-        await asyncio.wait([topic._last_issued])
-    for kept in (*topic.subscriptions.values(), *topic.replicators.values()):
-        await kept.settled()  # type: ignore[attr-defined]
+class _ChecksOutWhatWasAdmitted(TopicState):
+    def head(self, ledger_id: int) -> bytes:
+        durable, self.watermarks = self.watermarks, self.admitted_watermarks
+        try:
+            return super().head(ledger_id)
+        finally:
+            self.watermarks = durable
 
 
-def _last_admitted(deduplication: ProducerDeduplication, name: str) -> int:
-    progress = deduplication._progress.get(name)
-    return -1 if progress is None else progress.pushed
-
-
-def _is_new(topic: Topic, region: str, position: Any) -> bool:
-    topic.admitted_watermarks.advance(region, position)
-    return True
-
-
-async def _at_once(*_: Any) -> None:
-    pass
+# Replication.
 
 
 def _forward_everything(
@@ -165,83 +192,44 @@ def _forward_everything(
     return forwarding(remote, None, replicate_to, marker_type)
 
 
-def _go_on_from_next(progress: ReplicationProgress) -> None:
-    progress._in_flight.clear()
-    progress._bytes_in_flight = 0
+class _GoesOnFromNext(ReplicationProgress):
+    def reset(self) -> None:
+        next_entry_id = self.next_entry_id
+        super().reset()
+        self.next_entry_id = next_entry_id
 
 
-def _trust(log: DurableLog, *, trusts_torn_tail: bool) -> None:
-    torn, log.torn = log.torn, []
-    if torn:
-        log.store(log.next_entry_id, torn, log.owners[-1] if log.owners else 0)
+# Subscriptions.
 
 
-_apply = Medium.apply
+class _AnswersAtOnce(StateKeeper):
+    def now(self) -> asyncio.Future[None]:
+        written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        written.set_result(None)
+        self.soon(WRITE_DELAY_SECONDS)
+        return written
 
 
-def _apply_whatever_failed_before(medium: Medium, group: Sequence[Write], owner: int) -> list[Any]:
-    """Each write by itself, as if nothing before it had failed."""
-    outcomes = []
-    for write in group:
-        if isinstance(write.lane, SimulatedLog):
-            write.lane.broken = None
-        outcomes += _apply(medium, [write], owner)
-    return outcomes
+WRITE_DELAY_SECONDS = 0.02
 
 
-def _fails_alone(log: SimulatedLog, error: Any) -> None:
-    """Who opens it again has it read afresh; who has it goes on."""
-    log._store._logs.pop(log.name, None)
+class _TrustingSingleActive(SingleActive):
+    def is_overtaken(self, read: Read) -> bool:
+        return False
 
 
-_open_log = SimulatedStore.open_log
+class _TrustingShared(Shared):
+    def is_overtaken(self, read: Read) -> bool:
+        return False
 
 
-async def _open_log_as_it_was(
-    store: SimulatedStore, name: str, *, create: bool = True
-) -> SimulatedLog | None:
-    """Whatever failed is taken not to be there, as if every failure were definite."""
-    failed = store._logs.get(name)
-    if (
-        not isinstance(store, RemoteStore)
-        or failed is None
-        or failed.broken is None
-        or failed.gone is not None
-    ):
-        return await _open_log(store, name, create=create)
-    again = store._logs[name] = SimulatedLog(store, failed.durable)
-    again.next_entry_id, again.size_bytes = failed.next_entry_id, failed.size_bytes
-    return again
+def _strategy_that_trusts_reads(type_: SubscriptionType, cursor: Cursor, limits: Limits) -> Strategy:
+    return (_TrustingShared if type_ is SubscriptionType.SHARED else _TrustingSingleActive)(cursor, limits)
 
 
-_stored = Topic._stored
-
-
-def _stored_whoever_owns_it(topic: Topic, batch: list[PendingPublish], done: asyncio.Future[int]) -> None:
-    """What was refused for the sake of a newer owner is acknowledged too, under the ids it would have had."""
-    fenced = done.exception()
-    if topic.closed or not isinstance(fenced, StorageFenced):
-        _stored(topic, batch, done)
-        return
-    would_be: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-    would_be.set_result(topic.end_entry_id)
-    _stored(topic, batch, would_be)
-    topic.failed(fenced)
-
-
-def _assign_overtaken(dispatcher: Dispatcher, from_entry_id: int, entries: list[ReadEntry]) -> list[Any]:
-    if dispatcher.type.name == "SHARED":
-        return dispatcher._assign_shared(entries)
-    return dispatcher._assign_active(entries)
-
-
-def _pass_overtaken(dispatcher: Dispatcher, from_entry_id: int, entry_id: int) -> None:
-    if entry_id > dispatcher.read_entry_id:
-        dispatcher.cursor.ack_range(dispatcher.read_entry_id, entry_id - 1)
-        dispatcher.read_entry_id = entry_id
-
-
-def _go_where_told(cursor: Cursor, own_position_entry: int, last_entry_id: int, unseen: Any) -> Applied:
+def _go_where_told(
+    cursor: Cursor, own_position_entry: int, last_entry_id: int, unseen: Iterable[int]
+) -> Applied:
     """Forward as ever, but backward too. (What lies before where it goes is acknowledged already.)"""
     if own_position_entry >= min(cursor.mark_delete, last_entry_id):
         return apply_update(cursor, own_position_entry, last_entry_id, unseen)
@@ -249,144 +237,217 @@ def _go_where_told(cursor: Cursor, own_position_entry: int, last_entry_id: int, 
     return Applied.MOVED
 
 
-def _methods(*replacements: Replacement) -> Callable[[], list[Replacement]]:
-    return lambda: list(replacements)
+# Media.
 
 
-ABLATIONS = (
+class _TrustsTornTails(SimulatedDisk):
+    async def open_store(self) -> DiskStore:
+        self.faults = replace(self.faults, trusts_torn_tail=True)
+        return await super().open_store()
+
+
+class _FailsAlone(SimulatedLog):
+    def failed(self, error: StorageError) -> None:
+        """Its next user has it read afresh; its present one goes on."""
+        self._store.forget(self.name)
+
+
+class _EachByItself(Medium):
+    def apply(self, group: Sequence[Write], owner: int) -> list[Any]:
+        """Each write as if nothing before it had failed."""
+        outcomes = []
+        for write in group:
+            if isinstance(write.lane, SimulatedLog):
+                write.lane.broken = None
+            outcomes += super().apply([write], owner)
+        return outcomes
+
+
+class _FailsAloneOnDisk(DiskStore):
+    log_type = _FailsAlone
+
+
+class _FailsAloneElsewhere(RemoteStore):
+    log_type = _FailsAlone
+
+
+class _UnpoisonedDisk(_EachByItself, SimulatedDisk):
+    def make_store(self, owner: int) -> DiskStore:
+        return _FailsAloneOnDisk(self, owner)
+
+
+class _UnpoisonedRemoteLog(_EachByItself, RemoteLog):
+    def make_store(self, owner: int) -> RemoteStore:
+        return _FailsAloneElsewhere(self, owner)
+
+
+class _NoFence(RemoteLog):
+    def fence(self, write: Write, owner: int) -> StorageFenced | None:
+        return None
+
+
+class _BlindStore(RemoteStore):
+    def look(self) -> None:
+        pass
+
+
+class _NeverLookedAt(RemoteLog):
+    def make_store(self, owner: int) -> RemoteStore:
+        return _BlindStore(self, owner)
+
+
+class _TakesFailuresForDefinite(RemoteStore):
+    async def open_log(self, name: str, *, create: bool = True) -> SimulatedLog | None:
+        """Whatever failed is taken not to be there."""
+        failed = self._logs.get(name)
+        if failed is None or failed.broken is None or failed.gone is not None:
+            return await super().open_log(name, create=create)
+        again = self._logs[name] = self.log_type(self, failed.durable)
+        again.next_entry_id, again.size_bytes = failed.next_entry_id, failed.size_bytes
+        return again
+
+
+class _NotReadAgain(RemoteLog):
+    def make_store(self, owner: int) -> RemoteStore:
+        return _TakesFailuresForDefinite(self, owner)
+
+
+OF_THE_BROKER = (
     Ablation(
         "receipt-before-durable",
         "A receipt is sent when a publish is issued, not when it is durable.",
         ("INV-1",),
-        _methods((Topic, "flush", _acknowledge_at_once)),
+        topic(_AcknowledgesAtOnce),
     ),
     Ablation(
         "receiver-forgets-sources",
         "A region does not remember which positions of another region it has.",
         ("INV-2", "INV-4", "INV-6"),
-        _methods((Topic, "_is_new_from", _is_new)),
+        parts(watermarks=_AcceptsEverything),
     ),
     Ablation(
         "deduplication-not-rebuilt",
         "After a restart a region knows nothing of what producers sent before it.",
         ("INV-2",),
-        _methods((Topic, "load", classmethod(_load_without_producers))),
+        parts(deduplication=_KnowsThisLifeOnly),
     ),
     Ablation(
         "checkpoint-claims-undurable",
         "A checkpoint of the source positions contains what was only admitted.",
         ("INV-2", "INV-6"),
-        _methods((Topic, "_checkpoint", _checkpoint_what_was_admitted)),
+        parts(topic_state=_ChecksOutWhatWasAdmitted),
     ),
     Ablation(
         "loops",
         "A replicator forwards what came from another region.",
         ("INV-3", "INV-2", "INV-6", "INV-4"),
-        _methods((replicator, "forwarding", _forward_everything)),
+        parts(forwarding=_forward_everything),
     ),
     Ablation(
         "torn-tail-trusted",
         "Recovery serves what a crash left of an append.",
         ("INV-3", "INV-15"),
-        _methods((DurableLog, "recover", _trust)),
+        lambda seams: replace(seams, disk=_TrustsTornTails),
     ),
     Ablation(
         "log-not-poisoned",
         "After an append failed, those behind it are stored.",
         ("INV-4", "INV-1", "INV-2"),
-        _methods((Medium, "apply", _apply_whatever_failed_before), (SimulatedLog, "failed", _fails_alone)),
+        lambda seams: replace(seams, disk=_UnpoisonedDisk, remote_log=_UnpoisonedRemoteLog),
     ),
     Ablation(
         "one-round-snapshots",
         "A snapshot is used after one round of answers, however many regions there are.",
         ("INV-5",),
-        _methods((SnapshotController, "_rounds_needed", property(lambda controller: 1))),
+        parts(snapshots=partial(SnapshotController, rounds=1)),
     ),
     Ablation(
         "update-acknowledges-unseen",
         "An update acknowledges messages that its source never received.",
         ("INV-5",),
-        _methods((subscription_sync, "never_reaches", lambda *args, **kwargs: False)),
+        parts(never_reaches=lambda *_, **__: False),
     ),
     Ablation(
         "overtaken-read-used",
         "The dispatcher uses a read that a rewind has overtaken.",
         ("INV-5",),
-        _methods((Dispatcher, "assign", _assign_overtaken), (Dispatcher, "nothing_between", _pass_overtaken)),
+        parts(strategy_for=_strategy_that_trusts_reads),
     ),
     Ablation(
         "resume-from-next",
         "After a lost link a replicator goes on behind what it sent, not behind what is confirmed.",
         ("INV-6", "INV-2"),
-        _methods((ReplicationProgress, "reset", _go_on_from_next)),
+        parts(replication_progress=_GoesOnFromNext),
     ),
     Ablation(
         "update-moves-backward",
         "An update puts mark-delete where it says, even if that is behind.",
         ("INV-8", "INV-9"),
-        _methods((subscription_sync, "apply_update", _go_where_told)),
+        parts(apply_update=_go_where_told),
     ),
     Ablation(
         "acknowledgement-before-durable",
         "An acknowledgement is answered before the cursor is durable.",
         ("INV-9",),
-        _methods((Subscription, "persisted", _at_once)),
+        parts(keeper=_AnswersAtOnce),
     ),
     Ablation(
         "duplicate-acknowledged-early",
         "A duplicate is acknowledged while what it repeats is still being written.",
         ("INV-10", "INV-1", "INV-2"),
-        # A producer that comes back waits for what its former life has under way, which leaves no duplicates of it.
-        # That second safeguard must go too, but for what it says about numbers.
-        _methods(
-            (Topic, "flush", _acknowledge_duplicates_at_once),
-            (Topic, "issued_so_far", _at_once),
-            (Topic, "settled", _settled),
-            (ProducerDeduplication, "last_sequence_id", _last_admitted),
+        lambda seams: replace(
+            seams.with_parts(deduplication=_SaysWhatWasAdmitted), topic=_AcknowledgesDuplicatesAtOnce
         ),
     ),
     Ablation(
         "former-life-overlooked",
         "A producer that comes back is not told of what its former life has under way.",
         ("INV-1",),
-        _methods((Topic, "issued_so_far", _at_once), (Topic, "settled", _settled)),
+        topic(_OverlooksFormerLives),
     ),
     Ablation(
         "visible-before-durable",
         "Consumers and replicators see an entry before it is durable.",
         ("INV-13", "INV-3", "INV-5", "INV-2", "INV-6"),
-        _methods((Topic, "flush", _show_at_once), (Topic, "_stored", _stored_and_shown_before)),
+        topic(_ShowsAtOnce),
     ),
     Ablation(
         "fence-ignored",
         "A log that lies elsewhere stores what an older owner sends.",
         ("INV-11",),
-        _methods((RemoteLog, "fence", lambda *_: None)),
+        lambda seams: replace(seams, remote_log=_NoFence),
     ),
     Ablation(
         "fenced-but-acknowledged",
         "A region acknowledges what was refused because it is not the owner any more.",
         ("INV-1", "INV-2"),
-        _methods((Topic, "_stored", _stored_whoever_owns_it)),
+        topic(_AcknowledgesWhoeverOwnsIt),
     ),
     Ablation(
         "owner-never-looks",
         "A region that writes nothing does not look whether it is still the owner of its log.",
         ("INV-11",),
-        _methods((RemoteStore, "look", lambda store: None)),
+        lambda seams: replace(seams, remote_log=_NeverLookedAt),
     ),
     Ablation(
         "lost-answer-taken-for-failure",
         "After a lost answer a log is taken to hold what it is known to hold, and not read again.",
         ("INV-2", "INV-1", "INV-4", "INV-6", "INV-13"),
-        _methods((SimulatedStore, "open_log", _open_log_as_it_was)),
+        lambda seams: replace(seams, remote_log=_NotReadAgain),
     ),
     Ablation(
         "reload-does-not-wait",
         "A topic is loaded again while appends to it are still under way.",
         ("INV-2", "INV-5", "INV-8", "INV-9", "INV-4"),
-        _methods((Topic, "settled", _at_once)),
+        topic(_DoesNotWait),
     ),
 )
 
+ABLATIONS = (*OF_THE_BROKER, *(one for word in WORDS for one in word.ablations))
+
 BY_NAME = {ablation.name: ablation for ablation in ABLATIONS}
+
+
+def seams_without(name: str | None) -> Seams:
+    """What a world is made of when that ablation is applied; as shipped without a name."""
+    return AS_SHIPPED if name is None else BY_NAME[name].break_(AS_SHIPPED)

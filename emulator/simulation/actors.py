@@ -23,6 +23,8 @@ from emulator.client import (
     MessageId,
     Producer,
 )
+from emulator.history import payload_digest
+from emulator.simulation.evidence import full
 from emulator.simulation.host import HostState
 from emulator.simulation.plan import ConsumerPlan, ProducerPlan, ReaderPlan
 
@@ -80,6 +82,7 @@ class ProducerActor(Actor):
         """Number -> (text, regions it is for) of what was asked for and has no certain outcome. In order."""
         self._next_number = 0
         self._asked = 0
+        self._session = ""
 
     @property
     def waiting(self) -> list[str]:
@@ -93,6 +96,8 @@ class ProducerActor(Actor):
                 producer = await client.producer(
                     self.plan.topic, name=self.name, batching=self.plan.batching, pending_messages_max=10_000
                 )
+                self._session = self.record.new_session(self.name)
+                self._note_connected(producer)
                 await self._publish_with(producer)
                 await producer.close()
                 self.finished = not self._outbox and self._asked >= self.plan.messages
@@ -117,7 +122,7 @@ class ProducerActor(Actor):
                 for number, (text, regions) in sorted(self._outbox.items())
             ]
         self._outbox.clear()
-        if self.world.deduplicates:
+        if self.world.homes.deduplicates(full(self.plan.topic)):
             self._next_number = producer.last_sequence_id + 1
         return []
 
@@ -128,7 +133,7 @@ class ProducerActor(Actor):
         return self._send(producer, number, text, self._chosen_regions())
 
     def _chosen_regions(self) -> tuple[str, ...]:
-        names = sorted(self.world.regions)
+        names = sorted(self.world.homes.regions(full(self.plan.topic)))
         if self.random.random() >= self.plan.choosy or len(names) < 2:
             return ()
         return tuple(sorted(self.random.sample(names, self.random.randint(1, len(names) - 1))))
@@ -137,23 +142,42 @@ class ProducerActor(Actor):
         self, producer: Producer, number: int, text: str, regions: tuple[str, ...]
     ) -> asyncio.Future[MessageId]:
         self._outbox[number] = (text, regions)
-        self._note(number, text, "asked")
-        payload = text.encode().ljust(self.plan.payload_bytes, b" ")
+        payload, session = text.encode().ljust(self.plan.payload_bytes, b" "), self._session
+        asked = {"payload_digest": payload_digest(payload), "replicate_to": list(regions) or None}
+        self._note(number, text, session, "asked", **asked)
         future = producer.send_nowait(payload, sequence_id=number, replicate_to=regions)
-        future.add_done_callback(partial(self._answered, number, text))
+        future.add_done_callback(partial(self._answered, number, text, session))
+        if self.plan.repeats and self.random.random() < self.plan.repeats:
+            self._note(number, text, session, "asked", **asked)
+            again = producer.send_nowait(payload, sequence_id=number, replicate_to=regions)
+            again.add_done_callback(partial(self._answered, number, text, session))
         return future
 
-    def _answered(self, number: int, text: str, done: asyncio.Future[MessageId]) -> None:
+    def _answered(self, number: int, text: str, session: str, done: asyncio.Future[MessageId]) -> None:
         error = None if done.cancelled() else done.exception()
         if error is None and not done.cancelled():
             self._outbox.pop(number, None)
             place = done.result()
-            self._note(number, text, "ok", message_id=f"{place.ledger}:{place.entry}:{place.batch_index}")
+            self._note(
+                number, text, session, "ok", message_id=f"{place.ledger}:{place.entry}:{place.batch_index}"
+            )
         else:
             certain = isinstance(error, ClientError) and error.definite
-            self._note(number, text, "failed" if certain else "unknown", error=str(error))
+            self._note(number, text, session, "failed" if certain else "unknown", error=str(error))
 
-    def _note(self, number: int, text: str, outcome: Any, **fields: Any) -> None:
+    def _note_connected(self, producer: Producer) -> None:
+        self.record.note(
+            self.name,
+            "connect",
+            "ok",
+            region=self.region,
+            topic=self.plan.topic,
+            producer=self.name,
+            session=self._session,
+            last_sequence_id=producer.last_sequence_id,
+        )
+
+    def _note(self, number: int, text: str, session: str, outcome: Any, **fields: Any) -> None:
         self.record.note(
             self.name,
             "publish",
@@ -162,6 +186,7 @@ class ProducerActor(Actor):
             topic=self.plan.topic,
             origin_region=self.region,
             producer=self.name,
+            session=session,
             sequence_id=number,
             detail=text,
             **fields,
@@ -176,6 +201,12 @@ class ConsumerActor(Actor):
         self.plan = plan
         self.visited: list[str] = []
         """Regions in which it subscribed, each once."""
+        self.consumer: Consumer | None = None
+        """While it is subscribed."""
+        self.known_ids: list[MessageId] = []
+        """Of what it was given where it is now."""
+        self._unanswered: Message | None = None
+        """The newest one it may still acknowledge cumulatively."""
         self._held: list[Message] = []
         self._client: Client | None = None
         self._destination: str | None = None
@@ -192,6 +223,11 @@ class ConsumerActor(Actor):
         else:
             self._arrive(region)
 
+    def forget_held(self) -> None:
+        """As an application that goes elsewhere: what it had not acknowledged yet, it will be given again."""
+        self._held.clear()
+        self._unanswered = None
+
     def hurry(self) -> None:
         """If it is on its way, it arrives now."""
         if self._destination is not None:
@@ -203,6 +239,7 @@ class ConsumerActor(Actor):
         self._destination = None
         was_wanted = self.is_wanted
         self.kill()
+        self.known_ids.clear()
         self.region = region
         self.host = self.world.client_host(f"{self.plan.name}@{region}", region)
         if was_wanted:
@@ -213,12 +250,13 @@ class ConsumerActor(Actor):
             await self._client.close()
 
     async def _program(self) -> None:
+        self.consumer = None  # a life that was killed did not say good-bye
         self._client = client = self.world.client_on(self.host, (self.region,))
         while True:
             with contextlib.suppress(ClientError):
-                self._note("subscribe", "asked")
+                self._note("subscribe", "asked", replicated=self.plan.replicated, initial="earliest")
                 consumer = await self._subscribe(client)
-                self._note("subscribe", "ok")
+                self._note("subscribe", "ok", replicated=self.plan.replicated, initial="earliest")
                 if self.region not in self.visited:
                     self.visited.append(self.region)
                 await self._consume(consumer)
@@ -240,7 +278,10 @@ class ConsumerActor(Actor):
 
     async def _consume(self, consumer: Consumer) -> None:
         self._held.clear()
-        acknowledging = asyncio.create_task(self._acknowledge_late(consumer)) if self.plan.holds else None
+        self.consumer = consumer
+        self._unanswered = None
+        owes = self.plan.holds or self.plan.cumulative
+        acknowledging = asyncio.create_task(self._acknowledge_late(consumer)) if owes else None
         try:
             while True:
                 message = await consumer.receive()
@@ -249,6 +290,7 @@ class ConsumerActor(Actor):
                     await asyncio.sleep(self.plan.think_seconds * self.random.random())
                 await self._answer(consumer, message)
         finally:
+            self.consumer = None
             if acknowledging is not None:
                 acknowledging.cancel()
             with contextlib.suppress(ClientError):
@@ -263,6 +305,7 @@ class ConsumerActor(Actor):
             if len(self._held) > plan.holds:
                 await self._acknowledge(consumer, self._take_held())
         elif plan.cumulative:
+            self._unanswered = message
             if self.world.healing or draw() < 0.4:
                 await self._acknowledge(consumer, message)
         else:
@@ -277,12 +320,16 @@ class ConsumerActor(Actor):
                     await self._acknowledge(consumer, self._take_held())
                     if not self.world.healing:
                         break
+                if self.world.healing and self._unanswered is not None:
+                    await self._acknowledge(consumer, self._unanswered)
 
     def _take_held(self) -> Message:
         return self._held.pop(self.random.randrange(len(self._held)))
 
     async def _acknowledge(self, consumer: Consumer, message: Message) -> None:
         confirmed = self.random.random() < self.plan.confirmed
+        if message is self._unanswered:
+            self._unanswered = None
         self._note_ack(message, "asked")
         give = consumer.acknowledge_cumulative if self.plan.cumulative else consumer.acknowledge
         try:
@@ -295,9 +342,10 @@ class ConsumerActor(Actor):
 
     def _note_ack(self, message: Message, outcome: Any, **fields: Any) -> None:
         how = "cumulative" if self.plan.cumulative else "individual"
-        self._note("acknowledge", outcome, message_id=place_of(message), detail=how, **fields)
+        self._note("acknowledge", outcome, message_id=place_of(message), how=how, **fields)
 
     def _received(self, message: Message) -> None:
+        self.known_ids.append(message.id)
         self._note(
             "receive",
             "ok",
@@ -305,6 +353,7 @@ class ConsumerActor(Actor):
             producer=message.producer_name,
             sequence_id=message.sequence_id,
             message_id=place_of(message),
+            payload_digest=payload_digest(message.payload),
             detail=text_of(message),
         )
 

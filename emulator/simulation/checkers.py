@@ -10,11 +10,11 @@ To add one: a generator of violations here, and a line in CHECKS.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal, NamedTuple
 
 from emulator.history import Event
-from emulator.simulation.evidence import Evidence, Origin, Stored, counts_as_acknowledged, full, origin_of
+from emulator.simulation.evidence import Evidence, Origin, Stored, full, origin_of, seconds_of
 
 
 class Violation(NamedTuple):
@@ -101,14 +101,15 @@ def _copies(evidence: Evidence, region: str) -> dict[Origin, list[Stored]]:
 
 def stored_once(evidence: Evidence) -> Found:
     """Nowhere twice: with deduplication at all, without it more often than in the region of its origin."""
-    for region in evidence.regions:
+    for region in sorted({region for region, _ in evidence.logs}):
         for origin, copies in _copies(evidence, region).items():
             if len(copies) < 2:
                 continue
+            deduplicates = evidence.homes.deduplicates(origin.topic)
             at_origin = len(_copies(evidence, origin.region).get(origin, ()))
-            if region == origin.region and not evidence.deduplicates:
+            if region == origin.region and not deduplicates:
                 continue  # the client sent again what it had no receipt for: a legitimate double
-            if region != origin.region and len(copies) <= at_origin and not evidence.deduplicates:
+            if region != origin.region and len(copies) <= at_origin and not deduplicates:
                 continue
             places = " and ".join(one.place for one in copies)
             yield (
@@ -118,13 +119,13 @@ def stored_once(evidence: Evidence) -> Found:
 
 
 def replicated_everywhere(evidence: Evidence) -> Found:
-    """After healing, what is stored at its origin is stored everywhere it is meant for."""
+    """After healing, what is stored at its origin is stored everywhere it is meant for, lost regions left out."""
     for (region, _), view in sorted(evidence.logs.items()):
         for one in view.messages:
-            if one.origin.region != region:
+            if one.origin.region != region or region in evidence.lost:
                 continue
-            for other in evidence.expected(one.origin, one.replicate_to):
-                if one.origin not in _copies(evidence, other):
+            for other in evidence.homes.owed(one.origin, one.replicate_to):
+                if other not in evidence.lost and one.origin not in _copies(evidence, other):
                     yield (
                         f"{one.origin} is stored in {region} at {one.place} and never came to {other}",
                         {**witness_of(one), "missing in": other},
@@ -145,7 +146,7 @@ def nothing_unasked(evidence: Evidence) -> Found:
         for one in view.messages:
             if one.text not in evidence.asked.get(one.origin, {}):
                 yield f"{one.origin} ({one.text!r}) is stored in {region}; nobody sent it", witness_of(one)
-            elif region not in evidence.expected(one.origin, one.replicate_to):
+            elif region not in evidence.homes.owed(one.origin, one.replicate_to):
                 named = ", ".join(one.replicate_to)
                 yield f"{one.origin} was meant for {named} and is stored in {region}", witness_of(one)
 
@@ -208,10 +209,12 @@ def readers_saw_everything(evidence: Evidence) -> Found:
 
 
 def regions_converge(evidence: Evidence) -> Found:
-    """After healing every region holds, of every origin, what that origin holds for it, in that order."""
+    """After healing every region holds, of every origin, what that origin holds for it, in that order. Where one of the
+    two was lost it holds the beginning of that: nothing is missing in front of what arrived."""
     for topic in evidence.topics:
-        for origin in evidence.regions:
-            for region in evidence.regions:
+        regions = evidence.homes.regions(topic)
+        for origin in regions:
+            for region in regions:
                 if region != origin:
                     yield from _difference(evidence, topic, origin, region)
 
@@ -221,7 +224,7 @@ def _difference(evidence: Evidence, topic: str, origin: str, region: str) -> Fou
     there = [
         one
         for one in own.messages
-        if one.origin.region == origin and region in evidence.expected(one.origin, one.replicate_to)
+        if one.origin.region == origin and region in evidence.homes.owed(one.origin, one.replicate_to)
     ]
     here = [one for one in evidence.log(region, topic).messages if one.origin.region == origin]
     for theirs, ours in zip(there, here, strict=False):
@@ -232,7 +235,8 @@ def _difference(evidence: Evidence, topic: str, origin: str, region: str) -> Fou
                 {"topic": topic, **witness_of(ours), "expected": str(theirs.origin)},
             )
             return
-    if len(there) != len(here):
+    may_lack = origin in evidence.lost or region in evidence.lost
+    if len(here) > len(there) or (len(here) < len(there) and not may_lack):
         longer, name = (there, origin) if len(there) > len(here) else (here, region)
         one = longer[min(len(there), len(here))]
         yield (
@@ -279,15 +283,18 @@ def mark_delete_forward(evidence: Evidence) -> Found:
 
 def confirmed_durable(evidence: Evidence) -> Found:
     """An acknowledgement that was answered is in the stored cursor."""
+    asked: dict[tuple[str, str | None], float] = {}
     for event in evidence.events:
+        if event.op == "acknowledge" and event.outcome == "asked":
+            asked[event.actor, event.message_id] = seconds_of(event)
         if event.op != "acknowledge" or event.outcome != "ok":
             continue
         region, topic, subscription = event.region or "", full(event.topic), event.subscription or ""
+        if asked[event.actor, event.message_id] <= evidence.windows.last_end(region, topic, subscription):
+            continue  # What was acknowledged before a seek need not be so after it.
         cursor = evidence.cursors.get((region, topic, subscription))
         _, entry, batch_index = (int(part) for part in (event.message_id or "").split(":"))
-        nothing = Origin(topic, region, "", 0)
-        one = Stored(nothing, "", region, 0, entry, batch_index, None, ())
-        if cursor is None or not counts_as_acknowledged(cursor, one):
+        if cursor is None or not cursor.is_done(entry, batch_index):
             yield (
                 f"{subscription} was told that {event.message_id} in {region} is acknowledged; "
                 "its stored cursor does not say so",
@@ -348,15 +355,42 @@ def nobody_is_stuck(evidence: Evidence) -> Found:
 def consumers_finish(evidence: Evidence) -> Found:
     """After healing every subscription was given everything, in every region in which it has consumers."""
     for (topic, subscription), regions in sorted(evidence.subscribed.items()):
-        seen = evidence.received.get((topic, subscription), set())
         for region in regions:
+            if region in evidence.lost:
+                continue
+            is_done = evidence.given.to(region, topic, subscription)
             for one in evidence.log(region, topic).messages:
-                if (one.origin, one.text) not in seen:
+                if not is_done(one.origin, one.text):
                     yield (
                         f"{subscription} has a consumer in {region} and was never given "
                         f"{one.origin} at {one.place}",
                         {**witness_of(one), "subscription": subscription},
                     )
+
+
+# INV-17
+
+
+def position_is_carried(evidence: Evidence) -> Found:
+    """After healing nothing is left of a subscription whose consumers acknowledged everything; nor, if it is
+    replicated, in regions where nobody reads it."""
+    for (region, topic, subscription), left in sorted(evidence.left.items()):
+        if left.messages and left.must_be_none:
+            yield (
+                f"{subscription} was consumed to the end and in {region} {len(left.messages)} messages are left, "
+                f"the first at {left.messages[0].place}",
+                {"subscription": subscription, "topic": topic, **witness_of(left.messages[0])},
+            )
+
+
+def no_backlog_is_claimed(evidence: Evidence) -> Found:
+    """What regions tell admins is so: where nothing is left there is no backlog."""
+    for (region, topic, subscription), left in sorted(evidence.left.items()):
+        if left.claim and not left.messages:
+            yield (
+                f"nothing is left of {subscription} in {region}, which says that {left.claim} entries are",
+                {"subscription": subscription, "region": region, "topic": topic},
+            )
 
 
 CHECKS = (
@@ -377,12 +411,14 @@ CHECKS = (
     Check("regions-converge", "INV-6", regions_converge, only_healed=True),
     Check("publishes-answered", "INV-14", nobody_is_stuck, only_healed=True),
     Check("consumer-saw-everything", "INV-5", consumers_finish, only_healed=True),
+    Check("position-is-carried", "INV-17", position_is_carried, only_healed=True),
+    Check("backlog-as-claimed", "INV-17", no_backlog_is_claimed, only_healed=True),
 )
 
 
-def judge(evidence: Evidence) -> list[Judgement]:
+def judge(evidence: Evidence, checks: Sequence[Check] = CHECKS) -> list[Judgement]:
     """Every check's verdict on this evidence."""
-    return [_judge(check, evidence) for check in CHECKS if evidence.healed or not check.only_healed]
+    return [_judge(check, evidence) for check in checks if evidence.healed or not check.only_healed]
 
 
 def _judge(check: Check, evidence: Evidence) -> Judgement:

@@ -35,8 +35,11 @@ class SimulatedDisk(Medium):
             log.recover(trusts_torn_tail=self.faults.trusts_torn_tail)
         owner = self.take_keys()
         self.take_logs(owner)
-        self.store = DiskStore(self, owner)
+        self.store = self.make_store(owner)
         return self.store
+
+    def make_store(self, owner: int) -> DiskStore:
+        return DiskStore(self, owner)
 
     def crash(self) -> None:
         """The owner is gone. What it had not been told to be durable may be there or not, each log and key up to a

@@ -35,6 +35,7 @@ from emulator.simulation.faults import (
 from emulator.simulation.medium import DiskFaults
 from emulator.simulation.plan import ConsumerPlan, Plan, ProducerPlan, ReaderPlan
 from emulator.simulation.remote_log import RemoteFaults
+from emulator.simulation.vocabulary import WORDS
 from emulator.simulation.world import NAMESPACE, SERVICE_PORT, simple_topology
 from emulator.topology import Cluster, Link, Region, Topology
 
@@ -50,7 +51,11 @@ def _swarm(seed: int, random: Random) -> Plan:
     """Anything; and often enough more of what belongs together than mere chance would bring."""
     plan = _anything(seed, random)
     theme = random.choices((None, _crashes, _moves, _takeovers), (5, 3, 2, 2))[0]
-    return plan if theme is None else theme(random, plan)
+    plan = plan if theme is None else theme(random, plan)
+    for word in WORDS:
+        # From a source of its own, so that a new word leaves the plans as they were in which it does not occur.
+        plan = word.draw(Random(f"swarm/{seed}/{word.name}"), plan)
+    return plan
 
 
 def _crashes(random: Random, plan: Plan) -> Plan:
@@ -237,7 +242,7 @@ def _settings(random: Random) -> BrokerSettings:
         snapshot_cache_size=choose((1, 3, 30)),
         failover_delay_ms=choose((0, 50, 500)),
         max_unacked_messages_per_consumer=choose((3, 50, 50_000)),
-        tail_cache_bytes=choose((1, 400, 4_000, 16_777_216)),
+        region_tail_bytes=choose((1, 1_500, 20_000, 67_108_864)),
         state_checkpoint_entries=choose((1, 5, 20, 100)),
     )
 

@@ -5,18 +5,21 @@ Logs are read as they lie on the disks, each entry once: a `Disks` is asked agai
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from math import inf
+from typing import Literal, NamedTuple
 
-from emulator.core.cursor import Cursor
 from emulator.errors import GeoemuError
 from emulator.history import Event
-from emulator.model import Position
+from emulator.model import Position, TopicName
+from emulator.region_config import NamespaceConfig
+from emulator.simulation.clocks import EPOCH_MS
 from emulator.simulation.medium import DurableLog, Medium
+from emulator.simulation.stored_cursor import StoredCursor, cursors_in
+from emulator.stored_keys import parse_key
 from emulator.wire.metadata import scan_entry, split_batch
-
-CURSOR_PREFIX = "cursor/"
 
 
 class Origin(NamedTuple):
@@ -43,6 +46,8 @@ class Stored(NamedTuple):
     source: Position | None
     """Where it stands in its origin's log, as the entry says."""
     replicate_to: tuple[str, ...]
+    published_ms: int = 0
+    """As its producer's clock had it."""
 
     @property
     def place(self) -> str:
@@ -64,6 +69,10 @@ class LogView:
     """Ids of entries that are no entries."""
     ids: list[int] = field(default_factory=list)
     """Of all entries."""
+
+    @property
+    def is_without_gaps(self) -> bool:
+        return not self.ids or self.ids[-1] == len(self.ids) - 1
 
     def read_on(self, log: DurableLog) -> None:
         for index in range(len(self.ids), len(log.ids)):
@@ -92,7 +101,7 @@ class LogView:
                 self.messages.append(
                     Stored(
                         *(origin, text, self.region, self.ledger, entry_id, index),
-                        *(info.source_position, info.replicate_to),
+                        *(info.source_position, info.replicate_to, info.publish_time_ms),
                     )
                 )
         except (GeoemuError, ValueError):
@@ -121,28 +130,60 @@ class Disks:
         """What older owners wrote after newer ones had come."""
         return [sentence for region, disk in self._disks.items() for sentence in trespasses(region, disk)]
 
-    def cursors(self) -> dict[tuple[str, str, str], Cursor]:
+    def cursors(self) -> dict[tuple[str, str, str], StoredCursor]:
         """Stored cursors by (region, topic, subscription)."""
         found = {}
         for region, disk in self._disks.items():
-            for key, versioned in sorted(disk.values.items()):
-                if key.startswith(CURSOR_PREFIX):
-                    topic, _, subscription = key.removeprefix(CURSOR_PREFIX).rpartition("/")
-                    found[region, topic, subscription] = Cursor.from_bytes(versioned.value)
+            rows = [(parse_key(text), versioned.value) for text, versioned in sorted(disk.values.items())]
+            for key, cursor in cursors_in(rows).items():
+                found[region, key.topic, key.subscription] = cursor
         return found
 
 
-def hold_the_same(disks: Disks, regions: Sequence[str]) -> bool:
+class Homes:
+    """Where the messages of each topic belong, and whether its regions deduplicate: as the namespaces say."""
+
+    def __init__(self, namespaces: Iterable[NamespaceConfig]) -> None:
+        self._namespaces = {one.name: one for one in namespaces}
+        self._of_topics: dict[str, NamespaceConfig] = {}
+
+    def regions(self, topic: str) -> tuple[str, ...]:
+        """Of a full topic name: the regions that replicate it between each other."""
+        return self._of(topic).regions
+
+    def deduplicates(self, topic: str) -> bool:
+        return self._of(topic).deduplication
+
+    def owed(self, origin: Origin, replicate_to: tuple[str, ...]) -> list[str]:
+        """Where a message belongs: where it was published, and the regions that its sender meant."""
+        return [
+            region
+            for region in self.regions(origin.topic)
+            if region == origin.region or not replicate_to or region in replicate_to
+        ]
+
+    def _of(self, topic: str) -> NamespaceConfig:
+        found = self._of_topics.get(topic)
+        if found is None:
+            found = self._of_topics[topic] = self._namespaces[TopicName.parse(topic).full_namespace]
+        return found
+
+
+def hold_the_same(disks: Disks, homes: Homes, lost: Collection[str] = ()) -> bool:
     """Whether every region holds as many messages of every origin as that origin holds for it. Which ones they are, the
-    checkers judge."""
+    checkers judge. Regions in `lost` never come back: what they hold and what they sent is not waited for."""
     held: dict[str, dict[tuple[str, str], int]] = {}
     owed: dict[str, dict[tuple[str, str], int]] = {}
     for (region, topic), view in disks.logs.items():
+        if region in lost:
+            continue
         for one in view.messages:
+            if one.origin.region in lost:
+                continue
             _count_one(held, region, topic, one.origin.region)
             if one.origin.region == region:
-                for other in regions:
-                    if other == region or not one.replicate_to or other in one.replicate_to:
+                for other in homes.owed(one.origin, one.replicate_to):
+                    if other not in lost:
                         _count_one(owed, other, topic, region)
     return held == owed
 
@@ -169,6 +210,85 @@ def trespasses(region: str, medium: Medium) -> Iterator[str]:
                     )
 
 
+class Deed(NamedTuple):
+    """One thing that a word of the vocabulary did, as far as its client knows."""
+
+    word: str
+    outcome: Literal["accepted", "refused", "nothing"]
+    """nothing: it had no occasion, or no answer came."""
+    began: float
+    """Virtual seconds."""
+    ended: float
+    region: str
+    topic: str = ""
+    subscription: str = ""
+    detail: str = ""
+
+
+class Left(NamedTuple):
+    """What is left of a subscription in one region."""
+
+    messages: list[Stored]
+    """As its stored cursor says."""
+    claim: int | None
+    """How many entries its region tells admins. None: it tells nothing."""
+    must_be_none: bool
+    """Its consumers are here and acknowledged everything, or it must have been carried here from where they are."""
+
+
+class Windows:
+    """When subscriptions may have been moved or deleted by their own consumers: from the question to the answer, and
+    for ever when there was none."""
+
+    def __init__(self, now_seconds: Callable[[], float]) -> None:
+        self._now_seconds = now_seconds
+        self._of: dict[tuple[str, str, str], list[list[float]]] = defaultdict(list)
+
+    def begin(self, region: str, topic: str, subscription: str) -> list[float]:
+        """The window, for `end`."""
+        window = [self._now_seconds(), inf]
+        self._of[region, topic, subscription].append(window)
+        return window
+
+    def end(self, window: list[float]) -> None:
+        """It was answered."""
+        window[1] = self._now_seconds()
+
+    def is_open(self, region: str, topic: str, subscription: str) -> bool:
+        return self.last_end(region, topic, subscription) == inf
+
+    def last_end(self, region: str, topic: str, subscription: str) -> float:
+        """When it may have been moved for the last time; -1 when never."""
+        return max((end for _, end in self._of.get((region, topic, subscription), ())), default=-1.0)
+
+
+class Given:
+    """What consumers were given. A replicated subscription is one for all regions; any other is one for each."""
+
+    def __init__(self) -> None:
+        self.replicated: set[tuple[str, str]] = set()
+        """(topic, subscription) of those that are carried between regions."""
+        self._given: dict[tuple[str, str, str], set[tuple[Origin, str]]] = defaultdict(set)
+        self._skipped: dict[tuple[str, str, str], set[tuple[Origin, str]]] = defaultdict(set)
+
+    def add(self, region: str, topic: str, subscription: str, origin: Origin, text: str) -> None:
+        self._given[self._key(region, topic, subscription)].add((origin, text))
+
+    def skip(self, region: str, topic: str, subscription: str, origin: Origin, text: str) -> None:
+        """A seek passed over it: nobody need be given it."""
+        self._skipped[self._key(region, topic, subscription)].add((origin, text))
+
+    def to(self, region: str, topic: str, subscription: str) -> Callable[[Origin, str], bool]:
+        """Asks whether the subscription, as it stands in that region, is done with a message: its consumers were given
+        it, or passed over it by a seek."""
+        key = self._key(region, topic, subscription)
+        given, skipped = self._given[key], self._skipped[key]
+        return lambda origin, text: (origin, text) in given or (origin, text) in skipped
+
+    def _key(self, region: str, topic: str, subscription: str) -> tuple[str, str, str]:
+        return ("" if (topic, subscription) in self.replicated else region, topic, subscription)
+
+
 class Attempt(NamedTuple):
     """What came of one message, whatever number of times it was sent."""
 
@@ -182,14 +302,11 @@ class Attempt(NamedTuple):
 class Evidence:
     """Everything there is to judge by."""
 
-    regions: tuple[str, ...]
-    """Of the namespace: where every message belongs, unless its sender named others."""
-    deduplicates: bool
+    homes: Homes
     events: Sequence[Event]
-    received: Mapping[tuple[str, str], set[tuple[Origin, str]]]
-    """By (topic, subscription): what its consumers were given, wherever."""
+    given: Given
     logs: Mapping[tuple[str, str], LogView]
-    cursors: Mapping[tuple[str, str, str], Cursor]
+    cursors: Mapping[tuple[str, str, str], StoredCursor]
     fallen: Sequence[str]
     """Mark-deletes that moved back on a disk, a sentence each."""
     unseen: Sequence[tuple[str, Stored]]
@@ -204,6 +321,14 @@ class Evidence:
     """Texts of messages whose producers still wait for an outcome."""
     subscribed: Mapping[tuple[str, str], Sequence[str]] = field(default_factory=dict)
     """By (topic, subscription): regions in which it has had consumers."""
+    windows: Windows = field(default_factory=lambda: Windows(lambda: 0.0))
+    left: Mapping[tuple[str, str, str], Left] = field(default_factory=dict)
+    """By (region, topic, subscription), of subscriptions of which nothing should be left."""
+    deeds: Sequence[Deed] = ()
+    """What clients did to subscriptions and regions, beyond publishing and consuming."""
+    lost: Collection[str] = ()
+    """Regions that never came back. What they had not sent yet is what the loss cost; what others owe them is forgiven.
+    Their disks are judged as they are."""
     copies: dict[str, dict[Origin, list[Stored]]] = field(default_factory=dict)
     """By region; filled by the checks."""
     asked: dict[Origin, dict[str, Attempt]] = field(default_factory=dict)
@@ -232,29 +357,15 @@ class Evidence:
     def log(self, region: str, topic: str) -> LogView:
         return self.logs.get((region, topic)) or LogView(region, topic, -1)
 
-    def expected(self, origin: Origin, replicate_to: tuple[str, ...]) -> list[str]:
-        """Where a message belongs."""
-        return [
-            region
-            for region in self.regions
-            if region == origin.region or not replicate_to or region in replicate_to
-        ]
-
-
-def counts_as_acknowledged(cursor: Cursor, one: Stored) -> bool:
-    """Whether the cursor says that the message is done with: its entry, or its part of the batch."""
-    if cursor.is_acked(one.entry):
-        return True
-    words = cursor.ack_set_of(one.entry) if one.batch_index >= 0 else None
-    if words is None:
-        return False
-    word = one.batch_index // 64
-    return word >= len(words) or not words[word] >> (one.batch_index % 64) & 1
-
 
 def full(topic: str | None) -> str:
     assert topic is not None
     return topic if "://" in topic else f"persistent://public/default/{topic}"
+
+
+def seconds_of(event: Event) -> float:
+    """Virtual seconds since the beginning."""
+    return (event.at_ms - EPOCH_MS) / 1000
 
 
 def origin_of(event: Event) -> Origin:

@@ -243,6 +243,26 @@ class SlowDisk(RegionFault):
 
 
 @dataclass(frozen=True, slots=True)
+class ConfigurationAway(Fault):
+    """No region of a cluster reaches its configuration store: they go on with what they know."""
+
+    cluster: str
+
+    op = "take away the configuration of"
+    end_op = "bring back the configuration of"
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        return (self.cluster,)
+
+    def begin(self, world: World) -> None:
+        world.configurations[self.cluster].faults.is_away = True
+
+    def end(self, world: World) -> None:
+        world.configurations[self.cluster].repair()
+
+
+@dataclass(frozen=True, slots=True)
 class ClockJump(RegionFault):
     """Somebody sets the wall clock."""
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 import multiprocessing
 import signal
 import time
-from collections import deque
-from collections.abc import Generator, Iterable, Iterator
+from collections import Counter, deque
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import closing, nullcontext
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
-from emulator.simulation.ablations import BY_NAME, Ablation
+from emulator.simulation.ablation import Ablation
+from emulator.simulation.ablations import seams_without
 from emulator.simulation.checkers import Violation
+from emulator.simulation.seams import AS_SHIPPED, Seams
 from emulator.simulation.swarm import run_seed
 
 if TYPE_CHECKING:
@@ -28,6 +30,8 @@ class SeedResult(NamedTuple):
     virtual_seconds: float
     digest: str
     figures: Figures
+    deeds: Mapping[tuple[str, str], int]
+    """(word, what came of it) -> how often."""
 
 
 class Task(NamedTuple):
@@ -39,19 +43,24 @@ class Task(NamedTuple):
 
 def run_task(task: Task) -> SeedResult:
     """Run one seed in this process."""
-    ablation = BY_NAME[task.without].applied() if task.without else nullcontext()
-    with ablation:
-        outcome = run_one(task.subject, task.seed)
-    return SeedResult(task.seed, outcome.violation, outcome.virtual_seconds, outcome.digest, outcome.figures)
+    outcome = run_one(task.subject, task.seed, seams_without(task.without))
+    return SeedResult(
+        task.seed,
+        outcome.violation,
+        outcome.virtual_seconds,
+        outcome.digest,
+        outcome.figures,
+        Counter((deed.word, deed.outcome) for deed in outcome.deeds),
+    )
 
 
-def run_one(subject: str | Story, seed: int) -> Outcome:
+def run_one(subject: str | Story, seed: int, seams: Seams = AS_SHIPPED) -> Outcome:
     """One seed, with all its evidence."""
     if isinstance(subject, str):
-        return run_seed(subject, seed)
+        return run_seed(subject, seed, seams=seams)
     from emulator.simulation.story.run import run_story  # pydantic and YAML, only where scenarios are read
 
-    return run_story(subject, seed)
+    return run_story(subject, seed, seams=seams)
 
 
 def run_seeds(

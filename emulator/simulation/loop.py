@@ -32,7 +32,6 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from emulator.simulation.trace import HOST_STEP, Trace, callback_name
-from emulator.wire.metadata import each_entry_once
 
 if TYPE_CHECKING:
     from emulator.simulation.clocks import WallClock
@@ -195,8 +194,7 @@ class VirtualTime:
         hooks = sys.get_asyncgen_hooks()
         sys.set_asyncgen_hooks(firstiter=self._generator_begins, finalizer=self._generator_dropped)
         try:
-            with each_entry_once():
-                self._run(deadline, who_waits)
+            self._run(deadline, who_waits)
         finally:
             self._running = None
             _set_running_loop(None)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from emulator.history import Event
 from emulator.simulation.checkers import Judgement, Violation
+from emulator.simulation.evidence import Deed
 from emulator.simulation.guard import ReachedOutside
 from emulator.simulation.loop import SimulationError
 from emulator.simulation.plan import Plan
@@ -42,6 +43,10 @@ class Outcome:
     events: list[Event] = field(default_factory=list)
     logs: dict[str, list[StoredLog]] = field(default_factory=dict)
     """By region: what was on its disk at the end."""
+    deliveries: dict[str, list[str]] = field(default_factory=dict)
+    """By region: the lines of its `metadata.jsonl`."""
+    deeds: list[Deed] = field(default_factory=list)
+    """What words did."""
     figures: Figures = field(default_factory=dict)
     """What was measured."""
 
@@ -86,6 +91,11 @@ def logs_of(world: World) -> dict[str, list[StoredLog]]:
         ]
         for name, region in world.regions.items()
     }
+
+
+def deliveries_of(world: World) -> dict[str, list[str]]:
+    """What the regions learned of their configuration, by region."""
+    return {name: list(region.deliveries) for name, region in world.regions.items()}
 
 
 def _silence_brokers() -> None:

@@ -6,11 +6,15 @@ A plan is a plain value. `draw` makes one from a seed, `swarm` runs it, `shrink`
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from emulator.client import Batching
 from emulator.simulation.faults import Fault
 from emulator.simulation.medium import DiskFaults
 from emulator.topology import Topology
+
+if TYPE_CHECKING:
+    from emulator.simulation.vocabulary.word import Act
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +33,8 @@ class ProducerPlan:
     payload_bytes: int = 64
     choosy: float = 0.0
     """How often it names the regions a message is meant for."""
+    repeats: float = 0.0
+    """How often it sends a message twice in one breath, under the same number."""
     keeps_outbox: bool = True
     """Its next life sends again, under the same numbers, what the one before had no answer for. Otherwise it goes
     on behind the last number the region knows, with other messages."""
@@ -76,6 +82,8 @@ class Plan:
     producers: tuple[ProducerPlan, ...]
     consumers: tuple[ConsumerPlan, ...]
     readers: tuple[ReaderPlan, ...] = ()
+    acts: tuple[Act, ...] = ()
+    """What else is done, each once, by whom and when: the words of `simulation.vocabulary`."""
     faults: tuple[Fault, ...] = ()
     disks: tuple[tuple[str, DiskFaults], ...] = ()
     """What ails each region's disk until the world is healed. RemoteFaults: its log lies elsewhere."""
@@ -85,6 +93,8 @@ class Plan:
     """How long things go wrong."""
     heal_seconds_max: float = 180.0
     """Within so many seconds after that everything must have converged."""
+    dies_at_the_end: bool = False
+    """When all is repaired and consumed, every region is killed and started once more."""
     variation: int = 0
     """The same plan with other luck. A seed's own is 0; the shrinker tries others."""
 
@@ -98,7 +108,3 @@ class Plan:
         parts: tuple[ProducerPlan | ConsumerPlan | ReaderPlan, ...]
         parts = (*self.producers, *self.consumers, *self.readers)
         return tuple(one.name for one in parts)
-
-    @property
-    def deduplicates(self) -> bool:
-        return self.topology.namespaces[0].deduplication

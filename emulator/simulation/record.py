@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
 from emulator.history import Event, Outcome
 from emulator.simulation.clocks import EPOCH_MS
-from emulator.simulation.evidence import Origin, full, origin_of
+from emulator.simulation.evidence import Deed, Given, Windows, full, origin_of
 
 
 class Record:
@@ -16,9 +15,11 @@ class Record:
 
     def __init__(self, now_seconds: Callable[[], float]) -> None:
         self.events: list[Event] = []
-        self.received: dict[tuple[str, str], set[tuple[Origin, str]]] = defaultdict(set)
-        """By (topic, subscription): what its consumers were given, wherever."""
+        self.given = Given()
+        self.deeds: list[Deed] = []
+        self.windows = Windows(now_seconds)
         self._now_seconds = now_seconds
+        self._sessions = 0
 
     def note(self, actor: str, op: str, outcome: Outcome, **fields: Any) -> None:
         """Stamped with the true time, never a region's."""
@@ -26,14 +27,14 @@ class Record:
         event = Event(at_ms, actor, op, outcome, **fields)
         self.events.append(event)
         if op == "receive":
-            received = self.received[full(event.topic), event.subscription or ""]
-            received.add((origin_of(event), event.detail or ""))
+            topic, subscription = full(event.topic), event.subscription or ""
+            self.given.add(event.region or "", topic, subscription, origin_of(event), event.detail or "")
+
+    def new_session(self, producer: str) -> str:
+        """A name that no other opened producer of this world has."""
+        self._sessions += 1
+        return f"{producer}#{self._sessions}"
 
     def fact(self, op: str, **fields: Any) -> None:
         """Something that was done to the world."""
         self.note("simulation", op, "fact", **fields)
-
-
-def seconds_of(event: Event) -> float:
-    """Virtual seconds since the beginning."""
-    return (event.at_ms - EPOCH_MS) / 1000

@@ -140,7 +140,7 @@ class RemoteLog(Medium):
     async def open_store(self) -> RemoteStore:
         """Take it over. StorageError when it does not answer, StorageFenced when somebody else comes meanwhile."""
         owner: int = await self._step(self.take_keys)
-        store = RemoteStore(self, owner)
+        store = self.make_store(owner)
         await asyncio.sleep(self.draw_seconds(self.faults.takeover_seconds))
         refusal: StorageFenced | None = await self._step(lambda: self.take_logs(owner))
         if refusal is not None:
@@ -148,6 +148,9 @@ class RemoteLog(Medium):
         self.stores.append(store)
         store.look()
         return store
+
+    def make_store(self, owner: int) -> RemoteStore:
+        return RemoteStore(self, owner)
 
     async def _step(self, do: Callable[[], Any]) -> Any:
         call = Call(self, self.draw_commit_seconds(), do)

@@ -12,6 +12,7 @@ from collections import defaultdict
 from contextlib import closing
 from pathlib import Path
 
+from emulator.history import Event, framed, run_name
 from emulator.simulation.outcome import Outcome, StoredLog
 from emulator.simulation.world import SERVICE_PORT
 from emulator.storage.group import encode_group
@@ -30,6 +31,8 @@ def write_evidence(outcome: Outcome, folder: Path) -> None:
         config = region_config(topology, name, ports, region_dir=region_dir)
         (region_dir / "region.json").write_text(config.to_json())
         _write_logs(region_dir / "log.sqlite", name, outcome.logs[name])
+        lines = outcome.deliveries.get(name, [])
+        (region_dir / "metadata.jsonl").write_text("".join(f"{line}\n" for line in lines))
     _write_history(outcome, folder / "history")
 
 
@@ -53,11 +56,12 @@ def _write_logs(path: Path, region: str, logs: list[StoredLog]) -> None:
 def _write_history(outcome: Outcome, folder: Path) -> None:
     """One file per actor. Readers are no subscriptions: the report knows nothing of them."""
     folder.mkdir(parents=True, exist_ok=True)
-    lines: dict[str, list[str]] = defaultdict(list)
+    told: dict[str, list[Event]] = defaultdict(list)
     for event in outcome.events:
         if event.op != "read":
             # Payloads are spelled out in `detail`; a report has no use for them.
             kept = event if event.outcome == "fact" else dataclasses.replace(event, detail=None)
-            lines[event.actor].append(kept.to_line() + "\n")
-    for actor, of_actor in lines.items():
-        (folder / f"{actor}.jsonl").write_text("".join(of_actor))
+            told[event.actor].append(kept)
+    run = run_name(folder.parent)
+    for actor, events in told.items():
+        (folder / f"{actor}.jsonl").write_text(framed(events, actor, run))

@@ -13,9 +13,10 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from emulator.simulation.checkers import Violation
+from emulator.simulation.evidence import seconds_of
 from emulator.simulation.outcome import Outcome
 from emulator.simulation.plan import Plan
-from emulator.simulation.record import seconds_of
+from emulator.simulation.seams import AS_SHIPPED, Seams
 from emulator.simulation.swarm import run_plan
 from emulator.topology import Topology
 
@@ -28,7 +29,13 @@ HEAL_SECONDS_MAX = 40.0
 """A smaller world that is stuck need not be watched for as long."""
 
 
-def shrink(outcome: Outcome, *, runs_max: int = RUNS_MAX, seconds_max: float = 120.0) -> Outcome:
+def shrink(
+    outcome: Outcome,
+    *,
+    seams: Seams = AS_SHIPPED,
+    runs_max: int = RUNS_MAX,
+    seconds_max: float = 120.0,
+) -> Outcome:
     """The smallest failing plan that was found, and what came of it."""
     violation = outcome.violation
     assert violation is not None, "there is nothing to shrink in a plan that does not fail"
@@ -39,7 +46,7 @@ def shrink(outcome: Outcome, *, runs_max: int = RUNS_MAX, seconds_max: float = 1
         for smaller in _smaller(best.plan):
             if runs >= runs_max or time.monotonic() >= end:
                 return best
-            tried = _fails_as_well(smaller, violation)
+            tried = _fails_as_well(smaller, violation, seams)
             runs += VARIATIONS
             if tried is not None:
                 best, improved = tried, True
@@ -47,10 +54,10 @@ def shrink(outcome: Outcome, *, runs_max: int = RUNS_MAX, seconds_max: float = 1
     return best
 
 
-def _fails_as_well(plan: Plan, violation: Violation) -> Outcome | None:
+def _fails_as_well(plan: Plan, violation: Violation, seams: Seams) -> Outcome | None:
     """With the luck it had, or with another."""
     for variation in range(plan.variation, plan.variation + VARIATIONS):
-        tried = run_plan(replace(plan, variation=variation))
+        tried = run_plan(replace(plan, variation=variation), seams=seams)
         if _is_the_same(tried.violation, violation):
             return tried
     return None
@@ -64,7 +71,7 @@ def _smaller(plan: Plan) -> Iterator[Plan]:
     """Plans with something less, the boldest first."""
     if plan.heal_seconds_max > HEAL_SECONDS_MAX:
         yield replace(plan, heal_seconds_max=HEAL_SECONDS_MAX)
-    for part in ("faults", "consumers", "readers", "producers"):
+    for part in ("faults", "acts", "consumers", "readers", "producers"):
         for fewer in _fewer(getattr(plan, part)):
             change: Change = {part: fewer}
             yield _without_strangers(replace(plan, **change))
@@ -109,7 +116,8 @@ def _without_strangers(plan: Plan) -> Plan:
     clients = set(plan.clients)
     known = clients | set(plan.regions)
     faults = tuple(fault for fault in plan.faults if set(fault.places) <= known)
-    return replace(plan, faults=faults)
+    acts = tuple(act for act in plan.acts if set(act.places) <= known)
+    return replace(plan, faults=faults, acts=acts)
 
 
 def _without_region(plan: Plan, region: str) -> Plan:
@@ -160,6 +168,7 @@ def story_of(outcome: Outcome) -> list[str]:
             f"{consumer.name} ({consumer.subscription}, {kind}) consumes in {consumer.region}{moves}"
         )
     lines += [f"{reader.name} reads in {reader.region}" for reader in plan.readers]
+    lines += [str(act) for act in plan.acts]
     lines += [str(fault) for fault in plan.faults]
     if violation is not None:
         number = violation.witness.get("text")

@@ -97,21 +97,25 @@ class Simulation:
         assert place is None or host.place == place, f"host {name!r} stands at {host.place!r}, not {place!r}"
         return host
 
-    def disk(self, host: str, faults: DiskFaults | None = None) -> SimulatedDisk:
+    def disk(
+        self, host: str, faults: DiskFaults | None = None, *, type_: type[SimulatedDisk] = SimulatedDisk
+    ) -> SimulatedDisk:
         """The disk of a host, made on first use. It crashes with the host's program and outlives it."""
         disk = self._disks.get(host)
         if disk is None:
-            disk = self._disks[host] = SimulatedDisk(self.random(f"disk {host}"), faults)
+            disk = self._disks[host] = type_(self.random(f"disk {host}"), faults)
             disk.on_event = lambda what: self.trace.event(self.now, host, what)
             self.host(host).on_kill(disk.crash)
         elif faults is not None:
             disk.faults = faults
         return disk
 
-    def remote_log(self, name: str, faults: RemoteFaults | None = None) -> RemoteLog:
+    def remote_log(
+        self, name: str, faults: RemoteFaults | None = None, *, type_: type[RemoteLog] = RemoteLog
+    ) -> RemoteLog:
         """A log that lies elsewhere and belongs to no host. Whoever starts hosts on it has it told of their deaths
         (`program_died`)."""
-        log = RemoteLog(self.random(f"log {name}"), faults or RemoteFaults(), self.driver.loop)
+        log = type_(self.random(f"log {name}"), faults or RemoteFaults(), self.driver.loop)
         log.on_event = lambda what: self.trace.event(self.now, f"log of {name}", what)
         return log
 

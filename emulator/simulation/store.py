@@ -104,6 +104,8 @@ class _LaneOfItsOwn:
 class SimulatedStore:
     """Implements `contract.Store`. Made by a medium's `open_store`."""
 
+    log_type: type[SimulatedLog] = SimulatedLog
+
     def __init__(self, medium: Medium, owner: int) -> None:
         self.medium = medium
         self.owner = owner
@@ -130,7 +132,7 @@ class SimulatedStore:
                     return None
                 logs[name] = DurableLog(name, self.medium.next_ledger_id)
                 self.medium.next_ledger_id += 1
-            return SimulatedLog(self, logs[name])
+            return self.log_type(self, logs[name])
 
         def heard(found: SimulatedLog | None) -> SimulatedLog | None:
             log = self._logs.get(name)
@@ -158,6 +160,10 @@ class SimulatedStore:
                 log.broken = log.gone = error
 
         await self.issue(_LaneOfItsOwn(), store, heard)
+
+    def forget(self, name: str) -> None:
+        """Whoever opens that log next has it read afresh."""
+        self._logs.pop(name, None)
 
     def log_names(self) -> list[str]:
         return sorted(self._names)
@@ -218,11 +224,7 @@ class SimulatedStore:
         return self.issue(lane, store, heard, failed, size_bytes=size_bytes)
 
     def _look_again(self, key: str) -> None:
-        value = self.medium.values.get(key)
-        if value is not None:
-            self._keys.values[key] = value
-        else:
-            self._keys.values.pop(key, None)
+        self._keys.set(key, self.medium.values.get(key))
 
     def issue(
         self,

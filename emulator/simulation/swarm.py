@@ -16,30 +16,41 @@ from collections.abc import Callable
 from emulator.simulation.actors import ConsumerActor, ProducerActor, ReaderActor
 from emulator.simulation.checkers import Judgement, first_violation, judge
 from emulator.simulation.draw import draw
-from emulator.simulation.evidence import Disks, Evidence, full, hold_the_same
+from emulator.simulation.evidence import Disks, Evidence, Left, full, hold_the_same
 from emulator.simulation.faults import Fault, LinkFault
-from emulator.simulation.outcome import Outcome, logs_of, play_to_the_end, uncollected
+from emulator.simulation.outcome import Outcome, deliveries_of, logs_of, play_to_the_end, uncollected
 from emulator.simulation.plan import Plan
 from emulator.simulation.record import Record
+from emulator.simulation.seams import AS_SHIPPED, Seams
 from emulator.simulation.simulation import Simulation
 from emulator.simulation.trace import Listener
+from emulator.simulation.vocabulary import CHECKS
+from emulator.simulation.vocabulary.seeking import given_from_there
+from emulator.simulation.vocabulary.word import Stage
 from emulator.simulation.watch import CursorWatch
 from emulator.simulation.world import World
 
+CARRY_SECONDS = 60.0
+"""How long it may take until the last acknowledgement is stored, and carried to the other region."""
+SETTLE_SECONDS = 5.0
+"""Until clients and links are back after all regions died."""
 LOOK_SECONDS = 0.5
 """How often it is looked whether everything has converged."""
 
 
-def run_seed(kind: str, seed: int) -> Outcome:
+def run_seed(kind: str, seed: int, *, seams: Seams = AS_SHIPPED) -> Outcome:
     """Draw and run."""
-    return run_plan(draw(kind, seed))
+    return run_plan(draw(kind, seed), seams=seams)
 
 
-def run_plan(plan: Plan, *, listener: Listener | None = None) -> Outcome:
-    """Run it in a world of its own. What goes wrong is in the outcome; nothing is raised but what the simulation itself
-    must not allow."""
+def run_plan(plan: Plan, *, seams: Seams = AS_SHIPPED, listener: Listener | None = None) -> Outcome:
+    """Run it in a world of its own, made of these parts. What goes wrong is in the outcome; nothing is raised but what
+    the simulation itself must not allow."""
     simulation = Simulation(f"{plan.kind}/{plan.seed}/{plan.variation}", listener=listener)
-    with uncollected(), World(plan.topology, disks=dict(plan.disks), simulation=simulation) as world:
+    with (
+        uncollected(),
+        World(plan.topology, disks=dict(plan.disks), simulation=simulation, seams=seams) as world,
+    ):
         run = _Run(plan, world)
         seconds_max = plan.break_seconds + 2 * plan.heal_seconds_max
         unsound = play_to_the_end(world, run.story(), within_seconds=seconds_max)
@@ -51,6 +62,8 @@ def run_plan(plan: Plan, *, listener: Listener | None = None) -> Outcome:
             digest=simulation.trace.hexdigest(),
             events=run.record.events,
             logs=logs_of(world),
+            deliveries=deliveries_of(world),
+            deeds=run.record.deeds,
         )
 
 
@@ -70,6 +83,9 @@ class _Run:
         self.readers = [ReaderActor(world, self.record, one) for one in plan.readers]
         world.actors.update({actor.name: actor for actor in (*self.producers, *self.readers)})
         world.actors.update({actor.plan.name: actor for actor in self.consumers})
+        self.record.given.replicated.update(
+            (full(one.topic), one.subscription) for one in plan.consumers if one.replicated
+        )
         self._prepare_hosts()
 
     def _prepare_hosts(self) -> None:
@@ -101,6 +117,10 @@ class _Run:
             for at_seconds, region_name in consumer.plan.moves:
                 if at_seconds < self.plan.break_seconds:
                     self.simulation.at(at_seconds, consumer.move, region_name)
+        for number, act in enumerate(self.plan.acts):
+            if act.at_seconds < self.plan.break_seconds:
+                stage = Stage(self.world, self.record, act, number)
+                self.simulation.at(act.at_seconds, stage.begin)
         for fault in self.plan.faults:
             if fault.at_seconds >= self.plan.break_seconds:
                 continue
@@ -146,7 +166,15 @@ class _Run:
             actor.begin()
         deadline = self.simulation.now + self.plan.heal_seconds_max
         if await self._comes_true(self._is_converged, deadline):
+            # What is owed where a consumer was before it moved is given only when the tour brings it back there.
+            await self._comes_true(
+                self._are_acts_answered, min(deadline, self.simulation.now + CARRY_SECONDS)
+            )
             await self._tour(deadline)
+            await self._comes_true(self._are_acts_answered, deadline)
+            if self.plan.dies_at_the_end:
+                await self._die_once_more()
+            await self._comes_true(self._is_nothing_left, min(deadline, self.simulation.now + CARRY_SECONDS))
 
     async def _comes_true(self, condition: Callable[[], bool], deadline: float) -> bool:
         while not condition():
@@ -159,7 +187,22 @@ class _Run:
         if self._lingering() or not all(producer.finished for producer in self.producers):
             return False
         self.disks.read_on()
-        return hold_the_same(self.disks, self.plan.regions)
+        return hold_the_same(self.disks, self.world.homes)
+
+    async def _die_once_more(self) -> None:
+        for name in self.world.regions:
+            self.world.kill(name)
+            self.world.start(name)
+        await self._comes_true(self.world.is_ready, self.simulation.now + CARRY_SECONDS)
+        await asyncio.sleep(SETTLE_SECONDS)
+
+    def _are_acts_answered(self) -> bool:
+        """What acts owe later on, as far as time helps."""
+        return not self.plan.acts or not any(given_from_there(self._evidence(healed=True)))
+
+    def _is_nothing_left(self) -> bool:
+        self.disks.read_on()
+        return not any(left.must_be_none if left.messages else left.claim for left in self._left().values())
 
     def _lingering(self) -> list[str]:
         return [host.name for region in self.world.regions.values() for host in region.lingering]
@@ -178,21 +221,19 @@ class _Run:
 
     def _is_drained(self, consumer: ConsumerActor, region: str) -> bool:
         topic = full(consumer.plan.topic)
-        seen = self.record.received[topic, consumer.plan.subscription]
+        is_done = self.record.given.to(region, topic, consumer.plan.subscription)
         view = self.disks.logs.get((region, topic))
-        return view is None or all((one.origin, one.text) in seen for one in view.messages)
+        return view is None or all(is_done(one.origin, one.text) for one in view.messages)
 
     def _judge(self, *, healed: bool) -> None:
+        self.judgements = judge(self._evidence(healed=healed), CHECKS)
+
+    def _evidence(self, *, healed: bool) -> Evidence:
         self.disks.read_on()
-        subscribed: dict[tuple[str, str], list[str]] = {}
-        for consumer in self.consumers:
-            key = (full(consumer.plan.topic), consumer.plan.subscription)
-            subscribed.setdefault(key, []).extend(consumer.visited)
-        evidence = Evidence(
-            regions=self.plan.regions,
-            deduplicates=self.plan.deduplicates,
+        return Evidence(
+            homes=self.world.homes,
             events=self.record.events,
-            received=self.record.received,
+            given=self.record.given,
             logs=self.disks.logs,
             cursors=self.disks.cursors(),
             fallen=self.watch.fallen,
@@ -201,6 +242,45 @@ class _Run:
             lingering=self._lingering(),
             healed=healed,
             waiting=frozenset(text for producer in self.producers for text in producer.waiting),
-            subscribed=subscribed,
+            subscribed=self._subscribed(),
+            windows=self.record.windows,
+            deeds=self.record.deeds,
+            left=self._left() if healed else {},
         )
-        self.judgements = judge(evidence)
+
+    def _subscribed(self) -> dict[tuple[str, str], list[str]]:
+        subscribed: dict[tuple[str, str], list[str]] = {}
+        for consumer in self.consumers:
+            regions = subscribed.setdefault((full(consumer.plan.topic), consumer.plan.subscription), [])
+            regions += [region for region in consumer.visited if region not in regions]
+        return subscribed
+
+    def _left(self) -> dict[tuple[str, str, str], Left]:
+        """By (region, topic, subscription): where consumers are, and everywhere else where a replicated one is."""
+        found: dict[tuple[str, str, str], Left] = {}
+        cursors = self.disks.cursors()
+        for consumer in self.consumers:
+            topic, subscription = full(consumer.plan.topic), consumer.plan.subscription
+            is_replicated = (topic, subscription) in self.record.given.replicated
+            for region in self.world.homes.regions(topic) if is_replicated else [consumer.region]:
+                cursor = cursors.get((region, topic, subscription))
+                view = self.disks.logs.get((region, topic))
+                if cursor is not None and view is not None:
+                    left = [one for one in view.messages if not cursor.is_done(one.entry, one.batch_index)]
+                    claim = self.world.regions[region].backlog(topic, subscription)
+                    if not view.is_without_gaps:
+                        claim = None  # ids without an entry count as long as nobody has read past them
+                    must_be_none = region == consumer.region or self._carries_everything(topic)
+                    found[region, topic, subscription] = Left(left, claim, must_be_none)
+        return found
+
+    def _carries_everything(self, topic: str) -> bool:
+        """Whether the position of a replicated subscription certainly comes to the other regions. Among more than two,
+        what trickles from one into another behind the last snapshot waits for the next; a region with room for one
+        snapshot may have dropped the newest; and messages that never reach the region where others are consumed
+        stay."""
+        return (
+            len(self.world.homes.regions(topic)) == 2
+            and not any(one.plan.choosy for one in self.producers)
+            and all(region.settings.snapshot_cache_size > 1 for region in self.plan.topology.regions)
+        )

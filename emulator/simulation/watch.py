@@ -5,25 +5,63 @@ INV-8: mark-delete never falls. INV-5: nothing is acknowledged that no consumer 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from emulator.core.cursor import Cursor
-from emulator.simulation.evidence import CURSOR_PREFIX, Disks, LogView, Stored, counts_as_acknowledged
+from emulator.simulation.evidence import Disks, LogView, Stored
 from emulator.simulation.medium import Medium
 from emulator.simulation.record import Record
+from emulator.simulation.stored_cursor import StoredCursor, cursors_in
 from emulator.storage.contract import Versioned
+from emulator.stored_keys import CursorKey, CursorPartKey, StoredKey, parse_key
 
 
 @dataclass(slots=True)
 class _Watched:
     """One stored cursor."""
 
-    value: Versioned | None = None
     mark_delete: int = -2
     read: int = 0
     """So many messages of the log were looked at."""
     open: list[Stored] = field(default_factory=list)
     """Those of them that are not acknowledged yet."""
+
+
+class _Shelf:
+    """The values of one region that belong to cursors."""
+
+    def __init__(self) -> None:
+        self.keys: dict[str, CursorKey | CursorPartKey] = {}
+        self.seen: dict[str, Versioned] = {}
+        self.key_count = 0
+        """How many keys there were when they were looked through last."""
+
+    def changed(self, values: Mapping[str, Versioned]) -> set[CursorKey]:
+        """Cursors of which something is not what it was. Quick when nothing changed."""
+        touched = [text for text in self.keys if values.get(text) is not self.seen.get(text)]
+        if len(values) != self.key_count or any(text not in values for text in touched):
+            self.key_count = len(values)
+            for text in values:
+                key = parse_key(text) if text not in self.keys else None
+                if isinstance(key, CursorKey | CursorPartKey):
+                    self.keys[text] = key
+                    touched.append(text)
+        found = {CursorKey(self.keys[text].topic, self.keys[text].subscription) for text in touched}
+        for text in touched:
+            if text in values:
+                self.seen[text] = values[text]
+            else:
+                del self.keys[text]
+                self.seen.pop(text, None)
+        return found
+
+    def of(self, cursor: CursorKey) -> list[tuple[StoredKey | None, bytes]]:
+        """What makes up a cursor."""
+        return [
+            (key, self.seen[text].value)
+            for text, key in self.keys.items()
+            if (key.topic, key.subscription) == (cursor.topic, cursor.subscription)
+        ]
 
 
 class CursorWatch:
@@ -35,10 +73,9 @@ class CursorWatch:
         """(subscription, message) that was counted as consumed before any consumer was given it."""
         self._disks = disks
         self._record = record
-        self._cursors: dict[str, dict[str, _Watched]] = {}
-        """By region, then by key."""
-        self._keys_seen: dict[str, int] = {}
-        """By region: how many keys there were when they were looked through last."""
+        self._shelves: dict[str, _Shelf] = {}
+        """By region."""
+        self._watched: dict[tuple[str, CursorKey], _Watched] = {}
 
     def attach(self, region: str, disk: Medium) -> None:
         tell = disk.on_event
@@ -50,36 +87,38 @@ class CursorWatch:
         disk.on_event = on_event
 
     def _look(self, region: str, disk: Medium) -> None:
-        """Called after every commit, most of which touch no cursor: quick when nothing changed."""
-        values, watched = disk.values, self._cursors.setdefault(region, {})
-        if len(values) != self._keys_seen.get(region):
-            self._keys_seen[region] = len(values)
-            for key in values:
-                if key.startswith(CURSOR_PREFIX):
-                    watched.setdefault(key, _Watched())
-        for key, one in watched.items():
-            value = values.get(key)
-            if value is not one.value and value is not None:
-                one.value = value
-                self._look_at(region, key, one, Cursor.from_bytes(value.value))
+        """Called after every commit, most of which touch no cursor."""
+        shelf = self._shelves.setdefault(region, _Shelf())
+        for key in shelf.changed(disk.values):
+            cursor = cursors_in(shelf.of(key)).get(key)
+            if cursor is None:
+                self._watched.pop((region, key), None)
+            else:
+                self._look_at(region, key, cursor)
 
-    def _look_at(self, region: str, key: str, watched: _Watched, cursor: Cursor) -> None:
-        where = key.removeprefix(CURSOR_PREFIX)
-        if cursor.mark_delete < watched.mark_delete:
+    def _look_at(self, region: str, key: CursorKey, cursor: StoredCursor) -> None:
+        topic, subscription = key.topic, key.subscription
+        watched = self._watched.setdefault((region, key), _Watched())
+        moved_by_hand = self._record.windows.is_open(region, topic, subscription)
+        if cursor.mark_delete < watched.mark_delete and not moved_by_hand:
             self.fallen.append(
-                f"mark-delete of {where} in {region} fell from {watched.mark_delete} to {cursor.mark_delete}"
+                f"mark-delete of {topic}/{subscription} in {region} fell from {watched.mark_delete} "
+                f"to {cursor.mark_delete}"
             )
         watched.mark_delete = cursor.mark_delete
-        topic, _, subscription = where.rpartition("/")
         self._disks.read_on(region)
         view = self._disks.logs.get((region, topic)) or LogView(region, topic, -1)
         watched.open += view.messages[watched.read :]
         watched.read = len(view.messages)
-        seen = self._record.received[topic, subscription]
+        given = self._record.given
+        is_done = given.to(region, topic, subscription)
         still_open = []
         for one in watched.open:
-            if not counts_as_acknowledged(cursor, one):
+            if not cursor.is_done(one.entry, one.batch_index):
                 still_open.append(one)
-            elif (one.origin, one.text) not in seen:
-                self.unseen.append((subscription, one))
+            elif not is_done(one.origin, one.text):
+                if moved_by_hand:
+                    given.skip(region, topic, subscription, one.origin, one.text)
+                else:
+                    self.unseen.append((subscription, one))
         watched.open = still_open

@@ -21,11 +21,14 @@ standing in the region it talks to unless told otherwise. The story itself runs 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+from emulator.admin_calls import Answer, call
+from emulator.broker.admin.server import Admin
+from emulator.broker.deliveries import Deliveries
 from emulator.broker.environment import Environment
 from emulator.broker.region import Region
 from emulator.client import Client, ClientSettings
@@ -33,16 +36,21 @@ from emulator.errors import StorageError
 from emulator.network import Network
 from emulator.region_config import BrokerSettings, LinkShape, NamespaceConfig, RegionConfig
 from emulator.simulation.actors import Actor
+from emulator.simulation.configuration import SimulatedConfiguration
+from emulator.simulation.evidence import Homes
 from emulator.simulation.host import Host, HostState
 from emulator.simulation.medium import DiskFaults, Medium
 from emulator.simulation.remote_log import RemoteFaults, RemoteLog
+from emulator.simulation.seams import AS_SHIPPED, Seams
 from emulator.simulation.simulation import DRIVER, Simulation
+from emulator.stored_keys import CursorKey, CursorPartKey
 from emulator.topology import Cluster, Link, Topology, region_config
 from emulator.topology import Region as DeclaredRegion
 
 T = TypeVar("T")
 
 SERVICE_PORT = 6650
+ADMIN_PORT = 8080
 NAMESPACE = "public/default"
 QUIET_SECONDS_MAX = 120.0
 STILL_SECONDS = 1.0
@@ -98,11 +106,15 @@ class SimulatedRegion:
         self.is_wanted = False
         """It was started and not killed since: if it ends by itself, it is started again."""
         self._simulation = simulation
+        self._configuration = world.configurations[config.cluster]
+        self.deliveries: list[str] = []
+        """Lines of what it learned of its cluster's configuration, and when."""
+        self._seams = world.seams
         if isinstance(faults, RemoteFaults):
-            self.disk = simulation.remote_log(config.region, faults)
+            self.disk = simulation.remote_log(config.region, faults, type_=self._seams.remote_log)
             self._tell_of_death(self.host)
         else:
-            self.disk = simulation.disk(config.region, faults)
+            self.disk = simulation.disk(config.region, faults, type_=self._seams.disk)
 
     @property
     def is_up(self) -> bool:
@@ -112,6 +124,12 @@ class SimulatedRegion:
     def lingering(self) -> list[Host]:
         """Former hosts whose programs have not ended."""
         return [host for host in self.formers if host.state is not HostState.DOWN]
+
+    def backlog(self, topic: str, subscription: str) -> int | None:
+        """What it tells its admins of a subscription. None when it knows of none, or is not there to ask."""
+        found = self.broker.directory.serving.get(topic) if self.broker is not None else None
+        kept = found.subscriptions.get(subscription) if found is not None else None
+        return None if kept is None else kept.backlog()
 
     def start(self) -> None:
         """Start it on what its disk holds. No effect on one that was started."""
@@ -156,17 +174,18 @@ class SimulatedRegion:
     async def _serve(self, host: Host) -> None:
         """As `broker.main`: a region that cannot recover, or was fenced, ends."""
         try:
-            broker = await self._recover(host)
+            broker, admin = await self._recover(host)
         except StorageError:
             self._ended(host)
             return
         if host is self.host:
             self.broker = broker
         await broker.fenced.wait()
+        admin.close()
         await broker.stop()
         self._ended(host)
 
-    async def _recover(self, host: Host) -> Region:
+    async def _recover(self, host: Host) -> tuple[Region, Admin]:
         network: Network = host.network
         environment = Environment(
             wall_clock_ms=host.wall_clock_ms,
@@ -174,10 +193,15 @@ class SimulatedRegion:
             network=network,
             peer_network=network,
             store=await self.disk.open_store(),
+            configuration=self._configuration.open_on(host),
+            parts=self._seams.parts,
         )
-        broker = Region(self.config, environment)
+        broker = Region(self.config, environment, topic_type=self._seams.topic)
         await broker.start()
-        return broker
+        Deliveries(self.deliveries.append, self.name, environment).follow(broker.metadata)
+        admin = Admin(broker, {})
+        await admin.start()
+        return broker, admin
 
     def _ended(self, host: Host) -> None:
         """The program is over. Whoever looks after it starts it again a little later, unless it was replaced."""
@@ -209,30 +233,42 @@ class World:
         disks: Mapping[str, DiskFaults] | None = None,
         client_settings: ClientSettings = CLIENT_SETTINGS,
         simulation: Simulation | None = None,
+        seams: Seams = AS_SHIPPED,
     ) -> None:
         """`disks`: of single regions, in place of `disk`. RemoteFaults put a region on a log elsewhere."""
         self.topology = topology
+        self.seams = seams
         self.simulation = simulation or Simulation(seed)
         self.client_settings = client_settings
-        ports = {region.name: (SERVICE_PORT, 0) for region in topology.regions}
+        ports = {region.name: (SERVICE_PORT, ADMIN_PORT) for region in topology.regions}
+        run_secret = f"{self.simulation.random('secret of the run').getrandbits(256):064x}"
+        self.configurations = {
+            cluster.name: SimulatedConfiguration(
+                self.simulation.random(f"configuration {cluster.name}"), self._later
+            )
+            for cluster in topology.clusters
+        }
+        """By cluster: its configuration store."""
         self.regions: dict[str, SimulatedRegion] = {}
         for region in topology.regions:
             config = region_config(
-                topology, region.name, ports, region_dir=Path(region.name), bind_host="0.0.0.0"
+                topology,
+                region.name,
+                ports,
+                region_dir=Path(region.name),
+                bind_host="0.0.0.0",
+                run_secret=run_secret,
             )
             faults = (disks or {}).get(region.name, disk)
             self.regions[region.name] = SimulatedRegion(self, config, faults)
         for link in topology.links:
             self.simulation.network.shape(link.source, link.target, link.shape)
+        self.homes = Homes(topology.namespaces)
         self.actors: dict[str, Actor] = {}
         """Programs that work in it, by name; filled by whoever lets them."""
         self.healing = False
         """Nothing goes wrong any more: actors acknowledge at once."""
         self._clients = 0
-
-    @property
-    def deduplicates(self) -> bool:
-        return self.topology.namespaces[0].deduplication
 
     def __enter__(self) -> World:
         return self
@@ -243,6 +279,9 @@ class World:
     def close(self) -> None:
         """Let go of everything."""
         self.simulation.close()
+
+    def _later(self, seconds: float, action: Callable[[], None]) -> None:
+        self.simulation.at(self.simulation.now + seconds, action)
 
     def play(self, story: Coroutine[Any, Any, T], *, within_seconds: float = 3600.0) -> T:
         """Start every region, then tell the story until it ends."""
@@ -323,17 +362,29 @@ class World:
             wall_clock_ms=host.wall_clock_ms,
         )
 
+    async def ask_admin(
+        self, region: str, method: str, target: str, body: Any = None, *, host: Host | None = None
+    ) -> Answer:
+        """One call to a region's HTTP port, by a program on `host`; by the story itself when there is none. NoAnswer
+        when the region is down, or does not answer in time."""
+        if host is None:
+            self._clients += 1
+            host = self.client_host(f"admin-{self._clients}", region)
+            host.network.loop = self.simulation.host(DRIVER).loop
+        return await call(host.network, region, ADMIN_PORT, method, target, body)
+
     # Waiting.
 
     async def ready(self, within_seconds: float = QUIET_SECONDS_MAX) -> None:
         """Until every region serves and is linked to every other."""
         await self.simulation.until(self.is_ready, within_seconds=within_seconds)
 
-    def is_ready(self) -> bool:
-        names = set(self.regions)
+    def is_ready(self, *, without: Collection[str] = ()) -> bool:
+        """Whether all regions serve and are linked to each other, those in `without` left out."""
+        names = set(self.regions) - set(without)
         return all(
             region.is_up and region.broker is not None and not region.broker.waiting_for(names)
-            for region in self.regions.values()
+            for region in (self.regions[name] for name in names)
         )
 
     async def quiet(self, within_seconds: float = QUIET_SECONDS_MAX) -> None:
@@ -356,7 +407,7 @@ class World:
                 [
                     (key, versioned.version)
                     for key, versioned in sorted(region.disk.values.items())
-                    if key.startswith("cursor/")
+                    if key.startswith((CursorKey.prefix(), CursorPartKey.prefix()))
                 ],
             )
             for region in self.regions.values()
@@ -371,7 +422,10 @@ class World:
         for name, region in self.regions.items():
             if region.broker is None or not region.is_up:
                 return f"region {name} is down"
-            for topic in region.broker.topics.values():
+            directory = region.broker.directory
+            if directory.owing:
+                return f"{name} has not opened {', '.join(directory.owing)} yet"
+            for topic in directory.serving.values():
                 for remote, replicator in topic.replicators.items():
                     if replicator.backlog:
                         return (

@@ -1,7 +1,7 @@
 """What a region remembers: the contract every backend keeps, and what it may not promise.
 
 A store belongs to one region and has two parts: logs (one per topic) and a small key-value part
-(cursors, epochs, policies, progress). The order in which things become true is the same for both:
+(cursors, progress, checkpoints). The order in which things become true is the same for both:
 
     issued ──▶ durable ──▶ the future resolves ──▶ visible to readers and acknowledged to clients
 

@@ -22,13 +22,17 @@ ENTRY_OVERHEAD_BYTES = 4
 """One length."""
 
 _U32 = struct.Struct(">I")
+_ROOM_FOR_CHECKSUM = bytes(4)
 
 
-def encode_group(entries: Sequence[bytes]) -> bytes:
-    """One record holding `entries`, at least one."""
+def encode_group(entries: Sequence[bytes]) -> bytearray:
+    """One record holding `entries`, at least one. Each byte is copied once: entries may be large."""
     assert entries, "a group has at least one entry"
-    body = b"".join((struct.pack(f">{len(entries) + 1}I", len(entries), *map(len, entries)), *entries))
-    return body + _U32.pack(crc32c(body))
+    lengths = struct.pack(f">{len(entries) + 1}I", len(entries), *map(len, entries))
+    record = bytearray().join((lengths, *entries, _ROOM_FOR_CHECKSUM))
+    with memoryview(record) as view:
+        _U32.pack_into(record, len(record) - 4, crc32c(view[:-4]))
+    return record
 
 
 def decode_group(data: bytes, place: str = "commit group") -> list[bytes]:

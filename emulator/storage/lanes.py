@@ -10,6 +10,7 @@ refused until somebody looked again with `get`. The last two live in its `KeyLan
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from typing import Protocol
 
 from emulator.errors import StorageError
@@ -49,6 +50,9 @@ class Keys:
 
     def __init__(self, values: dict[str, Versioned]) -> None:
         self.values = values
+        """Changed by `set` only."""
+        self._sorted: list[str] | None = None
+        """All keys, once somebody has scanned; so a scan costs what it finds, not what there is."""
         self._lanes: dict[str, KeyLane] = {}
 
     def get(self, key: str) -> Versioned | None:
@@ -58,7 +62,26 @@ class Keys:
         return self.values.get(key)
 
     def scan(self, prefix: str) -> list[tuple[str, Versioned]]:
-        return sorted((key, value) for key, value in self.values.items() if key.startswith(prefix))
+        if self._sorted is None:
+            self._sorted = sorted(self.values)
+        keys, found = self._sorted, []
+        index = bisect_left(keys, prefix)
+        while index < len(keys) and keys[index].startswith(prefix):
+            found.append((keys[index], self.values[keys[index]]))
+            index += 1
+        return found
+
+    def set(self, key: str, value: Versioned | None) -> None:
+        """The durable value of a key is this; None: there is none."""
+        if self._sorted is not None and (key in self.values) != (value is not None):
+            if value is not None:
+                insort(self._sorted, key)
+            else:
+                del self._sorted[bisect_left(self._sorted, key)]
+        if value is None:
+            self.values.pop(key, None)
+        else:
+            self.values[key] = value
 
     def issue_put(self, key: str, expected_version: int | None) -> tuple[KeyLane, int]:
         """A put: its lane and the version it will give. Raises StorageError if refused."""
@@ -83,10 +106,7 @@ class Keys:
 
     def stored(self, lane: KeyLane, value: Versioned | None) -> None:
         """A write issued earlier is durable; None: the key is gone."""
-        if value is None:
-            self.values.pop(lane.key, None)
-        else:
-            self.values[lane.key] = value
+        self.set(lane.key, value)
         lane.in_flight -= 1
         if not lane.in_flight and self._lanes.get(lane.key) is lane:
             del self._lanes[lane.key]

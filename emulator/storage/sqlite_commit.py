@@ -30,7 +30,7 @@ WAL_BYTES_MAX = 8 * sqlite_file.WAL_BYTES
 SWEEP_ROWS = 16
 """Garbage rows deleted in one go: few, because a commit may be waiting."""
 
-_BYTES_PER_COMMIT = 3 * 4096
+_BYTES_PER_COMMIT = 3 * sqlite_file.PAGE_BYTES
 """Pages that change whatever the size of the data."""
 
 T = TypeVar("T")
@@ -187,7 +187,7 @@ class Committer:
             self.connection.execute("PRAGMA synchronous = FULL")
         if swept < SWEEP_ROWS:
             self.garbage.discard(log_id)
-        self.wal.grows_by(4096 * swept)
+        self.wal.grows_by(sqlite_file.PAGE_BYTES * swept)
 
     def close(self) -> None:
         """Leave one file behind that needs no WAL to be read, and let the next owner in."""

@@ -24,7 +24,7 @@ ROW_BYTES = 256 * 1024
 """A group is divided into rows of about this size, so that reading a few entries out of one costs little."""
 ROWS_PER_STATEMENT = 64
 
-Row = tuple[int, int, int, bytes]
+Row = tuple[int, int, int, bytes | bytearray]
 """log_id, first_entry_id, entry_count, data."""
 Statement = tuple[str, Sequence[Any]]
 

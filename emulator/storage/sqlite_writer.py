@@ -10,13 +10,15 @@ thread, so that the loop is never held up for long.
         ▼                            │
     writer         commits what was issued while it was busy; sweeps, keeps the WAL short
     reader         reads entries that are not in memory any more; sees only committed rows (S7)
+
+The process whose loop is never idle must pass the interpreter's lock on quickly, or the thread starves: see
+`broker.main.SWITCH_INTERVAL_SECONDS`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import sqlite3
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -34,12 +36,6 @@ HERE_SECONDS_MAX = 0.001
 """A commit on the loop that took longer sends the following ones to the thread..."""
 HERE_PAUSE_FACTOR = 20
 """...for so many times as long. So a slow disk costs the loop a twentieth of its time."""
-SWITCH_INTERVAL_SECONDS = 100e-6
-"""After how long the interpreter's lock is passed on to a thread that waits for it.
-
-Python's 5 ms starve the writer when the loop is never idle: each time the loop looks at its sockets it lets
-the lock go for a moment, which starts the 5 ms anew. An append took 6 s; with 100 µs it takes two ticks.
-"""
 
 
 class Writer:
@@ -63,7 +59,6 @@ class Writer:
         self._queue: SimpleQueue[Write | None] = SimpleQueue()
         """None: nothing to commit, but look around."""
         self._last: Write | None = None
-        sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_INTERVAL_SECONDS))
         threading.Thread(target=self._run, name=f"writer of {committer.path}", daemon=True).start()
 
     def issue(self, write: Write) -> None:

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.command_types import CommandType
-from emulator.wire.frames import SIZES, frame_of, simple_frame
+from emulator.wire.frames import SIZES, simple_frame
 from emulator.wire.protobuf import (
     ABSENT_I32,
     ABSENT_U64,
@@ -51,6 +51,7 @@ __all__ = [
     "encode_send",
     "message_header",
     "send_frame",
+    "send_header",
 ]
 
 PING_FRAME: Final = simple_frame(pb.BaseCommand(type=pb.BaseCommand.PING, ping=pb.CommandPing()))
@@ -109,20 +110,19 @@ _read: Final = pb.LeanCommand.FromString
 
 # SEND.
 
+_pack_sizes: Final = SIZES.pack
+
 
 class SendCommand(NamedTuple):
-    """A client's wish to publish one entry."""
+    """A client's wish to publish one entry: what of it a broker acts upon. The entry's metadata says the rest."""
 
     producer_id: int
     sequence_id: int
-    num_messages: int = 1
     highest_sequence_id: int = 0
     """Sequence id of the last message of a batch; 0 when absent."""
     txn_least: int | None = None
     """None outside of transactions; (0, 0) is a valid transaction."""
     txn_most: int | None = None
-    is_chunk: bool = False
-    marker: bool = False
 
 
 _new_tuple: Final = tuple.__new__
@@ -138,21 +138,12 @@ def decode_send(command: bytes) -> SendCommand:
     producer_id, sequence_id = send.producer_id, send.sequence_id
     if producer_id == ABSENT_U64 or sequence_id == ABSENT_U64:
         raise malformed("SEND", "producer_id or sequence_id is missing")
+    highest_sequence_id = send.highest_sequence_id
     txn_least, txn_most = send.txnid_least_bits, send.txnid_most_bits
-    no_txn = txn_least == txn_most == ABSENT_U64
-    return _new_tuple(
-        SendCommand,
-        (
-            producer_id,
-            sequence_id,
-            send.num_messages,
-            send.highest_sequence_id,
-            None if no_txn else present_or_0(txn_least),
-            None if no_txn else present_or_0(txn_most),
-            send.is_chunk,
-            send.marker,
-        ),
-    )
+    if txn_least == txn_most == ABSENT_U64:
+        return _new_tuple(SendCommand, (producer_id, sequence_id, highest_sequence_id, None, None))
+    txn = present_or_0(txn_least), present_or_0(txn_most)
+    return _new_tuple(SendCommand, (producer_id, sequence_id, highest_sequence_id, *txn))
 
 
 def encode_send(
@@ -181,6 +172,33 @@ def encode_send(
     return _command(CommandType.SEND, body)
 
 
+def send_header(
+    producer_id: int,
+    sequence_id: int,
+    num_messages: int = 1,
+    highest_sequence_id: int = 0,
+    *,
+    data_length: int,
+    txn_least: int | None = None,
+    txn_most: int | None = None,
+    is_chunk: bool = False,
+    marker: bool = False,
+) -> bytes:
+    """Everything of a SEND before the entry of `data_length` bytes, which follows as it is to be stored."""
+    command = encode_send(
+        producer_id,
+        sequence_id,
+        num_messages,
+        highest_sequence_id,
+        txn_least=txn_least,
+        txn_most=txn_most,
+        is_chunk=is_chunk,
+        marker=marker,
+    )
+    size = len(command)
+    return _pack_sizes(size + data_length + 4, size) + command
+
+
 def send_frame(
     producer_id: int,
     sequence_id: int,
@@ -194,17 +212,18 @@ def send_frame(
     marker: bool = False,
 ) -> bytes:
     """A whole SEND; `data` is the entry as it is to be stored."""
-    command = encode_send(
+    header = send_header(
         producer_id,
         sequence_id,
         num_messages,
         highest_sequence_id,
+        data_length=len(data),
         txn_least=txn_least,
         txn_most=txn_most,
         is_chunk=is_chunk,
         marker=marker,
     )
-    return frame_of(command, data)
+    return header + data
 
 
 # SEND_RECEIPT.
@@ -323,7 +342,6 @@ def message_header(
 
 
 _MESSAGE: Final = _BEFORE_BODY_SIZE[CommandType.MESSAGE]
-_pack_sizes: Final = SIZES.pack
 
 
 @lru_cache(maxsize=4096)

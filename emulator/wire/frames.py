@@ -17,6 +17,11 @@ from emulator.errors import ProtocolError, ServerError
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.protobuf import UNREADABLE
 
+FRAME_PADDING_BYTES: Final = 10_240
+"""Room in a frame for command and metadata around the largest message; clients of Pulsar allow as much."""
+COMMAND_BYTES_MAX: Final = 256
+"""Of that: for the sizes and the command of a SEND, or of a MESSAGE whose batch is not acknowledged in part."""
+
 Frame = tuple[int, bytes, bytes]
 """(command type number, BaseCommand bytes, stored entry; empty for simple commands)."""
 

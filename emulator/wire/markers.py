@@ -12,6 +12,7 @@ from typing import Final, TypeVar
 from google.protobuf.message import Message
 
 from emulator import markers as kinds
+from emulator.errors import ProtocolError
 from emulator.markers import Marker, Snapshot, SnapshotRequest, SnapshotResponse, SubscriptionUpdate
 from emulator.model import Position
 from emulator.wire import pulsar_pb2 as pb
@@ -22,10 +23,11 @@ MARKER_PRODUCER: Final = "pulsar.marker"
 """Name all markers are published under; deduplication must pass them by."""
 
 
-def encode_marker(marker: Marker, publish_time_ms: int, replicate_to: Sequence[str] = ()) -> bytes:
-    """A complete entry. `replicate_to` limits who gets it.
-
-    A response goes to its asker only, a snapshot stays in its own region.
+def encode_marker(
+    marker: Marker, publish_time_ms: int, replicate_to: Sequence[str] = ()
+) -> tuple[bytes, EntryInfo]:
+    """A complete entry, and what `scan_entry` would say of it. `replicate_to` limits which regions get it: a response
+    goes to its asker only, a snapshot stays in its own region.
     """
     type_, payload = _to_protobuf(marker)
     metadata = pb.MessageMetadata(
@@ -35,7 +37,17 @@ def encode_marker(marker: Marker, publish_time_ms: int, replicate_to: Sequence[s
         replicate_to=replicate_to,
         marker_type=type_,
     )
-    return build_entry(metadata, payload.SerializeToString())
+    body = payload.SerializeToString()
+    data = build_entry(metadata, body)
+    info = EntryInfo(
+        MARKER_PRODUCER,
+        0,
+        publish_time_ms=publish_time_ms,
+        replicate_to=tuple(replicate_to),
+        marker_type=type_,
+        payload_offset=len(data) - len(body),
+    )
+    return data, info
 
 
 def decode_marker(data: bytes, info: EntryInfo) -> Marker | None:
@@ -50,6 +62,17 @@ def decode_marker(data: bytes, info: EntryInfo) -> Marker | None:
         return reader(data[info.payload_offset :])
     except UNREADABLE as problem:
         raise malformed("marker", problem, closes_connection=False) from None
+
+
+def stored_marker(data: bytes, info: EntryInfo) -> Marker | None:
+    """The marker in an entry that lies in a log. None also for one that cannot be read: nothing that the gate lets in
+    is, and what came in before there was one, or is newer than we are, means nothing here."""
+    if info.marker_type is None:
+        return None
+    try:
+        return decode_marker(data, info)
+    except ProtocolError:
+        return None
 
 
 def _to_protobuf(marker: Marker) -> tuple[int, Message]:

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
 from struct import Struct
-from typing import Any, Final, NamedTuple
+from typing import Final
 
 from crc32c import crc32c
 from google.protobuf.unknown_fields import UnknownFieldSet
@@ -52,14 +52,20 @@ _SMALL_ENTRY_BYTES: Final = 4_096
 """Below this a copy is cheaper than a memoryview."""
 
 
-class EntryInfo(NamedTuple):
-    """The metadata that decides what happens to an entry. Absent strings, ids and keys are None."""
+@dataclass
+class EntryInfo:
+    """The metadata by which a broker decides what happens to an entry. Absent strings, ids and positions are None.
+
+    Not to be changed. Readers set only what an entry says, each field by its name; the rest are the class's defaults.
+    """
 
     producer_name: str
     sequence_id: int
+    publish_time_ms: int
+    payload_offset: int = 0
+    """Where in the stored entry the payload begins."""
     highest_sequence_id: int = 0
     """Of a batch; 0 when absent."""
-    publish_time_ms: int = 0
     num_messages: int = 1
     is_batch: bool = False
     """Whether the field with the number of messages is there. With 1 in it, it is still a batch."""
@@ -70,25 +76,8 @@ class EntryInfo(NamedTuple):
     """Not None makes it a marker, also with a number nobody knows."""
     source_position: Position | None = None
     """Where it stands in the log of `replicated_from`."""
-    partition_key: str | None = None
-    compression: int = 0
-    uncompressed_size: int = 0
-    payload_offset: int = 0
-    """Where in the stored entry the payload begins."""
-    # From here on, what metadata seldom says (`_unusual`).
-    txn_least: int | None = None
-    txn_most: int | None = None
-    ordering_key: bytes | None = None
-    deliver_at_time_ms: int | None = None
-    uuid: str | None = None
-    """Of a chunked message: the same for all its chunks."""
     chunk_id: int | None = None
     num_chunks: int = 0
-    partition_key_is_base64: bool = False
-    schema_version: bytes | None = None
-    event_time_ms: int = 0
-    null_value: bool = False
-    is_encrypted: bool = False
 
     @property
     def is_chunk(self) -> bool:
@@ -96,9 +85,33 @@ class EntryInfo(NamedTuple):
         return self.num_chunks > 1
 
 
+@dataclass
+class EntryDetails(EntryInfo):
+    """All that clients, and those that judge a log, ask of an entry. Absent keys are None."""
+
+    partition_key: str | None = None
+    partition_key_is_base64: bool = False
+    ordering_key: bytes | None = None
+    compression: int = 0
+    uncompressed_size: int = 0
+    event_time_ms: int = 0
+    deliver_at_time_ms: int | None = None
+    schema_version: bytes | None = None
+    null_value: bool = False
+    is_encrypted: bool = False
+    uuid: str | None = None
+    """Of a chunked message: the same for all its chunks."""
+    txn_least: int | None = None
+    txn_most: int | None = None
+
+
+_new: Final = object.__new__
+"""An object whose fields are set one by one takes less than half the time of its class's constructor."""
 _new_tuple: Final = tuple.__new__
-_read_usual: Final = pb.LeanUsualMetadata.FromString
-_read_lean: Final = pb.LeanMetadata.FromString
+_read_dispatch: Final = pb.LeanDispatch.FromString
+_read_usual: Final = pb.LeanUsualEntry.FromString
+_read_lean: Final = pb.LeanEntry.FromString
+_read_all: Final = pb.LeanMetadata.FromString
 _NO_KEY: Final = b"\xff"
 """Default of the lean partition_key."""
 _PROPERTIES_TAG: Final = tag(4, 2)
@@ -114,123 +127,116 @@ def _name(value: bytes) -> str:
 
 
 def scan_entry(data: bytes, *, verify: bool = False) -> EntryInfo:
-    """Read an entry's metadata. `verify` also checks the checksum, if the entry has one.
+    """Read what a broker decides by. `verify` also checks the checksum, if the entry has one.
 
     ProtocolError (never closing the connection: the frame was sound) when the entry cannot be read
     (UnknownError) or does not match its checksum (ChecksumError).
     """
-    if _known is not None:
-        return _scan_once(data, _known, verify=verify)
-    return _scan(data, verify=verify)
-
-
-def _scan(data: bytes, *, verify: bool) -> EntryInfo:
     try:
         start, end = _metadata_bounds(data, verify=verify)
         metadata = data[start:end]
+        info = _new(EntryInfo)
         usual = _read_usual(metadata)
-        if not UnknownFieldSet(
-            usual
-        ):  # reading twelve fields less is worth asking whether one of them is there
-            return _new_tuple(EntryInfo, _usual(usual, metadata, end) + _NOTHING_UNUSUAL)
-        lean = _read_lean(metadata)
-        return _new_tuple(EntryInfo, _usual(lean, metadata, end) + _unusual(lean, metadata))
+        if UnknownFieldSet(usual):
+            lean = _read_lean(metadata)
+            _take_usual(info, lean, metadata, end)
+            _take_rare(info, lean, metadata)
+        else:
+            _take_usual(info, usual, metadata, end)
+        return info
     except UNREADABLE as problem:
         raise malformed("message metadata", problem, closes_connection=False) from None
 
 
-_known: dict[bytes, EntryInfo] | None = None
-"""What was read and verified within `each_entry_once`."""
-
-
-@contextmanager
-def each_entry_once() -> Iterator[None]:
-    """Within the block, who reads an entry that somebody has read before is told the same again.
-
-    For simulations, which are one process: every region, consumer and judge reads the same entries there, each of them
-    six times, and that was an eighth of a simulated drill. A broker reads an entry once and would only pay.
-    """
-    global _known
-    before, _known = _known, {}
+def read_entry(data: bytes, *, verify: bool = False) -> EntryDetails:
+    """Like `scan_entry`, with all the details."""
     try:
-        yield
-    finally:
-        _known = before
+        start, end = _metadata_bounds(data, verify=verify)
+        metadata = data[start:end]
+        details = _new(EntryDetails)
+        lean = _read_all(metadata)
+        _take_usual(details, lean, metadata, end)
+        _take_rare(details, lean, metadata)
+        _take_details(details, lean, metadata)
+        return details
+    except UNREADABLE as problem:
+        raise malformed("message metadata", problem, closes_connection=False) from None
 
 
-def _scan_once(data: bytes, known: dict[bytes, EntryInfo], *, verify: bool) -> EntryInfo:
-    info = known.get(data)
-    if info is None:
-        info = _scan(data, verify=verify)
-        if verify:
-            known[data] = info
-    return info
+def scan_for_dispatch(data: bytes) -> tuple[int, bool]:
+    """(messages in it, whether it is a marker) of an entry that `scan_entry` has accepted once."""
+    try:
+        start, end = _metadata_bounds(data)
+        lean = _read_dispatch(data[start:end])
+    except UNREADABLE as problem:
+        raise malformed("message metadata", problem, closes_connection=False) from None
+    num_messages = lean.num_messages_in_batch
+    return 1 if num_messages == ABSENT_I32 else num_messages, lean.marker_type != ABSENT_I32
 
 
-def _usual(
-    lean: pb.LeanUsualMetadata | pb.LeanMetadata, metadata: bytes, payload_offset: int
-) -> tuple[Any, ...]:
-    """EntryInfo's fields up to `payload_offset`, in their order; its own constructor takes three times as long."""
+def _take_usual(
+    info: EntryInfo,
+    lean: pb.LeanUsualEntry | pb.LeanEntry | pb.LeanMetadata,
+    metadata: bytes,
+    payload_offset: int,
+) -> None:
+    info.payload_offset = payload_offset
     producer_name = lean.producer_name
-    sequence_id = lean.sequence_id
-    publish_time_ms = lean.publish_time
+    info.sequence_id = sequence_id = lean.sequence_id
+    info.publish_time_ms = publish_time_ms = lean.publish_time
     if not producer_name or sequence_id == ABSENT_U64 or publish_time_ms == ABSENT_U64:
         # Clients drop a whole connection over such an entry, so it must not get into a log.
         raise Malformed("producer_name, sequence_id or publish_time is missing")
+    info.producer_name = _name(producer_name)
+    info.highest_sequence_id = lean.highest_sequence_id
     num_messages = lean.num_messages_in_batch
-    is_batch = num_messages != ABSENT_I32
-    if is_batch and num_messages < 1:
-        raise Malformed(f"a batch of {num_messages} messages")  # consumers' permits are counted by it
+    if num_messages != ABSENT_I32:
+        if num_messages < 1:
+            raise Malformed(f"a batch of {num_messages} messages")  # consumers' permits are counted by it
+        info.num_messages = num_messages
+        info.is_batch = True
     replicated_from = lean.replicated_from
+    if replicated_from:
+        info.replicated_from = _name(replicated_from)
     partition_key = lean.partition_key
-    marker_type = lean.marker_type
+    if partition_key != _NO_KEY:
+        partition_key.decode()
     # Repeated fields are dear to touch even if empty, hence the look at the bytes (which may be there for other
-    # reasons).
-    return (
-        _name(producer_name),
-        sequence_id,
-        lean.highest_sequence_id,
-        publish_time_ms,
-        num_messages if is_batch else 1,
-        is_batch,
-        _name(replicated_from) if replicated_from else None,
-        tuple(map(_name, lean.replicate_to)) if _REPLICATE_TO_TAG in metadata else (),
-        None if marker_type == ABSENT_I32 else marker_type,
-        _source_position(lean.properties)
-        if _PROPERTIES_TAG in metadata and _POSITION_KEY in metadata  # a search for 30 bytes is dear, too
-        else None,
-        None if partition_key == _NO_KEY else partition_key.decode(),
-        lean.compression,
-        lean.uncompressed_size,
-        payload_offset,
-    )
+    # reasons). A search for 30 bytes is dear, too.
+    if _PROPERTIES_TAG in metadata and _POSITION_KEY in metadata:
+        info.source_position = _source_position(lean.properties)
 
 
-_NOTHING_UNUSUAL: Final = tuple(
-    EntryInfo._field_defaults[name]
-    for name in EntryInfo._fields[EntryInfo._fields.index("payload_offset") + 1 :]
-)
+def _take_rare(info: EntryInfo, lean: pb.LeanEntry | pb.LeanMetadata, metadata: bytes) -> None:
+    marker_type, chunk_id = lean.marker_type, lean.chunk_id
+    if _REPLICATE_TO_TAG in metadata:
+        info.replicate_to = tuple(map(_name, lean.replicate_to))
+    if marker_type != ABSENT_I32:
+        info.marker_type = marker_type
+    if chunk_id != ABSENT_I32:
+        info.chunk_id = chunk_id
+    info.num_chunks = lean.num_chunks_from_msg
+    lean.uuid.decode()
 
 
-def _unusual(lean: pb.LeanMetadata, metadata: bytes) -> tuple[Any, ...]:
-    """EntryInfo's fields behind `payload_offset`, in their order."""
+def _take_details(details: EntryDetails, lean: pb.LeanMetadata, metadata: bytes) -> None:
+    partition_key, deliver_at_time_ms = lean.partition_key, lean.deliver_at_time
+    if partition_key != _NO_KEY:
+        details.partition_key = partition_key.decode()
+    details.partition_key_is_base64 = lean.partition_key_b64_encoded
+    details.ordering_key = lean.ordering_key or None
+    details.compression = lean.compression
+    details.uncompressed_size = lean.uncompressed_size
+    details.event_time_ms = lean.event_time
+    if deliver_at_time_ms != ABSENT_I64:
+        details.deliver_at_time_ms = deliver_at_time_ms
+    details.schema_version = lean.schema_version or None
+    details.null_value = lean.null_value
+    details.is_encrypted = _ENCRYPTION_KEYS_TAG in metadata and len(lean.encryption_keys) > 0
+    details.uuid = lean.uuid.decode() or None
     txn_least, txn_most = lean.txnid_least_bits, lean.txnid_most_bits
-    no_txn = txn_least == txn_most == ABSENT_U64
-    deliver_at_time_ms, chunk_id, uuid = lean.deliver_at_time, lean.chunk_id, lean.uuid
-    return (
-        None if no_txn else present_or_0(txn_least),
-        None if no_txn else present_or_0(txn_most),
-        lean.ordering_key or None,
-        None if deliver_at_time_ms == ABSENT_I64 else deliver_at_time_ms,
-        uuid.decode() if uuid else None,
-        None if chunk_id == ABSENT_I32 else chunk_id,
-        lean.num_chunks_from_msg,
-        lean.partition_key_b64_encoded,
-        lean.schema_version or None,
-        lean.event_time,
-        lean.null_value,
-        _ENCRYPTION_KEYS_TAG in metadata and len(lean.encryption_keys) > 0,
-    )
+    if not txn_least == txn_most == ABSENT_U64:
+        details.txn_least, details.txn_most = present_or_0(txn_least), present_or_0(txn_most)
 
 
 _POSITION_KEY_FIELD: Final = length_delimited(1, _POSITION_KEY)
@@ -250,22 +256,22 @@ def _source_position(properties: Sequence[bytes]) -> Position | None:
 def _position_in(pair: bytes) -> Position | None:
     """The position in a serialized KeyValue; None when this is the value or a part of another key."""
     if pair.startswith(_POSITION_PAIR) and len(pair) > _TEXT_AT == len(pair) - pair[_TEXT_AT - 1]:
-        return _position(pair[_TEXT_AT:].decode())  # the only form anybody writes
+        return _position(pair[_TEXT_AT:])  # the only form anybody writes
     if _POSITION_KEY not in pair:
         return None
     property_ = parse(pb.KeyValue, pair)
-    return _position(property_.value) if property_.key == SOURCE_POSITION_PROPERTY else None
+    return _position(property_.value.encode()) if property_.key == SOURCE_POSITION_PROPERTY else None
 
 
 _LEAST: Final = BEFORE_EVERYTHING.entry
 _MOST: Final = AFTER_EVERYTHING.entry
 
 
-def _position(text: str) -> Position:
-    ledger_text, _, entry_text = text.partition(":")
+def _position(text: bytes) -> Position:
+    ledger_text, _, entry_text = text.partition(b":")
     ledger, entry = int(ledger_text), int(entry_text)
     if not (_LEAST <= ledger <= _MOST and _LEAST <= entry <= _MOST):
-        raise Malformed(f"no position: {text}")
+        raise Malformed(f"no position: {text!r}")
     return _new_tuple(Position, (ledger, entry))
 
 
@@ -367,7 +373,7 @@ def ensure_checksum(data: bytes) -> bytes:
 
 
 def read_metadata(data: bytes) -> pb.MessageMetadata:
-    """All of an entry's metadata, by protobuf; for where `scan_entry` does not say enough."""
+    """All of an entry's metadata, by protobuf; for where `read_entry` does not say enough."""
     try:
         start, end = _metadata_bounds(data)
         return parse(pb.MessageMetadata, data[start:end])
@@ -431,6 +437,11 @@ def _position_property(position: Position) -> bytes:
         + varint(len(text))
         + text
     )
+
+
+def replication_bytes_max(replicated_from: str) -> int:
+    """By how much `with_replication` may make an entry larger, whatever its place in the log will be."""
+    return len(_replicated_from(replicated_from)) + len(_position_property(AFTER_EVERYTHING))
 
 
 # Reading payloads.

@@ -1639,8 +1639,50 @@ class LeanCommand(_message.Message):
     flow: LeanFlow
     def __init__(self, send: _Optional[_Union[LeanSend, _Mapping]] = ..., send_receipt: _Optional[_Union[LeanReceipt, _Mapping]] = ..., message: _Optional[_Union[LeanMessage, _Mapping]] = ..., ack: _Optional[_Union[LeanAck, _Mapping]] = ..., flow: _Optional[_Union[LeanFlow, _Mapping]] = ...) -> None: ...
 
-class LeanUsualMetadata(_message.Message):
-    __slots__ = ("producer_name", "sequence_id", "publish_time", "properties", "replicated_from", "partition_key", "replicate_to", "compression", "uncompressed_size", "num_messages_in_batch", "marker_type", "highest_sequence_id")
+class LeanDispatch(_message.Message):
+    __slots__ = ("num_messages_in_batch", "marker_type")
+    NUM_MESSAGES_IN_BATCH_FIELD_NUMBER: _ClassVar[int]
+    MARKER_TYPE_FIELD_NUMBER: _ClassVar[int]
+    num_messages_in_batch: int
+    marker_type: int
+    def __init__(self, num_messages_in_batch: _Optional[int] = ..., marker_type: _Optional[int] = ...) -> None: ...
+
+class LeanUsualEntry(_message.Message):
+    __slots__ = ("producer_name", "sequence_id", "publish_time", "properties", "replicated_from", "partition_key", "compression", "uncompressed_size", "num_messages_in_batch", "event_time", "schema_version", "partition_key_b64_encoded", "ordering_key", "highest_sequence_id", "null_value")
+    PRODUCER_NAME_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_ID_FIELD_NUMBER: _ClassVar[int]
+    PUBLISH_TIME_FIELD_NUMBER: _ClassVar[int]
+    PROPERTIES_FIELD_NUMBER: _ClassVar[int]
+    REPLICATED_FROM_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_KEY_FIELD_NUMBER: _ClassVar[int]
+    COMPRESSION_FIELD_NUMBER: _ClassVar[int]
+    UNCOMPRESSED_SIZE_FIELD_NUMBER: _ClassVar[int]
+    NUM_MESSAGES_IN_BATCH_FIELD_NUMBER: _ClassVar[int]
+    EVENT_TIME_FIELD_NUMBER: _ClassVar[int]
+    SCHEMA_VERSION_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_KEY_B64_ENCODED_FIELD_NUMBER: _ClassVar[int]
+    ORDERING_KEY_FIELD_NUMBER: _ClassVar[int]
+    HIGHEST_SEQUENCE_ID_FIELD_NUMBER: _ClassVar[int]
+    NULL_VALUE_FIELD_NUMBER: _ClassVar[int]
+    producer_name: bytes
+    sequence_id: int
+    publish_time: int
+    properties: _containers.RepeatedScalarFieldContainer[bytes]
+    replicated_from: bytes
+    partition_key: bytes
+    compression: int
+    uncompressed_size: int
+    num_messages_in_batch: int
+    event_time: int
+    schema_version: bytes
+    partition_key_b64_encoded: bool
+    ordering_key: bytes
+    highest_sequence_id: int
+    null_value: bool
+    def __init__(self, producer_name: _Optional[bytes] = ..., sequence_id: _Optional[int] = ..., publish_time: _Optional[int] = ..., properties: _Optional[_Iterable[bytes]] = ..., replicated_from: _Optional[bytes] = ..., partition_key: _Optional[bytes] = ..., compression: _Optional[int] = ..., uncompressed_size: _Optional[int] = ..., num_messages_in_batch: _Optional[int] = ..., event_time: _Optional[int] = ..., schema_version: _Optional[bytes] = ..., partition_key_b64_encoded: _Optional[bool] = ..., ordering_key: _Optional[bytes] = ..., highest_sequence_id: _Optional[int] = ..., null_value: _Optional[bool] = ...) -> None: ...
+
+class LeanEntry(_message.Message):
+    __slots__ = ("producer_name", "sequence_id", "publish_time", "properties", "replicated_from", "partition_key", "replicate_to", "num_messages_in_batch", "marker_type", "highest_sequence_id", "uuid", "num_chunks_from_msg", "chunk_id")
     PRODUCER_NAME_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_ID_FIELD_NUMBER: _ClassVar[int]
     PUBLISH_TIME_FIELD_NUMBER: _ClassVar[int]
@@ -1648,11 +1690,12 @@ class LeanUsualMetadata(_message.Message):
     REPLICATED_FROM_FIELD_NUMBER: _ClassVar[int]
     PARTITION_KEY_FIELD_NUMBER: _ClassVar[int]
     REPLICATE_TO_FIELD_NUMBER: _ClassVar[int]
-    COMPRESSION_FIELD_NUMBER: _ClassVar[int]
-    UNCOMPRESSED_SIZE_FIELD_NUMBER: _ClassVar[int]
     NUM_MESSAGES_IN_BATCH_FIELD_NUMBER: _ClassVar[int]
     MARKER_TYPE_FIELD_NUMBER: _ClassVar[int]
     HIGHEST_SEQUENCE_ID_FIELD_NUMBER: _ClassVar[int]
+    UUID_FIELD_NUMBER: _ClassVar[int]
+    NUM_CHUNKS_FROM_MSG_FIELD_NUMBER: _ClassVar[int]
+    CHUNK_ID_FIELD_NUMBER: _ClassVar[int]
     producer_name: bytes
     sequence_id: int
     publish_time: int
@@ -1660,12 +1703,13 @@ class LeanUsualMetadata(_message.Message):
     replicated_from: bytes
     partition_key: bytes
     replicate_to: _containers.RepeatedScalarFieldContainer[bytes]
-    compression: int
-    uncompressed_size: int
     num_messages_in_batch: int
     marker_type: int
     highest_sequence_id: int
-    def __init__(self, producer_name: _Optional[bytes] = ..., sequence_id: _Optional[int] = ..., publish_time: _Optional[int] = ..., properties: _Optional[_Iterable[bytes]] = ..., replicated_from: _Optional[bytes] = ..., partition_key: _Optional[bytes] = ..., replicate_to: _Optional[_Iterable[bytes]] = ..., compression: _Optional[int] = ..., uncompressed_size: _Optional[int] = ..., num_messages_in_batch: _Optional[int] = ..., marker_type: _Optional[int] = ..., highest_sequence_id: _Optional[int] = ...) -> None: ...
+    uuid: bytes
+    num_chunks_from_msg: int
+    chunk_id: int
+    def __init__(self, producer_name: _Optional[bytes] = ..., sequence_id: _Optional[int] = ..., publish_time: _Optional[int] = ..., properties: _Optional[_Iterable[bytes]] = ..., replicated_from: _Optional[bytes] = ..., partition_key: _Optional[bytes] = ..., replicate_to: _Optional[_Iterable[bytes]] = ..., num_messages_in_batch: _Optional[int] = ..., marker_type: _Optional[int] = ..., highest_sequence_id: _Optional[int] = ..., uuid: _Optional[bytes] = ..., num_chunks_from_msg: _Optional[int] = ..., chunk_id: _Optional[int] = ...) -> None: ...
 
 class LeanProperties(_message.Message):
     __slots__ = ("properties",)

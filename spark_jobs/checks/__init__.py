@@ -17,6 +17,8 @@ from spark_jobs.checks import (
     failover,
     order,
     outcomes,
+    places,
+    promised,
     replicated,
     reread,
     stored,
@@ -33,6 +35,9 @@ CHECKS: Sequence[Check] = (
     order.CHECK,
     consumed.CHECK,
     converged.CHECK,
+    promised.SNAPSHOTS,
+    places.CHECK,
+    promised.CURSORS,
     outcomes.CHECK,
     reread.CHECK,
     failover.CHECK,
@@ -69,7 +74,7 @@ def _counted(evidence: Evidence, frame: Counted, counts: Sequence[tuple[Check, C
         f"STRUCT('{check.name}' AS check, '{count.kind}' AS kind, n{i} AS n)"
         for i, (check, count) in enumerate(counts)
     )
-    rows: DataFrame = getattr(evidence, frame)
+    rows: DataFrame = getattr(evidence.promises if hasattr(evidence.promises, frame) else evidence, frame)
     each = rows.groupBy(by).agg(*sums).select(by, F.expr(f"INLINE(ARRAY({named}))"))
     return each.selectExpr(
         "check",

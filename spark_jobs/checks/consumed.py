@@ -1,7 +1,9 @@
 """INV-5: a subscription saw every acknowledged message at least once.
 
-Judged are messages asked for after the subscription existed and meant for a region in which it exists. One name is
-one subscription, in however many regions it is used (that is what a replicated subscription is).
+Judged are acknowledged messages meant for a region in which the subscription exists: all of them when it began at the
+earliest message, those asked for after it existed otherwise. A replicated subscription is one, in however many regions
+it is used; one that is not is another one in each region. One that somebody moved by hand (a seek, an unsubscribe) is
+not judged.
 
 A message that was never received but stands, in the region where the consumer was last, in front of something that
 was received there, was skipped: lost to the consumer. One that stands behind everything received may simply
@@ -16,19 +18,27 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from spark_jobs.checks.finding import Circumstances, Found, finding
-from spark_jobs.checks.judging import Check, Count, count, examples, of_kind, total
+from spark_jobs.checks.judging import Check, Count, count, examples, judged_or_not, of_kind, total
 from spark_jobs.evidence import Evidence, position_text
 from spark_jobs.verdict import CheckResult, Verdict
 
 
 def find(evidence: Evidence) -> DataFrame:
     missed = evidence.owed.where(F.col("due") & (F.col("times") == 0)).withColumn(
-        "copy", F.get(F.filter("copies", lambda one: one["region"] == F.col("last_region")), F.lit(0))
+        "copy",
+        F.try_element_at(F.filter("copies", lambda one: one["region"] == F.col("last_region")), F.lit(1)),
     )
-    passed = F.coalesce(F.col("reached")[F.col("copy.ledger_id")] >= F.col("copy.entry_id"), F.lit(False))
+    passed = F.exists(
+        "reached",
+        lambda place: (
+            (place["ledger_id"] == F.col("copy.ledger_id")) & (place["entry_id"] >= F.col("copy.entry_id"))
+        ),
+    )
     return finding(
         missed,
-        F.when(passed, "skipped").otherwise("not reached"),
+        F.when(F.coalesce(passed, F.lit(False)), "skipped")
+        .when(F.col("copy").isNull(), "not there")
+        .otherwise("not reached"),
         region="last_region",
         position=F.when(F.col("copy").isNotNull(), position_text(F.col("copy"))),
         at_ms="acked_ms",
@@ -40,7 +50,10 @@ def conclude(found: Sequence[Found], circumstances: Circumstances) -> CheckResul
     judged = total(found, "judged")
     skipped, waiting, stray = (
         of_kind(found, "skipped"),
-        of_kind(found, "not reached"),
+        [
+            *of_kind(found, "not reached"),
+            *(one for one in of_kind(found, "not there") if one.origin_region not in circumstances.lost),
+        ],
         of_kind(found, "stray"),
     )
     verdict: Verdict = "valid"
@@ -64,14 +77,28 @@ def conclude(found: Sequence[Found], circumstances: Circumstances) -> CheckResul
             f"{count(total(stray, 'stray'))} received that no producer in the history asked to publish:"
             " a part of the history is missing."
         )
-    if not judged:
-        verdict = "unknown"
-        sentences.append("No subscription existed before an acknowledged publish: there is nothing to prove.")
+    gone = [one for one in of_kind(found, "not there") if one.origin_region in circumstances.lost]
+    if gone:
+        lost = " and ".join(sorted({one.origin_region or "?" for one in gone}))
+        sentences.append(
+            f"{count(sum(one.n for one in gone))} of {judged:,} went with {lost} before the consumer was given them"
+            " (see what the loss cost)."
+        )
+    verdict = judged_or_not(verdict, judged)
+    if verdict == "not applicable":
+        sentences.append("No subscription was owed an acknowledged message: there is nothing to prove.")
     elif not sentences:
-        names = sorted(one.subscription or "?" for one in of_kind(found, "judged"))
-        owed = f"{len(names)} subscriptions were owed {count(judged)} in all"
+        names = sorted({one.subscription or "?" for one in of_kind(found, "judged")})
+        owed = f"{count(len(names), 'subscription')} were owed {count(judged)} in all"
         what = count(judged, "acknowledged message") if len(names) == 1 else owed
         sentences.append(f"{what}: each was received at least once ({', '.join(names)}).")
+    before, sought = total(found, "before"), total(found, "sought")
+    if before:
+        sentences.append(
+            f"Not judged: {count(before)} that were asked for before a subscription existed which began at the latest."
+        )
+    if sought:
+        sentences.append(f"Not judged: {count(sought)} of subscriptions that were moved by hand.")
     return CHECK.result(verdict, " ".join(sentences), examples([*skipped, *waiting]))
 
 
@@ -84,7 +111,12 @@ CHECK = Check(
     "consumer-saw-everything",
     "consumers saw everything",
     "INV-5",
-    [Count("judged", "owed", "due"), Count("stray", "owed", "asked_ms IS NULL")],
+    [
+        Count("judged", "owed", "due"),
+        Count("stray", "owed", "asked_ms IS NULL"),
+        Count("before", "owed", "before"),
+        Count("sought", "owed", "sought"),
+    ],
     find,
     conclude,
 )

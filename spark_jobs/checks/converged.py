@@ -6,6 +6,7 @@ Needs no history: it holds for traffic of any application.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -17,6 +18,8 @@ from spark_jobs.checks.judging import (
     absence_verdict,
     count,
     examples,
+    judged_or_not,
+    loss_remark,
     of_kind,
     per_region,
     total,
@@ -27,14 +30,22 @@ from spark_jobs.verdict import CheckResult, worst
 
 
 def find(evidence: Evidence) -> DataFrame:
-    # With a second copy in one region it may be another message under the same number: INV-2 speaks of those.
-    once = F.size("copies") == F.size(F.array_distinct("copies.region"))
-    differing = evidence.messages.where(once & (F.size(F.array_distinct("copies.payload_crc32c")) > 1))
+    regions = F.size(F.array_distinct("copies.region"))
+    once = F.size("copies") == regions
+    contents = F.size(F.array_distinct("copies.bytes_digest"))
+    differing = evidence.messages.where(once & (contents > 1))
+    # Several messages under one number: every region has as many different ones as all together.
+    several = evidence.messages.where(
+        ~once & (F.col("sessions") > 1) & (contents * regions > F.size("copies"))
+    )
     absent = evidence.missing.where(F.col("held") > 0)
+    named = F.col("acked_ms").isNotNull()
     return all_of(
         [
-            finding(absent, F.col("absence"), at_ms="COALESCE(acked_ms, asked_ms)"),
+            finding(absent.where(~named), F.col("absence"), at_ms="COALESCE(acked_ms, asked_ms)"),
+            finding(absent.where(named), F.concat(F.lit("named "), F.col("absence")), at_ms="acked_ms"),
             finding(differing, "differs", at_ms="asked_ms"),
+            finding(several, "differs", at_ms="asked_ms"),
         ]
     )
 
@@ -42,6 +53,7 @@ def find(evidence: Evidence) -> DataFrame:
 def conclude(found: Sequence[Found], circumstances: Circumstances) -> CheckResult:
     judged = total(found, "judged")
     verdict, absent, reasons = absence_verdict(of_kind(found, "missing", "behind"), circumstances)
+    named = of_kind(found, "named missing", "named behind")
     differing = of_kind(found, "differs")
     sentences = []
     if absent:
@@ -50,19 +62,34 @@ def conclude(found: Sequence[Found], circumstances: Circumstances) -> CheckResul
             f"The regions differ: {count(sum(one.n for one in absent))} held elsewhere are missing"
             f" ({per_region(absent)}){why}."
         )
+    if named:
+        elsewhere = [replace(one, kind=one.kind.removeprefix("named ")) for one in named]
+        named_verdict, lacking, _ = absence_verdict(elsewhere, circumstances)
+        verdict = worst([verdict, named_verdict])
+        if lacking:
+            sentences.append(
+                f"{count(sum(one.n for one in lacking), 'acknowledged message')} missing ({per_region(lacking)}):"
+                " INV-1 and INV-2 name them."
+            )
     if differing:
         sentences.append(
             f"{count(sum(one.n for one in differing))} stored with other bytes in one region than in another."
         )
     if not judged:
-        sentences = ["No message is stored in any region: there is nothing to prove."]
+        sentences = [
+            "No message is stored for more than one region: there is nothing to compare.",
+            *sentences,
+        ]
     elif not sentences:
         sentences.append(
             f"{count(judged)}: the same ones, with the same bytes, in every region that should hold them."
         )
+    verdict = judged_or_not(worst([verdict, "invalid" if differing else "valid"]), judged)
+    elsewhere = [replace(one, kind=one.kind.removeprefix("named ")) for one in named]
+    lacking = [*of_kind(found, "missing", "behind"), *elsewhere]
     return CHECK.result(
-        worst([verdict, "invalid" if differing else "valid", "valid" if judged else "unknown"]),
-        " ".join(sentences) + trimmed_remark(found),
+        verdict,
+        " ".join(sentences) + trimmed_remark(found) + loss_remark(lacking, circumstances),
         examples([*differing, *absent]),
     )
 
@@ -71,7 +98,7 @@ CHECK = Check(
     "regions-converge",
     "regions converge",
     "INV-6",
-    [Count("judged", "messages", "SIZE(copies) > 0")],
+    [Count("judged", "messages", "SIZE(copies) > 0 AND SIZE(expected) > 1")],
     find,
     conclude,
 )

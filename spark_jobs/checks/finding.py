@@ -80,6 +80,8 @@ class Circumstances:
     """Something was asked, told or received that we do not know of."""
     away: frozenset[str] = frozenset()
     """Regions that were down when the history ended."""
+    lost: frozenset[str] = frozenset()
+    """Regions that were lost and did not come back. What that cost is a figure, never a defect."""
     cut: frozenset[tuple[str, str]] = frozenset()
     """Links (from, to) that passed nothing when the history ended."""
     read_at_ms: float = float("inf")

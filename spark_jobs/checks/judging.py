@@ -16,13 +16,16 @@ ON_THE_WAY_MS = 2_000
 """What was acknowledged this shortly before the logs were read may still be on its way to the other regions."""
 
 
-Counted = Literal["messages", "stored", "owed"]
+Counted = Literal["messages", "stored", "owed", "snapshots", "updates", "cursors"]
 """A frame of the evidence, of which every row is counted."""
 
 COUNTED_BY: Mapping[Counted, str] = {
     "messages": "origin_region",
     "stored": "region",
     "owed": "subscription",
+    "snapshots": "region",
+    "updates": "subscription",
+    "cursors": "subscription",
 }
 """By what its counts are told apart."""
 
@@ -103,12 +106,46 @@ def absence_verdict(
     absent: Sequence[Found], circumstances: Circumstances
 ) -> tuple[Verdict, list[Found], str]:
     """Lost, not proven lost, or nothing absent: the verdict, the findings that prove it, and the reasons."""
+    absent, _ = explained_by_loss(absent, circumstances)
     judged = [(one, why_unproven(one, circumstances)) for one in absent]
     lost = [one for one, reason in judged if reason is None]
     if lost:
         return "invalid", lost, ""
     reasons = sorted({reason for _, reason in judged if reason})
     return ("unknown" if reasons else "valid"), [one for one, _ in judged], "; ".join(reasons)
+
+
+def judged_or_not(verdict: Verdict, judged: int) -> Verdict:
+    """With nothing to judge, a good verdict does not apply."""
+    return "not applicable" if verdict == "valid" and not judged else verdict
+
+
+def explained_by_loss(
+    absent: Sequence[Found], circumstances: Circumstances
+) -> tuple[list[Found], list[Found]]:
+    """Those that the loss of a region does not explain, and those that it does: copies owed to a lost region, and
+    copies of its messages that had not arrived where they were to go. A hole in front of something that did arrive is
+    a defect all the same."""
+    explained = [one for one in absent if _went_with_a_region(one, circumstances)]
+    return [one for one in absent if one not in explained], explained
+
+
+def _went_with_a_region(absent: Found, circumstances: Circumstances) -> bool:
+    lost = circumstances.lost
+    if absent.region == absent.origin_region:
+        # Its own log, if it can still be read, must hold what it acknowledged.
+        return absent.region in lost and absent.region in circumstances.damaged_regions
+    return absent.region in lost or (absent.kind == "behind" and absent.origin_region in lost)
+
+
+def loss_remark(absent: Sequence[Found], circumstances: Circumstances) -> str:
+    _, explained = explained_by_loss(absent, circumstances)
+    n = sum(one.n for one in explained)
+    if not n:
+        return ""
+    regions = " and ".join(sorted(circumstances.lost))
+    copies = "1 copy that went with or was" if n == 1 else f"{n:,} copies that went with or were"
+    return f" Not judged: {copies} owed to {regions}, which was lost (see what the loss cost)."
 
 
 def trimmed_remark(found: Sequence[Found]) -> str:

@@ -1,61 +1,135 @@
-"""INV-4: messages of one origin stand in every region's log in the order of their sequence ids.
+"""INV-4: in every region the messages of one origin region stand in the order of the origin's log, and those of one
+producer in the order of their sequence ids.
 
-A second copy of a message stands behind its first, out of order by nature; it is a double, which INV-2 judges.
+A replicated entry says where it stood in its origin's log; that is held against that log. A second copy of a message
+stands behind its first, out of order by nature; it is a double, which INV-2 judges.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from spark_jobs.checks.finding import Circumstances, Found, finding
-from spark_jobs.checks.judging import Check, Count, count, examples, of_kind, per_region, total
-from spark_jobs.evidence import ORIGIN, Evidence
+from spark_jobs.checks.finding import Circumstances, Found, all_of, finding
+from spark_jobs.checks.judging import Check, Count, count, examples, judged_or_not, of_kind, per_region, total
+from spark_jobs.evidence import ORIGIN, Evidence, position_text
 from spark_jobs.verdict import CheckResult, Verdict
+
+_PLACE = ("ledger_id", "entry_id", "batch_index")
 
 
 def find(evidence: Evidence) -> DataFrame:
     stored = evidence.stored
-    place = F.struct("ledger_id", "entry_id", "batch_index")
-    earlier = (
-        Window.partitionBy("region", "log_topic", "origin_region", "producer")
-        .orderBy("ledger_id", "entry_id", "batch_index")
-        .rowsBetween(Window.unboundedPreceding, -1)
+    source = F.struct("source_ledger", "source_entry")
+    of_region = _late(
+        stored.where(F.col("source_ledger").isNotNull()), source, "region", "log_topic", "origin_region"
     )
-    late = (
-        stored.withColumn("highest_before", F.max("sequence_id").over(earlier))
-        .where(F.col("sequence_id") < F.col("highest_before"))
-        .select("region", *ORIGIN, place.alias("place"))
+    of_producer = _late(stored, F.col("sequence_id"), "region", "log_topic", "origin_region", "producer")
+    return all_of(
+        [
+            _first_copies(evidence, of_producer, "out of order"),
+            _first_copies(evidence, of_region, "out of the origin's order"),
+            finding(_wrong_sources(evidence.messages), "wrong source", position="position", at_ms="asked_ms"),
+        ]
     )
+
+
+def _late(stored: DataFrame, order: Column, *by: str) -> DataFrame:
+    """Rows before which, in the order of the log, there stands one that ought to be behind them."""
+    earlier = Window.partitionBy(*by).orderBy(*_PLACE).rowsBetween(Window.unboundedPreceding, -1)
+    return (
+        stored.withColumn("highest_before", F.max(order).over(earlier))
+        .where(order < F.col("highest_before"))
+        .select("region", *ORIGIN, F.struct(*_PLACE).alias("place"))
+    )
+
+
+def _first_copies(evidence: Evidence, late: DataFrame, kind: str) -> DataFrame:
     here = F.filter("copies", lambda copy: copy["region"] == F.col("region"))
-    places = F.transform(here, lambda copy: copy.dropFields("region", "payload_crc32c"))
+    places = F.transform(here, lambda copy: F.struct(*(copy[name].alias(name) for name in _PLACE)))
     # Few or none: broadcast them, so that the messages need not be shuffled.
-    first_copies = evidence.messages.join(F.broadcast(late), list(ORIGIN)).where(
+    first_copies = evidence.messages.join(late.hint("broadcast"), list(ORIGIN)).where(
         F.col("place") == F.array_min(places)
     )
-    position = F.concat_ws(":", "place.ledger_id", "place.entry_id", "place.batch_index")
-    return finding(first_copies, "out of order", position=position)
+    return finding(first_copies, kind, position=position_text(F.col("place")))
+
+
+def _wrong_sources(messages: DataFrame) -> DataFrame:
+    """Copies that claim another place in the origin's log than the message has there."""
+    own = F.transform(
+        F.filter("copies", lambda copy: copy["region"] == F.col("origin_region")),
+        lambda copy: _pair(copy["ledger_id"], copy["entry_id"]),
+    )
+    claims = F.filter("copies", lambda copy: copy["source_ledger"].isNotNull())
+    claimed = F.transform(claims, lambda copy: _pair(copy["source_ledger"], copy["source_entry"]))
+    wrong = F.filter(
+        claims,
+        lambda copy: ~F.array_contains(F.col("own"), _pair(copy["source_ledger"], copy["source_entry"])),
+    )
+    return (
+        messages.withColumn("own", own)
+        .where((F.size("own") > 0) & (F.size(F.array_except(claimed, F.col("own"))) > 0))
+        .withColumn("copy", F.element_at(wrong, 1))
+        .select(
+            *ORIGIN,
+            "asked_ms",
+            F.col("copy.region").alias("region"),
+            position_text(F.col("copy")).alias("position"),
+            F.concat_ws(":", "copy.source_ledger", "copy.source_entry").alias("origin_position"),
+        )
+    )
+
+
+def _pair(ledger: Column, entry: Column) -> Column:
+    return F.struct(ledger.alias("ledger_id"), entry.alias("entry_id"))
 
 
 def conclude(found: Sequence[Found], circumstances: Circumstances) -> CheckResult:
     judged = total(found, "judged")
     late = of_kind(found, "out of order")
-    verdict: Verdict = "invalid"
+    overtaken = of_kind(found, "out of the origin's order")
+    wrong = of_kind(found, "wrong source")
+    sentences = []
     if late:
-        late_total = sum(one.n for one in late)
-        sentence = f"{count(late_total)} stored behind a later one of the same origin ({per_region(late)})."
-    elif judged:
-        verdict = "valid"
-        sentence = (
-            f"{count(judged, 'stored message')}: everywhere in the order in which their producers sent them."
+        sentences.append(
+            f"{count(sum(one.n for one in late))} stored behind a later one of the same producer ({per_region(late)})."
         )
-    else:
-        verdict, sentence = "unknown", "No message is stored in any region: there is nothing to prove."
-    return CHECK.result(verdict, sentence, examples(late))
+    if overtaken:
+        sentences.append(
+            f"{count(sum(one.n for one in overtaken))} stored behind one that stands later in the origin's log"
+            f" ({per_region(overtaken)})."
+        )
+    if wrong:
+        sentences.append(
+            f"{count(sum(one.n for one in wrong))} stored with a source position at which their origin's log holds"
+            f" something else ({per_region(wrong)})."
+        )
+    verdict: Verdict = judged_or_not("invalid" if sentences else "valid", judged)
+    if verdict == "not applicable":
+        sentences = ["No message is stored in any region: there is nothing to prove."]
+    elif not sentences:
+        sentences = [
+            f"{count(judged, 'stored message')}: everywhere in the order of their producers and regions."
+        ]
+        unsourced = total(found, "unsourced")
+        if unsourced:
+            sentences.append(
+                f"Judged by producer only: {count(unsourced)} that do not say where they stood in their origin's log."
+            )
+    # What one producer's own order shows is shown again by its region's: one cause, one witness.
+    return CHECK.result(verdict, " ".join(sentences), examples([*(late or overtaken), *wrong]))
 
 
 CHECK = Check(
-    "per-origin-order", "order of each origin", "INV-4", [Count("judged", "stored", "1")], find, conclude
+    "per-origin-order",
+    "order of each origin",
+    "INV-4",
+    [
+        Count("judged", "stored", "1"),
+        Count("unsourced", "stored", "region <> origin_region AND source_ledger IS NULL"),
+    ],
+    find,
+    conclude,
 )

@@ -24,7 +24,7 @@ _COUNTS = [
 def conclude(found: Sequence[Found], circumstances: Circumstances) -> CheckResult:
     asked, unknown = total(found, "asked"), total(found, "unknown")
     if not asked:
-        return CHECK.result("unknown", "Nothing was asked to be published.")
+        return CHECK.result("not applicable", "Nothing was asked to be published.")
     sentence = (
         f"{count(asked)} asked to be published: {total(found, 'acknowledged'):,} acknowledged,"
         f" {total(found, 'failed'):,} certainly failed, {unknown:,} without an answer"

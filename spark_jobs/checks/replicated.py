@@ -19,6 +19,9 @@ from spark_jobs.checks.judging import (
     absence_verdict,
     count,
     examples,
+    explained_by_loss,
+    judged_or_not,
+    loss_remark,
     of_kind,
     per_region,
     total,
@@ -48,9 +51,11 @@ def _doubles(messages: DataFrame) -> DataFrame:
             "asked_ms",
             F.size(here).alias("times"),
             F.size(at_origin).alias("sent"),
+            "sessions",
             F.array_join(F.array_sort(F.transform(here, position_text)), " and ").alias("position"),
         )
-        .where(F.col("times") > 1)
+        # What several sessions asked for under one number is several messages.
+        .where((F.col("times") > 1) & (F.col("times") > F.col("sessions")))
     )
     by_replication = (F.col("sent") > 0) & (F.col("times") > F.col("sent"))
     kind = F.when(by_replication, "doubled by replication").otherwise("doubled")
@@ -75,11 +80,17 @@ def conclude(found: Sequence[Found], circumstances: Circumstances) -> CheckResul
     if wrong:
         sentences.append(f"{count(sum(one.n for one in wrong))} stored more than once ({per_region(wrong)}).")
     if not judged:
-        sentences = ["No publish was acknowledged: there is nothing to prove."]
+        sentences = ["No publish was acknowledged: there is nothing to prove.", *sentences]
+    elif expected == judged and not sentences:
+        sentences = [
+            f"{count(judged, 'acknowledged message')}, each for one region only: nothing is replicated."
+        ]
     elif not sentences:
+        _, gone = explained_by_loss(of_kind(found, "missing", "behind"), circumstances)
+        there, where = expected - sum(one.n for one in gone), " that is left" if gone else ""
         sentences.append(
-            f"{count(judged, 'acknowledged message')}: each is in every region of its namespace"
-            f"{'' if legitimate else ', exactly once'} ({expected:,} copies)."
+            f"{count(judged, 'acknowledged message')}: each is in every region of its namespace{where}"
+            f"{'' if legitimate else ', exactly once'} ({there:,} copies)."
         )
     if legitimate:
         names = ", ".join(sorted({one.namespace or "?" for one in legitimate}))
@@ -88,10 +99,13 @@ def conclude(found: Sequence[Found], circumstances: Circumstances) -> CheckResul
             f" in {names}, where deduplication is off: the client sent again what it had no receipt for,"
             " a legitimate double."
         )
-    verdict = worst([absent_verdict, "invalid" if wrong else "valid", "valid" if judged else "unknown"])
+    verdict = worst([absent_verdict, "invalid" if wrong else "valid"])
+    verdict = judged_or_not(verdict, judged)
     return CHECK.result(
         verdict,
-        " ".join(sentences) + trimmed_remark(found),
+        " ".join(sentences)
+        + trimmed_remark(found)
+        + loss_remark(of_kind(found, "missing", "behind"), circumstances),
         examples([*wrong, *absent, *legitimate]),
     )
 

@@ -21,7 +21,7 @@ def conclude(found: Sequence[Found], circumstances: Circumstances) -> CheckResul
     received, deliveries = total(found, "received"), total(found, "deliveries")
     again = of_kind(found, "again")
     if not received:
-        return CHECK.result("unknown", "No message was received by anyone.")
+        return CHECK.result("not applicable", "No message was received by anyone.")
     if not again:
         sentence = f"{count(received)} received, none of them twice."
     else:

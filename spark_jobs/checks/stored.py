@@ -14,6 +14,7 @@ from spark_jobs.checks.judging import (
     absence_verdict,
     count,
     examples,
+    loss_remark,
     of_kind,
     per_region,
     total,
@@ -35,7 +36,7 @@ def conclude(found: Sequence[Found], circumstances: Circumstances) -> CheckResul
     verdict, proof, reasons = absence_verdict(of_kind(found, "missing", "behind"), circumstances)
     absent = sum(one.n for one in proof)
     if not judged:
-        verdict, sentence = "unknown", "No publish was acknowledged: there is nothing to prove."
+        verdict, sentence = "not applicable", "No publish was acknowledged: there is nothing to prove."
     elif verdict == "valid":
         sentence = (
             f"{count(judged, 'acknowledged message')}: each is in the log of the region that acknowledged it."
@@ -47,7 +48,11 @@ def conclude(found: Sequence[Found], circumstances: Circumstances) -> CheckResul
             f" ({per_region(proof)})"
         )
         sentence += f"; not proven lost, because {reasons}." if reasons else "."
-    return CHECK.result(verdict, sentence + trimmed_remark(found), examples(proof))
+    return CHECK.result(
+        verdict,
+        sentence + trimmed_remark(found) + loss_remark(of_kind(found, "missing", "behind"), circumstances),
+        examples(proof),
+    )
 
 
 CHECK = Check(

@@ -1,18 +1,20 @@
-"""INV-3: nothing is stored that nobody sent.
+"""INV-3: nothing is stored that nobody sent, and what is stored is what was asked for.
 
-Only producers that the history knows are judged. Others on the same topic are either foreigners or a sign that a
-part of the history is gone; nobody can tell, so their messages make the verdict unknown, not invalid.
+Only producers that the history knows are judged. Others, and topics of which the history says nothing, are either
+foreigners or a sign that a part of the history is gone; nobody can tell, so their messages make the verdict unknown,
+not invalid. Contents are compared by digest, of the payload before compression and encryption; where only a closed form
+is stored they are not compared. An entry that does not match its own checksum is nobody's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from spark_jobs.checks.finding import Circumstances, Found, finding
-from spark_jobs.checks.judging import Check, Count, count, examples, of_kind, total
+from spark_jobs.checks.finding import Circumstances, Found, all_of, finding
+from spark_jobs.checks.judging import Check, Count, count, examples, judged_or_not, of_kind, total
 from spark_jobs.evidence import Evidence, position_text
 from spark_jobs.verdict import CheckResult, Verdict
 
@@ -25,60 +27,114 @@ def find(evidence: Evidence) -> DataFrame:
         .agg(F.collect_set("producer").alias("known_producers"))
     )
     suspects = evidence.messages.where((F.size("copies") > 0) & (~asked | F.col("refused")))
-    first_copy = F.col("copies")[0]
     kind = (
         F.when(F.col("refused"), "refused")
         .when(F.array_contains("known_producers", F.col("producer")), "unasked")
         .otherwise("stranger")
     )
+    strange = suspects.join(known.hint("broadcast"), "topic", "left").withColumn("kind", kind)
+    stored = evidence.messages.where(asked & (F.size("copies") > 0))
+    return all_of(
+        [
+            _first(strange, F.element_at("copies", 1), F.col("kind")),
+            _other(stored, "payload_digest", "asked_payloads", "other content"),
+            _other(stored, "attributes_digest", "asked_attributes", "other attributes"),
+            _corrupt(evidence.messages),
+            _restricted(stored),
+        ]
+    )
+
+
+def _first(messages: DataFrame, copy: Column, kind: str | Column) -> DataFrame:
     return finding(
-        suspects.join(F.broadcast(known), "topic"),
+        messages.withColumn("copy", copy).withColumn("region", F.col("copy.region")),
         kind,
-        region=first_copy["region"],
-        position=position_text(first_copy),
+        position=position_text(F.col("copy")),
         at_ms="asked_ms",
     )
 
 
+def _other(stored: DataFrame, digest: str, asked: str, kind: str) -> DataFrame:
+    """Copies of which the digest is known and is none of those that were asked for."""
+    digests = F.transform(
+        F.filter("copies", lambda copy: copy[digest].isNotNull()), lambda copy: copy[digest]
+    )
+    wrong = F.filter(
+        "copies", lambda copy: copy[digest].isNotNull() & ~F.array_contains(F.col(asked), copy[digest])
+    )
+    named = stored.where(F.size(asked) > 0).where(F.size(F.array_except(digests, F.col(asked))) > 0)
+    return _first(named, F.element_at(wrong, 1), kind)
+
+
+def _corrupt(messages: DataFrame) -> DataFrame:
+    sound = F.transform("copies", lambda copy: copy["is_sound"])
+    corrupt = messages.where(F.array_contains(sound, False))
+    return _first(corrupt, F.element_at(F.filter("copies", lambda copy: ~copy["is_sound"]), 1), "corrupt")
+
+
+def _restricted(stored: DataFrame) -> DataFrame:
+    """An entry that names regions for which its client did not ask."""
+    named = stored.where(
+        F.col("stored_to").isNotNull()
+        & (F.col("asked_to").isNull() | (F.array_sort("asked_to") != F.array_sort("stored_to")))
+    )
+    return _first(named, F.element_at("copies", 1), "restricted")
+
+
+_BROKEN = {
+    "unasked": "stored that nobody asked to publish",
+    "refused": "stored although the client was told that it certainly failed",
+    "other content": "stored with another payload than the client asked to publish",
+    "other attributes": "stored with another key, event time or other properties than the client gave",
+    "corrupt": "stored that do not match their checksum",
+    "restricted": "kept from regions although the client did not ask for that",
+}
+
+
 def conclude(found: Sequence[Found], circumstances: Circumstances) -> CheckResult:
     judged = total(found, "judged")
-    unasked, refused = of_kind(found, "unasked"), of_kind(found, "refused")
-    strangers = of_kind(found, "stranger")
-    sentences = []
-    if unasked:
-        sentences.append(f"{count(total(unasked, 'unasked'))} stored that nobody asked to publish.")
-    if refused:
-        sentences.append(
-            f"{count(total(refused, 'refused'))} stored although the client was told that it certainly failed."
-        )
+    broken, strangers = of_kind(found, *_BROKEN), of_kind(found, "stranger")
+    sentences = [
+        f"{count(total(broken, kind))} {sentence}."
+        for kind, sentence in _BROKEN.items()
+        if total(broken, kind)
+    ]
     verdict: Verdict = "invalid" if sentences else "valid"
-    if sentences and circumstances.history_damaged:
+    if sentences and circumstances.history_damaged and not total(broken, "corrupt"):
         verdict = "unknown"
-        sentences.append("Not proven wrong, because a part of the history is missing.")
+        sentences.append("Not proven wrong, because a part of the history is missing (evidence is whole).")
     if strangers:
-        names = sorted({str(example["producer"]) for example in examples(strangers)})
+        names = sorted({f"{one['producer']} on {one['topic']}" for one in examples(strangers)})
         sentences.append(
-            f"{count(total(strangers, 'stranger'))} come from producers that the history does not know"
+            f"{count(total(strangers, 'stranger'))} come from producers or topics that the history does not know"
             f" ({', '.join(names)}): foreigners, or a part of the history is missing."
         )
         verdict = "invalid" if verdict == "invalid" else "unknown"
-    if not judged and not sentences:
-        verdict = "unknown"
+    verdict = judged_or_not(verdict, judged)
+    if verdict == "not applicable":
         sentences.append("Nothing that the history asked for is stored: there is nothing to prove.")
     elif not sentences:
-        sentences.append(f"{count(judged, 'stored message')}: for each a client asked.")
-    return CHECK.result(
-        verdict,
-        " ".join(sentences),
-        examples([*unasked, *refused, *strangers]),
-    )
+        sentences.append(f"{count(judged, 'stored message')}: for each a client asked, with that content.")
+    closed = total(found, "closed")
+    if closed:
+        sentences.append(
+            f"Contents not compared: {count(closed)} of which only a compressed, encrypted or cut form is known here."
+        )
+    return CHECK.result(verdict, " ".join(sentences), examples([*broken, *strangers]))
 
 
 CHECK = Check(
     "nothing-unasked",
     "nothing that nobody sent",
     "INV-3",
-    [Count("judged", "messages", "SIZE(copies) > 0 AND asked_ms IS NOT NULL")],
+    [
+        Count("judged", "messages", "SIZE(copies) > 0 AND asked_ms IS NOT NULL"),
+        Count(
+            "closed",
+            "messages",
+            "asked_ms IS NOT NULL AND EXISTS(copies, one -> one.payload_digest IS NULL)",
+        ),
+    ],
     find,
     conclude,
 )

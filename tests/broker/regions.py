@@ -6,18 +6,20 @@ import asyncio
 import contextlib
 import random
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
 
 from emulator.broker.environment import Environment
 from emulator.broker.region import Region
-from emulator.broker.shaping import ShapedLink, ShapedNetwork
+from emulator.broker.replication.shaping import ShapedLink, ShapedNetwork
 from emulator.client import Client, ClientSettings
 from emulator.network import SocketNetwork
 from emulator.region_config import BrokerSettings, LogConfig, NamespaceConfig, PeerConfig, RegionConfig
+from emulator.storage.configuration_memory import ConfigurationMemory, MemoryConfiguration
 from emulator.storage.memory import MemoryDisk, MemoryStore
 
 DEADLINE_SECONDS = 10
+RUN_SECRET = "known to the regions of a test"
 FAST = BrokerSettings(snapshot_interval_ms=50, peer_reconnect_backoff_ms=5, failover_delay_ms=20)
 QUICK = ClientSettings(backoff_seconds=0.01, backoff_seconds_max=0.1)
 
@@ -25,11 +27,22 @@ QUICK = ClientSettings(backoff_seconds=0.01, backoff_seconds_max=0.1)
 class Regions:
     """Regions by name. Crash and start them; each keeps its disk and port."""
 
-    def __init__(self, names: Sequence[str], settings: BrokerSettings, *, deduplication: bool) -> None:
+    def __init__(
+        self,
+        names: Sequence[str],
+        settings: BrokerSettings,
+        *,
+        deduplication: bool,
+        of_region: Mapping[str, Mapping[str, object]],
+    ) -> None:
         self.names = list(names)
-        self.settings = settings
+        self.settings = {
+            name: replace(settings, **of_region.get(name, {}))  # type: ignore[arg-type]
+            for name in names
+        }
         self.deduplication = deduplication
         self.disks = {name: MemoryDisk() for name in names}
+        self.configuration = ConfigurationMemory()
         self.ports: dict[str, int] = {}
         self.running: dict[str, Region] = {}
         self.links: dict[tuple[str, str], ShapedLink] = {}
@@ -50,6 +63,7 @@ class Regions:
             network=network,
             peer_network=ShapedNetwork(network, by_address),
             store=await MemoryStore.open(self.disks[name], name),
+            configuration=MemoryConfiguration(self.configuration),
         )
         region = Region(config, environment)
         await region.start()
@@ -63,8 +77,9 @@ class Regions:
             cluster="test",
             service_port=self.ports[name],
             log=LogConfig("memory"),
-            settings=self.settings,
+            settings=self.settings[name],
             namespaces=(namespace,),
+            run_secret=RUN_SECRET,
             peers=tuple(
                 PeerConfig(other, "test", "127.0.0.1", self.ports[other])
                 for other in self.names
@@ -83,13 +98,15 @@ class Regions:
         return not self.running[name].waiting_for(set(self.names))
 
     async def stop(self, name: str) -> None:
-        await self.running.pop(name).stop()
+        """In an orderly way. Once its clients are gone it holds nothing for them (B1)."""
+        region = self.running.pop(name)
+        await region.stop()
+        await until(lambda: not region.connections and region.client_memory.held_bytes == 0)
 
     async def crash(self, name: str) -> None:
         """Everything that is not on the disk is gone; connections break."""
         region = self.running.pop(name)
         region.store.crash()  # type: ignore[attr-defined]
-        region._stopping = True
         if region._listener is not None:
             region._listener.close()
         for peer in region.peers.values():
@@ -98,8 +115,7 @@ class Regions:
             connection.abort()
         for task in list(region._tasks):
             task.cancel()
-        for topic in region.topics.values():
-            topic.close("crashed")
+        region.directory.close()
 
     def client(self, name: str, *others: str, settings: ClientSettings = QUICK) -> Client:
         urls = [f"pulsar://127.0.0.1:{self.ports[one]}" for one in (name, *others)]
@@ -124,10 +140,20 @@ async def _free_port() -> int:
 
 @contextlib.asynccontextmanager
 async def regions(
-    *names: str, settings: BrokerSettings = FAST, deduplication: bool = True, **changes: object
+    *names: str,
+    settings: BrokerSettings = FAST,
+    deduplication: bool = True,
+    of_region: Mapping[str, Mapping[str, object]] | None = None,
+    **changes: object,
 ) -> AsyncIterator[Regions]:
-    """`names` regions that replicate public/default between each other, ready."""
-    made = Regions(names, replace(settings, **changes), deduplication=deduplication)  # type: ignore[arg-type]
+    """`names` regions that replicate public/default between each other, ready. `changes` are settings of all,
+    `of_region` of some."""
+    made = Regions(
+        names,
+        replace(settings, **changes),  # type: ignore[arg-type]
+        deduplication=deduplication,
+        of_region=of_region or {},
+    )
     try:
         await made.start_all()
         yield made

@@ -29,7 +29,7 @@ def test_an_append_under_way_is_awaited_before_a_topic_is_loaded_again() -> None
             client = w.client("us")
             producer = await client.producer(TOPIC, name="p")
             sent = producer.send_nowait(b"once")
-            await w.simulation.until(lambda: broker_of(w).topics[TOPIC]._issued > 0)
+            await w.simulation.until(lambda: broker_of(w).directory.serving[TOPIC]._issued > 0)
             broker_of(w).topic_failed(TOPIC, StorageError("a cursor was not written", definite=False))
             await sent
             await producer.send(b"next")
@@ -52,11 +52,13 @@ def test_a_cursor_under_way_is_awaited_before_a_topic_is_loaded_again() -> None:
             first = await consumer.receive()
             acknowledged = asyncio.ensure_future(consumer.acknowledge(first, confirmed=True))
             await w.simulation.until(
-                lambda: broker_of(w).topics[TOPIC].subscriptions["s"]._keeper._under_way is not None
+                lambda: (
+                    broker_of(w).directory.serving[TOPIC].subscriptions["s"]._keeper._under_way is not None
+                )
             )
             broker_of(w).topic_failed(TOPIC, StorageError("an append failed", definite=False))
-            await asyncio.wait([acknowledged])
             await w.simulation.until(lambda: consumer._connection is None)
+            await asyncio.wait([acknowledged])
             await w.simulation.until(lambda: consumer._connection is not None)
             assert (await consumer.receive()).payload == b"1"
 
@@ -92,9 +94,10 @@ def test_a_request_behind_a_failed_write_is_answered() -> None:
             client = w.client("us")
             await client.producer(TOPIC)
             await client.subscribe(TOPIC, "s")
-            keeper = broker_of(w).topics[TOPIC].subscriptions["s"]._keeper
+            subscription = broker_of(w).directory.serving[TOPIC].subscriptions["s"]
             w.regions["us"].disk.fill()
-            waiting = [keeper.now(), keeper.now()]
+            subscription.cursor.set_replicated(True)
+            waiting = [asyncio.ensure_future(subscription.persisted()) for _ in range(2)]
             done, _ = await asyncio.wait(waiting, timeout=10)
             assert len(done) == 2
             assert all(isinstance(one.exception(), StorageError) for one in done)
@@ -116,8 +119,8 @@ def test_a_producer_is_told_of_what_its_former_life_has_under_way() -> None:
                 await producer.send(b"old")
 
             host.start(life())
-            await w.simulation.until(lambda: TOPIC in broker_of(w).topics)
-            await w.simulation.until(lambda: broker_of(w).topics[TOPIC]._issued > 0)
+            await w.simulation.until(lambda: TOPIC in broker_of(w).directory.serving)
+            await w.simulation.until(lambda: broker_of(w).directory.serving[TOPIC]._issued > 0)
             host.kill()
             again = await w.client("us").producer(TOPIC, name="p")
             assert again.last_sequence_id == 0

@@ -8,11 +8,12 @@ import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from emulator.broker.admin import Admin
+from emulator.broker.admin.server import Admin
 from emulator.broker.environment import Environment
 from emulator.broker.region import Region
 from emulator.network import SocketNetwork
 from emulator.region_config import LogConfig, NamespaceConfig, RegionConfig
+from emulator.storage.configuration_memory import MemoryConfiguration
 from emulator.storage.memory import MemoryStore
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.codec import decode_command
@@ -52,6 +53,7 @@ async def _looked_up_by_http(port: int, host: str) -> dict[str, str]:
         writer.close()
     assert b" 200 " in head
     answer: dict[str, str] = json.loads(body)
+    assert (answer.pop("brokerUrlTls"), answer.pop("brokerUrlSsl")) == ("", "")
     return answer
 
 
@@ -69,7 +71,9 @@ async def _region_with_two_ways_in() -> AsyncIterator[tuple[Region, int]]:
     )
     network = SocketNetwork()
     store = await MemoryStore.open(region="us")
-    region = Region(config, Environment(lambda: 0, random.Random(1), network, network, store))
+    region = Region(
+        config, Environment(lambda: 0, random.Random(1), network, network, store, MemoryConfiguration())
+    )
     admin = Admin(region, {})
     await region.start()
     try:

@@ -116,7 +116,7 @@ def test_a_fenced_region_with_something_left_to_write_ends_in_order() -> None:
             w.replace("us")
             await w.simulation.until(lambda: w.regions["us"].is_up)
             await consumer.acknowledge(message)
-            subscription = former.topics[TOPIC].subscriptions["s"]
+            subscription = former.directory.serving[TOPIC].subscriptions["s"]
             await w.simulation.until(lambda: subscription.cursor.mark_delete == 0, every_seconds=0.001)
             assert isinstance(former.store, RemoteStore)
             former.store.look()
@@ -140,7 +140,7 @@ def test_a_region_stops_although_its_log_is_away() -> None:
             message = await consumer.receive()
             w.remote_log("us").go_away()
             await consumer.acknowledge(message)
-            subscription = broker_of(w).topics[TOPIC].subscriptions["s"]
+            subscription = broker_of(w).directory.serving[TOPIC].subscriptions["s"]
             await w.simulation.until(lambda: subscription.cursor.mark_delete == 0, every_seconds=0.001)
             begin = w.simulation.now
             await w.regions["us"].host.ask(broker_of(w).stop())

@@ -8,6 +8,7 @@ from collections import defaultdict
 import pytest
 
 from emulator.client import EARLIEST, Client, ClientSettings, Message
+from emulator.core.replication import ReplicatorState
 from emulator.errors import StorageError
 from emulator.region_config import BrokerSettings, LinkShape
 from emulator.simulation.medium import DiskFaults
@@ -15,8 +16,8 @@ from emulator.simulation.world import world as simulated_world
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.codec import send_frame
 from emulator.wire.metadata import build_entry
+from tests.broker.commands.raw import RawClient
 from tests.broker.regions import Regions, regions, until
-from tests.broker.test_protocol import RawClient
 
 TOPIC = "persistent://public/default/orders"
 PATIENT = ClientSettings(backoff_seconds=0.01, backoff_seconds_max=0.05, send_timeout_seconds=None)
@@ -33,7 +34,7 @@ def drained(world: Regions) -> bool:
     return all(
         replicator.backlog == 0
         for region in world.running.values()
-        for topic in region.topics.values()
+        for topic in region.directory.serving.values()
         for replicator in topic.replicators.values()
     )
 
@@ -78,7 +79,7 @@ def test_a_message_tells_where_it_came_from() -> None:
     async def story() -> None:
         async with regions("us", "eu") as world, world.client("us") as client:
             await publish(client, "p", 1)
-            await until(lambda: TOPIC in world.running["eu"].topics and drained(world))
+            await until(lambda: TOPIC in world.running["eu"].directory.serving and drained(world))
             assert [m.replicated_from for m in await stored(world, "us")] == [None]
             assert [m.replicated_from for m in await stored(world, "eu")] == ["us"]
 
@@ -94,7 +95,9 @@ def test_a_message_goes_only_to_the_regions_its_sender_named() -> None:
             await producer.send(b"0", replicate_to=["eu"])
             await producer.send(b"1", replicate_to=["__local__"])
             await producer.send(b"2")
-            await until(lambda: all(TOPIC in r.topics for r in world.running.values()) and drained(world))
+            await until(
+                lambda: all(TOPIC in r.directory.serving for r in world.running.values()) and drained(world)
+            )
             assert [m.payload for m in await stored(world, "us")] == [b"0", b"1", b"2"]
             assert [m.payload for m in await stored(world, "eu")] == [b"0", b"2"]
             assert [m.payload for m in await stored(world, "ap")] == [b"2"]
@@ -109,7 +112,7 @@ def test_a_crash_of_either_side_loses_nothing_and_doubles_nothing(victim: str) -
     async def story() -> None:
         async with regions("us", "eu") as world, world.client("us", settings=PATIENT) as client:
             stream = asyncio.create_task(publish(client, "p", 300))
-            topics = world.running["us"].topics
+            topics = world.running["us"].directory.serving
             await until(lambda: TOPIC in topics and topics[TOPIC].end_entry_id > 100)
             await world.crash(victim)
             await world.start(victim)
@@ -191,27 +194,27 @@ def batch_without_its_last_id(*sequence_ids: int) -> bytes:
 def test_a_replicator_that_gives_way_is_told() -> None:
     """A request of an earlier connection, late over a healed link, displaced the replicator that lives; nobody told it,
     and it waited for receipts for ever. Found by the swarm."""
-    with simulated_world("us", "eu") as w:
 
-        async def story() -> None:
-            producer = await w.client("eu").producer(TOPIC)
-            await producer.send(b"before")
-            await w.quiet()
-            late = w.client("us")
-            await late.producer(TOPIC, name="pulsar.repl.eu-->us")
-            await late.close()
-            await producer.send(b"after")
-            await w.quiet(within_seconds=20)
-            assert len(w.regions["us"].disk.entries(TOPIC)) == 2
+    async def story() -> None:
+        async with regions("us", "eu") as world, world.client("eu") as client:
+            await publish(client, "before", 1)
+            await until(lambda: drained(world))
+            late = await RawClient.connect_as_region(world, "eu")
+            assert (await late.next()).type == pb.BaseCommand.CONNECTED
+            assert (await late.open_producer(topic=TOPIC, name="pulsar.repl.eu-->us")).producer_name
+            late.writer.close()
+            await publish(client, "after", 1)
+            await until(lambda: drained(world))
+            await check_all_have(world, {"before": 1, "after": 1})
 
-        w.play(story())
+    asyncio.run(story())
 
 
 def test_a_read_that_was_asked_for_before_the_link_was_lost_is_not_sent_after_it() -> None:
     """The link broke between a read being asked for and its beginning, and was back before its end: what it read was
     sent as the next, and what had been in flight never again. Found by the swarm."""
     link = LinkShape(latency_ms=1.0)
-    settings = BrokerSettings(tail_cache_bytes=1, peer_reconnect_backoff_ms=5)
+    settings = BrokerSettings(region_tail_bytes=1, peer_reconnect_backoff_ms=5)
     slow_reads = DiskFaults(read_seconds=(0.5, 0.5))
     with simulated_world("us", "eu", link=link, settings=settings, disk=slow_reads) as w:
 
@@ -221,20 +224,20 @@ def test_a_read_that_was_asked_for_before_the_link_was_lost_is_not_sent_after_it
             await w.quiet()
             broker = w.regions["us"].broker
             assert broker is not None
-            replicator, peer = broker.topics[TOPIC].replicators["eu"], broker.peers["eu"]
+            replicator, peer = broker.directory.serving[TOPIC].replicators["eu"], broker.peers["eu"]
             w.cut("us", "eu")
             await producer.send(b"1")
             await w.simulation.until(lambda: replicator.progress.in_flight == 1)
             peer.pause_writing()
             await producer.send(b"2")
-            await producer.send(b"3")  # the newest is never read from the store
+            await producer.send(b"3")
 
             async def break_the_link_and_go_on() -> None:
                 w.heal()
                 assert peer._transport is not None
                 peer._transport.abort()
                 peer.resume_writing()
-                assert replicator._reading, "a read of 2 was asked for"
+                assert replicator.life.state is ReplicatorState.READING, "a read of 2 was asked for"
 
             await w.regions["us"].host.ask(break_the_link_and_go_on())
             await w.quiet()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from emulator.broker.topic import Topic
+from emulator.broker.topic.topic import Topic
 from emulator.client import Message
 from emulator.errors import StorageError
 from emulator.simulation.world import World, world
@@ -15,7 +15,7 @@ TOPIC = "persistent://public/default/orders"
 def topic_of(w: World) -> Topic:
     broker = w.regions["us"].broker
     assert broker is not None
-    return broker.topics[TOPIC]
+    return broker.directory.serving[TOPIC]
 
 
 def test_a_producer_goes_on_where_the_region_says_however_often_opening_was_tried() -> None:

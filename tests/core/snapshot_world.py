@@ -6,13 +6,14 @@ try any interleaving. Written without the broker, to say whether the rules hold,
     publish ──▶ log ──(one pointer per link, in order, only what originated here)──▶ log of the other region
     consumer acknowledges ──▶ cursor ──▶ update ──▶ cursor of the other region
 
-`World.check` is the claim of PIP-33, facts 6.6: whatever is acknowledged anywhere was consumed somewhere.
+`World.check` is the claim of PIP-33.6: whatever is acknowledged anywhere was consumed somewhere.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterator
+from copy import deepcopy
 from dataclasses import dataclass
 
 from emulator.core.cursor import Cursor
@@ -36,6 +37,7 @@ from emulator.markers import (
     SubscriptionUpdate,
 )
 from emulator.model import Position
+from tests.core.ids import id_set
 
 LEDGER = 1
 SUBSCRIPTION = "orders"
@@ -81,13 +83,13 @@ class RegionModel:
         self.world = world
         self.log: list[StoredEntry] = []
         self.cursor = Cursor(-1)
-        self.stored_cursor = self.cursor.to_bytes()
+        self.stored_cursor = deepcopy(self.cursor)
         self.watermarks = SourceWatermarks()
         self.start()
 
     def start(self) -> None:
         """Begin with what is durable."""
-        self.cursor = Cursor.from_bytes(self.stored_cursor)
+        self.cursor = deepcopy(self.stored_cursor)
         self.unwritten: deque[WriteMarker] = deque()
         self.subscription = ReplicatedSubscription(SUBSCRIPTION, cache_size=self.world.cache_size)
         self.controller = SnapshotController(
@@ -126,12 +128,16 @@ class RegionModel:
 
     def _offer(self, snapshot: Snapshot) -> None:
         cursor = self.cursor
-        self._write(self.subscription.snapshot_offered(snapshot, cursor.mark_delete, leads=cursor.leads))
+        self._write(
+            self.subscription.snapshot_offered(
+                snapshot, cursor.mark_delete, ahead_of_peers=cursor.ahead_of_peers
+            )
+        )
 
     def _write(self, update: SubscriptionUpdate | None) -> None:
         """Say only what is durable here."""
         if update is not None:
-            self.stored_cursor = self.cursor.to_bytes()
+            self.stored_cursor = deepcopy(self.cursor)
             self.unwritten.append(WriteMarker(update, ()))
 
     def write_marker(self) -> None:
@@ -146,8 +152,8 @@ class RegionModel:
         unseen = self.unseen_by(source) if self.world.spares_unseen else []
         apply_update(self.cursor, own, len(self.log) - 1, unseen)
         self._pass_markers()
-        mark_delete, leads = self.cursor.mark_delete, self.cursor.leads
-        self._write(self.subscription.moved_by_update(update, source, own, mark_delete, leads=leads))
+        mark_delete, leads = self.cursor.mark_delete, self.cursor.ahead_of_peers
+        self._write(self.subscription.moved_by_update(update, source, own, mark_delete, ahead_of_peers=leads))
 
     def unseen_by(self, source: str) -> list[int]:
         return [
@@ -168,7 +174,11 @@ class RegionModel:
             self.world.consumed.add(str(self.log[entry_id].content))
             self.cursor.ack(entry_id)
         self._pass_markers()
-        self._write(self.subscription.mark_delete_moved(self.cursor.mark_delete, leads=self.cursor.leads))
+        self._write(
+            self.subscription.mark_delete_moved(
+                self.cursor.mark_delete, ahead_of_peers=self.cursor.ahead_of_peers
+            )
+        )
 
     def seek(self, next_entry_id: int) -> None:
         """A consumer wants everything from here on again."""
@@ -176,7 +186,7 @@ class RegionModel:
         self.subscription.sought()
 
     def _pass_markers(self) -> None:
-        self.cursor.ack_hidden([entry_id for entry_id, entry in enumerate(self.log) if entry.is_marker])
+        self.cursor.ack_hidden(id_set(entry_id for entry_id, entry in enumerate(self.log) if entry.is_marker))
 
     def read_backlog(self) -> None:
         """The dispatcher reads from mark-delete on and meets snapshots, as after a restart."""
@@ -293,7 +303,7 @@ class World:
         quiet = 0
         deadline_ms = self.now_ms + 1_000 * seconds_max
         while quiet < 3 or any(region.controller.pending for region in self.regions.values()):
-            assert self.now_ms < deadline_ms, "markers never end in a quiet topic (TRAPS 4)"
+            assert self.now_ms < deadline_ms, "markers never end in a quiet topic"
             self.now_ms += INTERVAL_MS
             before = self.entries
             for region in self.regions.values():

@@ -1,4 +1,4 @@
-"""Storing each message once. Facts 4.6, 3.6 (chunks), 5.6; TRAPS 11, 12."""
+"""Storing each message once: messages, batches, chunks; and what comes from other regions."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_batch_with_a_new_part_is_stored_rather_than_lost():
 
 
 def test_chunks_are_accepted_until_the_last_one_was_recorded():
-    """Facts 3.6: all chunks of a message share one sequence id."""
+    """All chunks of a message share one sequence id."""
     deduplication = ProducerDeduplication()
     deduplication.persisted("p", 3)
     assert deduplication.check("p", 4, 0, is_chunk_not_last=True) is ACCEPT
@@ -150,3 +150,14 @@ def test_watermarks_survive_a_checkpoint():
     watermarks.advance("eu", Position(3, 14))
     again = SourceWatermarks.from_json(through_json(watermarks.to_json()))
     assert again.highest("eu") == (3, 14)
+
+
+def test_upstream_drops_a_batch_that_overlaps() -> None:
+    """`compatibility: {overlapping_batches: upstream}`: its first message decides."""
+    deduplication = ProducerDeduplication()
+    deduplication.drops_overlaps = True
+    deduplication.pushed("p", 5)
+    assert deduplication.check("p", 4, 8) is Verdict.DUPLICATE
+    assert deduplication.check("p", 6, 8) is Verdict.ACCEPT
+    deduplication.drops_overlaps = False
+    assert deduplication.check("p", 4, 8) is Verdict.ACCEPT

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from emulator.core.replication import Forwarding, ReplicationProgress, forwarding
+from emulator.core.replication import (
+    Forwarding,
+    ReplicationProgress,
+    ReplicatorLife,
+    ReplicatorState,
+    forwarding,
+)
 from emulator.model import Position
 
 FORWARDING = [
@@ -30,7 +36,7 @@ def test_what_goes_to_eu(
     marker_type: int | None,
     decision: Forwarding,
 ) -> None:
-    """Facts 5.2 and 5.3 as a table."""
+    """What is sent to which region, as a table."""
     assert forwarding("eu", replicated_from, replicate_to, marker_type) is decision
 
 
@@ -45,9 +51,9 @@ def test_a_receipt_confirms_everything_up_to_the_next_in_flight() -> None:
     machine.skipped(1)
     machine.sent(2, 10)
     machine.skipped(3)
-    assert machine.received(7, Position(7, 0))
+    assert machine.received(7, [Position(7, 0)])
     assert machine.confirmed == 1
-    assert machine.received(7, Position(7, 2))
+    assert machine.received(7, [Position(7, 2)])
     assert machine.confirmed == 3
 
 
@@ -67,8 +73,23 @@ def test_a_receipt_out_of_turn_is_refused(position: Position) -> None:
     machine = progress()
     machine.sent(0, 10)
     machine.sent(1, 10)
-    assert not machine.received(7, position)
+    assert not machine.received(7, [position])
     assert machine.confirmed == -1
+
+
+def test_receipts_of_a_batch_count_up_to_the_first_out_of_turn() -> None:
+    machine = progress()
+    for entry_id in range(3):
+        machine.sent(entry_id, 10)
+    assert not machine.received(7, [(7, 0), (7, 2), (7, 1)])
+    assert (machine.confirmed, machine.in_flight) == (0, 2)
+
+
+def test_more_receipts_than_sends_are_out_of_turn() -> None:
+    machine = progress()
+    machine.sent(0, 10)
+    assert not machine.received(7, [(7, 0), (7, 1)])
+    assert machine.confirmed == 0
 
 
 def test_reset_sends_again_from_what_is_confirmed() -> None:
@@ -76,7 +97,7 @@ def test_reset_sends_again_from_what_is_confirmed() -> None:
     machine = progress()
     machine.sent(0, 10)
     machine.sent(1, 10)
-    machine.received(7, Position(7, 0))
+    machine.received(7, [Position(7, 0)])
     machine.reset()
     assert (machine.next_entry_id, machine.in_flight, machine.room) == (1, 0, 3)
 
@@ -90,3 +111,75 @@ def test_the_window_is_bounded_by_entries_and_by_bytes() -> None:
     machine.reset()
     machine.sent(0, 100)
     assert machine.room == 0
+
+
+# The life of a replicator.
+
+
+def sending() -> ReplicatorLife:
+    life = ReplicatorLife()
+    assert life.ask()
+    assert life.opened()
+    return life
+
+
+def test_the_remote_is_asked_once_at_a_time() -> None:
+    """A link that comes up while a retry is due would open the producer twice."""
+    life = ReplicatorLife()
+    assert life.ask()
+    assert not life.ask()
+    assert life.opened()
+    assert not life.ask()
+
+
+def test_an_answer_to_a_question_of_before_the_loss_opens_nothing() -> None:
+    life = ReplicatorLife()
+    life.ask()
+    life.lost("the link is down")
+    assert not life.opened()
+    assert (life.state, life.why_not) == (ReplicatorState.DOWN, "the link is down")
+
+
+def test_a_read_begun_before_a_loss_is_worth_nothing_even_if_another_is_under_way() -> None:
+    life = sending()
+    first = life.begin_read()
+    life.lost("the link is down")
+    assert not life.end_read(first)
+    life.ask()
+    life.opened()
+    second = life.begin_read()
+    assert not life.end_read(first)
+    assert life.end_read(second)
+    assert life.state is ReplicatorState.SENDING
+
+
+def test_nothing_is_read_twice_at_once() -> None:
+    life = sending()
+    life.begin_read()
+    with pytest.raises(AssertionError, match="READING -> READING"):
+        life.begin_read()
+
+
+def test_a_closed_one_stays_closed_and_hears_of_no_loss() -> None:
+    life = sending()
+    life.close()
+    life.lost("the link is down")
+    assert (life.state, life.why_not) == (ReplicatorState.CLOSED, "closed")
+    assert not life.ask()
+    assert not life.opened()
+
+
+def test_a_parked_one_is_not_opened_again_before_its_link_was_lost() -> None:
+    life = sending()
+    assert life.park("too large")
+    assert not life.ask()
+    assert not life.is_connected
+    life.lost("the link is down")
+    assert life.ask()
+
+
+def test_an_entry_refused_before_the_link_was_lost_parks_nothing_after_it() -> None:
+    life = sending()
+    life.lost("the link is down")
+    assert not life.park("too large")
+    assert life.state is ReplicatorState.DOWN

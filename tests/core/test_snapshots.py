@@ -1,4 +1,4 @@
-"""How snapshots are taken, rule by rule. Facts 6.4 (life cycle), 6.6 and 6.7 (consistency), 11.1 (upstream's cases)."""
+"""How snapshots are taken, rule by rule: their life, their consistency, and the cases of upstream's own tests."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def complete(controller: SnapshotController, snapshot_id: str, now_ms: int = 20)
     return wish.marker
 
 
-# Upstream's acceptance cases, facts 11.1.
+# Upstream's acceptance cases.
 
 
 def test_two_regions_need_one_round():
@@ -99,7 +99,7 @@ def test_a_snapshot_is_given_up_only_after_the_configured_time():
 
 
 def test_a_peer_that_never_answers_gets_one_request_per_timeout():
-    """testReplicatedSubscriptionOneWay; TRAPS 4 (#23839)."""
+    """testReplicatedSubscriptionOneWay; apache/pulsar #23839."""
     controller = controller_of_a("b")
     requests = [begin(controller, f"s{second}", now_ms=1_000 * second) for second in range(61)]
     assert [second for second, effects in enumerate(requests) if effects] == [0, 30, 60]
@@ -108,7 +108,7 @@ def test_a_peer_that_never_answers_gets_one_request_per_timeout():
 
 
 def test_no_traffic_no_snapshots():
-    """testReplicationSnapshotStopWhenNoTraffic; TRAPS 4."""
+    """testReplicationSnapshotStopWhenNoTraffic."""
     controller = controller_of_a("b")
     assert begin(controller, "s1", now_ms=0, last_data=None) == []
     assert begin(controller, "s2", now_ms=1_000, last_data=Position(1, 0)) == [request("s2")]
@@ -120,12 +120,12 @@ def test_no_traffic_no_snapshots():
 
 
 def test_a_request_from_a_region_we_do_not_replicate_to_is_ignored():
-    """testSnapshotRequestWhenReplicatorRemovedConcurrentlyDoesNotThrow; TRAPS 5 (#25266)."""
+    """testSnapshotRequestWhenReplicatorRemovedConcurrentlyDoesNotThrow; apache/pulsar #25266."""
     assert controller_of_a("b").request_stored(SnapshotRequest("s", "z"), Position(1, 1)) == []
 
 
 def test_a_snapshot_whose_marker_is_not_durable_is_not_completed():
-    """TRAPS 6 (#26119)."""
+    """apache/pulsar #26119."""
     controller = controller_of_a("b")
     begin(controller, "s")
     answer(controller, "s", "b", Position(11, 11))
@@ -138,7 +138,7 @@ def test_a_snapshot_whose_marker_is_not_durable_is_not_completed():
     assert list(controller.pending) == ["next"]
 
 
-# Beginning, facts 6.4 step 2.
+# Beginning step 2.
 
 
 def test_a_message_stored_after_the_start_calls_for_another_snapshot():
@@ -240,7 +240,7 @@ def test_a_snapshot_given_up_while_its_marker_was_being_stored_may_be_used():
 
 
 def test_without_other_regions_there_is_nothing_to_ask():
-    """TRAPS 4 (#21495, #23198)."""
+    """apache/pulsar #21495, #23198."""
     controller = controller_of_a()
     assert begin(controller, "s") == []
     assert controller.why_not() == "no snapshot: the topic is replicated to no other region"
@@ -333,7 +333,7 @@ def test_our_own_markers_in_our_log_are_not_for_us():
     assert controller.counters.ignored_answers == 0
 
 
-# Rounds, TRAPS 9.
+# Rounds.
 
 
 def test_a_repeated_answer_of_the_first_round_never_completes_the_second():
@@ -374,7 +374,7 @@ def test_an_answer_after_the_timeout_is_ignored():
 
 
 def test_a_change_of_regions_aborts_what_is_under_way():
-    """TRAPS 9: the newcomer was not asked."""
+    """The newcomer was not asked."""
     controller = controller_of_a("b", "c")
     begin(controller, "s")
     answer(controller, "s", "b", Position(11, 11))

@@ -1,4 +1,4 @@
-"""How a position travels, rule by rule. Facts 6.5 (cache and update), 6.7, 11.1 (upstream's cases); TRAPS 2, 3, 8."""
+"""How a position travels, rule by rule: the cache, updates, and the cases of upstream's own tests."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def entry_ids(cache: SnapshotCache) -> list[int]:
     return [snapshot.local_position.entry for snapshot in cache.snapshots]
 
 
-# The cache, facts 6.5 and 11.1.
+# The cache.
 
 
 def test_the_newest_snapshot_that_was_reached_is_taken_with_all_older_ones():
@@ -57,7 +57,7 @@ def test_the_newest_snapshot_that_was_reached_is_taken_with_all_older_ones():
 
 
 def test_a_full_cache_drops_the_one_whose_neighbours_are_closest_together():
-    """testSnapshotCachePruning; TRAPS 2 (#25044)."""
+    """testSnapshotCachePruning; apache/pulsar #25044."""
     cache = cache_of(0, 10, 12, 30, max_size=4)
     assert cache.add(snapshot_at(50))
     assert entry_ids(cache) == [0, 12, 30, 50], "10 stood within 12 entries"
@@ -85,7 +85,7 @@ def test_snapshots_stay_spread_over_a_long_backlog():
 
 
 def test_a_consumer_far_behind_still_meets_a_snapshot():
-    """TRAPS 2 (#24300): dropping the oldest, a slow consumer never met one."""
+    """apache/pulsar #24300: dropping the oldest, a slow consumer never met one."""
     cache = cache_of(*range(100, 100_000, 100), max_size=10)
     assert cache.take(150) == snapshot_at(100)
 
@@ -135,7 +135,7 @@ def test_the_cache_says_why_it_has_nothing():
     assert cache.why_not(12) == "an update is due"
 
 
-# Both triggers, TRAPS 3 (#16651).
+# Both triggers, apache/pulsar #16651.
 
 
 def test_acknowledging_past_a_snapshot_tells_the_others():
@@ -164,14 +164,14 @@ def test_after_a_seek_nothing_is_told_until_a_snapshot_is_passed_again():
     assert subscription.snapshot_offered(snapshot_at(10), mark_delete=20) is not None
 
 
-def test_a_subscription_that_only_followed_says_nothing_until_it_leads():
-    """TRAPS 7: it would move a region forward again whose consumer has just sought back."""
+def test_a_subscription_that_only_followed_says_nothing_until_it_is_ahead():
+    """It would move a region forward again whose consumer has just sought back."""
     subscription = ReplicatedSubscription("orders")
-    assert subscription.snapshot_offered(snapshot_at(10), mark_delete=20, leads=False) is None
-    assert subscription.snapshot_offered(snapshot_at(15), mark_delete=20, leads=False) is None
-    subscription.snapshot_offered(snapshot_at(30), mark_delete=20, leads=False)
+    assert subscription.snapshot_offered(snapshot_at(10), mark_delete=20, ahead_of_peers=False) is None
+    assert subscription.snapshot_offered(snapshot_at(15), mark_delete=20, ahead_of_peers=False) is None
+    subscription.snapshot_offered(snapshot_at(30), mark_delete=20, ahead_of_peers=False)
     assert entry_ids(subscription.cache) == [15, 30], "the newest one reached waits"
-    assert subscription.mark_delete_moved(21, leads=True) == update_for("orders", snapshot_at(15))
+    assert subscription.mark_delete_moved(21, ahead_of_peers=True) == update_for("orders", snapshot_at(15))
 
 
 # Updates that move us, and what they say in turn.
@@ -234,7 +234,7 @@ def test_a_position_beyond_our_log_is_refused():
 
 
 def test_what_the_other_region_never_saw_is_still_delivered():
-    """TRAPS 8: entries 2 and 4 were for this region only."""
+    """Entries 2 and 4 were for this region only."""
     cursor = Cursor(-1)
     assert apply_update(cursor, 5, 9, [4, 2, 7]) is Applied.MOVED
     assert [entry_id for entry_id in range(7) if not cursor.is_acked(entry_id)] == [2, 4, 6]

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from emulator.cli.verifier import verify_command, verify_now
-from emulator.history import read_events
+from emulator.history import HistoryWriter, read_events
 from emulator.region_config import RegionConfig
 from emulator.runtimes.compose import ComposeRuntime
 from emulator.runtimes.compose_command import compose_command
@@ -110,6 +110,9 @@ class Load:
         return [*self.consumers.values(), *self.producers.values()]
 
     async def begin(self) -> None:
+        story = self._run.run_dir / "history" / "scenario.jsonl"
+        if not story.exists():  # the actors' own files name it: it is what hires them
+            HistoryWriter(story, "scenario").close()
         urls = await service_urls(self._run)
         await asyncio.gather(*(actor.begin(urls[actor.part.region]) for actor in self.everyone))
 

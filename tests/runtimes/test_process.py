@@ -100,6 +100,20 @@ def test_a_killed_region_is_killed_a_stopped_one_stopped_and_both_come_back_on_t
     tell(tmp_path, story)
 
 
+def test_a_lost_region_is_lost_until_it_is_started(tmp_path: Path) -> None:
+    async def story(runtime: ProcessRuntime) -> None:
+        await runtime.lose("us-east")
+        await runtime.lose("us-east")
+        assert states(await runtime.status())["us-east"] == "lost"
+        await runtime.kill("us-east")
+        assert states(await elsewhere(runtime).status())["us-east"] == "lost"
+        await runtime.restart("us-west")
+        await runtime.start("us-east")
+        assert states(await runtime.status()) == dict.fromkeys(REGIONS, "running")
+
+    tell(tmp_path, story)
+
+
 def test_every_verb_may_come_twice(tmp_path: Path) -> None:
     async def story(runtime: ProcessRuntime) -> None:
         for verb in (runtime.pause, runtime.resume, runtime.kill, runtime.start, runtime.stop):
@@ -231,7 +245,7 @@ def test_a_paused_region_is_resumed_not_started(tmp_path: Path) -> None:
 
 def test_what_a_run_does_not_have_is_refused_with_what_it_has(tmp_path: Path) -> None:
     async def story(runtime: ProcessRuntime) -> None:
-        for verb in (runtime.kill, runtime.stop, runtime.start, runtime.pause, runtime.resume):
+        for verb in (runtime.kill, runtime.lose, runtime.stop, runtime.start, runtime.pause, runtime.resume):
             with pytest.raises(
                 Refused,
                 match="no region 'us-esat' in this run: did you mean us-east\\? regions are us-east, ",

@@ -104,7 +104,7 @@ async def orders_done(orders: Actor, number: int) -> None:
 
 def origins(events: list[Event], op: str, outcome: str) -> list[tuple[str | None, str | None, int | None]]:
     return [
-        (event.origin_region, event.producer, event.sequence_id)
+        (event.origin_region or event.region, event.producer, event.sequence_id)
         for event in events
         if (event.op, event.outcome) == (op, outcome)
     ]

@@ -78,8 +78,8 @@ def test_actors_get_their_defaults_and_whole_topic_names() -> None:
 @pytest.mark.parametrize(
     ("step", "kind", "fields"),
     [
-        ("kill: us-east", OnRegion, {"region": "us-east", "within": 30}),
-        ("kill: {region: us-east, within: 1.5s}", OnRegion, {"region": "us-east", "within": 1.5}),
+        ("kill: us-east", OnRegion, {"region": ("us-east",), "within": 30}),
+        ("kill: {region: us-east, within: 1.5s}", OnRegion, {"region": ("us-east",), "within": 1.5}),
         ("wait: 250ms", Wait, {"time": 0.25}),
         ("wait: 2m", Wait, {"time": 120}),
         ("cut: [us-east, us-west]", OnLink, {"ends": ("us-east", "us-west"), "one_way": False}),

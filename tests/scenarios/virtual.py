@@ -106,6 +106,9 @@ class PretendedRuntime:
     async def kill(self, region: str) -> None:
         await self._do("kill", region, state="killed")
 
+    async def lose(self, region: str) -> None:
+        await self._do("lose", region, state="lost")
+
     async def restart(self, region: str) -> None:
         await self._do("restart", region, state="running")
 

@@ -7,19 +7,21 @@ import os
 import sqlite3
 import subprocess
 import sys
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from emulator.cli.simulate import keep_run
-from emulator.simulation.ablations import BY_NAME
+from emulator.simulation.ablations import seams_without
 from emulator.simulation.draw import KINDS, draw
 from emulator.simulation.faults import Cut, Kill
-from emulator.simulation.fleet import run_seeds
+from emulator.simulation.fleet import SeedResult, run_seeds
 from emulator.simulation.remote_log import RemoteFaults
 from emulator.simulation.shrink import shrink, story_of
 from emulator.simulation.swarm import run_plan, run_seed
+from emulator.simulation.vocabulary import WORDS
 from spark_jobs.run_folder import open_run_folder
 
 CLEAN_SEEDS = 120
@@ -31,12 +33,24 @@ def named_seeds() -> list[int]:
     return [int(line.split()[0]) for line in lines if line and not line.startswith("#")]
 
 
-def test_nothing_is_violated() -> None:
+@pytest.fixture(scope="module")
+def clean_seeds() -> list[SeedResult]:
+    return list(run_seeds("swarm", range(1, CLEAN_SEEDS + 1), jobs=2))
+
+
+def test_nothing_is_violated(clean_seeds: list[SeedResult]) -> None:
     """Breaks, then heals: every checker is content with every seed."""
-    results = list(run_seeds("swarm", range(1, CLEAN_SEEDS + 1), jobs=2))
-    failed = [(result.seed, result.violation) for result in results if result.violation is not None]
-    assert len(results) == CLEAN_SEEDS
+    failed = [(result.seed, result.violation) for result in clean_seeds if result.violation is not None]
+    assert len(clean_seeds) == CLEAN_SEEDS
     assert failed == []
+
+
+def test_every_word_does_something(clean_seeds: list[SeedResult]) -> None:
+    """A word that never acts says nothing."""
+    done = sum((Counter(result.deeds) for result in clean_seeds), Counter[tuple[str, str]]())
+    for word in WORDS:
+        if word.acts:
+            assert done[word.name, "accepted"] + done[word.name, "refused"] > 0, (word.name, done)
 
 
 def test_seeds_that_once_failed_are_clean() -> None:
@@ -88,9 +102,10 @@ def test_topologies_and_faults_of_all_kinds_are_drawn() -> None:
 
 def test_a_failing_seed_shrinks_and_tells_a_story() -> None:
     """Without deduplication over restarts: what is left still fails by the same check."""
-    with BY_NAME["receiver-forgets-sources"].applied():
-        outcome = next(o for seed in range(1, 50) if (o := run_seed("swarm", seed)).violation is not None)
-        smaller = shrink(outcome, runs_max=60, seconds_max=30)
+    seams = seams_without("receiver-forgets-sources")
+    outcomes = (run_seed("swarm", seed, seams=seams) for seed in range(1, 50))
+    outcome = next(one for one in outcomes if one.violation is not None)
+    smaller = shrink(outcome, seams=seams, runs_max=60, seconds_max=30)
     assert outcome.violation is not None
     assert smaller.violation is not None
     assert smaller.violation.check == outcome.violation.check

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 
 from pyspark.sql import DataFrame, SparkSession
@@ -10,8 +11,17 @@ from emulator.history import Event
 from spark_jobs.checks import all_findings, collect_findings
 from spark_jobs.checks.finding import Circumstances
 from spark_jobs.checks.judging import Check
-from spark_jobs.evidence import OUTAGE_SCHEMA, TRIMMED_SCHEMA, gather, small_frame, stored_messages
+from spark_jobs.evidence import (
+    OUTAGE_SCHEMA,
+    TRIMMED_SCHEMA,
+    Promises,
+    gather,
+    small_frame,
+    stored_messages,
+)
 from spark_jobs.history import EVENT_SCHEMA
+from spark_jobs.history_files import full_topic, row_of
+from spark_jobs.promises import CURSOR_SCHEMA, SNAPSHOT_SCHEMA, UPDATE_SCHEMA
 from spark_jobs.run_folder import Namespace
 from spark_jobs.source import RegionLogSource
 from spark_jobs.verdict import CheckResult
@@ -32,16 +42,20 @@ def stored(
     topic: str = TOPIC,
     source: str | None = None,
     replicate_to: Sequence[str] | None = None,
-    crc: int = 0,
+    digest: int = 0,
+    attributes: int = 0,
+    is_sound: bool = True,
     marker_type: int | None = None,
 ) -> Row:
     """A row of `region_log`. Entry n of `origin` is, unless said otherwise, where it came from."""
     replicated = origin if origin != region else None
     if replicated and source is None:
         source = f"1:{sequence_id}"
+    source_ledger, source_entry = map(int, source.split(":")) if source else (None, None)
     return (
         *(region, None, topic, 1, entry, -1, producer, sequence_id, 0, replicated, origin, marker_type),
-        *(list(replicate_to) if replicate_to else None, source, 1, crc),
+        *(list(replicate_to) if replicate_to else None, source_ledger, source_entry, 1),
+        *(digest, attributes, hash((digest, attributes)), is_sound, None),
     )
 
 
@@ -51,13 +65,22 @@ def event(at_ms: float, op: str, outcome: str, **fields: object) -> Event:
 
 
 def published(
-    sequence_id: int, *outcomes: str, region: str = "a", at_ms: float = 10.0, topic: str = TOPIC
+    sequence_id: int,
+    *outcomes: str,
+    region: str = "a",
+    at_ms: float = 10.0,
+    topic: str = TOPIC,
+    session: str = "one",
+    digest: int = 0,
+    replicate_to: list[str] | None = None,
+    entry: int | None = None,
 ) -> list[Event]:
     """Asked for at `at_ms`; then told each outcome (ok, unless said otherwise) a millisecond later each."""
     origin: dict[str, object] = {"origin_region": region, "producer": "p", "sequence_id": sequence_id}
-    events = [event(at_ms, "publish", "asked", region=region, topic=topic, **origin)]
+    asked = {"session": session, "payload_digest": f"{digest:016x}", "replicate_to": replicate_to}
+    events = [event(at_ms, "publish", "asked", region=region, topic=topic, **asked, **origin)]
     for number, outcome in enumerate(outcomes or ("ok",), 1):
-        message_id = f"1:{sequence_id}:-1" if outcome == "ok" else None
+        message_id = f"1:{sequence_id if entry is None else entry}:-1" if outcome == "ok" else None
         events.append(
             event(
                 at_ms + number,
@@ -66,26 +89,34 @@ def published(
                 region=region,
                 topic=topic,
                 message_id=message_id,
+                session=session,
                 **origin,
             )
         )
     return events
 
 
-def subscribed(region: str, at_ms: float = 1.0) -> Event:
-    return event(at_ms, "subscribe", "ok", region=region, subscription="s")
+def subscribed(region: str, at_ms: float = 1.0, *, replicated: bool = True, initial: str = "latest") -> Event:
+    how = {"replicated": replicated, "initial": initial}
+    return event(at_ms, "subscribe", "ok", region=region, subscription="s", **how)
 
 
-def received(sequence_id: int, region: str, at_ms: float = 50.0, entry: int | None = None) -> Event:
+def acknowledged(region: str, entry: int, at_ms: float = 60.0, *, how: str = "individual") -> Event:
+    place = {"region": region, "subscription": "s", "message_id": f"1:{entry}:-1"}
+    return event(at_ms, "acknowledge", "asked", how=how, **place)
+
+
+def received(
+    sequence_id: int, region: str, at_ms: float = 50.0, entry: int | None = None, *, named: bool = True
+) -> Event:
+    origin = {"origin_region": "a", "producer": "p", "sequence_id": sequence_id} if named else {}
     return event(
         at_ms,
         "receive",
         "ok",
         region=region,
         subscription="s",
-        origin_region="a",
-        producer="p",
-        sequence_id=sequence_id,
+        **origin,
         message_id=f"1:{sequence_id if entry is None else entry}:-1",
     )
 
@@ -98,6 +129,9 @@ def judged(
     *,
     trimmed: Iterable[tuple[str, str, dict[int, int]]] = (),
     outages: Iterable[tuple[str, float, float | None]] = (),
+    snapshots: Iterable[Row] = (),
+    updates: Iterable[Row] = (),
+    cursors: Iterable[Row] = (),
     circumstances: Circumstances | None = None,
 ) -> CheckResult:
     """What `check` says about this. Events may be given in lists."""
@@ -110,6 +144,11 @@ def judged(
         history_frame(spark, told),
         small_frame(spark, trimmed, TRIMMED_SCHEMA),
         small_frame(spark, outages, OUTAGE_SCHEMA),
+        Promises(
+            small_frame(spark, snapshots, SNAPSHOT_SCHEMA),
+            small_frame(spark, updates, UPDATE_SCHEMA),
+            small_frame(spark, cursors, CURSOR_SCHEMA),
+        ),
         (circumstances or Circumstances(NAMESPACES)).namespaces,
     )
     found = collect_findings(all_findings(evidence, [check]))
@@ -117,5 +156,6 @@ def judged(
 
 
 def history_frame(spark: SparkSession, events: Iterable[Event]) -> DataFrame:
-    rows = [tuple(getattr(one, name) for name in EVENT_SCHEMA.names) for one in events]
+    lines = [json.loads(one.to_line()) for one in events]
+    rows = [row_of(line, full_topic(line["topic"]) if "topic" in line else None) for line in lines]
     return small_frame(spark, rows, EVENT_SCHEMA)

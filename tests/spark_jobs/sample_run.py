@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from emulator.history import HistoryWriter
+from emulator.history import HistoryWriter, payload_digest
 from emulator.model import Position
 from emulator.region_config import LinkShape, LogConfig, NamespaceConfig
 from emulator.storage.sqlite import open_sqlite
@@ -46,14 +46,27 @@ class SampleRun:
     def tell(self, actor: str, at_s: float, op: str, outcome: str, **fields: object) -> None:
         self.events.append((actor, START_MS + at_s * 1000, op, outcome, fields))
 
+    def time_ms(self, at_s: float) -> float:
+        return START_MS + at_s * 1000
+
+    def change(self, op: str, outcome: str, *, only: int, **fields: object) -> None:
+        """Tell something else in the event of that kind with that number."""
+        found = [event for event in self.events if (event[2], event[3]) == (op, outcome)]
+        found[only][4].update(fields)
+
     def fact(self, at_s: float, op: str, **fields: object) -> None:
         self.tell("scenario", at_s, op, "fact", **fields)
 
-    def ask(self, region: str, number: int, at_s: float) -> dict[str, object]:
+    def ask(self, region: str, number: int, at_s: float, producer: str | None = None) -> dict[str, object]:
         """A publish of which only the beginning is known."""
-        origin = {"origin_region": region, "producer": f"orders-{region}", "sequence_id": number}
-        self.tell(f"orders-{region}", at_s, "publish", "asked", region=region, topic=TOPIC, **origin)
-        return origin
+        producer = producer or f"orders-{region}"
+        place = {"region": region, "topic": TOPIC, "producer": producer, "session": f"session of {producer}"}
+        if producer not in {actor for actor, *_ in self.events}:
+            self.tell(producer, at_s, "connect", "ok", **place, last_sequence_id=-1)
+        message = {**place, "sequence_id": number}
+        digest = payload_digest(payload_of(region, number))
+        self.tell(producer, at_s, "publish", "asked", **message, payload_digest=digest)
+        return message
 
     def publish(
         self,
@@ -62,33 +75,36 @@ class SampleRun:
         at_s: float,
         to: Sequence[str] | None = None,
         acknowledged: bool = True,
+        producer: str | None = None,
     ) -> None:
         """Asked, stored, replicated (to all, unless said otherwise) and acknowledged 2 ms later."""
-        origin = self.ask(region, number, at_s)
+        message = self.ask(region, number, at_s, producer)
         metadata = pb.MessageMetadata(
-            producer_name=f"orders-{region}", sequence_id=number, publish_time=int(START_MS + at_s * 1000)
+            producer_name=str(message["producer"]),
+            sequence_id=number,
+            publish_time=int(self.time_ms(at_s)),
         )
-        position = self.store(region, build_entry(metadata, f"order {number} of {region}".encode().ljust(80)))
+        position = self.store(region, build_entry(metadata, payload_of(region, number)))
         for other in self.regions if to is None else to:
             if other != region:
                 self.logs[other].append(with_replication(self.logs[region][position.entry], region, position))
         if acknowledged:
             self.tell(
-                f"orders-{region}",
+                str(message["producer"]),
                 at_s + 0.002,
                 "publish",
                 "ok",
-                region=region,
-                topic=TOPIC,
                 message_id=f"{position}:-1",
-                **origin,
+                **message,
             )
 
     def store(self, region: str, entry: bytes) -> Position:
         self.logs[region].append(entry)
         return Position(1, len(self.logs[region]) - 1)
 
-    def subscribe(self, region: str, at_s: float, subscription: str = "billing") -> None:
+    def subscribe(
+        self, region: str, at_s: float, subscription: str = "billing", *, replicated: bool = True
+    ) -> None:
         for outcome in ("asked", "ok"):
             self.tell(
                 subscription,
@@ -98,7 +114,22 @@ class SampleRun:
                 region=region,
                 topic=TOPIC,
                 subscription=subscription,
+                replicated=replicated,
+                initial="earliest",
             )
+
+    def acknowledge(self, region: str, entry: int, at_s: float, subscription: str = "billing") -> None:
+        self.tell(
+            subscription,
+            at_s,
+            "acknowledge",
+            "asked",
+            region=region,
+            topic=TOPIC,
+            subscription=subscription,
+            message_id=f"1:{entry}:-1",
+            how="individual",
+        )
 
     def receive(
         self,
@@ -150,20 +181,30 @@ class SampleRun:
             asyncio.run(store_entries(folder / "log.sqlite", region, entries))
         clock = [0.0]
         writers: dict[str, HistoryWriter] = {}
+        for actor in sorted({"scenario", *(actor for actor, *_ in self.events)} - {"scenario"}):
+            self.fact(0.0, "hire", file=actor)
         for actor, at_ms, op, outcome, fields in sorted(self.events, key=lambda event: event[1]):
             clock[0] = at_ms
             if actor not in writers:
-                writers[actor] = HistoryWriter(run / "history" / f"{actor}.jsonl", actor, lambda: clock[0])
+                path = run / "history" / f"{actor}.jsonl"
+                others = [] if actor == "scenario" else ["scenario"]
+                writers[actor] = HistoryWriter(path, actor, lambda: clock[0], others=others)
             writers[actor].write(op, outcome, **fields)  # type: ignore[arg-type]
         for writer in writers.values():
             writer.close()
         return run
 
 
-async def store_entries(path: Path, region: str, entries: Sequence[bytes], group: int = 50) -> None:
+def payload_of(region: str, number: int) -> bytes:
+    return f"order {number} of {region}".encode().ljust(80)
+
+
+async def store_entries(
+    path: Path, region: str, entries: Sequence[bytes], group: int = 50, topic: str = TOPIC
+) -> None:
     """Through the real store, in groups."""
     store = await open_sqlite(path, region)
-    log = await store.open_log(TOPIC)
+    log = await store.open_log(topic)
     assert log is not None
     for start in range(0, len(entries), group):
         await log.append(entries[start : start + group])

@@ -6,15 +6,16 @@ import random
 import zlib
 
 import pytest
-from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from emulator.history import attributes_digest, payload_digest
 from emulator.model import Position
 from emulator.storage.group import encode_group
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.metadata import SOURCE_POSITION_PROPERTY, build_entry, with_replication
 from spark_jobs.entry_columns import EntryColumns
+from spark_jobs.history_files import digest_number
 from spark_jobs.source_contract import Group
 
 TOPIC = "persistent://public/default/t"
@@ -50,7 +51,7 @@ def batch(sequence_ids: list[int], payload: bytes | None = None, **fields: objec
 
 def rows(entries: list[bytes], trimmed_below: int = 0, first_entry_id: int = 0) -> list[dict[str, object]]:
     columns = EntryColumns("here")
-    columns.add_group(Group(TOPIC, 3, first_entry_id, trimmed_below, encode_group(entries)))
+    columns.add_group(Group(TOPIC, 3, first_entry_id, trimmed_below, bytes(encode_group(entries))))
     result: list[dict[str, object]] = columns.take().to_pylist()
     return result
 
@@ -143,19 +144,64 @@ def test_a_plain_message() -> None:
         "origin_region": "here",
         "marker_type": None,
         "replicate_to": None,
-        "source_position": None,
+        "source_ledger": None,
+        "source_entry": None,
         "payload_bytes": 7,
-        "payload_crc32c": crc32c(b"payload"),
+        "payload_digest": digest_number(payload_digest(b"payload")),
+        "attributes_digest": 0,
+        "bytes_digest": row["bytes_digest"],
+        "is_sound": True,
+        "marker": None,
     }
 
 
 def test_a_replicated_message_knows_its_origin() -> None:
     (row,) = rows([KINDS["replicated"]])
-    assert (row["replicated_from"], row["origin_region"], row["source_position"]) == (
+    assert (row["replicated_from"], row["origin_region"], (row["source_ledger"], row["source_entry"])) == (
         "there",
         "there",
-        "12:3456",
+        (12, 3456),
     )
+
+
+def test_replication_changes_no_digest_and_everything_else_does() -> None:
+    (here,) = rows([PLAIN])
+    (there,) = rows([with_replication(PLAIN, "there", Position(12, 3456))])
+    names = ("payload_digest", "attributes_digest", "bytes_digest")
+    assert [here[name] for name in names] == [there[name] for name in names]
+    others = [
+        entry(b"another"),
+        entry(publish_time=5),
+        entry(partition_key="k"),
+        entry(event_time=5),
+        entry(properties=[pb.KeyValue(key="a", value="b")]),
+        entry(schema_version=b"1"),
+        batch([7]),
+    ]
+    assert len({row["bytes_digest"] for row in rows([PLAIN, *others])}) == 1 + len(others)
+
+
+def test_what_was_asked_has_the_digest_of_the_history() -> None:
+    given = {"partition_key": "k", "event_time": 5, "properties": [pb.KeyValue(key="a", value="b")]}
+    digest = digest_number(attributes_digest("k", {"a": "b"}, 5) or "")
+    single = pb.SingleMessageMetadata(payload_size=3, sequence_id=7, **given).SerializeToString()
+    body = len(single).to_bytes(4, "big") + single + b"one"
+    replicated = with_replication(entry(**given), "there", Position(1, 2))
+    for data, payload in (
+        (entry(**given), b"payload"),
+        (replicated, b"payload"),
+        (batch([7], body), b"one"),
+    ):
+        (row,) = rows([data])
+        assert row["attributes_digest"] == digest
+        assert row["payload_digest"] == digest_number(payload_digest(payload))
+
+
+def test_an_entry_that_does_not_match_its_checksum_is_told_by_both_ways() -> None:
+    for data in (PLAIN, batch([7, 8])):
+        broken = data[:-1] + bytes([data[-1] ^ 1])
+        assert {row["is_sound"] for row in rows([broken])} == {False}
+        assert {row["is_sound"] for row in rows([data])} == {True}
 
 
 def test_a_marker_is_a_row_of_its_own() -> None:

@@ -1,88 +1,159 @@
-"""The history as a DataFrame: its schema, its torn ends, its damages."""
+"""The history's files: whether they are whole, what is wrong with which line, and the rows that are read."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from pyspark.sql import types as T
 
-from emulator.history import Event, HistoryWriter, read_events
-from spark_jobs import history
+from emulator.history import HistoryWriter, seal_history
+from spark_jobs.history import EVENT_SCHEMA, HistoryReader, read_history
+from spark_jobs.history_files import digest_number, look_at, read_rows
+from spark_jobs.run_folder import open_run_folder
 
-GOOD = Event(1.5, "p", "publish", "asked", topic="t", sequence_id=3).to_line() + "\n"
+from .sample_run import SampleRun
 
-
-def test_the_schema_is_the_event() -> None:
-    spark_types: dict[Any, T.DataType] = {str: T.StringType(), int: T.LongType(), float: T.DoubleType()}
-    hints = get_type_hints(Event)
-    assert history.EVENT_SCHEMA.names == list(Event.__slots__)
-    for field in history.EVENT_SCHEMA.fields:
-        hint = hints[field.name]
-        plain = next((one for one in (float, int) if hint in (one, one | None)), str)
-        assert field.dataType == spark_types[plain], field.name
+REGIONS = ("a", "b")
+NAMESPACES = ("public/default",)
 
 
-def test_the_outcomes_are_the_events() -> None:
-    from emulator.history import Outcome
-
-    assert Outcome.__args__ == history.OUTCOMES  # type: ignore[attr-defined]
-
-
-def read(spark: SparkSession, *files: Path) -> tuple[list[Any], int]:
-    lines = history.read_history(spark, files)
-    return history.events_of(lines).collect(), lines.where(history.is_damage(files)).count()
-
-
-def test_what_the_writer_writes_is_read_back(spark: SparkSession, tmp_path: Path) -> None:
-    # A name that means something to Spark's file patterns.
-    path = tmp_path / "run [1] {a,b} é" / "producer-*.jsonl"
-    writer = HistoryWriter(path, "producer", lambda: 12.25)
-    writer.write("publish", "ok", region="a", topic="persistent://x/y/z", producer="p", sequence_id=2**40)
-    writer.write("kill", "fact", region="b", detail='quote " and \\ and \n newline')
-    writer.close()
-    events, bad = read(spark, path)
-    assert bad == 0
-    assert [Event(**row.asDict()) for row in events] == list(read_events(path))
+def write(path: Path, messages: int = 3) -> Path:
+    history = HistoryWriter(path, "shop", lambda: 12.25)
+    producer = history.opened_producer("a", "orders", "shop", -1)
+    for number in range(messages):
+        producer.asked_publish(b"payload", replicate_to=["b"]).ok(f"1:{number}:-1")
+    history.write("kill", "fact", region="b", detail='quote " and \\ and \n newline')
+    history.close()
+    return path
 
 
-def test_a_torn_last_line_is_passed_over(spark: SparkSession, tmp_path: Path) -> None:
-    path = tmp_path / "p.jsonl"
-    path.write_text(GOOD + GOOD[: len(GOOD) // 2])
-    events, bad = read(spark, path)
-    assert (len(events), bad) == (1, 0)
+def damages_of(path: Path, run: str = "") -> list[str]:
+    """Of the file and of its lines."""
+    file = look_at(path, run, {path.stem})
+    rows = [
+        row
+        for part in file.slices
+        for batch in read_rows(part, REGIONS, NAMESPACES)
+        for row in batch.to_pylist()
+    ]
+    return [damage.sentence for damage in file.damages] + [row["damage"] for row in rows if row["damage"]]
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        '{"at_ms":1,"actor"',
-        '{"at_ms":1,"actor":"p","op":"publish"}',
-        GOOD.strip().replace("asked", "maybe"),
-        "\0\0",
-    ],
-)
-def test_any_other_bad_line_is_named(spark: SparkSession, tmp_path: Path, line: str) -> None:
-    path = tmp_path / "p.jsonl"
-    path.write_text(GOOD + line + "\n" + GOOD)
-    events, bad = read(spark, path)
-    assert (len(events), bad) == (2, 1)
-    assert [damage.sentence for damage in history.bad_line_damages([path])] == [
-        "history/p.jsonl:2 is not a history event"
+def rows_of(path: Path) -> list[dict[str, Any]]:
+    parts = look_at(path, "", {path.stem}).slices
+    return [
+        row for part in parts for batch in read_rows(part, REGIONS, NAMESPACES) for row in batch.to_pylist()
     ]
 
 
-def test_no_files_are_no_events(spark: SparkSession) -> None:
-    assert read(spark) == ([], 0)
-
-
-def test_a_topic_is_the_same_topic_however_it_is_written(spark: SparkSession, tmp_path: Path) -> None:
-    names = ("t", "public/default/t", "persistent://public/default/t")
-    path = tmp_path / "p.jsonl"
-    path.write_text(
-        "".join(Event(1.0, "p", "publish", "asked", topic=name).to_line() + "\n" for name in names)
+def test_what_the_writer_writes_is_read_back(tmp_path: Path) -> None:
+    path = write(tmp_path / "history" / "shop.jsonl", messages=1)
+    assert damages_of(path) == []
+    connect, asked, ok, kill = rows_of(path)
+    assert (connect["op"], connect["last_sequence_id"]) == ("connect", -1)
+    assert (asked["topic"], asked["sequence_id"], asked["replicate_to"]) == (
+        "persistent://public/default/orders",
+        0,
+        ["b"],
     )
-    events, _ = read(spark, path)
-    assert {row["topic"] for row in events} == {"persistent://public/default/t"}
+    assert (asked["session"], asked["attributes_digest"]) == (connect["session"], 0)
+    assert (ok["ledger_id"], ok["entry_id"], ok["batch_index"], ok["payload_digest"]) == (1, 0, -1, None)
+    assert kill["detail"] == 'quote " and \\ and \n newline'
+
+
+def test_digests_are_signed_numbers() -> None:
+    assert digest_number("0" * 15 + "f") == 15
+    assert digest_number("f" * 16) == -1
+
+
+Change = Callable[[list[str]], list[str]]
+
+
+@pytest.mark.parametrize(
+    ("change", "complaints"),
+    [
+        (lambda lines: lines[:-1], [" has no end"]),
+        (lambda lines: lines[:4], [" has no end"]),
+        (lambda lines: [*lines[:3], lines[3][:20]], [" has no end", ":4: is not JSON"]),
+        (lambda lines: lines[1:], [":9: an end of what has no head"]),
+        (lambda lines: [*lines[:3], *lines[4:]], [":9: lines: says 9, there are 8 before it"]),
+        (
+            lambda lines: [*lines[:3], lines[3].replace("12.25", "12.26"), *lines[4:]],
+            [":10: digest: is not that"],
+        ),
+        (lambda lines: [*lines, lines[2]], [":11: goes on behind its end"]),
+        (lambda lines: [], [" has no end"]),
+        (
+            lambda lines: [lines[0].replace('"run":""', '"run":"other"'), *lines[1:]],
+            [":1: run: says 'other'"],
+        ),
+        (
+            lambda lines: [lines[0][:-2] + ',"others":["gone"]}\n', *lines[1:]],
+            [":1: others: history/gone.jsonl"],
+        ),
+    ],
+)
+def test_a_file_that_is_not_whole_is_named_with_line_and_rule(
+    tmp_path: Path, change: Change, complaints: list[str]
+) -> None:
+    path = write(tmp_path / "history" / "shop.jsonl")
+    path.write_text("".join(change(path.read_text().splitlines(keepends=True))))
+    found = damages_of(path)
+    for complaint in complaints:
+        assert any(one.startswith(f"history/shop.jsonl{complaint}") for one in found), found
+
+
+def test_an_interrupted_file_that_was_sealed_is_whole(tmp_path: Path) -> None:
+    path = write(tmp_path / "history" / "shop.jsonl")
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(lines[:5]) + lines[5][:20])
+    seal_history(path, "it was killed")
+    assert damages_of(path) == []
+    assert len(rows_of(path)) == 4
+    write(path)
+    assert damages_of(path) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ({"op": "publsh"}, ":3: op: must be one of"),
+        ({"region": "atlantis"}, ':3: region: must be a region of this run (a, b), not "atlantis"'),
+        ({"topic": "x/y/z"}, ":3: topic: must be in a namespace of this run (public/default), not x/y/z"),
+        ({"origin_region": "b"}, ":3: origin_region: of a publish must be its region"),
+        ({"sequence_id": "14"}, ":3: sequence_id: must be an integer"),
+    ],
+)
+def test_a_wrong_line_is_named(tmp_path: Path, line: dict[str, object], complaint: str) -> None:
+    path = write(tmp_path / "history" / "shop.jsonl")
+    lines = path.read_text().splitlines()
+    lines[2] = json.dumps(json.loads(lines[2]) | line)
+    path.write_text("\n".join(lines) + "\n")
+    assert f"history/shop.jsonl{complaint}" in " ".join(damages_of(path))
+
+
+def test_what_is_wrong_everywhere_is_named_a_few_times_and_counted(tmp_path: Path) -> None:
+    path = write(tmp_path / "history" / "shop.jsonl", messages=50)
+    path.write_text(path.read_text().replace('"region":"a"', '"region":"c"'))
+    damages = damages_of(path)
+    assert len(damages) == 22
+    assert damages[-1] == "history/shop.jsonl: 81 more lines are wrong"
+
+
+def test_here_and_in_tasks_the_same_rows_are_read(spark: SparkSession, tmp_path: Path) -> None:
+    run = SampleRun()
+    run.publish("us-east", 1, 1.0)
+    # A name that means something to Spark's file patterns.
+    folder = open_run_folder(run.write(tmp_path / "run [1] {a,b} é"))
+    frame, damages = read_history(spark, folder)
+    assert damages == []
+    reader = HistoryReader(folder.path)
+    batches = [batch for part in reader.partitions() for batch in reader.read(part)]
+    assert sorted(map(str, (row for batch in batches for row in batch.to_pylist()))) == sorted(
+        str(row.asDict()) for row in frame.collect()
+    )
+    assert frame.schema == EVENT_SCHEMA

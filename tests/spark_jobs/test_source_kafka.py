@@ -120,7 +120,8 @@ def test_a_kafka_that_is_away_or_knows_nothing_is_a_damage(
 
 
 COLUMNS = """topic, batch_index, producer_name, sequence_id, publish_time_ms, replicated_from, origin_region,
-    marker_type, replicate_to, source_position, payload_bytes, payload_crc32c"""
+    marker_type, replicate_to, source_ledger, source_entry, payload_bytes, payload_digest,
+    attributes_digest, bytes_digest, is_sound, marker"""
 """All but the positions, which every backend gives in its own way, in the order of the log."""
 
 

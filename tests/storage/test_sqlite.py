@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from emulator.errors import StorageError, StorageFull
-from emulator.storage import sqlite, sqlite_commit, sqlite_rows, sqlite_writer
+from emulator.storage import sqlite, sqlite_commit, sqlite_file, sqlite_rows, sqlite_writer
 from emulator.storage.contract import Entry, Versioned
 from emulator.storage.group import decode_group
 from emulator.storage.sqlite import open_sqlite
@@ -127,6 +127,23 @@ async def test_another_program_reads_what_a_killed_store_left(path: Path, tmp_pa
     copy_files(path, tmp_path / "killed")
     await store.close()
     assert stored_entries(tmp_path / "killed" / "log.sqlite") == [b"1", b"2"]
+
+
+@on_a_loop
+async def test_a_file_with_pages_of_another_size_is_used_as_it_is(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    with monkeypatch.context() as earlier:
+        earlier.setattr(sqlite_file, "PAGE_BYTES", 4096)
+        store = await open_sqlite(path, "eu")
+        await (await open_log(store, "t")).append([b"old"])
+        await store.close()
+    store = await open_sqlite(path, "eu")
+    log = await open_log(store, "t")
+    await log.append([b"new"])
+    assert writer_connection(store).execute("PRAGMA page_size").fetchone() == (4096,)
+    assert [entry.data for entry in await log.read(0, 10, 100)] == [b"old", b"new"]
+    await store.close()
 
 
 @on_a_loop

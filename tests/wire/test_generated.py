@@ -36,7 +36,9 @@ def test_lean_forms_use_the_numbers_of_the_full_ones() -> None:
         (pb.LeanAck, pb.CommandAck),
         (pb.LeanFlow, pb.CommandFlow),
         (pb.LeanMetadata, pb.MessageMetadata),
-        (pb.LeanUsualMetadata, pb.MessageMetadata),
+        (pb.LeanDispatch, pb.MessageMetadata),
+        (pb.LeanUsualEntry, pb.MessageMetadata),
+        (pb.LeanEntry, pb.MessageMetadata),
         (pb.LeanProperties, pb.MessageMetadata),
         (pb.LeanCommand, pb.BaseCommand),
     ]

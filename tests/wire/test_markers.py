@@ -13,7 +13,7 @@ from emulator.errors import ProtocolError
 from emulator.markers import Marker, Snapshot, SnapshotRequest, SnapshotResponse, SubscriptionUpdate
 from emulator.model import BEFORE_EVERYTHING, Position
 from emulator.wire import pulsar_pb2 as pb
-from emulator.wire.markers import MARKER_PRODUCER, decode_marker, encode_marker
+from emulator.wire.markers import MARKER_PRODUCER, decode_marker, encode_marker, stored_marker
 from emulator.wire.metadata import build_entry, read_metadata, scan_entry, with_replication
 from tests.wire.strategies import damaged, log_positions, patient, positions, refusal, region_positions, text
 
@@ -41,8 +41,9 @@ def entry_of(marker_type: int, payload: bytes) -> bytes:
 @patient
 @given(markers, st.integers(0, 2**63 - 1), st.lists(text, max_size=2))
 def test_markers_survive_the_wire(marker: Marker, publish_time_ms: int, replicate_to: list[str]) -> None:
-    data = encode_marker(marker, publish_time_ms, replicate_to)
+    data, described = encode_marker(marker, publish_time_ms, replicate_to)
     info = scan_entry(data, verify=True)
+    assert described == info
     assert decode_marker(data, info) == marker
     assert (info.producer_name, info.sequence_id) == ("pulsar.marker", 0)
     assert (info.publish_time_ms, info.replicate_to) == (publish_time_ms, tuple(replicate_to))
@@ -52,7 +53,7 @@ def test_markers_survive_the_wire(marker: Marker, publish_time_ms: int, replicat
 @patient
 @given(markers, log_positions)
 def test_markers_survive_replication(marker: Marker, position: Position) -> None:
-    data = with_replication(encode_marker(marker, 1), "us", position)
+    data = with_replication(encode_marker(marker, 1)[0], "us", position)
     assert scan_entry(data).source_position == position
     assert decode(data) == marker
 
@@ -104,13 +105,13 @@ def test_a_marker_has_upstreams_number_and_payload(
     type_: int,
     payload: pb.ReplicatedSubscriptionsSnapshot,
 ) -> None:
-    data = encode_marker(marker, 1)
+    data, _ = encode_marker(marker, 1)
     assert read_metadata(data).marker_type == type_
     assert data[scan_entry(data).payload_offset :] == payload.SerializeToString()
 
 
 def test_the_number_is_in_field_20_and_not_where_the_proposal_says() -> None:
-    metadata = read_metadata(encode_marker(SNAPSHOT, 1))
+    metadata = read_metadata(encode_marker(SNAPSHOT, 1)[0])
     assert pb.MessageMetadata.DESCRIPTOR.fields_by_number[20].name == "marker_type"
     assert metadata.HasField("marker_type")
     assert not metadata.HasField("ordering_key")
@@ -121,13 +122,20 @@ def test_markers_without_a_value_are_none(marker_type: int) -> None:
     assert decode(entry_of(marker_type, b"\xff\xff")) is None
 
 
+def test_a_marker_in_a_log_that_cannot_be_read_means_nothing() -> None:
+    data = entry_of(13, b"\xff\xff")
+    assert stored_marker(data, scan_entry(data)) is None
+    data, info = encode_marker(SNAPSHOT, 1)
+    assert stored_marker(data, info) == SNAPSHOT
+
+
 def test_an_entry_that_is_no_marker_is_none() -> None:
     data = build_entry(pb.MessageMetadata(producer_name="p", sequence_id=0, publish_time=1), b"payload")
     assert decode(data) is None
 
 
 @patient
-@given(damaged(markers.map(lambda marker: encode_marker(marker, 1)).map(lambda data: data[30:])))
+@given(damaged(markers.map(lambda marker: encode_marker(marker, 1)[0]).map(lambda data: data[30:])))
 def test_damaged_markers_raise_nothing_but_protocol_errors(payload: bytes) -> None:
     for marker_type in (10, 11, 12, 13):
         data = entry_of(marker_type, payload)

@@ -16,7 +16,7 @@ from emulator.wire.codec import (
     encode_flow,
     encode_send,
 )
-from emulator.wire.metadata import build_entry, decompress, read_metadata, scan_entry, split_batch
+from emulator.wire.metadata import build_entry, decompress, read_entry, read_metadata, scan_entry, split_batch
 
 CONNECT = "080212210a1150756c7361722d4350502d76342e322e3020142a046e6f6e65520408011001"
 PRODUCER = (
@@ -49,7 +49,7 @@ def test_connect_and_producer_are_read() -> None:
 
 def test_hot_commands_are_read() -> None:
     assert decode_send(hex_(SEND)) == SendCommand(0, 1)
-    assert decode_send(hex_(SEND_BATCH)) == SendCommand(1, 0, 3)
+    assert decode_send(hex_(SEND_BATCH)) == SendCommand(1, 0)
     assert decode_ack(hex_(ACK_OF_TWO)) == AckCommand(0, False, ((300, 0, None), (300, 1, None)))
     assert decode_flow(hex_(FLOW)) == (0, 1_000)
 
@@ -69,14 +69,14 @@ def test_entries_are_sound_and_ours_would_be_the_same_bytes(entry: str) -> None:
 
 
 def test_keys_and_times_are_found() -> None:
-    info = scan_entry(hex_(KEYED_ENTRY))
+    info = read_entry(hex_(KEYED_ENTRY))
     assert (info.producer_name, info.sequence_id, info.publish_time_ms) == ("stub-0", 1, 1_795_252_426_362)
     assert (info.partition_key, info.ordering_key, info.event_time_ms) == ("k", b"o", 7)
 
 
 def test_a_compressed_batch_opens() -> None:
     data = hex_(COMPRESSED_BATCH)
-    info = scan_entry(data)
+    info = read_entry(data)
     assert (info.is_batch, info.num_messages, info.compression) == (True, 3, pb.ZLIB)
     payload = decompress(info.compression, data[info.payload_offset :], info.uncompressed_size)
     assert [message for _, message in split_batch(info, payload)] == [b"batch%d" % i * 20 for i in range(3)]

@@ -24,6 +24,7 @@ from emulator.client import (
     MessageId,
     Producer,
 )
+from emulator.history import payload_digest
 from emulator.scenarios.workload import ConsumerPart, Counts, Hire, Part, ProducerPart
 from emulator.simulation.actors import place_of, text_of
 from emulator.simulation.host import Host, HostDied
@@ -102,8 +103,9 @@ class SimulatedProducer(SimulatedActor):
         super().__init__(world, record, part)
         self.part = part
         self._outcomes = {"ok": 0, "failed": 0, "unknown": 0}
-        self._waiting: dict[int, tuple[str, str]] = {}
-        """Sequence id -> region and text of publishes without an outcome."""
+        self._waiting: dict[int, tuple[str, str, str]] = {}
+        """Sequence id -> region, session and text of publishes without an outcome."""
+        self._session = ""
         self._asked = 0
         self._publishing = False
         self._told_to_finish = False
@@ -145,7 +147,7 @@ class SimulatedProducer(SimulatedActor):
         part = self.part
         batching = Batching(delay_ms_max=max(1.0, part.batching_delay_ms)) if part.batching else None
         while True:
-            self._note("connect", "asked")
+            self._note("connect", "asked", producer=self._name)
             try:
                 producer = await client.producer(
                     part.topic,
@@ -154,10 +156,17 @@ class SimulatedProducer(SimulatedActor):
                     pending_messages_max=part.max_pending + BURST,
                 )
             except ClientError as refusal:
-                self._note("connect", "unknown", error=str(refusal))
+                self._note("connect", "unknown", producer=self._name, error=str(refusal))
                 await asyncio.sleep(RETRY_SECONDS)
             else:
-                self._note("connect", "ok")
+                self._session = self._record.new_session(self._name)
+                self._note(
+                    "connect",
+                    "ok",
+                    producer=self._name,
+                    session=self._session,
+                    last_sequence_id=producer.last_sequence_id,
+                )
                 return producer
 
     @property
@@ -180,9 +189,11 @@ class SimulatedProducer(SimulatedActor):
         number, self._next_sequence_id = self._next_sequence_id, self._next_sequence_id + 1
         text = f"{self._name}/{number}/{self._asked}"
         self._asked += 1
-        self._waiting[number] = (self.region, text)
-        self._note_publish(number, self.region, text, "asked")
         payload = text.encode().ljust(self.part.message_bytes, b" ")
+        self._waiting[number] = (self.region, self._session, text)
+        self._note_publish(
+            number, self.region, self._session, text, "asked", payload_digest=payload_digest(payload)
+        )
         try:
             future = producer.send_nowait(payload, sequence_id=number)
         except ClientError as refusal:
@@ -200,11 +211,12 @@ class SimulatedProducer(SimulatedActor):
             self._told(number, "failed" if certain else "unknown", error=str(error))
 
     def _told(self, number: int, outcome: str, **fields: str) -> None:
-        region, text = self._waiting.pop(number)
-        self._note_publish(number, region, text, outcome, **fields)
+        self._note_publish(number, *self._waiting.pop(number), outcome, **fields)
         self._outcomes[outcome] += 1
 
-    def _note_publish(self, number: int, region: str, text: str, outcome: Any, **fields: Any) -> None:
+    def _note_publish(
+        self, number: int, region: str, session: str, text: str, outcome: Any, **fields: Any
+    ) -> None:
         self._record.note(
             self._name,
             "publish",
@@ -213,6 +225,7 @@ class SimulatedProducer(SimulatedActor):
             topic=self._topic,
             origin_region=region,
             producer=self._name,
+            session=session,
             sequence_id=number,
             detail=text,
             **fields,
@@ -243,10 +256,10 @@ class SimulatedConsumer(SimulatedActor):
     async def _program(self, host: Host) -> None:
         client = self._new_client(host)
         while self._client is client:
-            self._note_mine("subscribe", "asked")
+            self._note_subscribe("asked")
             try:
                 consumer = await self._subscribe(client)
-                self._note_mine("subscribe", "ok")
+                self._note_subscribe("ok")
                 self._connected = True
                 while True:
                     message = await consumer.receive()
@@ -255,7 +268,7 @@ class SimulatedConsumer(SimulatedActor):
             except ClientError as refusal:
                 if self._client is not client:  # on its way elsewhere
                     return
-                self._note_mine("subscribe", "unknown", error=str(refusal))
+                self._note_subscribe("unknown", error=str(refusal))
             await asyncio.sleep(RETRY_SECONDS)
 
     def _subscribe(self, client: Client) -> Coroutine[Any, Any, Consumer]:
@@ -280,6 +293,7 @@ class SimulatedConsumer(SimulatedActor):
             producer=message.producer_name,
             sequence_id=message.sequence_id,
             message_id=place_of(message),
+            payload_digest=payload_digest(message.payload),
             detail=text_of(message),
         )
         self._repeated += identity in self._seen
@@ -289,13 +303,16 @@ class SimulatedConsumer(SimulatedActor):
         """`asked` and no more, as with the real client: it returns before the region has heard of it."""
         how = self.part.acknowledge
         give = consumer.acknowledge_cumulative if how == "cumulative" else consumer.acknowledge
-        self._note_mine("acknowledge", "asked", message_id=place_of(message), detail=how)
+        self._note_mine("acknowledge", "asked", message_id=place_of(message), how=how)
         try:
             await give(message)
         except ClientError as refusal:
             self._note_mine(
-                "acknowledge", "unknown", message_id=place_of(message), detail=how, error=str(refusal)
+                "acknowledge", "unknown", message_id=place_of(message), how=how, error=str(refusal)
             )
+
+    def _note_subscribe(self, outcome: Any, **fields: Any) -> None:
+        self._note_mine("subscribe", outcome, replicated=self.part.replicated, initial="earliest", **fields)
 
     def _note_mine(self, op: str, outcome: Any, **fields: Any) -> None:
         self._note(op, outcome, subscription=self.part.subscription, **fields)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from emulator.history import Event
+from emulator.simulation.evidence import LogView, origin_of
 from emulator.simulation.outcome import Figures
 
-DOWN, UP = ("kill", "stop", "pause"), ("start", "resume")
+DOWN, UP = ("kill", "lose", "stop", "pause"), ("start", "resume")
+BACK = ("start", "restart")
+"""Facts after which a lost region is a region like any other."""
 
 Subscription = tuple[str | None, str | None]
 """Topic and name."""
@@ -28,6 +31,44 @@ def figures_of(events: Sequence[Event]) -> Figures:
                 gap = _gap_seconds(event, of_subscription, events)
                 if gap is not None:
                     figures[f"{name}: fail-over gap after {event.op} of {event.region} (s)"] = gap
+    return figures
+
+
+def regions_lost(events: Iterable[Event]) -> dict[str, float]:
+    """Region -> when it was lost, in milliseconds, of those that were lost and did not come back. `events` by time."""
+    lost: dict[str, float] = {}
+    for event in events:
+        if event.outcome != "fact" or event.region is None:
+            continue
+        if event.op == "lose":
+            lost.setdefault(event.region, event.at_ms)
+        elif event.op in BACK:
+            lost.pop(event.region, None)
+    return lost
+
+
+def loss_figures(events: Sequence[Event], logs: Mapping[tuple[str, str], LogView]) -> Figures:
+    """For each lost region, the acknowledged messages of its own that no region that is left stores, and how long
+    before the loss the oldest of them was acknowledged. `logs` by (region, topic); no region lost, no figures."""
+    lost = regions_lost(events)
+    if not lost:
+        return {}
+    left = {
+        (one.origin, one.text)
+        for (region, _), view in logs.items()
+        if region not in lost
+        for one in view.messages
+    }
+    gone: dict[str, list[float]] = {region: [] for region in lost}
+    for event in events:
+        is_receipt = event.op == "publish" and event.outcome == "ok"
+        if is_receipt and event.origin_region in lost and (origin_of(event), event.detail) not in left:
+            gone[event.origin_region].append(event.at_ms)
+    figures: dict[str, float] = {}
+    for region, told_ms in sorted(gone.items()):
+        oldest_ms = min(told_ms, default=lost[region])
+        figures[f"{region}: unrecovered (messages)"] = len(told_ms)
+        figures[f"{region}: rpo (s)"] = max(0.0, round(lost[region] - oldest_ms) / 1000)
     return figures
 
 

@@ -4,18 +4,20 @@ The seed decides what topology and scenario leave open: delays within the declar
 which order things happen that happen at the same time. All else is as the files say it.
 
 The play ends as it does anywhere: every step came true, or one did not. Then what must never be is judged; and, if
-every step came true, links and regions are repaired, regions are given time to converge, and all is judged.
+every step came true, links and regions are repaired, regions are given time to converge, and all is judged. A region
+that the story lost stays lost: nobody repairs it, and what went with it is measured, not judged.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 from typing import Any
 
-from emulator.broker.admin import topic_row
+from emulator.broker.admin.stats import topic_row
 from emulator.errors import ConfigurationError, Problem
 from emulator.model import TopicName
 from emulator.region_config import NamespaceConfig
@@ -26,19 +28,20 @@ from emulator.scenarios.scenario import Scenario, load_scenario
 from emulator.scenarios.topics import TopicStatus, topic_status
 from emulator.scenarios.workload import ConsumerPart
 from emulator.simulation.checkers import Judgement, Violation, first_violation, judge
-from emulator.simulation.evidence import Disks, Evidence, full, hold_the_same
+from emulator.simulation.evidence import Disks, Evidence, LogView, full, hold_the_same
 from emulator.simulation.medium import DiskFaults
-from emulator.simulation.outcome import Outcome, logs_of, play_to_the_end, uncollected
+from emulator.simulation.outcome import Outcome, deliveries_of, logs_of, play_to_the_end, uncollected
 from emulator.simulation.plan import Plan
 from emulator.simulation.record import Record
 from emulator.simulation.remote_log import RemoteFaults
+from emulator.simulation.seams import AS_SHIPPED, Seams
 from emulator.simulation.simulation import Simulation
 from emulator.simulation.story.actors import hire_simulated
-from emulator.simulation.story.figures import figures_of
+from emulator.simulation.story.figures import figures_of, loss_figures, regions_lost
 from emulator.simulation.story.runtime import SimulatedRuntime
 from emulator.simulation.trace import Listener
 from emulator.simulation.watch import CursorWatch
-from emulator.simulation.world import SERVICE_PORT, World
+from emulator.simulation.world import ADMIN_PORT, SERVICE_PORT, World
 from emulator.topology import Topology
 
 PLAY_SECONDS_MAX = 3600.0
@@ -71,11 +74,14 @@ def load_story(scenario_path: Path, topology: Topology) -> Story:
     return Story(scenario, topology, namespace)
 
 
-def run_story(story: Story, seed: int, *, listener: Listener | None = None) -> Outcome:
+def run_story(
+    story: Story, seed: int, *, seams: Seams = AS_SHIPPED, listener: Listener | None = None
+) -> Outcome:
     """Play it in a world of its own. What goes wrong is in the outcome."""
     simulation = Simulation(f"{story.scenario.name}/{seed}", listener=listener)
     topology = _on_hosts(story.topology)
-    with uncollected(), World(topology, disks=_disks(topology, simulation), simulation=simulation) as world:
+    disks = _disks(topology, simulation)
+    with uncollected(), World(topology, disks=disks, simulation=simulation, seams=seams) as world:
         run = _Run(story, world)
         unsound = play_to_the_end(world, run.perform(), within_seconds=PLAY_SECONDS_MAX)
         return Outcome(
@@ -93,7 +99,8 @@ def run_story(story: Story, seed: int, *, listener: Listener | None = None) -> O
             digest=simulation.trace.hexdigest(),
             events=run.record.events,
             logs=logs_of(world),
-            figures=figures_of(run.record.events),
+            deliveries=deliveries_of(world),
+            figures={**figures_of(run.record.events), **loss_figures(run.record.events, run.stored())},
         )
 
 
@@ -103,7 +110,7 @@ def _on_hosts(topology: Topology) -> Topology:
         replace(
             cluster,
             regions=tuple(
-                replace(region, host=region.name, service_port=SERVICE_PORT, admin_port=0)
+                replace(region, host=region.name, service_port=SERVICE_PORT, admin_port=ADMIN_PORT)
                 for region in cluster.regions
             ),
         )
@@ -146,6 +153,11 @@ class _Run:
         self.watch = CursorWatch(self.disks, self.record)
         self.judgements: list[Judgement] = []
         self.result: PlayResult | None = None
+        self.record.given.replicated.update(
+            (full(part.topic), part.subscription)
+            for part in story.scenario.parts
+            if isinstance(part, ConsumerPart) and part.replicated
+        )
         for name, region in world.regions.items():
             self.watch.attach(name, region.disk)
 
@@ -163,6 +175,11 @@ class _Run:
             await self._converge()
             self._judge(healed=True)
 
+    def stored(self) -> Mapping[tuple[str, str], LogView]:
+        """What the logs hold now, by (region, topic)."""
+        self.disks.read_on()
+        return self.disks.logs
+
     def untold(self) -> Violation | None:
         """The step that did not come true, if there is one."""
         if self.result is None or self.result.failure is None:
@@ -174,18 +191,20 @@ class _Run:
         broker = self.world.regions[region.name].broker
         if broker is None:
             raise ConnectionRefusedError("it does not listen")
-        return [topic_status(topic_row(topic)) for topic in broker.topics.values()]
+        return [topic_status(topic_row(topic)) for topic in await broker.every_topic()]
 
     async def _converge(self) -> None:
         self.record.fact("phase", detail="everything is repaired")
         self.world.heal()
+        lost = regions_lost(self.record.events)
         for name in self.world.regions:
-            self.world.resume(name)
-            self.world.start(name)
+            if name not in lost:
+                self.world.resume(name)
+                self.world.start(name)
         deadline = self.world.simulation.now + CONVERGE_SECONDS
         while self.world.simulation.now < deadline:
             self.disks.read_on()
-            if self.world.is_ready() and hold_the_same(self.disks, self.story.namespace.regions):
+            if self.world.is_ready(without=lost) and hold_the_same(self.disks, self.world.homes, lost):
                 return
             await asyncio.sleep(LOOK_SECONDS)
 
@@ -193,10 +212,9 @@ class _Run:
         self.disks.read_on()
         self.judgements = judge(
             Evidence(
-                regions=self.story.namespace.regions,
-                deduplicates=self.story.namespace.deduplication,
+                homes=self.world.homes,
                 events=self.record.events,
-                received=self.record.received,
+                given=self.record.given,
                 logs=self.disks.logs,
                 cursors=self.disks.cursors(),
                 fallen=self.watch.fallen,
@@ -204,6 +222,7 @@ class _Run:
                 trespasses=self.disks.trespasses(),
                 healed=healed,
                 subscribed=self._subscribed() if healed else {},
+                lost=regions_lost(self.record.events),
             )
         )
 

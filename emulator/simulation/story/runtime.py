@@ -22,7 +22,7 @@ from emulator.runtimes.contract import (
     RunStatus,
 )
 from emulator.simulation.host import HostState
-from emulator.simulation.world import SERVICE_PORT, World
+from emulator.simulation.world import ADMIN_PORT, SERVICE_PORT, World
 
 READY_SECONDS = 30.0
 """How long a region may take until it is ready."""
@@ -39,6 +39,8 @@ class SimulatedRuntime:
         self._world = world
         self._stopped = set(world.regions)
         """Regions that are down and were not killed."""
+        self.lost: set[str] = set()
+        """Regions that nobody expects back."""
         self._declared: dict[Link, LinkShape] = {
             (link.source, link.target): link.shape for link in world.topology.links
         }
@@ -61,6 +63,7 @@ class SimulatedRuntime:
         if self._state(region) == "paused":
             raise Refused(f"{region} is paused: resume it")
         self._stopped.discard(region)
+        self.lost.discard(region)
         self._world.start(region)
         await self._until_linked(region)
 
@@ -77,6 +80,10 @@ class SimulatedRuntime:
     async def kill(self, region: str) -> None:
         self._check(region)
         self._world.kill(region)
+
+    async def lose(self, region: str) -> None:
+        await self.kill(region)
+        self.lost.add(region)
 
     async def restart(self, region: str) -> None:
         await self.stop(region)
@@ -147,13 +154,15 @@ class SimulatedRuntime:
             cluster=region.config.cluster,
             state=state,
             service_url=f"pulsar://{name}:{SERVICE_PORT}",
-            admin_url="",  # a simulated region has no HTTP port
-            pid=None if state in ("stopped", "killed") else region.host.process_id,
+            admin_url=f"http://{name}:{ADMIN_PORT}",
+            pid=None if state in ("stopped", "killed", "lost") else region.host.process_id,
         )
 
     def _state(self, name: str) -> RegionState:
         region = self._world.regions[name]
         if not region.is_wanted:
+            if name in self.lost:
+                return "lost"
             return "stopped" if name in self._stopped else "killed"
         if region.host.state is HostState.PAUSED:
             return "paused"

@@ -1,0 +1,89 @@
+"""Builds `load_generator.c` when it is needed, and runs one load of it against a broker.
+
+The generator is in C, so that the broker is what is measured: an entry costs it well under a microsecond, and each
+result says what it used itself. It needs `cc`, which nothing else of the project does.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from benchmarks.brokers import RunningBroker, processor_seconds
+
+SOURCE = Path(__file__).with_suffix(".c")
+PROGRAM = SOURCE.parent.parent / "build" / "load_generator"
+RUN_SECONDS_MAX = 600
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one load gave."""
+
+    rate: float
+    """Messages per second, from the first send to the last answer."""
+    broker_us: float
+    """Processor time of the broker per message, all threads, user and system."""
+    generator_us: float
+    """The same of the generator."""
+    p50_us: int
+    """From a send to its receipt; 0 for a drain."""
+    p99_us: int
+
+
+def new_topic() -> str:
+    return f"persistent://public/default/load-{uuid.uuid4().hex}"
+
+
+def publish(
+    broker: RunningBroker,
+    topic: str,
+    messages: int,
+    *,
+    payload_bytes: int = 100,
+    window: int = 1_000,
+    connections: int = 1,
+    topics: int = 1,
+) -> Result:
+    """Every connection has up to `window` messages in flight; with several topics they are `topic`-0, `topic`-1 …"""
+    return _run(broker, "publish", topic, messages, payload_bytes, window, connections, topics)
+
+
+def drain(broker: RunningBroker, topic: str, messages: int) -> Result:
+    """Read from the beginning, with an ACK for each message."""
+    return _run(broker, "drain", topic, messages)
+
+
+def _run(broker: RunningBroker, load: str, *arguments: object) -> Result:
+    address = urlsplit(broker.service_url)
+    command = [str(_built()), load, str(address.hostname), str(address.port), *map(str, arguments)]
+    before = processor_seconds(broker.pid)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_SECONDS_MAX, check=False)
+    used = processor_seconds(broker.pid) - before
+    if done.returncode != 0:
+        raise RuntimeError(f"{load} on {broker.name}: {done.stderr.strip()}")
+    said = json.loads(done.stdout)
+    messages = said["messages"]
+    return Result(
+        rate=messages / said["seconds"],
+        broker_us=used * 1e6 / messages,
+        generator_us=said["own_processor_seconds"] * 1e6 / messages,
+        p50_us=said["p50_us"],
+        p99_us=said["p99_us"],
+    )
+
+
+def _built() -> Path:
+    if not PROGRAM.exists() or PROGRAM.stat().st_mtime < SOURCE.stat().st_mtime:
+        compiler = os.environ.get("CC") or shutil.which("cc")
+        if compiler is None:
+            raise SystemExit("benchmarks: a C compiler is needed. Type: sudo apt-get install gcc")
+        PROGRAM.parent.mkdir(exist_ok=True)
+        subprocess.run([compiler, "-O2", "-std=c11", "-o", str(PROGRAM), str(SOURCE)], check=True)
+    return PROGRAM

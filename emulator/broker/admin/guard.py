@@ -1,0 +1,67 @@
+"""Which requests may change anything: those that call the region by a name of its own, and come from no other site.
+
+A browser lets any page send requests to any address. It cannot keep a page from sending them, but it tells where they
+come from (Origin), and what address the page believes in (Host). A page that points its own name at this region's
+address (DNS rebinding) shows in Host; a form or script of another site shows in Origin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from emulator.broker.admin.http import Head, HttpError
+from emulator.region_config import RegionConfig
+
+READING = frozenset({"GET", "HEAD", "OPTIONS"})
+_EVERYWHERE = frozenset({"", "0.0.0.0", "::"})
+"""Addresses to listen on that are nobody's name."""
+
+
+class Guard:
+    """Knows the names of one region."""
+
+    def __init__(self, region: str, names: Iterable[str]) -> None:
+        self._region = region
+        self._names = frozenset(name.lower() for name in names) - _EVERYWHERE
+
+    @classmethod
+    def of(cls, config: RegionConfig) -> Guard:
+        names = (config.advertised_host, config.bind_host, config.internal_host, *config.admin_hosts)
+        return cls(config.region, names)
+
+    def check(self, head: Head) -> None:
+        """HttpError 421 or 403 for a request that would change something and is not meant for this region."""
+        if head.method in READING:
+            return
+        host = host_in(head.host)
+        if not self._is_ours(host):
+            raise HttpError(
+                421,
+                f"Host {head.host!r} is no name of region {self._region}: it accepts changes for "
+                f"{', '.join(sorted({*self._names, 'localhost'}))}; list other names in the topology's admin_hosts",
+            )
+        origin = head.headers.get("origin")
+        if origin is not None and not self._is_ours(host_in(origin.partition("://")[2])):
+            raise HttpError(
+                403,
+                f"a page of {origin!r} may change nothing in region {self._region}: its origin is none of "
+                f"{', '.join(sorted({*self._names, 'localhost'}))}",
+            )
+
+    def _is_ours(self, host: str) -> bool:
+        return host in self._names or _is_loopback(host)
+
+
+def host_in(authority: str) -> str:
+    """The host of `host`, `host:port` or `[address]:port`, in lower case; empty when there is none."""
+    text = authority.strip().lower()
+    if text.startswith("["):
+        return text[1:].partition("]")[0]
+    return text.partition(":")[0].removesuffix(".")
+
+
+def _is_loopback(host: str) -> bool:
+    if host in ("localhost", "::1"):
+        return True
+    parts = host.split(".")
+    return parts[0] == "127" and len(parts) == 4 and all(part.isdecimal() and len(part) < 4 for part in parts)

@@ -1,0 +1,295 @@
+"""A small HTTP/1.1 server on h11: one request at a time per connection, JSON or text answers.
+
+Runs on whatever Network it is given, so that it can be simulated like everything else.
+
+The application is asked twice: with the head of a request, when it may refuse before any of the body is read, and with
+the body. A connection holds at most BODY_BYTES_MAX of a request and one answer, and is closed after IDLE_SECONDS in
+which no request was completed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, Protocol
+
+import h11
+
+logger = logging.getLogger(__name__)
+
+BODY_BYTES_MAX = 1_048_576
+REFUSED_BODY_BYTES_MAX = 4 * BODY_BYTES_MAX
+"""How much of a refused body is taken, so that the client reads the refusal before the connection ends."""
+IDLE_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """A request without its body."""
+
+    method: str
+    target: str
+    """Path and query as they were sent."""
+    headers: dict[str, str]
+    """Names in lower case; the first of several counts."""
+
+    @property
+    def host(self) -> str:
+        """What the client called us: a name or address and perhaps a port."""
+        return self.headers.get("host", "")
+
+    @property
+    def has_body(self) -> bool:
+        return "transfer-encoding" in self.headers or self.headers.get("content-length", "0") != "0"
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """What to answer. `content` None: no body."""
+
+    content: Any = None
+    status: int = 200
+    text: bool = False
+    headers: tuple[tuple[str, str], ...] = ()
+
+    def body(self) -> bytes:
+        if self.content is None:
+            return b""
+        return str(self.content).encode() if self.text else json.dumps(self.content).encode()
+
+
+class HttpError(Exception):
+    """Answered as `{"reason": …}`, the way Pulsar's admin API does."""
+
+    def __init__(self, status: int, reason: str, headers: tuple[tuple[str, str], ...] = ()) -> None:
+        self.status = status
+        self.reason = reason
+        self.headers = headers
+        super().__init__(reason)
+
+    def response(self) -> Response:
+        return Response({"reason": self.reason}, self.status, headers=self.headers)
+
+
+PreparedCall = Callable[[bytes], Awaitable[Response]]
+"""What is left to do once the body is there."""
+
+
+class Application(Protocol):
+    """What is served."""
+
+    def begin(self, head: Head) -> PreparedCall:
+        """Look at a request before its body is read. HttpError when it is refused."""
+        ...
+
+
+class HttpConnection(asyncio.Protocol):
+    """One client's connection."""
+
+    def __init__(self, application: Application, spawn: Callable[[Any], None]) -> None:
+        self._application = application
+        self._spawn = spawn
+        self._http = h11.Connection(h11.SERVER)
+        self._transport: asyncio.Transport | None = None
+        self._method = ""
+        self._call: PreparedCall | None = None
+        """What to do with the body; None when the request was refused and the body is only taken away."""
+        self._body = bytearray()
+        self._busy = False
+        """A request is being answered; what arrives meanwhile stays with the kernel."""
+        self._refused_bytes = 0
+        """Of a body that was refused, taken so far."""
+        self._write_paused = False
+        self._deadline: asyncio.TimerHandle | None = None
+
+    # The transport.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._await_request()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._forget_deadline()
+
+    def pause_writing(self) -> None:
+        self._write_paused = True
+
+    def resume_writing(self) -> None:
+        self._write_paused = False
+        self._advance()
+
+    def data_received(self, data: bytes) -> None:
+        self._http.receive_data(data)
+        self._advance()
+
+    def eof_received(self) -> bool:
+        """The client sends no more; it may still wait for its answer."""
+        self._http.receive_data(b"")
+        self._advance()
+        return self._busy
+
+    def _await_request(self) -> None:
+        self._forget_deadline()
+        self._deadline = asyncio.get_running_loop().call_later(IDLE_SECONDS, self._too_slow)
+
+    def _forget_deadline(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _too_slow(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _close(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
+
+    @property
+    def _is_open(self) -> bool:
+        return self._transport is not None and not self._transport.is_closing()
+
+    # Requests.
+
+    def _advance(self) -> None:
+        """Take what has arrived. Bytes that are no HTTP are answered once, and the connection ends."""
+        try:
+            self._take_events()
+        except h11.RemoteProtocolError as problem:
+            self._refuse(HttpError(problem.error_status_hint or 400, str(problem)))
+            self._close()
+
+    def _take_events(self) -> None:
+        while not self._busy and not self._write_paused and self._is_open:
+            event = self._http.next_event()
+            if isinstance(event, h11.Request):
+                self._begin(event)
+            elif isinstance(event, h11.Data):
+                self._take(event.data)
+            elif isinstance(event, h11.EndOfMessage):
+                self._complete()
+            else:
+                if isinstance(event, h11.ConnectionClosed):
+                    self._close()
+                return
+
+    def _begin(self, request: h11.Request) -> None:
+        self._body.clear()
+        self._method = request.method.decode("ascii")
+        headers: dict[str, str] = {}
+        for name, value in request.headers:
+            headers.setdefault(name.decode("ascii"), value.decode("latin-1"))
+        head = Head(self._method, request.target.decode("ascii", "replace"), headers)
+        try:
+            self._call = self._prepared(head)
+        except HttpError as problem:
+            if head.has_body:
+                self._call = None
+                self._refused_bytes = 0
+                self._refuse(problem)
+            else:
+                self._call = _refusal(problem)
+            return
+        if self._http.they_are_waiting_for_100_continue:
+            self._send(h11.InformationalResponse(status_code=100, headers=[]))
+
+    def _prepared(self, head: Head) -> PreparedCall:
+        length = head.headers.get("content-length", "0")
+        call = self._application.begin(head)
+        if len(length) > 18 or int(length) > BODY_BYTES_MAX:
+            raise _too_large()
+        return call
+
+    def _take(self, data: bytes) -> None:
+        if self._call is None:
+            self._refused_bytes += len(data)
+            if self._refused_bytes > REFUSED_BODY_BYTES_MAX:
+                self._close()
+            return
+        self._body += data
+        if len(self._body) > BODY_BYTES_MAX:
+            self._call = None
+            self._refused_bytes = len(self._body)
+            self._body.clear()
+            self._refuse(_too_large())
+
+    def _complete(self) -> None:
+        """All of the request is here."""
+        if self._call is None:
+            self._close()
+            return
+        self._busy = True
+        self._forget_deadline()
+        if self._transport is not None:
+            self._transport.pause_reading()
+        self._spawn(self._serve(self._call, bytes(self._body)))
+
+    async def _serve(self, call: PreparedCall, body: bytes) -> None:
+        try:
+            response = await call(body)
+        except HttpError as problem:
+            response = problem.response()
+        except Exception as bug:
+            logger.exception("%s failed", self._method)
+            response = Response({"reason": f"internal error: {type(bug).__name__}: {bug}"}, status=500)
+        self._answer(response)
+        self._next()
+
+    def _next(self) -> None:
+        """Be ready for the next request on this connection, or end it."""
+        self._busy = False
+        if self._transport is None:
+            return
+        if self._http.our_state is h11.DONE and self._http.their_state is h11.DONE:
+            self._http.start_next_cycle()
+            self._await_request()
+            self._transport.resume_reading()
+            self._advance()
+        else:
+            self._close()
+
+    # Answers.
+
+    def _refuse(self, problem: HttpError) -> None:
+        """Answer before the request is complete. The connection ends with it: where the next one begins is unknown."""
+        response = problem.response()
+        closing = (*response.headers, ("connection", "close"))
+        self._answer(Response(response.content, response.status, headers=closing))
+
+    def _answer(self, response: Response) -> None:
+        if self._http.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
+            return
+        body = response.body()
+        headers = list(response.headers)
+        if response.status != HTTPStatus.NO_CONTENT:
+            kind = "text/plain" if response.text else "application/json"
+            headers += [("content-type", kind), ("content-length", str(len(body)))]
+        phrase = HTTPStatus(response.status).phrase
+        self._send(h11.Response(status_code=response.status, headers=headers, reason=phrase))
+        if body and self._method != "HEAD":
+            self._send(h11.Data(data=body))
+        self._send(h11.EndOfMessage())
+
+    def _send(self, event: h11.Event) -> None:
+        data = self._http.send(event)
+        if data and self._transport is not None and self._is_open:
+            self._transport.write(data)
+
+
+def _too_large() -> HttpError:
+    return HttpError(413, f"a body may have {BODY_BYTES_MAX} bytes at most")
+
+
+def _refusal(problem: HttpError) -> PreparedCall:
+    """A request without a body is refused like any other is answered, and the connection stays."""
+
+    async def refuse(body: bytes) -> Response:
+        raise problem
+
+    return refuse

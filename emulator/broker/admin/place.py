@@ -1,0 +1,63 @@
+"""What the rows of the HTTP port may ask: the region, its links, its own address, and who may do what."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from emulator.broker.admin.http import Head, HttpError
+from emulator.broker.admin.scope import Scope
+from emulator.broker.authorization import Action, Resource, Standing, authorize
+from emulator.broker.region import Region
+from emulator.broker.replication.shaping import ShapedLink
+
+Authorize = Callable[[Head, Action, Resource], None]
+"""Whether the sender of a request may do something. ProtocolError (authentication or authorization) when not."""
+
+
+def allow_clients(head: Head, action: Action, resource: Resource) -> None:
+    """Everybody is a client: nobody has to say who they are, so far."""
+    authorize(Standing.CLIENT, action, resource)
+
+
+@dataclass(slots=True)
+class Place:
+    """Made by `Admin`, one for a region."""
+
+    region: Region
+    links: dict[str, ShapedLink]
+    """By peer region; empty where somebody else shapes the links."""
+    authorize: Authorize = allow_clients
+    port: int = 0
+    """Where the server listens; known once it does."""
+
+    @property
+    def url(self) -> str:
+        """What clients outside are told."""
+        config = self.region.config
+        return f"http://{config.advertised_host}:{config.advertised_admin_port or self.port}"
+
+    def resource(self, scope: Scope, names: Mapping[str, str]) -> Resource:
+        """What a row with these names in its path is about."""
+        match scope:
+            case Scope.REGION:
+                return Resource(scope.value, self.region.config.region)
+            case Scope.TENANT:
+                return Resource(scope.value, names["tenant"])
+            case Scope.NAMESPACE:
+                return Resource(scope.value, f"{names['tenant']}/{names['namespace']}")
+            case Scope.TOPIC:
+                return Resource(scope.value, topic_name(names))
+
+    def namespace(self, tenant: str, namespace: str) -> str:
+        """The full name of a namespace. HttpError 404 when there is none."""
+        name = f"{tenant}/{namespace}"
+        if not self.region.policies.has_namespace(name):
+            raise HttpError(404, f"namespace {name} does not exist")
+        return name
+
+
+def topic_name(names: Mapping[str, str]) -> str:
+    """The full name of the topic that a path names."""
+    domain = names.get("domain", "persistent")
+    return f"{domain}://{names['tenant']}/{names['namespace']}/{names['topic']}"

@@ -1,0 +1,217 @@
+"""What the HTTP port offers, as data: rows that routing, the OpenAPI document and docs/ADMIN.md are made of.
+
+A row is a path with what each method does. A path is `/`, then segments separated by `/`: a word stands for itself,
+`{name}` for any segment that is not empty. Two rows that could answer one request are refused when the table is made,
+so the order of rows means nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, unquote
+
+from emulator.broker.admin.http import Head, HttpError, Response
+from emulator.broker.admin.scope import Scope
+from emulator.broker.authorization import Action
+
+if TYPE_CHECKING:
+    from emulator.broker.admin.place import Place
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A parameter behind the `?`. Others are ignored: clients send what some other version knows."""
+
+    name: str
+    doc: str
+    type: type[bool] | type[str] = bool
+
+    def parse(self, text: str) -> Any:
+        """HttpError 400 when the text is no such value."""
+        if self.type is str:
+            return text
+        if text.lower() in ("true", "false", ""):
+            return text.lower() == "true"
+        raise HttpError(400, f"{self.name}: {text!r} must be true or false")
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """What a request brings."""
+
+    parse: Callable[[Any], Any]
+    """From decoded JSON to what the handler gets. HttpError 400 names what is wrong."""
+    schema: Mapping[str, Any]
+    """JSON Schema, for the document."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A request that found its row and may go on."""
+
+    place: Place
+    names: Mapping[str, str]
+    """The segments that the row's path names, unquoted."""
+    query: Mapping[str, Any]
+    """Declared parameters that were given, parsed."""
+    body: Any
+    """Parsed; None where the row takes none, or none came."""
+    host: str
+    """What the client called us."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One method of a row."""
+
+    run: Callable[[Call], Awaitable[Response]]
+    doc: str
+    action: Action
+    query: tuple[Query, ...] = ()
+    body: Body | None = None
+    text: bool = False
+    """Answers with plain text, not JSON."""
+    empty: bool = False
+    """Answers with 204 and nothing."""
+
+
+def reads(
+    run: Callable[[Call], Awaitable[Response]], doc: str, *query: Query, text: bool = False
+) -> Operation:
+    """What GET does."""
+    return Operation(run, doc, Action.READ, query, text=text)
+
+
+def changes(
+    run: Callable[[Call], Awaitable[Response]], doc: str, *query: Query, body: Body | None = None
+) -> Operation:
+    """What PUT, POST or DELETE does; answered with 204."""
+    return Operation(run, doc, Action.CHANGE, query, body, empty=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """A row."""
+
+    path: str
+    scope: Scope
+    get: Operation | None = None
+    put: Operation | None = None
+    post: Operation | None = None
+    delete: Operation | None = None
+    segments: tuple[str, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        assert self.path.startswith("/"), f"{self.path}: must begin with /"
+        object.__setattr__(self, "segments", tuple(self.path[1:].split("/")))
+        assert all(self.segments), f"{self.path}: has an empty segment"
+        assert len(set(self.names)) == len(self.names), f"{self.path}: names a segment twice"
+        assert self.operations, f"{self.path}: has no method"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(segment[1:-1] for segment in self.segments if segment.startswith("{"))
+
+    @property
+    def operations(self) -> dict[str, Operation]:
+        """By method, in capitals."""
+        methods = {"GET": self.get, "PUT": self.put, "POST": self.post, "DELETE": self.delete}
+        return {method: operation for method, operation in methods.items() if operation is not None}
+
+    def match(self, path: tuple[str, ...]) -> dict[str, str] | None:
+        """The named segments of `path`; None when this is not its row."""
+        if len(path) != len(self.segments):
+            return None
+        found: dict[str, str] = {}
+        for expected, actual in zip(self.segments, path, strict=True):
+            if expected.startswith("{"):
+                if not actual:
+                    return None
+                found[expected[1:-1]] = actual
+            elif expected != actual:
+                return None
+        return found
+
+    def overlaps(self, other: Resource) -> bool:
+        """Whether some request could be for both."""
+        return (
+            len(self.segments) == len(other.segments)
+            and not self.operations.keys().isdisjoint(other.operations)
+            and all(
+                one == two or one.startswith("{") or two.startswith("{")
+                for one, two in zip(self.segments, other.segments, strict=True)
+            )
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The row of a request."""
+
+    resource: Resource
+    operation: Operation
+    names: dict[str, str]
+    query: dict[str, Any]
+
+
+class Table:
+    """All rows. ValueError when two of them could answer one request."""
+
+    def __init__(self, resources: Iterable[Resource]) -> None:
+        self.resources: tuple[Resource, ...] = tuple(resources)
+        self._by_length: dict[int, list[Resource]] = {}
+        for resource in self.resources:
+            alike = self._by_length.setdefault(len(resource.segments), [])
+            for other in alike:
+                if resource.overlaps(other):
+                    raise ValueError(f"{resource.path} and {other.path} could answer one request")
+            alike.append(resource)
+
+    def find(self, head: Head) -> Found:
+        """The row for a request. HttpError 404 or 405 when there is none, 400 when its path or query is no text."""
+        target, _, query = head.target.partition("#")[0].partition("?")
+        path = split_path(target)
+        matches = [
+            (resource, names)
+            for resource in self._by_length.get(len(path), ())
+            if (names := resource.match(path)) is not None
+        ]
+        if not matches:
+            raise HttpError(404, f"{target} is not offered by this region")
+        method = "GET" if head.method == "HEAD" else head.method
+        for resource, names in matches:
+            operation = resource.operations.get(method)
+            if operation is not None:
+                return Found(resource, operation, names, _parse_query(operation, query))
+        methods = {method for resource, _ in matches for method in resource.operations}
+        allow = sorted(methods | ({"HEAD"} if "GET" in methods else set()))
+        raise HttpError(
+            405,
+            f"{head.method} is not offered for {target}; there is {', '.join(allow)}",
+            headers=(("allow", ", ".join(allow)),),
+        )
+
+
+def split_path(target: str) -> tuple[str, ...]:
+    """Segments of a path, unquoted after splitting, so that an encoded slash stays inside of its segment. Slashes at
+    the end mean nothing. HttpError 400 for what is no text."""
+    scheme, separator, rest = target.partition("://")
+    if separator and scheme.isalpha():
+        target = rest.partition("/")[2]  # A whole URL, as proxies are asked.
+    try:
+        return tuple(
+            unquote(part, errors="strict") for part in target.removeprefix("/").rstrip("/").split("/")
+        )
+    except UnicodeDecodeError:
+        raise HttpError(400, f"{target}: an encoded name must be UTF-8") from None
+
+
+def _parse_query(operation: Operation, query: str) -> dict[str, Any]:
+    declared = {parameter.name: parameter for parameter in operation.query}
+    try:
+        given = dict(parse_qsl(query, keep_blank_values=True, errors="strict", max_num_fields=100))
+    except ValueError:
+        raise HttpError(400, "the query must be UTF-8 and have 100 fields at most") from None
+    return {name: declared[name].parse(text) for name, text in given.items() if name in declared}

@@ -1,0 +1,13 @@
+"""`python -m emulator.broker.admin.resources docs/ADMIN.md` writes the tables of that page anew."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from emulator.broker.admin.documentation import with_tables
+from emulator.broker.admin.resources import SUBJECTS
+
+if __name__ == "__main__":
+    page = Path(sys.argv[1])
+    page.write_text(with_tables(page.read_text(), SUBJECTS))

@@ -1,0 +1,125 @@
+"""What only an emulator's region has: its readiness, its topics at a glance, its shaped links."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+from emulator.broker.admin import stats
+from emulator.broker.admin.http import HttpError, Response
+from emulator.broker.admin.place import Place
+from emulator.broker.admin.resource import Body, Call, Query, Resource, changes, reads
+from emulator.broker.admin.scope import Scope
+
+_LINK_SCHEMA = {
+    "type": "object",
+    "additionalProperties": False,
+    "properties": {
+        "state": {"enum": ["up", "held", "cut"]},
+        "latency_ms": {"type": "number", "minimum": 0},
+        "jitter_ms": {"type": "number", "minimum": 0},
+        "bandwidth_bytes_per_second": {"type": ["integer", "null"], "minimum": 1},
+    },
+}
+_MILLISECONDS_MAX = 3_600_000
+
+
+def _is_duration(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= _MILLISECONDS_MAX
+
+
+def _is_bandwidth(value: object) -> bool:
+    return value is None or (isinstance(value, int) and not isinstance(value, bool) and 1 <= value < 2**63)
+
+
+_DURATION = (_is_duration, f"must be a number, 0 to {_MILLISECONDS_MAX}")
+_LINK_RULES: dict[str, tuple[Callable[[object], bool], str]] = {
+    "state": (lambda value: value in ("up", "held", "cut"), "must be up, held or cut"),
+    "latency_ms": _DURATION,
+    "jitter_ms": _DURATION,
+    "bandwidth_bytes_per_second": (_is_bandwidth, "must be a whole number, 1 or more, or null for no limit"),
+}
+
+
+async def status(call: Call) -> Response:
+    place, region = call.place, call.place.region
+    expect = call.query.get("expect")
+    expected = set(region.peers) if expect is None else set(filter(None, expect.split(",")))
+    waiting_for = region.waiting_for(expected)
+    return Response(
+        {
+            "region": region.config.region,
+            "cluster": region.config.cluster,
+            "ready": not waiting_for,
+            "waiting_for": waiting_for,
+            "pid": os.getpid(),
+            "service_url": region.service_url,
+            "links": [link for name in sorted(place.links) for link in _link_rows(place, name)],
+        }
+    )
+
+
+def _link_rows(place: Place, peer: str) -> list[dict[str, Any]]:
+    here, link = place.region.config.region, place.links[peer]
+    return [
+        {"from": here, "to": peer, "state": link.outbound.state, "latency_ms": link.outbound.latency_ms},
+        {"from": peer, "to": here, "state": link.inbound.state, "latency_ms": link.inbound.latency_ms},
+    ]
+
+
+async def topics(call: Call) -> Response:
+    """What a person or a scenario needs to see that everything has drained, and why it has not."""
+    return Response([stats.topic_row(topic) for topic in await call.place.region.every_topic()])
+
+
+async def set_link(call: Call) -> Response:
+    place, here = call.place, call.place.region.config.region
+    source, target = call.names["source"], call.names["target"]
+    if here not in (source, target):
+        raise HttpError(404, f"{source} -> {target} does not end in {here}")
+    link = place.links.get(target if source == here else source)
+    if link is None:
+        raise HttpError(404, f"no link {source} -> {target}; peers are: {', '.join(sorted(place.links))}")
+    link.set(outbound=source == here, **call.body)
+    return Response(status=204)
+
+
+def _link_changes(body: Any) -> dict[str, Any]:
+    """Check what a link is to be changed to."""
+    if not isinstance(body, dict):
+        raise HttpError(400, "the body must be a JSON object")
+    for name, value in body.items():
+        if name not in _LINK_RULES:
+            raise HttpError(400, f"{name!r} is none of {', '.join(_LINK_RULES)}")
+        is_right, rule = _LINK_RULES[name]
+        if not is_right(value):
+            raise HttpError(400, f"{name}: {value!r} {rule}")
+    return body
+
+
+RESOURCES = (
+    Resource(
+        "/geoemu/v1/status",
+        Scope.REGION,
+        get=reads(
+            status,
+            "Whether the region is ready for clients, what it waits for, and its links as they are.",
+            Query("expect", "Peers whose links must be established, separated by commas. Default: all.", str),
+        ),
+    ),
+    Resource(
+        "/geoemu/v1/topics",
+        Scope.REGION,
+        get=reads(topics, "Every topic at a glance: backlogs, and why something does not move."),
+    ),
+    Resource(
+        "/geoemu/v1/links/{source}/{target}",
+        Scope.REGION,
+        put=changes(
+            set_link,
+            "Change one direction of a link that ends here. What is left out stays.",
+            body=Body(_link_changes, _LINK_SCHEMA),
+        ),
+    ),
+)

@@ -1,0 +1,45 @@
+"""Why something is as it is."""
+
+from __future__ import annotations
+
+from emulator.broker.admin.http import HttpError, Response
+from emulator.broker.admin.resource import Call, Resource, reads
+from emulator.broker.admin.scope import Scope
+from emulator.broker.explain import NotKnown
+from emulator.broker.explain import explain as explained
+from emulator.broker.explain import names as names_of
+from emulator.explanations import KINDS
+
+
+async def kinds(call: Call) -> Response:
+    return Response({name: {"words": list(kind.words), "doc": kind.doc} for name, kind in KINDS.items()})
+
+
+async def names(call: Call) -> Response:
+    try:
+        return Response(names_of(call.place.region, call.names["kind"]))
+    except NotKnown as problem:
+        raise HttpError(404, str(problem)) from None
+
+
+async def explain(call: Call) -> Response:
+    try:
+        answer = explained(call.place.region, call.names["kind"], call.names["name"])
+    except NotKnown as problem:
+        raise HttpError(404, str(problem)) from None
+    return Response(answer.to_json())
+
+
+RESOURCES = (
+    Resource("/geoemu/v1/explain", Scope.REGION, get=reads(kinds, "Kinds of things that can be explained.")),
+    Resource("/geoemu/v1/explain/{kind}", Scope.REGION, get=reads(names, "Names of all things of a kind.")),
+    Resource(
+        "/geoemu/v1/explain/{kind}/{name}",
+        Scope.REGION,
+        get=reads(
+            explain,
+            "What it is, since when, why, and what it waits for. The words of a name are separated by spaces "
+            "(`orders%20billing`).",
+        ),
+    ),
+)

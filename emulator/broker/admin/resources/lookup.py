@@ -1,0 +1,38 @@
+"""Where clients with an `http://` service URL find a topic."""
+
+from __future__ import annotations
+
+from emulator.broker.admin.guard import host_in
+from emulator.broker.admin.http import Response
+from emulator.broker.admin.place import topic_name
+from emulator.broker.admin.resource import Call, Operation, Resource
+from emulator.broker.admin.scope import Scope
+from emulator.broker.authorization import Action
+
+
+async def lookup(call: Call) -> Response:
+    place, region = call.place, call.place.region
+    region.check_topic(topic_name(call.names))
+    url, http_url = region.service_url, place.url
+    # Both sides come by the same port; a client inside calls us by the name that we have there.
+    inside = region.config.internal_host.lower()
+    if inside and host_in(call.host) == inside:
+        url, http_url = region.internal_url, f"http://{call.host}"
+    # Clients on the C++ library crash (SIGSEGV) when neither of the last two is there.
+    return Response(
+        {"brokerUrl": url, "nativeUrl": url, "httpUrl": http_url, "brokerUrlTls": "", "brokerUrlSsl": ""}
+    )
+
+
+RESOURCES = (
+    Resource(
+        "/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}",
+        Scope.TOPIC,
+        get=Operation(
+            lookup,
+            "Addresses for the topic, those of the side by whose name the region was called. TLS is not offered: "
+            "`brokerUrlTls` and `brokerUrlSsl` are empty.",
+            Action.LOOK_UP,
+        ),
+    ),
+)

@@ -1,0 +1,69 @@
+"""One topic: its subscriptions and its figures."""
+
+from __future__ import annotations
+
+from emulator.broker.admin import stats
+from emulator.broker.admin.http import Response
+from emulator.broker.admin.place import topic_name
+from emulator.broker.admin.resource import Call, Query, Resource, reads
+from emulator.broker.admin.scope import Scope
+from emulator.broker.topic.topic import Topic
+from emulator.broker.topic_directory import Wish
+
+
+async def _topic(call: Call) -> Topic:
+    return await call.place.region.directory.acquire(topic_name(call.names), Wish.EXISTING)
+
+
+async def partitions(call: Call) -> Response:
+    call.place.region.check_topic(topic_name(call.names))
+    return Response({"partitions": 0})
+
+
+async def subscriptions(call: Call) -> Response:
+    return Response(sorted((await _topic(call)).subscriptions))
+
+
+async def figures(call: Call) -> Response:
+    return Response(
+        stats.topic_stats(
+            await _topic(call),
+            publishers=not call.query.get("excludePublishers", False),
+            consumers=not call.query.get("excludeConsumers", False),
+        )
+    )
+
+
+async def internal_figures(call: Call) -> Response:
+    return Response(stats.internal_stats(await _topic(call)))
+
+
+_TOPIC = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"
+
+RESOURCES = (
+    Resource(
+        f"{_TOPIC}/partitions",
+        Scope.TOPIC,
+        get=reads(partitions, '`{"partitions": 0}`: no topic has partitions yet.'),
+    ),
+    Resource(
+        f"{_TOPIC}/stats",
+        Scope.TOPIC,
+        get=reads(
+            figures,
+            "Publishers, subscriptions with their consumers, replication, size.",
+            Query("excludePublishers", "Leave `publishers` empty."),
+            Query("excludeConsumers", "Leave every `consumers` empty."),
+        ),
+    ),
+    Resource(
+        f"{_TOPIC}/internalStats",
+        Scope.TOPIC,
+        get=reads(internal_figures, "The log's ledger, and where each cursor stands in it."),
+    ),
+    Resource(
+        f"{_TOPIC}/subscriptions",
+        Scope.TOPIC,
+        get=reads(subscriptions, "Names of the topic's subscriptions."),
+    ),
+)

@@ -1,0 +1,113 @@
+"""The region's HTTP port: joins the rows of `resources`, the guard and the network."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import Any
+
+from emulator.broker.admin.guard import Guard
+from emulator.broker.admin.http import Head, HttpConnection, HttpError, PreparedCall, Response
+from emulator.broker.admin.place import Authorize, Place, allow_clients
+from emulator.broker.admin.resource import Body, Call, Found
+from emulator.broker.admin.resources import TABLE
+from emulator.broker.region import Region
+from emulator.broker.replication.shaping import ShapedLink
+from emulator.errors import ProtocolError, ServerError, StorageError
+from emulator.network import Listener
+
+logger = logging.getLogger(__name__)
+
+STATUS_OF = {
+    ServerError.AuthenticationError: 401,
+    ServerError.AuthorizationError: 403,
+    ServerError.TopicNotFound: 404,
+    ServerError.SubscriptionNotFound: 404,
+    ServerError.ConsumerNotFound: 404,
+    ServerError.TransactionNotFound: 404,
+    ServerError.NotAllowedError: 405,
+    ServerError.ConsumerBusy: 409,
+    ServerError.ProducerBusy: 409,
+    ServerError.TransactionConflict: 409,
+    ServerError.IncompatibleSchema: 409,
+    ServerError.InvalidTopicName: 412,
+    ServerError.InvalidTxnStatus: 412,
+    ServerError.TooManyRequests: 429,
+    ServerError.MetadataError: 503,
+    ServerError.PersistenceError: 503,
+    ServerError.ServiceNotReady: 503,
+}
+"""Everything else is 400: a rule was broken, and the sentence says which."""
+
+
+class Admin:
+    """Answers HTTP requests about one region."""
+
+    def __init__(
+        self, region: Region, links: dict[str, ShapedLink], authorize: Authorize = allow_clients
+    ) -> None:
+        self._place = Place(region, links, authorize)
+        self._guard = Guard.of(region.config)
+        self._listener: Listener | None = None
+
+    async def start(self) -> int:
+        """Listen; the port. OSError when it cannot be had."""
+        region = self._place.region
+        self._listener = await region.environment.network.listen(
+            lambda: HttpConnection(self, region.spawn), region.config.bind_host, region.config.admin_port
+        )
+        self._place.port = self._listener.port
+        return self._listener.port
+
+    def close(self) -> None:
+        if self._listener is not None:
+            self._listener.close()
+
+    def begin(self, head: Head) -> PreparedCall:
+        """Everything that can be known without the body. HttpError when the request ends here."""
+        self._guard.check(head)
+        found = TABLE.find(head)
+        resource = self._place.resource(found.resource.scope, found.names)
+        try:
+            self._place.authorize(head, found.operation.action, resource)
+        except ProtocolError as problem:
+            raise _refused(problem) from None
+        _check_media_type(head)
+
+        async def call(content: bytes) -> Response:
+            return await self._run(head, found, content)
+
+        return call
+
+    async def _run(self, head: Head, found: Found, content: bytes) -> Response:
+        body = None if found.operation.body is None else _parse_body(found.operation.body, content)
+        call = Call(self._place, found.names, found.query, body, head.host)
+        try:
+            return await found.operation.run(call)
+        except ProtocolError as problem:
+            raise _refused(problem) from None
+        except StorageError as failure:
+            logger.warning("%s %s: %s", head.method, found.resource.path, failure)
+            raise HttpError(503, f"the store is away: {failure}") from None
+
+
+def _refused(problem: ProtocolError) -> HttpError:
+    status = STATUS_OF.get(problem.code, 400)
+    return HttpError(status, str(problem), (("www-authenticate", "Bearer"),) if status == 401 else ())
+
+
+def _check_media_type(head: Head) -> None:
+    """A plain HTML form cannot send JSON, so a body that is none was not meant for us."""
+    kind = head.headers.get("content-type", "").partition(";")[0].strip().lower()
+    is_json = kind == "application/json" or (kind.startswith("application/") and kind.endswith("+json"))
+    if head.has_body and not is_json:
+        raise HttpError(415, f"a body must be declared as application/json, not as {kind or 'nothing'!r}")
+
+
+def _parse_body(body: Body, content: bytes) -> Any:
+    """`null` and nothing at all mean the same, as clients send both."""
+    try:
+        decoded = json.loads(content) if content.strip() else None
+    except (ValueError, RecursionError) as problem:
+        raise HttpError(400, f"the body is not JSON: {problem}") from None
+    return body.parse(decoded)

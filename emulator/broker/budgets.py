@@ -1,0 +1,79 @@
+"""Who holds how many bytes: accounts, and charges to them.
+
+An account counts what its charges hold, and so do the accounts above it. It never refuses: whoever charges asks
+`is_over` and does what its room does then (a connection stops reading, a cache lets something go).
+
+Invariants: `held_bytes` is the sum of the sizes of the account's charges and of the accounts below it; it is 0 once all
+of them are released (B1).
+"""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Self
+
+
+class Account:
+    """Bytes held for one purpose."""
+
+    __slots__ = ("held_bytes", "limit_bytes", "name", "parent")
+
+    def __init__(self, name: str, parent: Account | None = None, limit_bytes: int | None = None) -> None:
+        self.name = name
+        self.parent = parent
+        self.limit_bytes = limit_bytes
+        """None: as much as there is."""
+        self.held_bytes = 0
+
+    def charge(self, size_bytes: int) -> Charge:
+        """Hold so many bytes until the charge is released."""
+        return Charge(self, size_bytes)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether more is held than the limit allows."""
+        return self.limit_bytes is not None and self.held_bytes > self.limit_bytes
+
+    def _grow(self, difference_bytes: int) -> None:
+        account: Account | None = self
+        while account is not None:
+            account.held_bytes += difference_bytes
+            assert account.held_bytes >= 0, f"{account.name} holds less than nothing"
+            account = account.parent
+
+    def __repr__(self) -> str:
+        return f"<Account {self.name}: {self.held_bytes} of {self.limit_bytes} bytes>"
+
+
+class Charge:
+    """What one holder has of an account. Releasing it twice is harmless, and so is leaving a `with` after that."""
+
+    __slots__ = ("_account", "size_bytes")
+
+    def __init__(self, account: Account, size_bytes: int) -> None:
+        self._account = account
+        self.size_bytes = 0
+        self.resize(size_bytes)
+
+    def resize(self, size_bytes: int) -> None:
+        """It is so many bytes now."""
+        assert size_bytes >= 0
+        difference = size_bytes - self.size_bytes
+        if difference:
+            self.size_bytes = size_bytes
+            self._account._grow(difference)
+
+    def release(self) -> None:
+        """It holds nothing any more."""
+        self.resize(0)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.release()

@@ -1,0 +1,1 @@
+"""What clients send: the connection, and one small function for each command."""

@@ -1,0 +1,48 @@
+"""FLOW and ACK. Many a chunk of bytes; the acknowledgements of one chunk share one write of their cursor."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from emulator.broker.authorization import Resource
+from emulator.errors import ProtocolError, ServerError
+from emulator.wire import answers
+from emulator.wire.codec import AckCommand
+
+if TYPE_CHECKING:
+    from emulator.broker.commands.connection import ClientConnection
+
+
+def flow(connection: ClientConnection, command: tuple[int, int]) -> None:
+    """(consumer id, permits)."""
+    consumer_id, permits = command
+    consumer = connection.consumers.get(consumer_id)
+    if consumer is not None:
+        consumer.subscription.flow(consumer, permits)
+
+
+def acknowledge(connection: ClientConnection, command: AckCommand) -> None:
+    consumer = connection.consumers.get(command.consumer_id)
+    if consumer is None:
+        return
+    if command.txn_least is not None:
+        raise ProtocolError(ServerError.NotAllowedError, "Transactions are not enabled.")
+    consumer.subscription.acknowledge(consumer, command.ids, cumulative=command.cumulative)
+    if command.request_id is not None:
+        connection.confirmations.setdefault(consumer.subscription, []).append(command)
+
+
+def refuse_acknowledgement(command: AckCommand, problem: ProtocolError) -> bytes:
+    """Empty when the client does not wait for an answer."""
+    if command.request_id is None:
+        return b""
+    return answers.acknowledgement_failed(command.consumer_id, command.request_id, problem)
+
+
+def topic_of_flow(connection: ClientConnection, command: tuple[int, int]) -> Resource:
+    return topic_of(connection, command[0])
+
+
+def topic_of(connection: ClientConnection, consumer_id: int) -> Resource:
+    consumer = connection.consumers.get(consumer_id)
+    return Resource("topic", consumer.subscription.topic.full_name if consumer is not None else "?")

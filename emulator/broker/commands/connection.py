@@ -1,0 +1,311 @@
+"""One client's connection: bytes in, commands through the table, answers out.
+
+Sends, flows and acknowledgements are handled where they are read, many per chunk of bytes. What may have to wait (a
+topic to load, a cursor to store) runs in a task of the connection and ends with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from emulator.broker.authorization import Standing
+from emulator.broker.budgets import Account
+from emulator.broker.commands.confirming import confirm
+from emulator.broker.commands.dispatch import AnyRow, CommandTable, carry_out, dispatch
+from emulator.broker.commands.handshake import Handshake
+from emulator.broker.commands.liveness import Liveness
+from emulator.broker.commands.pressure import Pressure
+from emulator.broker.commands.tasks import TaskGroup
+from emulator.broker.environment import RegionServices
+from emulator.broker.subscription.consumer import Consumer, SubscriptionOfConsumer
+from emulator.broker.topic.producer import Producer, ProducerHost
+from emulator.core.admission import Peer
+from emulator.core.dispatch import SubscriptionType
+from emulator.errors import ProtocolError
+from emulator.model import TopicName
+from emulator.wire import answers
+from emulator.wire.codec import AckCommand
+from emulator.wire.frames import FRAME_PADDING_BYTES, Frame, FrameBuffer
+
+if TYPE_CHECKING:
+    from emulator.broker.topic.topic import Topic
+    from emulator.broker.topic_directory import Directory
+
+logger = logging.getLogger(__name__)
+
+CLOSED_PRODUCERS_MAX: Final = 1_000
+"""So many ids of closed producers are remembered."""
+
+
+class ServingRegion(RegionServices, Protocol):
+    """The region, as its clients' connections see it."""
+
+    connections: dict[ClientConnection, None]
+    client_memory: Account
+    directory: Directory
+
+    @property
+    def service_url(self) -> str: ...
+
+    @property
+    def internal_url(self) -> str: ...
+
+    def new_producer_name(self) -> str: ...
+
+    def check_topic(self, name: str) -> TopicName: ...
+
+
+class ClientConnection(asyncio.Protocol):
+    """Speaks for one client of the region, which may be a replicator of another region."""
+
+    def __init__(self, region: ServingRegion, table: CommandTable, *, internal: bool = False) -> None:
+        self.region = region
+        self.table = table
+        self.internal = internal
+        """It came by the region's internal port, and lookups keep it on that side."""
+        self.address = "?"
+        self.client_version = ""
+        self.standing = Standing.STRANGER
+        self.handshake: Handshake | None = None
+        """It says that it is a region, and was asked for the proof."""
+        self.peer: Peer | None = None
+        """The region that it was proven to be; None for clients."""
+        self.legal_rows = table.legal[self.standing]
+        self.producers: dict[int, Producer] = {}
+        self.consumers: dict[int, Consumer] = {}
+        self.opening: set[tuple[str, int]] = set()
+        """("producer" or "consumer", id) that are being created; removed when the client gives up meanwhile."""
+        self.closed_producers: dict[int, None] = {}
+        """Ids closed a moment ago, oldest first: their late sends are ignored rather than punished. The client could
+        not know yet, and upstream is as patient."""
+        self.tasks = TaskGroup()
+        self.touched: dict[ProducerHost, None] = {}
+        """Topics that were given entries by commands handled since the last flush."""
+        self.confirmations: dict[SubscriptionOfConsumer, list[AckCommand]] = {}
+        """Acknowledgements handled since the last flush that want an answer."""
+        self._transport: asyncio.Transport | None = None
+        settings = region.config.settings
+        self._frames = FrameBuffer(settings.max_message_bytes + FRAME_PADDING_BYTES)
+        self._unserved: Iterator[Frame] | None = None
+        """What is left of a chunk in the middle of which reading stopped."""
+        self._broken = False
+        """What follows in the stream is not to be looked at."""
+        self.pressure = Pressure(region.client_memory, self._stop_reading, self._go_on)
+        self.liveness = Liveness(self, settings.keep_alive_interval_ms)
+
+    # The transport.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self.address = _address(transport.get_extra_info("peername"))
+        self.region.connections[self] = None
+        self.liveness.start()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.region.connections.pop(self, None)
+        self._transport = None
+        self.liveness.stop()
+        self.tasks.close()
+        self.opening.clear()
+        for producer in list(self.producers.values()):
+            self.forget_producer(producer)
+        for consumer in list(self.consumers.values()):
+            self.forget_consumer(consumer)
+        self.pressure.release()
+
+    @property
+    def is_open(self) -> bool:
+        return self._transport is not None and not self._transport.is_closing()
+
+    def write(self, data: bytes) -> None:
+        """Send bytes that are bounded by what the client asked for and paid for: messages, receipts, PINGs."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(data)
+            self.liveness.written_bytes += len(data)
+
+    def answer(self, data: bytes) -> None:
+        """Send an answer. A client that leaves answers unread is not asked for more."""
+        self.write(data)
+        if self.pressure.is_writing_paused and self._transport is not None:
+            self.pressure.unread(self._transport.get_write_buffer_size())
+
+    @property
+    def unread_bytes(self) -> int:
+        """Written and still here, because the client does not read."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
+
+    def close(self) -> None:
+        """End it in an orderly way: what was written goes out, what was asked is not carried out any more."""
+        self.tasks.close()
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Drop a connection whose other side is gone."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def break_off(self, problem: ProtocolError) -> None:
+        """The client broke a rule that leaves nothing to say."""
+        logger.warning("%s: %s: closing", self.address, problem)
+        self._broken = True
+        if self.standing is Standing.STRANGER:
+            self.write(answers.handshake_error(problem))
+        self.close()
+
+    def pause_writing(self) -> None:
+        self.pressure.is_writing_paused = True
+        for consumer in self.consumers.values():
+            consumer.subscription.set_blocked(consumer, blocked=True)
+
+    def resume_writing(self) -> None:
+        self.pressure.is_writing_paused = False
+        self.pressure.unread(0)
+        for consumer in self.consumers.values():
+            consumer.subscription.set_blocked(consumer, blocked=False)
+
+    async def is_alive(self) -> bool:
+        """For deciding between an old connection and a new one."""
+        return await self.liveness.is_alive()
+
+    # Bytes in.
+
+    def data_received(self, data: bytes) -> None:
+        self.liveness.heard()
+        try:
+            frames = self._frames.feed(data)
+        except ProtocolError as problem:
+            self.break_off(problem)
+            return
+        if self._unserved is None:
+            self._serve(iter(frames))
+        else:  # a transport may have had this under way when it was told to stop
+            self._unserved = chain(self._unserved, frames)
+
+    def _serve(self, frames: Iterator[Frame]) -> None:
+        """Handle commands until reading is stopped; the rest waits."""
+        pressure = self.pressure
+        try:
+            for type_, command, entry in frames:
+                dispatch(self, type_, command, entry)
+                if pressure.is_reading_paused or self._broken:
+                    self._unserved = frames
+                    break
+            else:
+                self._unserved = None
+                if self._frames.failed is not None:
+                    raise self._frames.failed
+        except ProtocolError as problem:
+            self.break_off(problem)
+        finally:
+            self._flush()
+
+    def _flush(self) -> None:
+        """What the commands of a chunk share: one append for each topic, one write of each cursor."""
+        if self.touched:
+            touched, self.touched = self.touched, {}
+            for topic in touched:
+                topic.flush()
+            self.pressure.admitted()
+        if self.confirmations:
+            confirmations, self.confirmations = self.confirmations, {}
+            for subscription, waiting in confirmations.items():
+                self.tasks.start(confirm(self, subscription, waiting))
+
+    def _stop_reading(self) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    def _go_on(self) -> None:
+        """No reason to wait is left. In a turn of its own: whoever lifted the last reason is not done yet."""
+        asyncio.get_running_loop().call_soon(self._read_on)
+
+    def _read_on(self) -> None:
+        if not self.is_open or self._broken or self.pressure.is_reading_paused:
+            return
+        if self._unserved is not None:
+            self._serve(self._unserved)
+        if not self.pressure.is_reading_paused and self._transport is not None and self.is_open:
+            self._transport.resume_reading()
+
+    # What the table's rows need.
+
+    def rise(self, standing: Standing) -> None:
+        """More is known of the other side now."""
+        assert standing >= self.standing
+        self.standing = standing
+        self.legal_rows = self.table.legal[standing]
+
+    def begin(self, row: AnyRow, value: Any) -> None:
+        """Carry out a request in a task; its estimate is held until it is over."""
+        charge = self.pressure.request_began(row.estimate_bytes)
+        self.tasks.start(carry_out(self, row, value), lambda: self.pressure.request_over(charge))
+
+    # Producers and consumers of this connection.
+
+    def published(self, size_bytes: int) -> None:
+        """So many admitted bytes have been answered."""
+        self.pressure.answered(size_bytes)
+
+    def add_producer(self, producer: Producer) -> None:
+        self.producers[producer.producer_id] = producer
+        self.closed_producers.pop(producer.producer_id, None)
+        producer.topic.attach(producer)
+
+    def forget_producer(self, producer: Producer) -> None:
+        """It sends nothing any more; what it sent stays."""
+        if self.producers.get(producer.producer_id) is producer:
+            del self.producers[producer.producer_id]
+            self.closed_producers[producer.producer_id] = None
+            if len(self.closed_producers) > CLOSED_PRODUCERS_MAX:
+                del self.closed_producers[next(iter(self.closed_producers))]
+        producer.topic.detach(producer)
+        producer.detach()
+
+    def close_producer(self, producer: Producer) -> None:
+        """Send a producer away; the client reconnects and sends again what has no receipt."""
+        self.forget_producer(producer)
+        self.answer(answers.close_producer(producer.producer_id))
+
+    def add_consumer(self, consumer: Consumer, type_: SubscriptionType) -> None:
+        """Attach it to its subscription. ProtocolError when that cannot take it; then nothing is changed.
+
+        Nothing is delivered before its SUCCESS: it has no permits until its client asks for messages.
+        """
+        consumer.subscription.attach(consumer, type_)
+        self.consumers[consumer.consumer_id] = consumer
+        if self.pressure.is_writing_paused:
+            consumer.subscription.set_blocked(consumer, blocked=True)
+
+    def forget_consumer(self, consumer: Consumer) -> None:
+        if self.consumers.get(consumer.consumer_id) is consumer:
+            del self.consumers[consumer.consumer_id]
+        consumer.subscription.detach(consumer)
+
+    def close_consumer(self, consumer: Consumer) -> None:
+        """Send a consumer away; the client subscribes again."""
+        self.forget_consumer(consumer)
+        self.answer(answers.close_consumer(consumer.consumer_id))
+
+    def send_active_consumer_change(self, consumer_id: int, is_active: bool) -> None:
+        self.answer(answers.active_consumer_change(consumer_id, is_active))
+
+    def topic_closed(self, topic: Topic) -> None:
+        """A topic is no longer served: send its producers and consumers away."""
+        for producer in [p for p in self.producers.values() if p.topic is topic]:
+            self.close_producer(producer)
+        for consumer in [c for c in self.consumers.values() if c.subscription.topic is topic]:
+            self.close_consumer(consumer)
+
+
+def _address(peer: Any) -> str:
+    """`host:port`, as people write it."""
+    if isinstance(peer, tuple) and len(peer) >= 2:
+        host = f"[{peer[0]}]" if ":" in str(peer[0]) else peer[0]
+        return f"{host}:{peer[1]}"
+    return str(peer or "?")

@@ -1,0 +1,52 @@
+"""What the table says of one command."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any, Generic, TypeVar
+
+from emulator.broker.authorization import Action, Resource, Standing
+from emulator.errors import ProtocolError
+
+C = TypeVar("C")
+"""A command's value, made in `emulator/wire/`."""
+
+
+class Stage(Enum):
+    """How a command is carried out."""
+
+    INLINE = auto()
+    """Where it is read: `handle(connection, command)`."""
+    ENTRY = auto()
+    """The same with the stored entry that came with it: `handle(connection, command, entry)`."""
+    TASK = auto()
+    """It may have to wait: the coroutine function `handle(connection, command)` runs in a task of the connection.
+    Commands behind it do not wait for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row(Generic[C]):
+    """One command that a region takes."""
+
+    type: int
+    """Its number, of CommandType."""
+    name: str
+    decode: Callable[[bytes], C]
+    handle: Callable[..., Any]
+    """See Stage. Raises ProtocolError for what it refuses, before it changed anything."""
+    refuse: Callable[[C, ProtocolError], bytes] | None
+    """The answer that its client understands as "no"; empty, or None, where no client waits for one."""
+    resource: Callable[..., Resource]
+    """`resource(connection, command)`: what it is about, for authorization and for the log."""
+    action: Action | None = None
+    """None: needs no permission, or was permitted when the producer or consumer that it names was attached."""
+    standing: Standing = Standing.CLIENT
+    """The least that the region must know of the other side."""
+    stage: Stage = Stage.INLINE
+    estimate_bytes: int = 0
+    """What a request holds while it waits: counted against the budget of its connection. TASK only."""
+
+    def __post_init__(self) -> None:
+        assert (self.stage is Stage.TASK) == (self.estimate_bytes > 0), self.name

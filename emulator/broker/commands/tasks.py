@@ -1,0 +1,43 @@
+"""The tasks of one connection: they end with it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+logger = logging.getLogger(__name__)
+
+
+class TaskGroup:
+    """Like asyncio's own, for an owner that is no coroutine: a protocol's callbacks begin and end it."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[asyncio.Task[None], Callable[[], None] | None] = {}
+        self._closed = False
+
+    def start(self, work: Coroutine[Any, Any, None], done: Callable[[], None] | None = None) -> None:
+        """Run it, unless the group is closed; call `done` when it is over, however that came. That it raises is our bug
+        and is logged."""
+        if self._closed:
+            work.close()
+            if done is not None:
+                done()
+            return
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks[task] = done
+        task.add_done_callback(self._over)
+
+    def close(self) -> None:
+        """Cancel what runs; start nothing any more."""
+        self._closed = True
+        for task in list(self._tasks):
+            task.cancel()
+
+    def _over(self, task: asyncio.Task[None]) -> None:
+        done = self._tasks.pop(task)
+        if done is not None:
+            done()
+        if not task.cancelled() and task.exception() is not None:
+            logger.error("a task of a connection failed", exc_info=task.exception())

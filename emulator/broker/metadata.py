@@ -1,0 +1,152 @@
+"""The cluster's configuration store, as one region uses it (docs/rooms/metadata.md).
+
+Reading is synchronous and cannot fail: it asks the mirror. Because `get` and `watch` do not wait, whoever reads a value
+and watches it in one step misses nothing. A change waits for the medium, and fails when that is away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from emulator.core.metadata import Mirror, OnChange, Watch
+from emulator.errors import StorageError
+from emulator.model import Change
+from emulator.storage.configuration import ConfigurationMedium, Conflict
+
+logger = logging.getLogger(__name__)
+
+RETRY_SECONDS = 0.05
+RETRY_SECONDS_MAX = 1.0
+
+
+class Metadata:
+    """One a region."""
+
+    def __init__(
+        self, medium: ConfigurationMedium, spawn: Callable[[Coroutine[Any, Any, Any]], None]
+    ) -> None:
+        self._medium = medium
+        self._spawn = spawn
+        self._mirror = Mirror()
+        self._reading = False
+        self._read_again = False
+        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
+        """Revisions that somebody waits for."""
+        self._retry_seconds = RETRY_SECONDS
+        self.away: StorageError | None = None
+        """Why the mirror may be old. None: the store answered when it was asked last."""
+        self._closed = False
+
+    async def open(self) -> None:
+        """Read everything once, and follow it from there. StorageError when the store cannot be had."""
+        reading = await self._medium.read(-1)
+        self._mirror.replace(reading.revision, reading.changes)
+        self._medium.listen(self._look)
+
+    # Reading: from the mirror.
+
+    @property
+    def revision(self) -> int:
+        """Everything up to here was told to the watches."""
+        return self._mirror.revision
+
+    def get(self, path: str) -> Change | None:
+        return self._mirror.get(path)
+
+    def list(self, prefix: str) -> list[Change]:
+        return self._mirror.list(prefix)
+
+    def watch(self, prefix: str, on_change: OnChange) -> Watch:
+        """Told on the loop, in the order of revisions, after the mirror has the change (M3)."""
+        return self._mirror.watch(prefix, on_change)
+
+    # Changing.
+
+    async def put(self, path: str, value: bytes | None, expected: int | None = None) -> int:
+        """Set a path (None: delete it); gives the revision, once it is durable and the mirror has it (M1).
+
+        `expected`: the version it must have, -1: it must not exist. Conflict carries what it is instead. StorageError
+        says whether it certainly did not happen (`definite`).
+        """
+        revision = await self._medium.write(path, value, expected)
+        await self._until(revision)
+        return revision
+
+    async def update(self, path: str, change: Callable[[bytes | None], bytes | None]) -> int:
+        """Set a path to what `change` makes of its value, whoever else changes it at the same time."""
+        current = self._mirror.get(path)
+        while True:
+            value = change(None if current is None else current.value)
+            try:
+                return await self.put(path, value, -1 if current is None else current.version)
+            except Conflict as conflict:
+                current = conflict.current
+
+    async def _until(self, revision: int) -> None:
+        if self._mirror.revision >= revision:
+            return
+        seen: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((revision, seen))
+        self._look()
+        await seen
+
+    # Following.
+
+    def _look(self) -> None:
+        """Something may have been committed."""
+        if self._reading:
+            self._read_again = True
+        elif not self._closed:
+            self._reading = True
+            self._spawn(self._catch_up())
+
+    async def _catch_up(self) -> None:
+        try:
+            reading = await self._medium.read(self._mirror.revision)
+        except StorageError as failure:
+            self._reading = False
+            self._failed(failure)
+            return
+        self._reading = False
+        if self.away is not None:
+            logger.info("the configuration store answers again")
+            self.away = None
+        self._retry_seconds = RETRY_SECONDS
+        if reading.whole:
+            self._mirror.replace(reading.revision, reading.changes)
+        else:
+            self._mirror.apply(reading.changes)
+        self._tell_waiting()
+        if self._read_again:
+            self._read_again = False
+            self._look()
+
+    def _failed(self, failure: StorageError) -> None:
+        """M2: the region goes on with what it knows."""
+        if self._closed:
+            return
+        if self.away is None:
+            logger.warning(
+                "the configuration store is away, and this region goes on with what it knows: %s", failure
+            )
+        self.away = failure
+        asyncio.get_running_loop().call_later(self._retry_seconds, self._look)
+        self._retry_seconds = min(self._retry_seconds * 2, RETRY_SECONDS_MAX)
+
+    def _tell_waiting(self) -> None:
+        still = []
+        for revision, seen in self._waiting:
+            if seen.done():
+                continue
+            if revision <= self._mirror.revision:
+                seen.set_result(None)
+            else:
+                still.append((revision, seen))
+        self._waiting = still
+
+    async def close(self) -> None:
+        self._closed = True
+        await self._medium.close()

@@ -1,0 +1,71 @@
+"""The rules and state machines that a broker is assembled from.
+
+The shell never names these classes where it needs an instance: it asks `environment.parts`. Whoever starts a broker
+may hand in another part; the simulation hands in careless ones, to show that the swarm notices their carelessness
+(docs/rooms/swarm.md). The real ones are the defaults, and nothing in the broker asks which it was given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from emulator.broker.keeper import StateKeeper
+from emulator.core.admission import Limits, Publisher, Refusal, Scanned, check
+from emulator.core.cursor import Cursor
+from emulator.core.cursor_parts import CursorParts
+from emulator.core.deduplication import ProducerDeduplication, SourceWatermarks
+from emulator.core.dispatch import Dispatcher, StrategyFactory, strategy_for
+from emulator.core.replication import Forwarding, ReplicationProgress, forwarding
+from emulator.core.snapshots import SnapshotController
+from emulator.core.subscription_updates import (
+    Applied,
+    ReplicatedSubscription,
+    apply_update,
+    never_reaches,
+    own_entry_id,
+)
+from emulator.core.topic_state import TopicState
+from emulator.markers import Marker, SubscriptionUpdate
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """One seam a field. A class stands for its constructor (and `from_json`, `from_bytes` where it has them)."""
+
+    # What is stored at all.
+    check_entry: Callable[[Publisher, Scanned, Marker | None, int, Limits], Refusal | None] = check
+    """(publisher, metadata, decoded marker, bytes of the entry, limits)."""
+
+    # Storing each message once.
+    topic_state: type[TopicState] = TopicState
+    deduplication: type[ProducerDeduplication] = ProducerDeduplication
+    watermarks: type[SourceWatermarks] = SourceWatermarks
+
+    # Replication.
+    forwarding: Callable[[str, str | None, tuple[str, ...], int | None], Forwarding] = forwarding
+    """(remote, replicated_from, replicate_to, marker_type)."""
+    replication_progress: type[ReplicationProgress] = ReplicationProgress
+
+    # Subscriptions.
+    cursor: type[Cursor] = Cursor
+    dispatcher: type[Dispatcher] = Dispatcher
+    cursor_parts: type[CursorParts] = CursorParts
+    """How a cursor is stored."""
+    strategy_for: StrategyFactory = strategy_for
+    """(type, cursor, limits): how entries are given to the consumers of a subscription of that type."""
+    keeper: type[StateKeeper] = StateKeeper
+    """Makes small states durable: cursors, the progress of replicators."""
+
+    # Replicated subscriptions (PIP-33).
+    snapshots: Callable[..., SnapshotController] = SnapshotController
+    replicated_subscription: type[ReplicatedSubscription] = ReplicatedSubscription
+    own_entry_id: Callable[[SubscriptionUpdate, str, int], int | None] = own_entry_id
+    """(update, own region, own ledger)."""
+    apply_update: Callable[[Cursor, int, int, Iterable[int]], Applied] = apply_update
+    """(cursor, own entry id, last entry id, ids its source never received)."""
+    never_reaches: Callable[..., bool] = never_reaches
+
+
+REAL = Parts()
+"""What ships."""

@@ -1,0 +1,202 @@
+"""Tenants, namespaces and policies of a cluster, and what applies to each topic of a region right now.
+
+They live in the cluster's configuration store, one document a place:
+
+    tenant/<tenant>             {}
+    namespace/<tenant/ns>       {"policies": {name: value}}
+    topic-policies/<topic>      {"policies": {name: value}}
+    broker-policies/all         {"policies": {name: value}}
+
+The topology only seeds it: once a cluster, and never over what is there (P3). One watch a region; a value is worked out
+when something changes, and reading it costs nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+from emulator.broker.metadata import Metadata
+from emulator.core.policies import REGISTRY, Policy, Scope, effective
+from emulator.model import Change, TopicName
+from emulator.region_config import NamespaceConfig
+from emulator.storage.configuration import Conflict
+from emulator.stored_keys import (
+    BROKER_POLICIES_PATH,
+    SEEDED_PATH,
+    BrokerPoliciesPath,
+    NamespacePath,
+    StoredKey,
+    TenantPath,
+    TopicPoliciesPath,
+    parse_path,
+)
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class Effective:
+    """What applies to one topic, until `close`."""
+
+    def __init__(self, policies: Policies, topic: TopicName) -> None:
+        self._policies = policies
+        self._topic = topic
+        self._values: dict[str, Any] = {}
+        self._callbacks: list[tuple[Policy[Any], Callable[[], None]]] = []
+        self.refresh()
+
+    def __getitem__(self, policy: Policy[T]) -> T:
+        value: T = self._values[policy.name]
+        return value
+
+    def on_change(self, policy: Policy[Any], callback: Callable[[], None]) -> None:
+        """Call it after the value changed, in the same step."""
+        self._callbacks.append((policy, callback))
+
+    def refresh(self) -> None:
+        """Something that may apply was changed."""
+        places = self._policies.places(self._topic)
+        before, self._values = self._values, {}
+        for policy in REGISTRY.values():
+            self._values[policy.name] = _worked_out(policy, places, str(self._topic))
+        for policy, callback in list(self._callbacks):
+            if before[policy.name] != self._values[policy.name]:
+                callback()
+
+    def close(self) -> None:
+        self._callbacks.clear()
+        self._policies.forget(self)
+
+    @property
+    def namespace(self) -> str:
+        return self._topic.full_namespace
+
+
+class Policies:
+    """One a region."""
+
+    def __init__(self, metadata: Metadata) -> None:
+        self._metadata = metadata
+        self._documents: dict[str, Mapping[str, Any]] = {}
+        """What each path's document says of policies."""
+        self._effective: dict[Effective, None] = {}
+
+    async def start(self, tenants: Iterable[str], namespaces: Iterable[NamespaceConfig]) -> None:
+        """Seed the store if nobody has, and follow it. The metadata is open. StorageError when seeding fails."""
+        for change in self._metadata.list(""):
+            self._read(change)
+        self._metadata.watch("", self._changed)
+        if self._metadata.get(SEEDED_PATH.text) is None:
+            for tenant in tenants:
+                await self._seed(TenantPath(tenant), {})
+            for namespace in namespaces:
+                policies = {
+                    "replication_clusters": list(namespace.regions),
+                    "deduplication": namespace.deduplication,
+                }
+                await self._seed(NamespacePath(namespace.name), {"policies": policies})
+            await self._seed(SEEDED_PATH, {})
+
+    async def _seed(self, path: StoredKey, document: Mapping[str, Any]) -> None:
+        with contextlib.suppress(Conflict):  # P3: another region was quicker, or a person
+            await self._metadata.put(path.text, _dumped(document), expected=-1)
+
+    # What there is.
+
+    def tenants(self) -> list[str]:
+        return self._names(TenantPath.prefix())
+
+    def namespaces(self) -> list[str]:
+        """`tenant/namespace`, sorted."""
+        return self._names(NamespacePath.prefix())
+
+    def _names(self, prefix: str) -> list[str]:
+        found = [parse_path(change.path) for change in self._metadata.list(prefix)]
+        return sorted(key.name for key in found if isinstance(key, TenantPath | NamespacePath))
+
+    def has_namespace(self, name: str) -> bool:
+        return NamespacePath(name).text in self._documents
+
+    def of_namespace(self, name: str, policy: Policy[T]) -> T:
+        """What applies to its topics, as far as they set nothing themselves."""
+        places = {
+            Scope.BROKER: self._at(BROKER_POLICIES_PATH),
+            Scope.NAMESPACE: self._at(NamespacePath(name)),
+        }
+        value: T = _worked_out(policy, places, name)
+        return value
+
+    def of_topic(self, topic: TopicName) -> Effective:
+        """What applies to a topic, kept up to date until it is closed."""
+        found = Effective(self, topic)
+        self._effective[found] = None
+        return found
+
+    def places(self, topic: TopicName) -> dict[Scope, Mapping[str, Any]]:
+        return {
+            Scope.BROKER: self._at(BROKER_POLICIES_PATH),
+            Scope.NAMESPACE: self._at(NamespacePath(topic.full_namespace)),
+            Scope.TOPIC: self._at(TopicPoliciesPath(str(topic))),
+        }
+
+    def _at(self, path: StoredKey) -> Mapping[str, Any]:
+        return self._documents.get(path.text, {})
+
+    def forget(self, one: Effective) -> None:
+        self._effective.pop(one, None)
+
+    # Changing.
+
+    async def set(self, place: StoredKey, policy: Policy[T], value: T | None) -> int:
+        """Set a policy at a namespace, a topic or the broker; None: unset it (P2). Gives the revision. StorageError."""
+
+        def change(present: bytes | None) -> bytes:
+            document = json.loads(present) if present is not None else {}
+            policies = {
+                name: one for name, one in document.get("policies", {}).items() if name != policy.name
+            }
+            if value is not None:
+                policies[policy.name] = policy.codec.encode(value)
+            return _dumped({**document, "policies": policies})
+
+        return await self._metadata.update(place.text, change)
+
+    # Following.
+
+    def _changed(self, change: Change) -> None:
+        self._read(change)
+        key = parse_path(change.path)
+        for one in list(self._effective):
+            match key:
+                case NamespacePath(name) if name != one.namespace:
+                    continue
+                case NamespacePath() | TopicPoliciesPath() | BrokerPoliciesPath():
+                    one.refresh()
+
+    def _read(self, change: Change) -> None:
+        if change.value is None:
+            self._documents.pop(change.path, None)
+            return
+        try:
+            policies = json.loads(change.value).get("policies", {})
+        except (ValueError, AttributeError):
+            logger.warning("what the configuration store has at %s is no document", change.path)
+            policies = {}
+        self._documents[change.path] = policies if isinstance(policies, dict) else {}
+
+
+def _worked_out(policy: Policy[T], places: Mapping[Scope, Mapping[str, Any]], of: str) -> T:
+    try:
+        return effective(policy, places)
+    except ValueError as problem:
+        logger.warning("policy %s of %s is not obeyed: %s", policy.name, of, problem)
+        return policy.default
+
+
+def _dumped(document: Mapping[str, Any]) -> bytes:
+    return json.dumps(document, sort_keys=True).encode()

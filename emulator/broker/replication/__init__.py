@@ -1,0 +1,1 @@
+"""The links from this region to the others, and what travels over them."""

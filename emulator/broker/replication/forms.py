@@ -1,0 +1,48 @@
+"""The form in which entries travel to other regions, made once for all of them.
+
+The replicators of a topic are rarely far from each other, so a region keeps the forms it made last, up to a bound. They
+are no part of the entries that topics keep in memory: they would double what those hold, long after they were sent.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from emulator.broker.budgets import Account
+from emulator.broker.topic.tail import StoredEntry
+from emulator.model import Position
+from emulator.wire.metadata import with_replication
+
+FORMS_BYTES_MAX = 4_194_304
+"""Of one region. Two windows of 1,000 entries of 1 KiB; larger entries are copied, which costs them little."""
+FORM_OVERHEAD_BYTES = 300
+"""What a form holds besides its bytes: their header, its key, its places."""
+
+
+class ReplicatedForms:
+    """One a region."""
+
+    def __init__(self, region: str, account: Account) -> None:
+        self._region = region
+        self._charge = account.charge(0)
+        self._forms: dict[tuple[int, int], bytes] = {}
+        """By position."""
+        self._oldest_first: deque[Position] = deque()
+        self._held_bytes = 0
+
+    def of(self, ledger_id: int, entry: StoredEntry) -> bytes:
+        """What is sent of an entry."""
+        form = self._forms.get((ledger_id, entry.entry_id))
+        if form is None:
+            position = Position(ledger_id, entry.entry_id)
+            form = self._forms[position] = with_replication(entry.data, self._region, position)
+            self._oldest_first.append(position)
+            self._held_bytes += len(form) + FORM_OVERHEAD_BYTES
+        return form
+
+    def trim(self) -> None:
+        """Keep no more than the bound: after each batch."""
+        while self._held_bytes > FORMS_BYTES_MAX:
+            form = self._forms.pop(self._oldest_first.popleft())
+            self._held_bytes -= len(form) + FORM_OVERHEAD_BYTES
+        self._charge.resize(self._held_bytes)

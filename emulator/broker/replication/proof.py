@@ -1,0 +1,105 @@
+"""How the regions of a run prove to each other who they are, so that no client passes for one.
+
+    dialling region                                        region that is dialled
+        CONNECT method=geoemu-region data=its name   ──▶    is that one of my peers?
+        ◀── AUTH_CHALLENGE 16 random bytes
+        AUTH_RESPONSE HMAC-SHA256(secret, bytes, both names) ──▶   is it true?
+        ◀── CONNECTED; from here on the connection is a Peer
+
+The secret is the run's: every region is told it when it starts (`region.json`), clients are not. Both names are in
+the proof, so that one region's answer is worth nothing to another. Ordinary clients never name this method and notice
+nothing.
+
+A real Pulsar cluster cannot know a run's secret. One that was declared proves itself with the token it was declared
+with, as any Pulsar client does (CONNECT method=token).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from emulator.core.admission import Client, Peer, Permission, Publisher
+from emulator.errors import ProtocolError, ServerError
+from emulator.region_config import PulsarPeerConfig, RegionConfig
+
+METHOD = "geoemu-region"
+TOKEN_METHOD = "token"
+"""What Pulsar's own token authentication calls itself."""
+NONCE_BYTES = 16
+REPLICATOR_PREFIX = "pulsar.repl."
+"""How the names of producers begin that only regions may have."""
+
+
+def replicator_name(source: str, target: str) -> str:
+    """Name of the producer by which `source` replicates into `target`, as in Pulsar."""
+    return f"{REPLICATOR_PREFIX}{source}-->{target}"
+
+
+def proof_of(run_secret: str, nonce: bytes, dialling: str, dialled: str) -> bytes:
+    """What the dialling region answers. Names have a length before them, so that no two pairs give the same bytes."""
+    names = b"".join(len(name).to_bytes(2, "big") + name for name in (dialling.encode(), dialled.encode()))
+    return hmac.digest(run_secret.encode(), nonce + names, hashlib.sha256)
+
+
+@dataclass(frozen=True, slots=True)
+class Challenge:
+    """A connection claims to be a region's and was asked for the proof."""
+
+    region: str
+    nonce: bytes
+
+    def judge(self, config: RegionConfig, method: str, proof: bytes) -> Peer:
+        """Who it is. ProtocolError, which ends the connection, when the proof is not that region's."""
+        expected = proof_of(config.run_secret, self.nonce, self.region, config.region)
+        if method != METHOD or not hmac.compare_digest(proof, expected):
+            raise _not_proven(
+                f"this is not region {self.region!r} of the run that region {config.region} is in"
+            )
+        return Peer(self.region)
+
+
+def challenge(config: RegionConfig, claimed: bytes, random_bytes: Callable[[int], bytes]) -> Challenge:
+    """Ask a connection that names a region for its proof. ProtocolError when it names none of our peers."""
+    name = claimed.decode(errors="replace")
+    if name not in {peer.region for peer in config.peers}:
+        raise _not_proven(f"{name!r} is no peer of region {config.region}")
+    if not config.run_secret:
+        raise _not_proven(
+            f"region {config.region} was told no secret of its run, so nobody can prove to be a peer"
+        )
+    return Challenge(name, random_bytes(NONCE_BYTES))
+
+
+def declared_peer(declared: Iterable[PulsarPeerConfig], method: str, token: bytes) -> Peer | None:
+    """The declared Pulsar cluster whose token this is; None for everybody else, who is a client."""
+    if method != TOKEN_METHOD:
+        return None
+    for one in declared:
+        if hmac.compare_digest(one.token.encode(), token):
+            return Peer(one.name, frozenset(map(Permission, one.may)))
+    return None
+
+
+def publisher_of(peer: Peer | None, name: str, connection: str) -> Publisher:
+    """Who publishes by a producer of this name on a connection that was proven to be `peer`'s, or nobody's. Made once,
+    when the producer attaches. ProtocolError when the name belongs to a region that this connection is not."""
+    if not name.startswith(REPLICATOR_PREFIX):
+        return Client(name, connection)
+    if peer is None:
+        raise ProtocolError(
+            ServerError.NotAllowedError,
+            f"producer name {name!r} belongs to a region; this connection has not proven to be one",
+        )
+    source, _, _ = name.removeprefix(REPLICATOR_PREFIX).partition("-->")
+    if source != peer.region:
+        raise ProtocolError(
+            ServerError.NotAllowedError, f"producer name {name!r} does not belong to region {peer.region!r}"
+        )
+    return peer
+
+
+def _not_proven(sentence: str) -> ProtocolError:
+    return ProtocolError(ServerError.AuthenticationError, sentence, closes_connection=True)

@@ -1,0 +1,218 @@
+"""Sends one topic's own messages to one other region: the shell around ReplicatorLife and ReplicationProgress."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from emulator.broker.keeper import one_key
+from emulator.core.replication import Forwarding, ReplicatorLife, ReplicatorState
+from emulator.errors import ServerError, StorageError
+from emulator.model import Position
+from emulator.stored_keys import ProgressKey
+from emulator.wire.codec import send_header
+
+if TYPE_CHECKING:
+    from emulator.broker.replication.peer import PeerLink
+    from emulator.broker.topic.tail import StoredEntry
+    from emulator.broker.topic.view import ReplicatorHost
+
+logger = logging.getLogger(__name__)
+
+PROGRESS_WRITE_DELAY_SECONDS = 0.2
+"""The remote drops what it has already, so progress that is a little old costs only sending again."""
+READ_ENTRIES = 500
+READ_BYTES = 4_194_304
+RETRY_SECONDS = 0.1
+RETRY_SECONDS_MAX = 5.0
+
+
+class Replicator:
+    """Owned by its topic. A PeerUser."""
+
+    def __init__(self, topic: ReplicatorHost, peer: PeerLink) -> None:
+        settings, parts = topic.region.config.settings, topic.region.environment.parts
+        self.topic = topic
+        self.peer = peer
+        self.remote = peer.config.region
+        self.producer_id = 0
+        key = ProgressKey(topic.full_name, self.remote).text
+        self.progress = parts.replication_progress(
+            self._stored_progress(key),
+            entries_max=settings.replication_window_entries,
+            bytes_max=settings.replication_window_bytes,
+        )
+        self.life = ReplicatorLife()
+        self._forwarding = parts.forwarding
+        self._keeper = parts.keeper(topic.region.store, key, one_key(key, self._progress_bytes), topic.failed)
+        self.since_ms = topic.region.environment.wall_clock_ms()
+        """When it last became connected, or ceased to be."""
+        self._retry_seconds = RETRY_SECONDS
+
+    def _stored_progress(self, key: str) -> int:
+        stored = self.topic.region.store.get(key)
+        if stored is None:
+            # A new replicator begins with the first entry there is: a region added later gets the history too.
+            return self.topic.first_entry_id - 1
+        position = Position.parse(stored.value.decode())
+        return position.entry if position.ledger == self.topic.ledger_id else -1
+
+    def _progress_bytes(self) -> bytes:
+        return str(Position(self.topic.ledger_id, self.progress.confirmed)).encode()
+
+    @property
+    def backlog(self) -> int:
+        """Entries the remote does not have yet, as far as we know (ids; markers and others' messages included
+        until they are passed)."""
+        return max(0, self.topic.replicable_end - 1 - self.progress.confirmed)
+
+    # What the peer connection tells us.
+
+    def link_up(self) -> None:
+        self._ask()
+
+    def link_down(self) -> None:
+        self._lost("the link is down")
+        self.topic.replicator_lost(self.remote)
+
+    def producer_ready(self) -> None:
+        if not self.life.opened():
+            return
+        self._note_change()
+        self._retry_seconds = RETRY_SECONDS
+        self.pump()
+        self.topic.replicator_ready(self.remote)
+
+    def refused(self, message: str) -> None:
+        """The remote would not open our producer, or closed it: try again later, from what is confirmed."""
+        if self.life.state is ReplicatorState.CLOSED:
+            return
+        self._lost(f"{self.remote} refuses: {message}")
+        asyncio.get_running_loop().call_later(self._retry_seconds, self._ask)
+        self._retry_seconds = min(self._retry_seconds * 2, RETRY_SECONDS_MAX)
+
+    def entry_refused(self, code: ServerError, message: str) -> None:
+        """The remote does not take an entry, and nothing behind it until we attach again."""
+        if code is ServerError.NotAllowedError:
+            self._park(message)
+        else:
+            self.refused(message)
+
+    def _park(self, why: str) -> None:
+        """The remote would refuse the same entry again, however often it is sent. Only this topic waits, until the link
+        or the topic is opened again: the remote may have been told otherwise by then."""
+        if self.life.park(f"parked: {self.remote} does not take an entry: {why}"):
+            self._note_change()
+            self.progress.reset()
+            logger.error("%s: %s", self.topic.full_name, self.life.why_not)
+
+    def _ask(self) -> None:
+        if self.peer.connected and self.life.ask():
+            self.peer.open_producer(self, self.topic.full_name)
+
+    def _lost(self, why: str) -> None:
+        if self.life.is_connected:
+            self._note_change()
+        self.life.lost(why)
+        self.progress.reset()
+
+    def receipts(self, positions: Sequence[tuple[int, int]]) -> None:
+        """The remote has these (ledger, entry) of our log, in the order in which it said so."""
+        if not self.life.is_connected:
+            return
+        if not self.progress.received(self.topic.ledger_id, positions):
+            logger.warning("%s acknowledged out of turn: one of %s", self.remote, positions)
+            self.refused("acknowledgements out of turn")
+            return
+        self._keeper.soon(PROGRESS_WRITE_DELAY_SECONDS)
+
+    def _note_change(self) -> None:
+        self.since_ms = self.topic.region.environment.wall_clock_ms()
+
+    # Sending.
+
+    def pump(self) -> None:
+        """Send everything the window has room for."""
+        while self.life.state is ReplicatorState.SENDING and self.peer.writable:
+            start, room = self.progress.next_entry_id, self.progress.room
+            if room <= 0 or start >= self.topic.replicable_end:
+                return
+            entries = self.topic.recent(start, min(room, READ_ENTRIES))
+            if entries is None:
+                read = self.life.begin_read()
+                self.topic.region.spawn(self._read_and_send(start, min(room, READ_ENTRIES), read))
+                return
+            self._send(entries)
+            if self.progress.next_entry_id == start:
+                return  # There is nothing, or the next one has to wait for receipts.
+
+    async def _read_and_send(self, start: int, entries_max: int, read: int) -> None:
+        try:
+            entries = await self.topic.read(start, entries_max, READ_BYTES)
+        except StorageError as failure:
+            self.topic.failed(failure)
+            return
+        if self.life.end_read(read):
+            self._send(entries)
+            self.pump()
+
+    def _send(self, entries: Sequence[StoredEntry]) -> None:
+        progress, forms, ledger_id = self.progress, self.topic.region.forms, self.topic.ledger_id
+        confirmed, room = progress.confirmed, progress.room
+        parts: list[bytes] = []
+        too_large = 0
+        for entry in entries:
+            if room <= 0:
+                break
+            info = entry.info
+            decision = self._forwarding(
+                self.remote, info.replicated_from, info.replicate_to, info.marker_type
+            )
+            if decision is not Forwarding.SEND:
+                progress.skipped(entry.entry_id)
+                continue
+            form = forms.of(ledger_id, entry)
+            if len(form) > self.peer.entry_bytes_max:
+                too_large = len(form)
+                break
+            parts += (
+                send_header(
+                    self.producer_id,
+                    info.sequence_id,
+                    info.num_messages,
+                    info.highest_sequence_id,
+                    marker=entry.hidden,
+                    data_length=len(form),
+                ),
+                form,
+            )
+            room = progress.sent(entry.entry_id, len(form))
+        forms.trim()
+        if progress.confirmed != confirmed:
+            self._keeper.soon(PROGRESS_WRITE_DELAY_SECONDS)
+        if parts:
+            self.peer.write(b"".join(parts))
+        elif too_large and not progress.in_flight:
+            limit = self.peer.entry_bytes_max
+            position = Position(ledger_id, progress.next_entry_id)
+            self._park(f"{position} has {too_large} bytes, more than the maximum of {limit} there")
+
+    # Ending.
+
+    async def flush(self) -> None:
+        """Write pending progress, for an orderly stop."""
+        pending = self._keeper.flush()
+        if pending is not None:
+            await pending
+
+    async def settled(self) -> None:
+        """After `close`: wait until what is being written has its outcome."""
+        await self._keeper.settled()
+
+    def close(self) -> None:
+        self.life.close()
+        self.progress.reset()
+        self._keeper.close()
+        self.peer.remove(self)

@@ -1,0 +1,1 @@
+"""A subscription of a topic: its cursor, its consumers, and its position in other regions (PIP-33)."""

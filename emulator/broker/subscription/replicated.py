@@ -1,0 +1,256 @@
+"""Replicated subscriptions of one topic (PIP-33): the shell around SnapshotController and ReplicatedSubscription.
+
+Markers are acted upon when they are durable in the local log, in log order, each once. That is where the proposal's
+argument needs it; a slow replicator towards another region delays nothing here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from emulator.core.admission import Own, Publisher
+from emulator.core.cursor import Cursor
+from emulator.core.snapshots import Effect, OfferSnapshot, Skip, WriteMarker
+from emulator.core.subscription_updates import Applied, ReplicatedSubscription
+from emulator.errors import StorageError
+from emulator.markers import Marker, Snapshot, SnapshotRequest, SnapshotResponse, SubscriptionUpdate
+from emulator.model import Position
+
+if TYPE_CHECKING:
+    from emulator.broker.topic.publishing import PendingPublish
+    from emulator.broker.topic.tail import StoredEntry
+    from emulator.broker.topic.view import CarriedSubscription, PositionsHost
+
+logger = logging.getLogger(__name__)
+
+
+class ReplicatedSubscriptions:
+    """Owned by its Topic, to which it is attached as the writer of markers."""
+
+    def __init__(self, topic: PositionsHost, remotes: Sequence[str]) -> None:
+        self.publisher: Publisher = Own(topic.region.config.region)
+        settings = topic.region.config.settings
+        self.topic = topic
+        self._parts = topic.region.environment.parts
+        self.controller = self._parts.snapshots(
+            topic.region.config.region,
+            frozenset(remotes),
+            interval_ms=settings.snapshot_interval_ms,
+            timeout_ms=settings.snapshot_timeout_ms,
+        )
+        self._cache_size = settings.snapshot_cache_size
+        self._subscriptions: dict[str, ReplicatedSubscription] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._closed = False
+
+    def _now_ms(self) -> int:
+        return int(asyncio.get_running_loop().time() * 1000)
+
+    # Subscriptions.
+
+    def subscription_added(self, subscription: CarriedSubscription) -> None:
+        """A subscription is replicated from now on."""
+        if subscription.name not in self._subscriptions:
+            self._subscriptions[subscription.name] = self._parts.replicated_subscription(
+                subscription.name, self._cache_size
+            )
+        self._wake()
+
+    def mark_delete_moved(self, subscription: CarriedSubscription) -> None:
+        """Consumers here acknowledged something."""
+        machine = self._subscriptions.get(subscription.name)
+        if machine is not None:
+            cursor = subscription.cursor
+            self._tell(
+                subscription,
+                machine.mark_delete_moved(cursor.mark_delete, ahead_of_peers=cursor.ahead_of_peers),
+            )
+
+    def sought(self, subscription: CarriedSubscription) -> None:
+        """A consumer sent the subscription elsewhere: that stays local."""
+        machine = self._subscriptions.get(subscription.name)
+        if machine is not None:
+            machine.sought()
+
+    def entries_read(self, subscription: CarriedSubscription, entries: Sequence[StoredEntry]) -> None:
+        """A dispatcher read these out of the log: snapshots from before a restart are found again here."""
+        machine = self._subscriptions.get(subscription.name)
+        for entry in entries:
+            marker = entry.marker
+            if machine is None or not isinstance(marker, Snapshot):
+                continue
+            if marker.local_position.ledger == self.topic.ledger_id:
+                self._offer_to(subscription, machine, marker)
+
+    def _tell(self, subscription: CarriedSubscription, update: SubscriptionUpdate | None) -> None:
+        """Let the other regions know, once what they are told is durable here: otherwise a crash could make this
+        region forget what another one relies on."""
+        if update is not None:
+            self.topic.region.spawn(self._tell_when_durable(subscription, update))
+
+    async def _tell_when_durable(self, subscription: CarriedSubscription, update: SubscriptionUpdate) -> None:
+        try:
+            await subscription.persisted()
+        except StorageError:
+            return  # The topic is loaded again, and its new controller takes a snapshot.
+        if not self._closed:
+            self._write(WriteMarker(update, ()))
+
+    # Entries.
+
+    def entries_stored(self, entries: Sequence[StoredEntry]) -> None:
+        """These are durable, in log order, each told once."""
+        for entry in entries:
+            if entry.marker is not None:
+                self._marker_stored(entry, entry.marker)
+        self._pass_trailing_markers()
+        self._wake()
+
+    def _marker_stored(self, entry: StoredEntry, marker: Marker) -> None:
+        position = Position(self.topic.ledger_id, entry.entry_id)
+        match marker:
+            case SnapshotRequest():
+                self._do(self.controller.request_stored(marker, self.topic.last_position))
+            case SnapshotResponse():
+                self._do(self.controller.response_stored(marker, position, self._now_ms()))
+            case Snapshot() if entry.info.replicated_from is None:
+                self._do(self.controller.snapshot_stored(marker, self._now_ms()))
+            case SubscriptionUpdate() if entry.info.replicated_from is not None:
+                self._update_stored(marker, entry.info.replicated_from)
+
+    def _update_stored(self, update: SubscriptionUpdate, source: str) -> None:
+        topic = self.topic
+        entry_id = self._parts.own_entry_id(update, topic.region.config.region, topic.ledger_id)
+        if entry_id is None:
+            return
+        subscription = topic.subscriptions.get(update.subscription)
+        if subscription is None:
+            subscription = topic.create_subscription(
+                update.subscription, self._parts.cursor(topic.first_entry_id - 1)
+            )
+        if subscription.closed or not subscription.durable:
+            return
+        topic.replicate_subscription(subscription)
+        subscription.move(lambda cursor: self._follow(cursor, source, entry_id))
+        machine = self._subscriptions[subscription.name]
+        cursor = subscription.cursor
+        answer = machine.moved_by_update(
+            update, source, entry_id, cursor.mark_delete, ahead_of_peers=cursor.ahead_of_peers
+        )
+        self._tell(subscription, answer)
+
+    def _follow(self, cursor: Cursor, source: str, own_entry_id: int) -> None:
+        applied = self.topic.follow(cursor, source, own_entry_id)
+        if applied is Applied.REFUSED:
+            logger.warning("%s: update of %s refused: %s", self.topic.full_name, source, applied.value)
+
+    def _pass_trailing_markers(self) -> None:
+        """A subscription that nobody reads here passes markers behind its mark-delete, so that they are no backlog."""
+        for name in self._subscriptions:
+            subscription = self.topic.subscriptions.get(name)
+            if subscription is not None and not subscription.consumers:
+                subscription.move(lambda cursor: cursor.ack_hidden(self.topic.hidden_ids))
+
+    # Snapshots.
+
+    def _wake(self) -> None:
+        """Have the controller look at the state of things when the next snapshot may be due."""
+        if self._timer is None and self._subscriptions and not self._closed:
+            delay_ms = max(0, self.controller.due_ms - self._now_ms())
+            self._timer = asyncio.get_running_loop().call_later(delay_ms / 1000, self._tick)
+
+    def links_changed(self) -> None:
+        """A link came or went."""
+        self._wake()
+
+    def remotes_changed(self, remotes: Sequence[str]) -> None:
+        """The topic is replicated to other regions than before."""
+        self.controller.remotes_changed(frozenset(remotes))
+        self._wake()
+
+    def link_lost(self, region: str) -> None:
+        """The way to or from a region broke: answers of its may be lost, even if it is back in a moment."""
+        self.controller.link_lost(region)
+        self._wake()
+
+    def _tick(self) -> None:
+        self._timer = None
+        if self._closed:
+            return
+        topic = self.topic
+        last = topic.last_data
+        effects = self.controller.tick(
+            self._now_ms(),
+            f"{topic.region.environment.random.getrandbits(128):032x}",
+            last_data_position=Position(topic.ledger_id, last[0]) if last is not None else None,
+            disconnected=topic.disconnected(self.controller.remotes),
+        )
+        self._do(effects)
+        if effects or self.controller.pending or self.controller.skip is Skip.EARLY:
+            # Traffic may stop now: look again, for what was stored meanwhile and for what takes too long.
+            interval = topic.region.config.settings.snapshot_interval_ms / 1000
+            self._timer = asyncio.get_running_loop().call_later(interval, self._tick)
+
+    def _do(self, effects: Sequence[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case WriteMarker():
+                    self._write(effect)
+                case OfferSnapshot(snapshot):
+                    self._offer(snapshot)
+
+    def _offer(self, snapshot: Snapshot) -> None:
+        for name, machine in self._subscriptions.items():
+            subscription = self.topic.subscriptions.get(name)
+            if subscription is not None:
+                self._offer_to(subscription, machine, snapshot)
+
+    def _offer_to(
+        self, subscription: CarriedSubscription, machine: ReplicatedSubscription, snapshot: Snapshot
+    ) -> None:
+        cursor = subscription.cursor
+        self._tell(
+            subscription,
+            machine.snapshot_offered(snapshot, cursor.mark_delete, ahead_of_peers=cursor.ahead_of_peers),
+        )
+
+    def _write(self, wish: WriteMarker) -> None:
+        self.topic.write_marker(self, wish.marker, wish.replicate_to)
+
+    def stored(self, outcomes: Sequence[tuple[PendingPublish, int]]) -> None:
+        """Our markers are durable; what follows from that is told by `entries_stored`."""
+
+    # For people.
+
+    def why_not(self, subscription: CarriedSubscription) -> str:
+        """Why the subscription's position is not carried to the other regions any further. Empty: it is."""
+        if not subscription.cursor.replicated:
+            return "the subscription is not replicated"
+        machine = self._subscriptions[subscription.name]
+        if machine.cache.snapshots:
+            return machine.why_not(subscription.cursor.mark_delete)
+        return self.controller.why_not()
+
+    def summary(self) -> dict[str, Any]:
+        """Counters of snapshots, and why there is no newer one."""
+        counters = self.controller.counters
+        return {
+            "started": counters.started,
+            "completed": counters.completed,
+            "timed_out": counters.timed_out,
+            "pending": len(self.controller.pending),
+            "why_not": self.controller.why_not() if self._subscriptions else "no subscription is replicated",
+            "updates": {name: machine.updates for name, machine in self._subscriptions.items()},
+        }
+
+    def subscription_deleted(self, name: str) -> None:
+        """UNSUBSCRIBE is local; the next update of another region brings the subscription back."""
+        self._subscriptions.pop(name, None)
+
+    def close(self) -> None:
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()

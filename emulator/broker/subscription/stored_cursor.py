@@ -1,0 +1,68 @@
+"""Where a cursor lies in the store of its region: the keys of its head and parts (core/cursor_parts.py)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+from emulator.broker.keeper import KeyChanges
+from emulator.core.cursor_parts import CursorParts, PartName
+from emulator.storage.contract import Store
+from emulator.stored_keys import CursorKey, CursorPartKey, StoredKey, parse_key
+
+
+class StoredCursor:
+    """Turns what changed of a cursor into keys and values."""
+
+    def __init__(self, key: CursorKey, parts: CursorParts) -> None:
+        self.key = key
+        self.cursor = parts.cursor
+        self._parts = parts
+
+    def take_changes(self) -> KeyChanges:
+        puts, deletes = self._parts.take_changes()
+        return KeyChanges(
+            [{self._text(part): value for part, value in step.items()} for step in puts],
+            [self._text(part) for part in deletes],
+        )
+
+    def _text(self, part: PartName | None) -> str:
+        key = self.key
+        return key.text if part is None else CursorPartKey(key.topic, key.subscription, str(part)).text
+
+    async def delete(self, store: Store) -> None:
+        """Forget it for good. Its head goes first: parts without a head are nothing, but a head without its parts would
+        have forgotten acknowledgements."""
+        await store.delete(self.key.text)
+        for part in self._parts.stored_parts:
+            await store.delete(self._text(part))
+
+
+def stored_cursors(
+    values: Iterable[tuple[StoredKey | None, bytes]], parts_type: type[CursorParts] = CursorParts
+) -> dict[CursorKey, StoredCursor]:
+    """The cursors among these keys and values. StorageError when one cannot be read."""
+    heads: dict[CursorKey, bytes] = {}
+    parts: defaultdict[CursorKey, dict[PartName, bytes]] = defaultdict(dict)
+    for key, value in values:
+        match key:
+            case CursorKey():
+                heads[key] = value
+            case CursorPartKey(topic, subscription, part):
+                parts[CursorKey(topic, subscription)][PartName.parse(part)] = value
+    return {key: StoredCursor(key, parts_type.load(head, parts.get(key, {}))) for key, head in heads.items()}
+
+
+def cursors_of_topic(store: Store, topic: str, parts_type: type[CursorParts]) -> list[StoredCursor]:
+    """What a store has of the durable subscriptions of a topic, by name. Deletes what an interrupted deletion left."""
+    rows = [
+        (parse_key(text), versioned.value)
+        for kind in (CursorKey, CursorPartKey)
+        for text, versioned in store.scan(kind.prefix(topic))
+    ]
+    found = stored_cursors(rows, parts_type)
+    for key, _ in rows:
+        if isinstance(key, CursorPartKey) and CursorKey(key.topic, key.subscription) not in found:
+            # What cannot be deleted now is found again.
+            store.delete(key.text).add_done_callback(lambda done: done.exception())
+    return [found[key] for key in sorted(found, key=lambda key: key.subscription)]

@@ -1,0 +1,63 @@
+"""Writes and reads the checkpoints of one topic: which keys hold them. What they say is the state's business."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from functools import partial
+
+from emulator.core.topic_state import TopicState
+from emulator.storage.contract import Store
+from emulator.stored_keys import CheckpointKey, CheckpointPartKey
+
+logger = logging.getLogger(__name__)
+
+
+class Checkpoints:
+    """Of one topic, for as long as it is in memory."""
+
+    def __init__(self, store: Store, topic: str, ledger_id: int, state: TopicState) -> None:
+        self._store = store
+        self._topic = topic
+        self._ledger_id = ledger_id
+        self._state = state
+
+    def restore(self) -> int:
+        """Put what is stored into the state, which is new. Returns the id from which the log is to be folded."""
+        head = self._store.get(CheckpointKey(self._topic).text)
+        return self._state.restore(head.value if head is not None else None, self._ledger_id, self._part)
+
+    def write(self) -> None:
+        """The loss of a checkpoint only costs time after a restart, so nobody waits for it."""
+        visibility = self._state.visibility
+        for number, part in visibility.take_unwritten(self._state.stored_end).items():
+            self._put(self._part_key(number), part, partial(visibility.outcome, number))
+        self._put(CheckpointKey(self._topic).text, self._state.head(self._ledger_id), None)
+
+    def remember_from(self, entry_id: int) -> None:
+        """A cursor is about to stand at an id: bring back what was let go of what follows it."""
+        visibility = self._state.visibility
+        for number in visibility.missing_parts(entry_id):
+            visibility.remember(number, self._part(number))
+
+    def _part_key(self, number: int) -> str:
+        return CheckpointPartKey(self._topic, f"{self._ledger_id}-{number}").text
+
+    def _part(self, number: int) -> bytes | None:
+        stored = self._store.get(self._part_key(number))
+        return None if stored is None else stored.value
+
+    def _put(self, key: str, value: bytes, told: Callable[[bool], None] | None) -> None:
+        # A key whose last put failed is refused until somebody looked at what is stored (S5). It does not matter here:
+        # any mix of old and new is good.
+        self._store.get(key)
+
+        def done(put: asyncio.Future[int]) -> None:
+            failure = put.exception()
+            if failure is not None:
+                logger.warning("checkpoint of %s not written: %s", self._topic, failure)
+            if told is not None:
+                told(failure is None)
+
+        self._store.put(key, value).add_done_callback(done)

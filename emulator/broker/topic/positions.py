@@ -1,0 +1,60 @@
+"""Message ids as clients write them, turned into places in a topic's log."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from emulator.model import BEFORE_EVERYTHING, Position
+
+if TYPE_CHECKING:
+    from emulator.broker.topic.view import TopicView
+
+_LATEST = 2**63 - 1
+
+
+def start_of(topic: TopicView, message_id: Position) -> int:
+    """Where a reader that starts at `message_id` begins: at the named entry itself, because clients drop what they
+    did not ask for. Ids of an older incarnation of the topic mean its beginning, of a newer one its end."""
+    ledger_id, entry_id = message_id
+    if ledger_id == _LATEST or ledger_id > topic.ledger_id:
+        return topic.readable_end
+    if ledger_id < topic.ledger_id or entry_id < 0:
+        return topic.first_entry_id
+    return min(max(entry_id, topic.first_entry_id), topic.readable_end)
+
+
+def begin_of(topic: TopicView, message_id: Position | None, *, from_earliest: bool) -> int:
+    """Where a new subscription begins: at the id that its client names, else at one of the log's ends."""
+    if message_id is not None:
+        return start_of(topic, message_id)
+    return topic.first_entry_id if from_earliest else topic.readable_end
+
+
+sought = start_of
+"""SEEK to an id is inclusive at the broker too."""
+
+
+async def published_from(topic: TopicView, publish_time_ms: int) -> int:
+    """Id of the first entry published at or after a time; the end when there is none.
+
+    Binary search, as upstream does: publish times of several origins are only nearly sorted, so entries close to the
+    edge may fall on either side.
+    """
+    low, high = topic.first_entry_id, topic.readable_end
+    while low < high:
+        middle = (low + high) // 2
+        entries = await topic.read(middle, 1, 1)
+        if not entries or entries[0].entry_id >= high or entries[0].info.publish_time_ms >= publish_time_ms:
+            high = middle
+        else:
+            low = entries[0].entry_id + 1
+    return low
+
+
+def last_message(topic: TopicView) -> tuple[Position, int]:
+    """The newest entry a consumer may see and the index of its last message, -1 for no batch; (-1, -1) when there is
+    none. Never a marker: readers would hang."""
+    if topic.last_data is None or topic.last_data[0] < topic.first_entry_id:
+        return BEFORE_EVERYTHING, -1
+    entry_id, messages = topic.last_data
+    return Position(topic.ledger_id, entry_id), messages - 1 if messages > 0 else -1

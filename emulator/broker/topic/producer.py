@@ -1,0 +1,185 @@
+"""One producer on one connection: its sends on their way in, its receipts on their way out."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol, cast
+
+from emulator.broker.topic.publishing import CheckedEntry
+from emulator.core.admission import Limits, Peer, Publisher, Refusal, Scope, scope_of
+from emulator.errors import ProtocolError, ServerError
+from emulator.markers import Marker
+from emulator.model import BEFORE_EVERYTHING, Position
+from emulator.wire.codec import SendCommand, encode_receipt, encode_receipts
+from emulator.wire.markers import decode_marker
+from emulator.wire.metadata import ensure_checksum, scan_entry
+
+if TYPE_CHECKING:
+    from emulator.broker.environment import RegionServices
+    from emulator.broker.topic.publishing import Attachment, PendingPublish
+
+logger = logging.getLogger(__name__)
+
+LASTING = ServerError.NotAllowedError
+"""What another region is told whose entry will be refused again, however often it sends it."""
+_NO_TRANSACTIONS = Refusal(ServerError.NotAllowedError, "Transactions are not enabled.", Scope.ENTRY)
+
+
+class ProducerConnection(Protocol):
+    """A client's connection, as its producers see it."""
+
+    address: str
+    client_version: str
+
+    def write(self, data: bytes) -> None: ...
+
+    def published(self, size_bytes: int) -> None: ...
+
+    def forget_producer(self, producer: Producer) -> None: ...
+
+    def close_producer(self, producer: Producer) -> None: ...
+
+    async def is_alive(self) -> bool: ...
+
+    def abort(self) -> None: ...
+
+
+class ProducerHost(Protocol):
+    """The topic of producers."""
+
+    @property
+    def region(self) -> RegionServices: ...
+    @property
+    def full_name(self) -> str: ...
+    @property
+    def ledger_id(self) -> int: ...
+    @property
+    def limits(self) -> Limits:
+        """What an entry may weigh."""
+        ...
+
+    def attach(self, producer: Producer) -> None:
+        """A producer is connected; its name was free."""
+        ...
+
+    def detach(self, producer: Producer) -> None:
+        """It left, unless another one took its name before."""
+        ...
+
+    def publish(
+        self,
+        attachment: Attachment,
+        send: SendCommand,
+        data: bytes,
+        info: CheckedEntry,
+        marker: Marker | None,
+    ) -> None:
+        """Admit one entry into the current batch."""
+        ...
+
+    def flush(self) -> None:
+        """Issue everything admitted as one group."""
+        ...
+
+    async def issued_so_far(self) -> None:
+        """Wait until everything issued before has its outcome."""
+        ...
+
+
+class Producer:
+    """An attachment of its topic."""
+
+    def __init__(
+        self,
+        connection: ProducerConnection,
+        producer_id: int,
+        topic: ProducerHost,
+        name: str,
+        publisher: Publisher,
+        epoch: int,
+    ) -> None:
+        self.connection = connection
+        self.producer_id = producer_id
+        self.topic = topic
+        self.producer_name = name
+        self.publisher = publisher
+        self._check = topic.region.environment.parts.check_entry
+        self.source_region = publisher.region if isinstance(publisher, Peer) else None
+        """The region whose replicator this is; None for a client's producer."""
+        self.epoch = epoch
+        """How often the client has created this producer again; higher replaces lower."""
+        self.metadata: dict[str, str] = {}
+        """What the client says about its producer; shown in stats."""
+        self.pending_bytes = 0
+        """Admitted and not yet answered."""
+        self.attached = True
+        """False once its connection forgot it: then nobody waits for its receipts."""
+
+    def detach(self) -> None:
+        """Its connection forgets it; what it sent stays."""
+        if self.attached:
+            self.attached = False
+            self.connection.published(self.pending_bytes)
+
+    def publish(self, send: SendCommand, data: bytes) -> int:
+        """Admit one entry to the topic; `Topic.flush` issues it. Returns its size in bytes, which count as pending
+        until they are answered. ProtocolError when it is refused; then the attachment may be over (A2)."""
+        try:
+            data = ensure_checksum(data)
+            info = scan_entry(data, verify=True)
+            # A client's marker is refused whatever it says.
+            is_peers_marker = info.marker_type is not None and self.source_region is not None
+            marker = decode_marker(data, info) if is_peers_marker else None
+        except ProtocolError as problem:
+            code = problem.code if self.source_region is None else LASTING
+            raise self._refused(Refusal(code, str(problem), scope_of(self.publisher))) from None
+        size_bytes = len(data)
+        if send.txn_least is not None:
+            refusal: Refusal | None = _NO_TRANSACTIONS
+        else:
+            refusal = self._check(self.publisher, info, marker, size_bytes, self.topic.limits)
+        if refusal is not None:
+            raise self._refused(refusal, info.source_position)
+        self.topic.publish(self, send, data, cast(CheckedEntry, info), marker)
+        self.pending_bytes += size_bytes
+        return size_bytes
+
+    def _refused(self, refusal: Refusal, source_position: Position | None = None) -> ProtocolError:
+        """Say so, and end the attachment if what follows must not be admitted either (A2)."""
+        where = f" ({source_position} there)" if source_position is not None else ""
+        sentence = refusal.sentence + where
+        if refusal.scope is Scope.ATTACHMENT:
+            logger.warning("%s: %s must attach again: %s", self.topic.full_name, self.producer_name, sentence)
+            self.connection.forget_producer(self)
+        return ProtocolError(refusal.code, sentence)
+
+    def stored(self, outcomes: Sequence[tuple[PendingPublish, int]]) -> None:
+        """Send receipts, in the order of the sends."""
+        if not self.attached:
+            return
+        answered = 0
+        for publish, _ in outcomes:
+            answered += len(publish.data)
+        self.pending_bytes -= answered
+        self.connection.published(answered)
+        if self.source_region is None:
+            sends = [(publish.send.sequence_id, publish.send.highest_sequence_id) for publish, _ in outcomes]  # type: ignore[union-attr]
+        else:
+            # Between regions a receipt names the position in the source's log.
+            sends = [publish.info.source_position or BEFORE_EVERYTHING for publish, _ in outcomes]
+        self.connection.write(self._receipts(outcomes, sends))
+
+    def _receipts(
+        self, outcomes: Sequence[tuple[PendingPublish, int]], sends: Sequence[tuple[int, int]]
+    ) -> bytes:
+        ledger_id = self.topic.ledger_id
+        first_entry_id = outcomes[0][1]
+        if first_entry_id >= 0 and outcomes[-1][1] == first_entry_id + len(outcomes) - 1:
+            return encode_receipts(self.producer_id, ledger_id, first_entry_id, sends)
+        parts = []
+        for (_, entry_id), (sequence_id, highest) in zip(outcomes, sends, strict=True):
+            # A duplicate is told the position -1:-1.
+            ledger = ledger_id if entry_id >= 0 else -1
+            parts.append(encode_receipt(self.producer_id, sequence_id, highest, ledger, entry_id))
+        return b"".join(parts)

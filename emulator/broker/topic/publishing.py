@@ -1,0 +1,60 @@
+"""What a topic is given to store, and by whom."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NewType, Protocol
+
+from emulator.core.admission import Limits, Publisher
+from emulator.markers import Marker
+from emulator.region_config import RegionConfig
+from emulator.wire.codec import SendCommand
+from emulator.wire.frames import COMMAND_BYTES_MAX, FRAME_PADDING_BYTES
+from emulator.wire.metadata import EntryInfo, replication_bytes_max
+
+CheckedEntry = NewType("CheckedEntry", EntryInfo)
+"""Metadata of an entry that passed the gate. Made by a cast behind `core.admission.check`, and nowhere else."""
+
+
+def limits_of(config: RegionConfig) -> Limits:
+    """What a client of this region may send, so that its form for other regions fits into a frame there (A3). Regions
+    that replicate to each other have the same maximum; whether a topic is replicated at all may change later."""
+    frame_bytes = config.settings.max_message_bytes + FRAME_PADDING_BYTES
+    return Limits(
+        payload_bytes=config.settings.max_message_bytes,
+        entry_bytes=frame_bytes - COMMAND_BYTES_MAX - replication_bytes_max(config.region),
+    )
+
+
+class Attachment(Protocol):
+    """One that appends to a topic: a client's producer, the replicator of a peer, the topic itself (markers)."""
+
+    publisher: Publisher
+
+    def stored(self, outcomes: Sequence[tuple[PendingPublish, int]]) -> None:
+        """These are durable, in the order of their sends; the id is -1 for a duplicate."""
+        ...
+
+
+class PendingPublish:
+    """One publish between admitted and acknowledged."""
+
+    __slots__ = ("attachment", "data", "duplicate", "info", "marker", "send")
+
+    def __init__(
+        self,
+        attachment: Attachment,
+        send: SendCommand | None,
+        data: bytes,
+        info: CheckedEntry,
+        marker: Marker | None,
+        *,
+        duplicate: bool,
+    ) -> None:
+        self.attachment = attachment
+        self.send = send
+        """None for what the topic itself writes."""
+        self.data = data
+        self.info = info
+        self.marker = marker
+        self.duplicate = duplicate

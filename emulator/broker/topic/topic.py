@@ -1,0 +1,368 @@
+"""One topic of a region: its log, who publishes to it, who reads it.
+
+Keeps the order of docs/ARCHITECTURE.md, "Durable, visible, applied":
+admitted → issued → durable → applied → visible → acknowledged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, cast
+
+from emulator.broker.environment import RegionServices
+from emulator.broker.subscription.stored_cursor import StoredCursor
+from emulator.broker.subscription.subscription import Subscription
+from emulator.broker.topic.checkpoints import Checkpoints
+from emulator.broker.topic.publishing import Attachment, CheckedEntry, PendingPublish, limits_of
+from emulator.broker.topic.tail import StoredEntry, TailCache
+from emulator.broker.topic.view import CarriedSubscription
+from emulator.compatibility import Compatibility
+from emulator.core.admission import check
+from emulator.core.cursor import Cursor
+from emulator.core.id_set import IdSet
+from emulator.core.subscription_updates import Applied
+from emulator.core.topic_state import LastData
+from emulator.markers import Marker
+from emulator.model import Position, TopicName
+from emulator.storage.contract import Log
+from emulator.stored_keys import CursorKey
+from emulator.wire.codec import SendCommand
+from emulator.wire.markers import encode_marker
+from emulator.wire.metadata import scan_entry
+
+if TYPE_CHECKING:
+    from emulator.broker.replication.replicator import Replicator
+    from emulator.broker.subscription.replicated import ReplicatedSubscriptions
+    from emulator.broker.topic.producer import Producer
+
+logger = logging.getLogger(__name__)
+
+REPLAY_ENTRIES = 1_000
+REPLAY_BYTES = 4_194_304
+
+
+class Topic:
+    """Owned by its Region; made by `Topic.load`."""
+
+    def __init__(self, region: RegionServices, name: TopicName, log: Log, *, deduplicates: bool) -> None:
+        self.region = region
+        self.name = name
+        self.full_name = str(name)
+        self.log = log
+        self.deduplicates = deduplicates
+        self.tail = TailCache(log.next_entry_id, region.tails)
+        parts = region.environment.parts
+        self.state = parts.topic_state(
+            region.config.region,
+            deduplicates=deduplicates,
+            deduplication=parts.deduplication,
+            watermarks=parts.watermarks,
+        )
+        self._checkpoints = Checkpoints(region.store, self.full_name, log.ledger_id, self.state)
+        self.producers: dict[str, Producer] = {}
+        """Connected producers by name, inbound replicators included."""
+        self.subscriptions: dict[str, Subscription] = {}
+        self.replicators: dict[str, Replicator] = {}
+        self.sync: ReplicatedSubscriptions | None = None
+        """Replicated subscriptions (PIP-33); present when the topic is replicated at all."""
+        self.closed = False
+        self.limits = limits_of(region.config)
+        self._batch: list[PendingPublish] = []
+        """Admitted, not yet issued."""
+        self.loaded_end_entry_id = log.next_entry_id
+        """Where the log ended when the topic was loaded."""
+        self.loaded_ms = region.environment.wall_clock_ms()
+        self._issued = 0
+        """Groups issued and not yet durable."""
+        self._last_issued: asyncio.Future[int] | None = None
+        self._entries_since_checkpoint = 0
+
+    # Loading.
+
+    @classmethod
+    async def load(cls, region: RegionServices, name: TopicName, log: Log, *, deduplicates: bool) -> Topic:
+        """Rebuild what is known of the log: the last checkpoint, then every entry after it."""
+        topic = cls(region, name, log, deduplicates=deduplicates)
+        at = topic._checkpoints.restore()
+        chosen = Compatibility(region.config.compatibility)
+        topic.state.deduplication.drops_overlaps = chosen.follows_upstream("overlapping_batches")
+        while entries := await log.read(at, REPLAY_ENTRIES, REPLAY_BYTES):
+            for entry in entries:
+                topic.state.fold(entry.entry_id, scan_entry(entry.data))
+            topic._entries_since_checkpoint += len(entries)
+            at = entries[-1].entry_id + 1
+        topic.state.ends_at(log.next_entry_id)
+        return topic
+
+    def _checkpoint(self) -> None:
+        """Let a restart begin here, and let go of what every cursor has passed."""
+        self._entries_since_checkpoint = 0
+        self._checkpoints.write()
+        cursors = [subscription.cursor.mark_delete + 1 for subscription in self.subscriptions.values()]
+        self.state.visibility.forget_below(min(cursors, default=self.stored_end))
+
+    # Publishing.
+
+    def publish(
+        self,
+        attachment: Attachment,
+        send: SendCommand,
+        data: bytes,
+        info: CheckedEntry,
+        marker: Marker | None,
+    ) -> None:
+        """Admit one entry into the current batch; `flush` issues it."""
+        duplicate = not self.state.admit(attachment.publisher, info)
+        self._batch.append(PendingPublish(attachment, send, data, info, marker, duplicate=duplicate))
+
+    def write_marker(self, attachment: Attachment, marker: Marker, replicate_to: Sequence[str]) -> None:
+        """Append a marker of our own, for these regions; empty: for all."""
+        data, info = encode_marker(marker, self.region.environment.wall_clock_ms(), replicate_to)
+        refusal = check(attachment.publisher, info, marker, len(data), self.limits)
+        assert refusal is None, refusal
+        checked = cast(CheckedEntry, info)
+        self._batch.append(PendingPublish(attachment, None, data, checked, marker, duplicate=False))
+        self.flush()
+
+    def flush(self) -> None:
+        """Issue everything admitted as one group."""
+        batch, self._batch = self._batch, []
+        if not batch or self.closed:
+            return
+        fresh = [publish.data for publish in batch if not publish.duplicate]
+        if fresh:
+            self._issued += 1
+            future = self.log.append(fresh)
+        elif self._issued and self._last_issued is not None:
+            # Acknowledge duplicates only after everything issued before them: wait behind it.
+            self._issued += 1
+            future = self._last_issued
+        else:
+            self._acknowledge(batch, [])
+            return
+        self._last_issued = future
+        future.add_done_callback(lambda done: self._stored(batch, done))
+
+    async def issued_so_far(self) -> None:
+        """Wait until everything issued before has its outcome."""
+        if self._issued and self._last_issued is not None:
+            await asyncio.wait([self._last_issued])
+
+    async def settled(self) -> None:
+        """After `close`: wait until whatever was under way has its outcome. What is loaded before that is not what the
+        store will hold: an append that is still under way would be stored behind our back."""
+        await self.issued_so_far()
+        for subscription in self.subscriptions.values():
+            await subscription.settled()
+        for replicator in self.replicators.values():
+            await replicator.settled()
+
+    def _stored(self, batch: list[PendingPublish], done: asyncio.Future[int]) -> None:
+        self._issued -= 1
+        failure = done.exception()
+        if self.closed:
+            return
+        if failure is not None:
+            self.failed(failure)
+            return
+        entries: list[StoredEntry] = []
+        next_id = done.result()
+        for publish in batch:
+            if not publish.duplicate:
+                entry = StoredEntry(next_id, publish.data, publish.info, publish.marker)
+                self.state.fold(next_id, publish.info)
+                entries.append(entry)
+                next_id += 1
+        if entries:
+            self.tail.extend(entries)
+        self._acknowledge(batch, entries)
+        self._notify(entries)
+
+    def _acknowledge(self, batch: list[PendingPublish], entries: list[StoredEntry]) -> None:
+        """Tell each attachment, in the order of its sends."""
+        outcomes: dict[Attachment, list[tuple[PendingPublish, int]]] = {}
+        fresh = iter(entries)
+        for publish in batch:
+            entry_id = -1 if publish.duplicate else next(fresh).entry_id
+            outcomes.setdefault(publish.attachment, []).append((publish, entry_id))
+        for attachment, its_outcomes in outcomes.items():
+            attachment.stored(its_outcomes)
+
+    def _notify(self, entries: list[StoredEntry]) -> None:
+        """The entries are visible: let whoever waits for them have them."""
+        self.pump()
+        if self.sync is not None and entries:
+            self.sync.entries_stored(entries)
+        self._entries_since_checkpoint += len(entries)
+        if self._entries_since_checkpoint >= self.region.config.settings.state_checkpoint_entries:
+            self._checkpoint()
+
+    def pump(self) -> None:
+        """Let consumers and replicators go on."""
+        for subscription in list(self.subscriptions.values()):
+            subscription.pump()
+        for replicator in self.replicators.values():
+            replicator.pump()
+
+    def create_subscription(self, name: str, cursor: Cursor, *, durable: bool = True) -> Subscription:
+        """Add a subscription that does not exist yet. Not durable before its `persisted` returns."""
+        assert name not in self.subscriptions
+        parts = self.region.environment.parts.cursor_parts(cursor)
+        return self.add_subscription(StoredCursor(CursorKey(self.full_name, name), parts), durable=durable)
+
+    def add_subscription(self, stored: StoredCursor, *, durable: bool = True) -> Subscription:
+        """Add one whose cursor the store may have."""
+        name = stored.key.subscription
+        subscription = Subscription(self, name, stored, durable=durable)
+        self._checkpoints.remember_from(subscription.cursor.mark_delete + 1)
+        self.subscriptions[name] = subscription
+        return subscription
+
+    def replicate_subscription(self, subscription: CarriedSubscription) -> None:
+        """From now on the subscription's position is carried to the other regions (PIP-33)."""
+        if not subscription.cursor.replicated:
+            subscription.move(lambda cursor: cursor.set_replicated(True))
+        if self.sync is not None:
+            self.sync.subscription_added(subscription)
+
+    # What its subscriptions and replicators tell (broker.topic.view).
+
+    def subscription_ended(self, name: str) -> None:
+        self.subscriptions.pop(name, None)
+        if self.sync is not None:
+            self.sync.subscription_deleted(name)
+
+    def entries_read(self, name: str, entries: Sequence[StoredEntry]) -> None:
+        subscription = self.subscriptions.get(name)
+        if self.sync is not None and subscription is not None and subscription.cursor.replicated:
+            self.sync.entries_read(subscription, entries)
+
+    def mark_delete_moved(self, name: str) -> None:
+        subscription = self.subscriptions.get(name)
+        if self.sync is not None and subscription is not None and subscription.cursor.replicated:
+            self.sync.mark_delete_moved(subscription)
+
+    def sought(self, name: str) -> None:
+        subscription = self.subscriptions.get(name)
+        if subscription is None:
+            return
+        self._checkpoints.remember_from(subscription.cursor.mark_delete + 1)
+        if self.sync is not None:
+            self.sync.sought(subscription)
+
+    def replicator_ready(self, remote: str) -> None:
+        if self.sync is not None:
+            self.sync.links_changed()
+
+    def replicator_lost(self, remote: str) -> None:
+        if self.sync is not None:
+            self.sync.link_lost(remote)
+
+    # Its producers.
+
+    def attach(self, producer: Producer) -> None:
+        """A producer is connected; its name was free."""
+        self.producers[producer.producer_name] = producer
+        if producer.source_region is not None and self.sync is not None:
+            self.sync.links_changed()
+
+    def detach(self, producer: Producer) -> None:
+        """It left, unless another one took its name before."""
+        if self.producers.get(producer.producer_name) is not producer:
+            return
+        del self.producers[producer.producer_name]
+        if producer.source_region is not None and self.sync is not None:
+            self.sync.link_lost(producer.source_region)
+
+    # Reading.
+
+    @property
+    def ledger_id(self) -> int:
+        return self.log.ledger_id
+
+    @property
+    def first_entry_id(self) -> int:
+        return self.log.first_entry_id
+
+    @property
+    def stored_end(self) -> int:
+        return self.state.stored_end
+
+    @property
+    def end_entry_id(self) -> int:
+        """What consumers may read ends here."""
+        return self.state.readable_end
+
+    @property
+    def readable_end(self) -> int:
+        return self.state.readable_end
+
+    @property
+    def replicable_end(self) -> int:
+        return self.state.replicable_end
+
+    @property
+    def last_data(self) -> LastData | None:
+        return self.state.last_data
+
+    @property
+    def hidden_ids(self) -> IdSet:
+        return self.state.visibility.hidden
+
+    def follow(self, cursor: Cursor, source: str, own_entry_id: int) -> Applied:
+        parts = self.region.environment.parts
+        return self.state.follow(
+            cursor, source, own_entry_id, never=parts.never_reaches, apply=parts.apply_update
+        )
+
+    def recent(self, from_entry_id: int, entries_max: int) -> list[StoredEntry] | None:
+        return self.tail.read(from_entry_id, entries_max)
+
+    @property
+    def last_position(self) -> Position:
+        """Of the newest applied entry, marker or not; (ledger, -1) when there is none."""
+        return Position(self.log.ledger_id, self.end_entry_id - 1)
+
+    async def read(self, from_entry_id: int, entries_max: int, bytes_max: int) -> list[StoredEntry]:
+        """Read from the tail or the store. StorageError when the store fails."""
+        cached = self.tail.read(from_entry_id, entries_max)
+        if cached is not None:
+            return cached
+        entries = await self.log.read(from_entry_id, entries_max, bytes_max)
+        return [
+            StoredEntry.read(entry.entry_id, entry.data)
+            for entry in entries
+            if entry.entry_id < self.end_entry_id
+        ]
+
+    def hears(self, region: str) -> bool:
+        """Whether that region's replicator is connected to this topic: only then can its answers arrive."""
+        return any(producer.source_region == region for producer in self.producers.values())
+
+    def disconnected(self, remotes: frozenset[str]) -> frozenset[str]:
+        """Regions that we replicate to, or are among `remotes`, to or from which nothing comes through now."""
+        deaf = {name for name, replicator in self.replicators.items() if not replicator.life.is_connected}
+        return frozenset(deaf | {name for name in remotes if not self.hears(name)})
+
+    # Leaving.
+
+    def close(self, why: str) -> None:
+        """Stop serving this topic. Whatever is in flight stays unanswered: clients reconnect and send it again."""
+        if self.closed:
+            return
+        self.closed = True
+        logger.info("topic %s closed: %s", self.full_name, why)
+        for replicator in self.replicators.values():
+            replicator.close()
+        if self.sync is not None:
+            self.sync.close()
+        for subscription in list(self.subscriptions.values()):
+            subscription.close()
+        self.tail.close()
+
+    def failed(self, failure: BaseException) -> None:
+        """The store did not keep something of this topic, so what we have in memory may be wrong."""
+        if not self.closed:
+            self.region.topic_failed(self.full_name, failure)

@@ -1,0 +1,165 @@
+"""What subscriptions, replicators and replicated subscriptions may know of a topic, and what they tell it.
+
+They are made by a topic or beside it, so knowing the Topic itself would be a circle (T4). Each takes the narrowest of
+these; `Topic` is all of them. None may write to a topic, but for the markers of replicated subscriptions.
+
+    TopicView            ends, reading, facts of ids             everybody
+    SubscriptionHost     + what a subscription tells             Subscription
+    ReplicatorHost       + what a replicator tells               Replicator
+    PositionsHost        + subscriptions, links, markers         ReplicatedSubscriptions
+
+The ends, all exclusive, and each only grows:
+
+    stored_end       everything below is durable and was folded into the topic's state
+    readable_end     consumers may be given what lies below       (<= stored_end)
+    replicable_end   other regions may be sent what lies below    (<= stored_end)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence, Sized
+from typing import TYPE_CHECKING, Protocol
+
+from emulator.broker.environment import RegionServices
+from emulator.core.cursor import Cursor
+from emulator.core.id_set import IdSet
+from emulator.core.subscription_updates import Applied
+from emulator.core.topic_state import LastData
+from emulator.markers import Marker
+from emulator.model import Position, TopicName
+
+if TYPE_CHECKING:
+    from emulator.broker.topic.publishing import Attachment
+    from emulator.broker.topic.tail import StoredEntry
+
+
+class TopicView(Protocol):
+    """Facts and entries of one topic."""
+
+    @property
+    def region(self) -> RegionServices: ...
+    @property
+    def name(self) -> TopicName: ...
+    @property
+    def full_name(self) -> str: ...
+    @property
+    def ledger_id(self) -> int:
+        """Of the topic's log: the first half of every position here."""
+        ...
+
+    @property
+    def first_entry_id(self) -> int:
+        """Everything below was trimmed."""
+        ...
+
+    @property
+    def stored_end(self) -> int: ...
+    @property
+    def readable_end(self) -> int: ...
+    @property
+    def replicable_end(self) -> int: ...
+    @property
+    def last_data(self) -> LastData | None: ...
+    @property
+    def hidden_ids(self) -> IdSet:
+        """Markers: consumers are never given them."""
+        ...
+
+    @property
+    def last_position(self) -> Position:
+        """Of the newest readable entry, marker or not; (ledger, -1) when there is none."""
+        ...
+
+    def recent(self, from_entry_id: int, entries_max: int) -> list[StoredEntry] | None:
+        """Readable entries from an id on, from memory; None when the store must be asked."""
+        ...
+
+    async def read(self, from_entry_id: int, entries_max: int, bytes_max: int) -> list[StoredEntry]:
+        """Readable entries from an id on, from memory or the store. StorageError when the store fails."""
+        ...
+
+    def failed(self, failure: BaseException) -> None:
+        """Something of this topic was not stored: it is loaded again."""
+        ...
+
+
+class SubscriptionHost(TopicView, Protocol):
+    """A subscription's topic. What it is told goes on to the replicated subscriptions (PIP-33), if there are any."""
+
+    def subscription_ended(self, name: str) -> None:
+        """Its last consumer left and it is not durable, or it was deleted."""
+        ...
+
+    def entries_read(self, name: str, entries: Sequence[StoredEntry]) -> None:
+        """Read for its consumers, markers included."""
+        ...
+
+    def mark_delete_moved(self, name: str) -> None:
+        """Its consumers acknowledged something."""
+        ...
+
+    def sought(self, name: str) -> None:
+        """A consumer or an operator sent it elsewhere."""
+        ...
+
+
+class ReplicatorHost(TopicView, Protocol):
+    """A replicator's topic."""
+
+    def replicator_ready(self, remote: str) -> None:
+        """The remote region has opened our producer."""
+        ...
+
+    def replicator_lost(self, remote: str) -> None:
+        """The link to the remote region broke, or its producer there was closed."""
+        ...
+
+
+class CarriedSubscription(Protocol):
+    """A subscription, as the replicated subscriptions see it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def cursor(self) -> Cursor: ...
+    @property
+    def consumers(self) -> Sized: ...
+    @property
+    def durable(self) -> bool: ...
+    @property
+    def closed(self) -> bool: ...
+
+    def move(self, change: Callable[[Cursor], object]) -> None:
+        """Change its cursor on behalf of others than its consumers."""
+        ...
+
+    async def persisted(self) -> None:
+        """Wait until its cursor, as it is now, is durable. StorageError when the store fails."""
+        ...
+
+
+class PositionsHost(TopicView, Protocol):
+    """The topic of replicated subscriptions, which carry positions to other regions and back."""
+
+    @property
+    def subscriptions(self) -> Mapping[str, CarriedSubscription]: ...
+
+    def create_subscription(self, name: str, cursor: Cursor) -> CarriedSubscription:
+        """Add a durable one that does not exist yet."""
+        ...
+
+    def replicate_subscription(self, subscription: CarriedSubscription) -> None:
+        """From now on its position is carried to the other regions."""
+        ...
+
+    def follow(self, cursor: Cursor, source: str, own_entry_id: int) -> Applied:
+        """Acknowledge what an update of `source` allows (core.topic_state)."""
+        ...
+
+    def disconnected(self, remotes: frozenset[str]) -> frozenset[str]:
+        """Regions among those that we replicate to, and `remotes`, to or from which nothing comes through now."""
+        ...
+
+    def write_marker(self, attachment: Attachment, marker: Marker, replicate_to: Sequence[str]) -> None:
+        """Append a marker for these regions; empty: for all."""
+        ...

@@ -1,0 +1,206 @@
+"""What a topic is put together from, and how it is taken apart: its log, its cursors, its replicators.
+
+The directory decides when (`broker/topic_directory.py`); this file knows what.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+
+from emulator.broker.environment import RegionServices
+from emulator.broker.policies import Effective, Policies
+from emulator.broker.replication.peer import PeerLink
+from emulator.broker.replication.replicator import Replicator
+from emulator.broker.subscription.replicated import ReplicatedSubscriptions
+from emulator.broker.subscription.stored_cursor import cursors_of_topic
+from emulator.broker.topic.topic import Topic
+from emulator.core.policies import DEDUPLICATION, REPLICATION_CLUSTERS
+from emulator.errors import ProtocolError, ServerError, StorageError
+from emulator.model import TopicName
+from emulator.stored_keys import OwesKey, keys_of_topic, parse_key
+
+logger = logging.getLogger(__name__)
+
+
+OBEYS = (DEDUPLICATION, REPLICATION_CLUSTERS)
+"""Policies that this module acts upon (P1)."""
+
+
+class Assembly:
+    """Implements `topic_directory.Opener`."""
+
+    def __init__(
+        self,
+        region: RegionServices,
+        policies: Policies,
+        peers: Mapping[str, PeerLink],
+        send_away: Callable[[Topic], None],
+        topic_type: type[Topic],
+    ) -> None:
+        self._region = region
+        self._policies = policies
+        self._peers = peers
+        self._topic_type = topic_type
+        self._send_away = send_away
+        self._effective: dict[Topic, Effective] = {}
+        """Of open topics."""
+        self._following: dict[Topic, asyncio.Lock] = {}
+        """One change of a topic's regions after the other."""
+
+    async def open(self, name: TopicName, *, create: bool) -> Topic | None:
+        if not self._policies.has_namespace(name.full_namespace):
+            raise ProtocolError(ServerError.TopicNotFound, f"namespace {name.full_namespace} does not exist")
+        log = await self._region.store.open_log(str(name), create=create)
+        if log is None:
+            return None
+        effective = self._policies.of_topic(name)
+        try:
+            if self._remotes(effective):
+                await self._note_owing(str(name))
+            load = self._topic_type.load
+            topic = await load(self._region, name, log, deduplicates=effective[DEDUPLICATION])
+        except BaseException:
+            effective.close()
+            raise
+        self._effective[topic] = effective
+        self._obey(topic, effective)
+        return topic
+
+    def _obey(self, topic: Topic, effective: Effective) -> None:
+        """From this step on the topic follows its policies."""
+
+        def deduplication_changed() -> None:
+            topic.deduplicates = effective[DEDUPLICATION]
+
+        deduplication_changed()  # it may have changed while the topic was loaded
+        effective.on_change(DEDUPLICATION, deduplication_changed)
+        effective.on_change(
+            REPLICATION_CLUSTERS, lambda: self._region.spawn(self._replicate_elsewhere(topic, effective))
+        )
+        remotes = self._remotes(effective)
+        if remotes:
+            topic.sync = ReplicatedSubscriptions(topic, remotes)
+        self._restore_subscriptions(topic)
+        for remote in remotes:
+            topic.replicators[remote] = Replicator(topic, self._peers[remote])
+
+    def _remotes(self, effective: Effective) -> list[str]:
+        return [region for region in effective[REPLICATION_CLUSTERS] if region in self._peers]
+
+    def _restore_subscriptions(self, topic: Topic) -> None:
+        parts_type = self._region.environment.parts.cursor_parts
+        for stored in cursors_of_topic(self._region.store, topic.full_name, parts_type):
+            subscription = topic.add_subscription(stored)
+            if topic.sync is not None and subscription.cursor.replicated:
+                topic.sync.subscription_added(subscription)
+
+    def serve(self, topic: Topic) -> None:
+        for remote, replicator in topic.replicators.items():
+            self._peers[remote].add(replicator)
+
+    def send_away(self, topic: Topic) -> None:
+        self._effective.pop(topic).close()
+        self._following.pop(topic, None)
+        self._send_away(topic)
+
+    # Following a change of the regions.
+
+    async def _replicate_elsewhere(self, topic: Topic, effective: Effective) -> None:
+        """Start and stop replicators, so that the topic is replicated to whom its policies say now."""
+        async with self._following.setdefault(topic, asyncio.Lock()):
+            if topic.closed:
+                return
+            wanted = self._remotes(effective)
+            try:
+                if wanted:
+                    await self._note_owing(topic.full_name)
+                await self._stop_replicating(topic, wanted)
+            except StorageError as failure:
+                topic.failed(failure)
+                return
+            if not topic.closed:
+                self._replicate_to(topic, wanted)
+        if wanted != self._remotes(effective):
+            await self._replicate_elsewhere(topic, effective)
+
+    async def _stop_replicating(self, topic: Topic, wanted: list[str]) -> None:
+        for remote in [name for name in topic.replicators if name not in wanted]:
+            await topic.replicators[remote].flush()
+            if topic.closed:
+                return
+            replicator = topic.replicators.pop(remote)
+            replicator.close()
+            # A replicator that starts later on the same row must not be overtaken by what this one is writing.
+            await replicator.settled()
+
+    def _replicate_to(self, topic: Topic, wanted: list[str]) -> None:
+        if topic.sync is not None:
+            topic.sync.remotes_changed(wanted)
+        elif wanted:
+            topic.sync = ReplicatedSubscriptions(topic, wanted)
+            for subscription in topic.subscriptions.values():
+                if subscription.cursor.replicated:
+                    topic.sync.subscription_added(subscription)
+        for remote in wanted:
+            if remote not in topic.replicators:
+                # It goes on where a former replicator to this region got, or begins with the first entry there is.
+                topic.replicators[remote] = Replicator(topic, self._peers[remote])
+                self._peers[remote].add(topic.replicators[remote])
+        logger.info("topic %s is replicated to: %s", topic.full_name, ", ".join(wanted) or "nobody")
+
+    # Use and debt.
+
+    def is_used(self, topic: Topic) -> bool:
+        return bool(topic.producers) or any(one.consumers for one in topic.subscriptions.values())
+
+    def owes(self, topic: Topic) -> bool:
+        if not topic.replicators:
+            return False
+        # What became durable after the topic was closed counts too: nobody was told of it, yet it is in the log.
+        last = max(topic.log.next_entry_id, topic.stored_end) - 1
+        if any(replicator.progress.confirmed < last for replicator in topic.replicators.values()):
+            return True
+        # A replicated subscription takes part in snapshots, and tells other regions where it is.
+        return any(one.cursor.replicated for one in topic.subscriptions.values())
+
+    async def _note_owing(self, name: str) -> None:
+        """D3: before anything is acknowledged that has to be replicated."""
+        key = OwesKey(name).text
+        if self._region.store.get(key) is None:
+            await self._region.store.put(key, b"")
+
+    async def forget_owing(self, topic: Topic) -> bool:
+        if self.owes(topic):
+            return False
+        if topic.replicators:
+            await self._region.store.delete(OwesKey(topic.full_name).text)
+        return True
+
+    async def forget_owing_when_settled(self, topic: Topic) -> None:
+        """The topic was closed because the region stops."""
+        await topic.settled()
+        await self.forget_owing(topic)
+
+    # Taking apart.
+
+    async def write_pending(self, topic: Topic) -> None:
+        writing = [subscription.flush() for subscription in topic.subscriptions.values()]
+        writing += [replicator.flush() for replicator in topic.replicators.values()]
+        await asyncio.gather(*writing)
+
+    async def erase(self, name: str) -> None:
+        store = self._region.store
+        keys = [
+            key for prefix in keys_of_topic(name) for key, _ in store.scan(prefix) if _belongs_to(key, name)
+        ]
+        for key in keys:
+            store.get(key)  # a key whose last write failed is refused until somebody looked (S5)
+            await store.delete(key)
+        await store.delete_log(name)
+
+
+def _belongs_to(text: str, name: str) -> bool:
+    key = parse_key(text)
+    return key is not None and getattr(key, "topic", None) == name

@@ -1,0 +1,432 @@
+"""Which topics a region has, and which of them are in memory (docs/rooms/topic-directory.md, D1 to D5).
+
+    ABSENT ─acquire─▶ OPENING ─▶ SERVING ─idle, failure, unload─▶ LEAVING ─▶ ABSENT
+                         └─nothing there, failure─▶ ABSENT           └─delete─▶ DELETING ─▶ ABSENT
+
+One slot a name. A slot leaves the table when it is ABSENT and nobody waits for it, so asking for names that do not
+exist costs nothing for good. What a topic is made of is its opener's business (`broker/topic_assembly.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from emulator.errors import GeoemuError, ProtocolError, ServerError, StorageError
+from emulator.model import TopicName
+
+if TYPE_CHECKING:
+    from emulator.broker.topic.topic import Topic
+
+logger = logging.getLogger(__name__)
+
+OWING_AT_ONCE = 8
+"""Topics that owe something are opened so many at a time after a start, so that clients get their turn."""
+RETRY_SECONDS = 0.05
+RETRY_SECONDS_MAX = 2.0
+
+
+class Wish(Enum):
+    """What somebody who asks for a topic wants done if there is none."""
+
+    EXISTING = "a topic that exists"
+    CREATE = "a topic, created if need be and allowed"
+
+
+class SlotState(Enum):
+    ABSENT = "not in memory; the store may have it"
+    OPENING = "being loaded or created"
+    SERVING = "producers and consumers may attach"
+    LEAVING = "closed; something of it may still be on its way to the store"
+    DELETING = "being removed from the store"
+
+
+NEXT_STATES = {
+    SlotState.ABSENT: {SlotState.OPENING},
+    SlotState.OPENING: {SlotState.SERVING, SlotState.ABSENT},
+    SlotState.SERVING: {SlotState.LEAVING},
+    SlotState.LEAVING: {SlotState.ABSENT, SlotState.DELETING},
+    SlotState.DELETING: {SlotState.ABSENT},
+}
+"""D2: from LEAVING there is no way back to SERVING."""
+
+
+class LogKind(Enum):
+    """What a log of the store is for; the value is how its name begins."""
+
+    MESSAGES = "persistent"
+    COMPACTED_VIEW = "compacted"
+    """The newest message of each key of a topic. Nobody publishes to it."""
+    INTERNAL = "internal"
+    """The region's own: no client sees it."""
+
+
+def kind_of(log_name: str) -> LogKind | None:
+    """None: it is no log of ours."""
+    domain, separator, rest = log_name.partition("://")
+    if not separator or domain not in {kind.value for kind in LogKind}:
+        return None
+    try:
+        TopicName.parse(f"persistent://{rest}")
+    except ValueError:
+        return None
+    return LogKind(domain)
+
+
+class TopicMoved(NamedTuple):
+    """A change of a slot's state."""
+
+    name: str
+    life: int
+    before: SlotState
+    after: SlotState
+    why: str
+
+
+class Opener(Protocol):
+    """Makes topics and ends them."""
+
+    async def open(self, name: TopicName, *, create: bool) -> Topic | None:
+        """Load a topic, or create it. None: there is none. StorageError, ProtocolError when it cannot be had."""
+        ...
+
+    def serve(self, topic: Topic) -> None:
+        """The topic serves from now on: let its replicators begin."""
+        ...
+
+    def send_away(self, topic: Topic) -> None:
+        """Tell all clients of a topic to connect again."""
+        ...
+
+    def is_used(self, topic: Topic) -> bool:
+        """It has producers or consumers."""
+        ...
+
+    def owes(self, topic: Topic) -> bool:
+        """It has work to do although nobody uses it (D3)."""
+        ...
+
+    async def write_pending(self, topic: Topic) -> None:
+        """Make durable what a topic would have written a little later. StorageError when that fails."""
+        ...
+
+    async def forget_owing(self, topic: Topic) -> bool:
+        """Of a closed topic with nothing under way: that it need not be opened at the next start. False: it must."""
+        ...
+
+    async def erase(self, name: str) -> None:
+        """Remove everything that the store has of a topic. StorageError when that fails; it may be tried again."""
+        ...
+
+
+@dataclass(slots=True)
+class Slot:
+    """One name."""
+
+    name: TopicName
+    state: SlotState = SlotState.ABSENT
+    life: int = 0
+    """Grows with each opening."""
+    topic: Topic | None = None
+    """While SERVING or LEAVING."""
+    asked_at: float = 0.0
+    """Loop time of the last `acquire`."""
+    waiters: dict[asyncio.Future[Topic], Wish] = field(default_factory=dict)
+
+
+class Directory:
+    """All topics of one region."""
+
+    def __init__(
+        self,
+        opener: Opener,
+        log_names: Callable[[], list[str]],
+        spawn: Callable[[Coroutine[Any, Any, Any]], None],
+        *,
+        check: Callable[[str], TopicName],
+        may_create: bool,
+        idle_seconds: float,
+    ) -> None:
+        """`check`: the parsed name of a topic that may live here, or ProtocolError. `idle_seconds`: how long a topic
+        that nobody uses stays in memory; 0: for ever."""
+        self._opener = opener
+        self._log_names = log_names
+        self._spawn = spawn
+        self._check = check
+        self._may_create = may_create
+        self._idle_seconds = idle_seconds
+        self._slots: dict[str, Slot] = {}
+        self._lives = 0
+        self._observers: list[Callable[[TopicMoved], None]] = []
+        self._closed = False
+        self.serving: dict[str, Topic] = {}
+        """By full name. For reading only."""
+        self.owing: dict[str, None] = {}
+        """Topics that owe something since before the start, and are not open yet."""
+
+    # What there is.
+
+    def names(self, namespace: str) -> list[str]:
+        """Full names of the topics of a namespace, in memory or not, sorted."""
+        prefix = f"{LogKind.MESSAGES.value}://{namespace}/"
+        return [name for name in self._log_names() if name.startswith(prefix)]
+
+    def all_names(self) -> list[str]:
+        """The same of all namespaces."""
+        return [name for name in self._log_names() if name.startswith(f"{LogKind.MESSAGES.value}://")]
+
+    def state_of(self, name: str) -> SlotState:
+        slot = self._slots.get(name)
+        return SlotState.ABSENT if slot is None else slot.state
+
+    def observe(self, observer: Callable[[TopicMoved], None]) -> None:
+        """Have every change of a state told, in the step in which it happens."""
+        self._observers.append(observer)
+
+    # Having a topic.
+
+    async def acquire(self, name: str, wish: Wish) -> Topic:
+        """The topic, in memory. ProtocolError or StorageError when it cannot be had.
+
+        Who goes on waiting for something else afterwards looks at `topic.closed` before using it.
+        """
+        if self._closed:
+            raise ProtocolError(ServerError.ServiceNotReady, "the region is stopping")
+        loop = asyncio.get_running_loop()
+        parsed = self._check(name)
+        slot = self._slots.setdefault(str(parsed), Slot(parsed))
+        slot.asked_at = loop.time()
+        if slot.state is SlotState.SERVING:
+            assert slot.topic is not None
+            return slot.topic
+        waiter: asyncio.Future[Topic] = loop.create_future()
+        slot.waiters[waiter] = wish
+        if slot.state is SlotState.ABSENT:
+            self._begin(slot)
+        try:
+            return await waiter
+        finally:
+            slot.waiters.pop(waiter, None)
+
+    def _begin(self, slot: Slot) -> None:
+        self._lives += 1
+        slot.life = self._lives
+        self._become(slot, SlotState.OPENING, "asked for")
+        self._spawn(self._open(slot))
+
+    async def _open(self, slot: Slot) -> None:
+        try:
+            topic = await self._find(slot)
+        except BaseException as failure:
+            self._become(slot, SlotState.ABSENT, str(failure))
+            _fail(slot, failure, list(slot.waiters))
+            self._drop_or_begin(slot)
+            if not isinstance(failure, GeoemuError):
+                raise
+            return
+        if topic is None:
+            self._become(slot, SlotState.ABSENT, "there is no such topic")
+            self._drop_or_begin(slot)
+            return
+        if self._closed:
+            topic.close("the region stops")
+            return
+        slot.topic = self.serving[topic.full_name] = topic
+        self._become(slot, SlotState.SERVING, "opened")
+        self._opener.serve(topic)
+        for waiter in slot.waiters:
+            if not waiter.done():
+                waiter.set_result(topic)
+        slot.waiters.clear()
+
+    async def _find(self, slot: Slot) -> Topic | None:
+        """Until there is a topic or nobody waits any more (D1)."""
+        while True:
+            create = Wish.CREATE in slot.waiters.values() and self._may_create
+            asking = list(slot.waiters.items())
+            topic = await self._opener.open(slot.name, create=create)
+            if topic is not None:
+                return topic
+            missing = ProtocolError(ServerError.TopicNotFound, f"topic {slot.name} does not exist")
+            answered = [who for who, wish in asking if wish is Wish.EXISTING or not self._may_create]
+            _fail(slot, missing, answered)
+            if not slot.waiters:
+                return None
+
+    def _drop_or_begin(self, slot: Slot) -> None:
+        """Nothing is in memory. Those that came meanwhile have it opened anew."""
+        assert slot.state is SlotState.ABSENT
+        slot.topic = None
+        if slot.waiters and not self._closed:
+            self._begin(slot)
+        elif self._slots.get(str(slot.name)) is slot:
+            del self._slots[str(slot.name)]
+
+    # Letting go.
+
+    def failed(self, name: str, failure: BaseException, *, again: bool) -> None:
+        """The store did not keep something of a topic, so what is in memory may be wrong: send everybody away. With
+        `again`, load it from what the store really has, because replication must go on even if no client comes back."""
+        slot = self._slots.get(name)
+        if slot is None or slot.state is not SlotState.SERVING or self._closed:
+            return
+        logger.error("storage of %s failed: %s", name, failure)
+        self._leave(slot, "its storage failed")
+        self._spawn(self._left(slot))
+        if again:
+            self._spawn(self.open_again(name))
+
+    async def unload(self, name: str, why: str, *, only_if: Callable[[Topic], bool] | None = None) -> None:
+        """Close a topic in an orderly way; nothing of it is lost. `only_if` is asked once more after what had to be
+        written was written."""
+        slot = self._slots.get(name)
+        if slot is None or slot.state is not SlotState.SERVING:
+            return
+        topic = slot.topic
+        assert topic is not None
+        await self._opener.write_pending(topic)
+        if slot.topic is not topic or slot.state is not SlotState.SERVING:
+            return
+        if only_if is None or only_if(topic):
+            self._leave(slot, why)
+            await self._finish(self._left(slot, orderly=True))
+
+    async def delete(self, name: str, *, force: bool) -> None:
+        """Remove a topic from the store. ProtocolError when there is none, or it is in use and not `force`."""
+        topic = await self.acquire(name, Wish.EXISTING)
+        slot = self._slots.get(topic.full_name)
+        if slot is None or slot.topic is not topic or slot.state is not SlotState.SERVING:
+            raise ProtocolError(ServerError.ServiceNotReady, f"{name} is being loaded again")
+        if self._opener.is_used(topic) and not force:
+            raise ProtocolError(ServerError.NotAllowedError, f"topic {name} has producers or consumers")
+        self._leave(slot, "it is deleted")
+        await self._finish(self._left(slot, delete=True))
+
+    async def _finish(self, work: Coroutine[Any, Any, None]) -> None:
+        """Wait for work that goes on even if the one that asked for it goes away."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        async def whole() -> None:
+            try:
+                await work
+            except GeoemuError as failure:
+                if not done.done():
+                    done.set_exception(failure)
+            finally:
+                if not done.done():
+                    done.set_result(None)
+
+        self._spawn(whole())
+        await done
+
+    def _leave(self, slot: Slot, why: str) -> None:
+        topic = slot.topic
+        assert topic is not None
+        self._become(slot, SlotState.LEAVING, why)
+        del self.serving[topic.full_name]
+        self._opener.send_away(topic)
+        topic.close(why)
+
+    async def _left(self, slot: Slot, *, orderly: bool = False, delete: bool = False) -> None:
+        topic = slot.topic
+        assert topic is not None
+        await topic.settled()
+        try:
+            if delete:
+                self._become(slot, SlotState.DELETING, "nothing of it is under way any more")
+                await self._opener.erase(topic.full_name)
+            elif orderly and not await self._opener.forget_owing(topic):
+                self._spawn(self.open_again(topic.full_name))
+        finally:
+            self._become(
+                slot, SlotState.ABSENT, "it is gone" if delete else "nothing of it is under way any more"
+            )
+            self._drop_or_begin(slot)
+
+    # What is owed (D3), and what is idle.
+
+    async def open_owing(self, names: list[str]) -> None:
+        """Open topics that may owe something, a few at a time."""
+        self.owing = dict.fromkeys(names)
+        turns = asyncio.Semaphore(OWING_AT_ONCE)
+
+        async def one(name: str) -> None:
+            async with turns:
+                await self.open_again(name)
+                self.owing.pop(name, None)
+
+        await asyncio.gather(*map(one, names))
+
+    async def open_again(self, name: str) -> None:
+        """Until the store lets us, or there is no such topic any more."""
+        delay_seconds = RETRY_SECONDS
+        while not self._closed:
+            try:
+                await self.acquire(name, Wish.EXISTING)
+                return
+            except StorageError as failure:
+                logger.warning("cannot load %s yet: %s", name, failure)
+            except ProtocolError as problem:
+                logger.warning("%s is not loaded again: %s", name, problem)
+                return
+            await asyncio.sleep(delay_seconds)
+            delay_seconds = min(delay_seconds * 2, RETRY_SECONDS_MAX)
+
+    def start_sweeping(self) -> None:
+        """Let topics go from now on when nobody has used them for a while."""
+        if self._idle_seconds > 0:
+            asyncio.get_running_loop().call_later(self._idle_seconds / 2, self._sweep)
+
+    def _sweep(self) -> None:
+        if self._closed:
+            return
+        for name, topic in list(self.serving.items()):
+            if self._is_idle(topic):
+                self._spawn(self._unload_idle(name))
+        self.start_sweeping()
+
+    def _is_idle(self, topic: Topic) -> bool:
+        slot = self._slots[topic.full_name]
+        unasked = asyncio.get_running_loop().time() - slot.asked_at
+        return (
+            unasked >= self._idle_seconds and not self._opener.is_used(topic) and not self._opener.owes(topic)
+        )
+
+    async def _unload_idle(self, name: str) -> None:
+        try:
+            await self.unload(name, "nobody uses it", only_if=self._is_idle)
+        except StorageError as failure:
+            logger.warning("%s stays in memory: %s", name, failure)
+
+    def close(self) -> None:
+        """The region stops: open nothing more, and close what serves."""
+        self._closed = True
+        for topic in list(self.serving.values()):
+            topic.close("the region stops")
+        stopping = ProtocolError(ServerError.ServiceNotReady, "the region is stopping")
+        for slot in list(self._slots.values()):
+            _fail(slot, stopping, list(slot.waiters))
+
+    def _become(self, slot: Slot, state: SlotState, why: str) -> None:
+        before = slot.state
+        assert state in NEXT_STATES[before], f"{slot.name}: {before.name} -> {state.name}"
+        slot.state = state
+        moved = TopicMoved(str(slot.name), slot.life, before, state, why)
+        for observer in self._observers:
+            observer(moved)
+
+
+def _fail(slot: Slot, failure: BaseException, waiters: list[asyncio.Future[Topic]]) -> None:
+    """Answer those that wait now; nobody else hears of it."""
+    told = failure if isinstance(failure, GeoemuError) else None
+    for waiter in waiters:
+        slot.waiters.pop(waiter, None)
+        if waiter.done():
+            continue
+        waiter.set_exception(
+            told or ProtocolError(ServerError.ServiceNotReady, f"{slot.name} cannot be opened")
+        )

@@ -1,0 +1,128 @@
+"""`geoemu explain`: what every region of a run says about one thing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from urllib.parse import quote, urlsplit
+
+from emulator.errors import ConfigurationError, Problem
+from emulator.explanations import KINDS, Explanation
+from emulator.runtimes.admin_client import Answer, NoAnswer, call
+from emulator.runtimes.contract import RegionStatus, Runtime
+from emulator.runtimes.opening import open_run
+from emulator.spelling import nearest
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What came of asking one region."""
+
+    region: str
+    explanation: Explanation | None
+    problem: str = ""
+    """Why there is no explanation."""
+
+
+async def ask_regions(run: Runtime, kind: str, words: Sequence[str], only: str | None) -> list[Said]:
+    """Ask every region, or `only` one. ConfigurationError when the kind, the name or the region is not known."""
+    _check(kind, words)
+    status = await run.status()
+    if only is not None:
+        run.topology.region(only)
+    regions = [region for region in status.regions if only in (None, region.name)]
+    said = list(await asyncio.gather(*(_ask(region, kind, " ".join(words)) for region in regions)))
+    refusals = [one.problem for one in said if one.problem.startswith("region ")]
+    if refusals and not any(one.explanation for one in said):
+        raise _refused(" ".join(words), "; ".join(refusals))
+    return said
+
+
+def _check(kind: str, words: Sequence[str]) -> None:
+    if kind not in KINDS:
+        raise _refused(kind, f"is no kind; there are {', '.join(KINDS)}", nearest(kind, KINDS))
+    shape = KINDS[kind].words
+    if len(words) != len(shape):
+        raise _refused(" ".join(words), f"the name of a {kind} is {' '.join(shape)}")
+
+
+def _refused(value: str, rule: str, suggestion: str | None = None) -> ConfigurationError:
+    return ConfigurationError([Problem("explain", None, "", value, rule, suggestion)])
+
+
+async def _ask(region: RegionStatus, kind: str, name: str) -> Said:
+    try:
+        answer = await _get(region, f"/geoemu/v1/explain/{quote(kind, safe='')}/{quote(name, safe='')}")
+    except NoAnswer as silence:
+        return Said(region.name, None, f"it is {region.state} and gives no answer ({silence})")
+    raw = answer.json()
+    if answer.status != 200:
+        return Said(region.name, None, raw["reason"])
+    return Said(region.name, Explanation.from_json(raw))
+
+
+async def _get(region: RegionStatus, target: str) -> Answer:
+    url = urlsplit(region.admin_url)
+    if url.hostname is None or url.port is None:
+        raise NoAnswer("it has no address")
+    return await call(url.hostname, url.port, "GET", target)
+
+
+def as_json(kind: str, words: Sequence[str], said: Sequence[Said]) -> str:
+    """For programs."""
+    return json.dumps(
+        {
+            "kind": kind,
+            "name": " ".join(words),
+            "regions": [
+                {"region": one.region, "problem": one.problem}
+                if one.explanation is None
+                else one.explanation.to_json()
+                for one in said
+            ],
+        },
+        indent=1,
+    )
+
+
+def as_text(said: Sequence[Said]) -> str:
+    """For people."""
+    return "\n".join(line for one in said for line in _lines(one))
+
+
+def _lines(said: Said) -> list[str]:
+    one = said.explanation
+    if one is None:
+        return [f"{said.region}: {said.problem}"]
+    lines = [f"{one.region}: {one.kind} {one.name}", f"  is         {one.what}"]
+    if one.since_ms is not None:
+        since = datetime.fromtimestamp(one.since_ms / 1000).astimezone()
+        lines.append(f"  since      {since.isoformat(sep=' ', timespec='seconds')}")
+    if one.why:
+        lines.append(f"  because    {one.why}")
+    return lines + [f"  waits for  {waited}" for waited in one.waits_for]
+
+
+def complete_name(run_dir: Path | None, kind: str, typed: Sequence[str], incomplete: str) -> list[str]:
+    """Words that may come next in the name of a thing of the run; nothing when no region tells."""
+
+    async def ask() -> list[list[str]]:
+        status = await open_run(run_dir).status()
+        found: list[list[str]] = []
+        for region in status.regions:
+            try:
+                answer = await _get(region, f"/geoemu/v1/explain/{quote(kind, safe='')}")
+            except NoAnswer:
+                continue
+            if answer.status == 200:
+                found += [name.split(" ") for name in answer.json()]
+        return found
+
+    at = len(typed)
+    names = asyncio.run(ask())
+    fitting = {name[at] for name in names if name[:at] == list(typed) and len(name) > at}
+    return sorted(word for word in fitting if word.startswith(incomplete))

@@ -1,0 +1,68 @@
+"""Named switches to upstream's behaviour, where a proposal that this project implements differs from it.
+
+A person sets one in the topology; every region is told; the place that behaves differently asks here by name:
+
+    compatibility:
+      overlapping_batches: upstream
+
+Each switch is a row of docs/PROTOCOL.md, and a test holds that table against this one. A name or a choice that is not
+here is refused by the check of the topology, with the nearest that is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+PROPOSAL, UPSTREAM = "proposal", "upstream"
+CHOICES = (PROPOSAL, UPSTREAM)
+"""What every switch may be set to; the first is the default."""
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """One difference that can be chosen."""
+
+    what: str
+    upstream: str
+    here: str
+    why: str
+    """Why the proposal's behaviour is the default."""
+
+
+SWITCHES: Mapping[str, Switch] = {
+    "overlapping_batches": Switch(
+        what="a batch that overlaps what its producer sent before",
+        upstream="acknowledged and dropped, its new messages too",
+        here="stored",
+        why="no acknowledged publish may be lost",
+    ),
+}
+
+
+class Compatibility:
+    """What was chosen in one run."""
+
+    def __init__(self, chosen: Mapping[str, str]) -> None:
+        """ValueError for a switch or a choice that there is not."""
+        for name, choice in chosen.items():
+            if name not in SWITCHES or choice not in CHOICES:
+                raise ValueError(
+                    f"compatibility: {name}: {choice!r} is no switch of this version, or no choice"
+                )
+        self._chosen = dict(chosen)
+
+    def follows_upstream(self, name: str) -> bool:
+        """Whether this one difference is to be as upstream has it."""
+        assert name in SWITCHES, name
+        return self._chosen.get(name) == UPSTREAM
+
+
+def table() -> str:
+    """All switches as the table of docs/PROTOCOL.md."""
+    head = "| switch | what | `upstream` | `proposal`, the default | why |\n|---|---|---|---|---|"
+    rows = [
+        f"| `{name}` | {switch.what} | {switch.upstream} | {switch.here} | {switch.why} |"
+        for name, switch in SWITCHES.items()
+    ]
+    return "\n".join([head, *rows])

@@ -1,0 +1,226 @@
+"""The one gate between what is claimed and what is stored (docs/rooms/admission.md, A1 to A4).
+
+A `Publisher` is what the region knows of the one that publishes: a value made once, when a producer attaches, and never
+parsed from a name afterwards. `check` holds an entry's claims against it.
+
+    publisher   producer name        replicated_from, source position   marker
+    Client      the producer's own   none                               none
+    Peer        anybody's            the peer's name; a position        of the peer, decoded; unknown ones by permission
+    Own         -                    none                               ours
+
+Everything counted by a topic (deduplication by name, watermarks by region) rests on these rows, because it is folded
+from the log alone after a restart.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+from emulator.errors import ServerError
+from emulator.markers import Marker, Snapshot, SnapshotRequest, SnapshotResponse
+from emulator.model import Position
+
+SEQUENCE_ID_MAX = 2**63 - 1
+"""Clients read sequence ids as signed numbers."""
+MESSAGE_BYTES_MIN = 6
+"""A message in a batch has the size of its metadata (4) and, in that, the size of its payload (2)."""
+
+# Who publishes.
+
+
+class Permission(Enum):
+    """What another region may do besides sending its own messages. Values are those of the topology."""
+
+    MARKERS = "replicated-subscriptions"
+    """Its requests, responses and updates of replicated subscriptions are stored and acted upon."""
+    UNKNOWN_MARKERS = "unknown-markers"
+    """Markers with numbers that nobody here knows are stored and do nothing."""
+
+
+REGION_MAY = frozenset({Permission.MARKERS})
+"""What a region of the same run may do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """A producer of a client."""
+
+    name: str
+    """The one that PRODUCER_SUCCESS told it."""
+    connection: str
+    """Where it comes from, for people."""
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """The replicator of another region. Made only by the proof between regions."""
+
+    region: str
+    may: frozenset[Permission] = REGION_MAY
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    """The region itself, which writes markers."""
+
+    region: str
+
+
+Publisher = Client | Peer | Own
+
+
+# What an entry says.
+
+
+class Scanned(Protocol):
+    """What the gate reads of an entry's metadata."""
+
+    @property
+    def producer_name(self) -> str: ...
+    @property
+    def replicated_from(self) -> str | None: ...
+    @property
+    def source_position(self) -> Position | None: ...
+    @property
+    def sequence_id(self) -> int: ...
+    @property
+    def highest_sequence_id(self) -> int: ...
+    @property
+    def num_messages(self) -> int: ...
+    @property
+    def marker_type(self) -> int | None: ...
+    @property
+    def payload_offset(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How large an entry may be so that every region it goes to takes it (A3)."""
+
+    payload_bytes: int
+    """Of the payload alone: what the protocol calls the maximum message size."""
+    entry_bytes: int
+    """Of metadata and payload as a client sends them: leaves room for what replication adds, and for the command in
+    whose frame the entry travels."""
+
+
+# What comes of it.
+
+
+class Scope(Enum):
+    """What ends with a refusal."""
+
+    ENTRY = "the entry is not stored; the producer goes on"
+    ATTACHMENT = "nothing more of this attachment is admitted; the peer attaches again (A2)"
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    code: ServerError
+    sentence: str
+    scope: Scope
+
+
+def scope_of(publisher: Publisher) -> Scope:
+    """A client numbers its messages and hears of each. A peer's watermark would pass the hole that a refused entry
+    leaves, so everything behind it is refused too."""
+    return Scope.ATTACHMENT if isinstance(publisher, Peer) else Scope.ENTRY
+
+
+def check(
+    publisher: Publisher, entry: Scanned, marker: Marker | None, entry_bytes: int, limits: Limits
+) -> Refusal | None:
+    """None when the entry may be stored. `marker` is what the entry's marker was decoded to; None when it has none, or
+    one with a number that nobody here knows."""
+    if type(publisher) is Client:
+        if (
+            entry.producer_name == publisher.name
+            and entry.marker_type is None
+            and entry.replicated_from is None
+            and entry.source_position is None
+            and entry.sequence_id <= SEQUENCE_ID_MAX
+            and entry.highest_sequence_id <= SEQUENCE_ID_MAX
+            and entry.num_messages * MESSAGE_BYTES_MIN <= limits.payload_bytes
+            and entry_bytes <= limits.entry_bytes
+            and entry_bytes - entry.payload_offset <= limits.payload_bytes
+        ):
+            return None
+        sentence = (
+            _claimed(publisher, entry) or _impossible(entry, limits) or _too_large(entry, entry_bytes, limits)
+        )
+    elif type(publisher) is Peer:
+        sentence = _not_of(publisher, entry) or _marker_not_of(publisher, entry, marker)
+        if not sentence and marker is None:
+            sentence = _impossible(entry, limits)
+        if not sentence and entry_bytes - entry.payload_offset > limits.payload_bytes:
+            sentence = _too_large(entry, entry_bytes, limits)
+    else:
+        assert marker is not None, "a region writes only markers, and knows them"
+        sentence = ""
+    return Refusal(ServerError.NotAllowedError, sentence, scope_of(publisher)) if sentence else None
+
+
+def _claimed(client: Client, entry: Scanned) -> str:
+    """What a client claims that no client may (A1); empty when it claims nothing."""
+    if entry.producer_name != client.name:
+        return f"the entry names producer {entry.producer_name!r}; it was sent by {client.name!r}"
+    if entry.marker_type is not None:
+        return f"the entry has marker type {entry.marker_type}: only regions write markers"
+    if entry.replicated_from is not None:
+        return f"the entry says that it was replicated from {entry.replicated_from!r}: only that region may say so"
+    if entry.source_position is not None:
+        return f"the entry has source position {entry.source_position}: only regions replicate"
+    return ""
+
+
+def _not_of(peer: Peer, entry: Scanned) -> str:
+    """A peer speaks for its own region, and says where each entry stands there (A1)."""
+    if entry.replicated_from != peer.region:
+        return f"the entry says that it was replicated from {entry.replicated_from!r}; it was sent by {peer.region!r}"
+    if entry.source_position is None:
+        return f"an entry replicated from {peer.region!r} lacks its source position"
+    return ""
+
+
+def _marker_not_of(peer: Peer, entry: Scanned, marker: Marker | None) -> str:
+    """A4; empty when the entry is no marker."""
+    if entry.marker_type is None:
+        return ""
+    if marker is None:
+        if Permission.UNKNOWN_MARKERS in peer.may:
+            return ""
+        return f"marker type {entry.marker_type} of {peer.region!r} is not known here"
+    if Permission.MARKERS not in peer.may:
+        return f"{peer.region!r} may not take part in replicated subscriptions here"
+    match marker:
+        case SnapshotRequest(_, region) | SnapshotResponse(_, region, _) if region != peer.region:
+            return f"{peer.region!r} sent a marker in the name of {region!r}"
+        case Snapshot():
+            return f"{peer.region!r} sent a snapshot, which means something only in its own log"
+    return ""
+
+
+def _impossible(entry: Scanned, limits: Limits) -> str:
+    """Numbers that no message has. Stored, they would be everybody's trouble: receipts and last sequence ids are signed
+    on the wire, and what is acknowledged of a batch takes a bit for each of its messages."""
+    for name, number in (
+        ("sequence_id", entry.sequence_id),
+        ("highest_sequence_id", entry.highest_sequence_id),
+    ):
+        if number > SEQUENCE_ID_MAX:
+            return f"{name} {number} exceeds the maximum of {SEQUENCE_ID_MAX}"
+    if entry.num_messages * MESSAGE_BYTES_MIN > limits.payload_bytes:
+        return f"a batch of {entry.num_messages} messages does not fit into {limits.payload_bytes} bytes"
+    return ""
+
+
+def _too_large(entry: Scanned, entry_bytes: int, limits: Limits) -> str:
+    payload_bytes = entry_bytes - entry.payload_offset
+    if payload_bytes > limits.payload_bytes:
+        return f"message of {payload_bytes} bytes exceeds the maximum of {limits.payload_bytes}"
+    return (
+        f"entry of {entry_bytes} bytes exceeds the maximum of {limits.entry_bytes}: "
+        f"{payload_bytes} bytes of message and {entry.payload_offset} of metadata"
+    )

@@ -1,0 +1,255 @@
+"""How a cursor is stored: a head, and a part for each 4,096 ids that are acknowledged beyond mark-delete.
+
+    head              mark-delete, generation, whether the subscription is replicated
+    part (g, n)       of generation g: which of the ids n * 4,096 … are acknowledged, and batches acknowledged in part
+
+Only what changed is written, so one acknowledgement among 45,000 holes costs one part.
+
+A store promises nothing about the order of two keys (S1), so a crash may leave any mix of older and newer values.
+It may be read as it is (T3): within one generation acknowledgements only grow, so the union of what head and parts
+say was acknowledged by somebody, and contains all that was confirmed, because a confirmation waits for every value.
+What does not grow is told by the newest value: each carries the number of its write, and whether the cursor was
+ahead of its peers then. A seek takes acknowledgements back; it begins a new generation, whose number is in the name
+of each part, and parts of other generations are ignored and deleted later. No number is used twice while a part
+with it may exist.
+
+Format 1 had everything in the head. Such a head is replaced only after the parts are durable.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from emulator.core.cursor import Cursor, bits_of
+from emulator.core.id_set import PART_BITS, PART_IDS, runs_of
+from emulator.errors import StorageError
+
+FORMAT_VERSION = 2
+_PART_HEAD = struct.Struct(">BQqBB")
+"""Format, number of the write, highest acknowledged id, ahead of peers, form of the ids."""
+_RANGES, _BITMAP = 0, 1
+_COUNT = struct.Struct(">H")
+_RANGE = struct.Struct(">HH")
+"""First and last offset in the part."""
+_BATCH = struct.Struct(">HI")
+"""Offset in the part, length of the bits that follow."""
+_BITMAP_BYTES = PART_IDS // 8
+
+
+class PartName(NamedTuple):
+    """Which part of a cursor."""
+
+    generation: int
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.generation}-{self.number}"
+
+    @classmethod
+    def parse(cls, text: str) -> PartName:
+        """Inverse of `str`. StorageError for anything else."""
+        generation, _, number = text.partition("-")
+        if not (generation.isdecimal() and number.isdecimal()):
+            raise StorageError(f"{text!r} names no part of a cursor", definite=True)
+        return cls(int(generation), int(number))
+
+
+class Changes(NamedTuple):
+    """What makes the store say what the cursor says."""
+
+    puts: list[dict[PartName | None, bytes]]
+    """Values by part, None for the head. Each element is put when the one before it is durable; the cursor is durable
+    when all are."""
+    deletes: list[PartName]
+    """Mean nothing any more once the puts are durable."""
+
+
+class _Claim(NamedTuple):
+    """What the newest value is believed about."""
+
+    write: int
+    highest_acked: int
+    ahead_of_peers: bool
+
+
+class CursorParts:
+    """A cursor, and what its store has of it. `load` one, or begin with a cursor that the store does not know."""
+
+    def __init__(self, cursor: Cursor) -> None:
+        self.cursor = cursor
+        self._stored: set[PartName] = set()
+        """Parts that the store has, or will have."""
+        self._writes = 0
+        """Number of the newest write."""
+        self._head_last = False
+        """The stored head is of an older format and holds what belongs into parts."""
+
+    # Writing.
+
+    @property
+    def stored_parts(self) -> list[PartName]:
+        """All parts to be deleted when the cursor is."""
+        return sorted(self._stored)
+
+    def take_changes(self) -> Changes:
+        """What has changed since this was asked last. Must be written, or the cursor be loaded again."""
+        cursor = self.cursor
+        self._writes += 1
+        head: dict[PartName | None, bytes] = {None: self._head()} if cursor.head_changed else {}
+        parts: dict[PartName | None, bytes] = {}
+        for number in sorted(cursor.changed_parts):
+            if not self._is_passed(number):
+                name = PartName(cursor.generation, number)
+                parts[name] = self._part(number)
+                self._stored.add(name)
+        puts = [parts, head] if self._head_last else [parts | head]
+        deletes = sorted(
+            name
+            for name in self._stored
+            if name.generation != cursor.generation or self._is_passed(name.number)
+        )
+        self._stored.difference_update(deletes)
+        self._head_last, cursor.head_changed = False, False
+        cursor.changed_parts.clear()
+        return Changes([one for one in puts if one], deletes)
+
+    def _is_passed(self, number: int) -> bool:
+        return (number + 1) << PART_BITS <= self.cursor.mark_delete + 1
+
+    def _head(self) -> bytes:
+        cursor = self.cursor
+        state = {
+            "format": FORMAT_VERSION,
+            "write": self._writes,
+            "generation": cursor.generation,
+            "mark_delete": cursor.mark_delete,
+            "highest_acked": cursor.highest_acked,
+            "ahead_of_peers": cursor.ahead_of_peers,
+            "replicated": cursor.replicated,
+        }
+        return json.dumps(state, separators=(",", ":")).encode()
+
+    def _part(self, number: int) -> bytes:
+        cursor, base = self.cursor, number << PART_BITS
+        form, ids = _encode_ids(cursor.acked_bits(number))
+        head = _PART_HEAD.pack(
+            FORMAT_VERSION, self._writes, cursor.highest_acked, cursor.ahead_of_peers, form
+        )
+        batches = {
+            entry_id - base: bits
+            for entry_id, bits in cursor.open_bits.items()
+            if entry_id >> PART_BITS == number
+        }
+        return b"".join((head, ids, *(_encode_batch(*batch) for batch in sorted(batches.items()))))
+
+    # Reading.
+
+    @classmethod
+    def load(cls, head: bytes, parts: Mapping[PartName, bytes]) -> CursorParts:
+        """Read what `take_changes` wrote, or any mix of older and newer values of it. StorageError when the bytes are
+        anything else: a guess would lose messages."""
+        try:
+            state = json.loads(head)
+            match state["format"]:
+                case 1:
+                    return cls._load_format_1(state, parts)
+                case 2:
+                    return cls._load(state, parts)
+                case other:
+                    raise ValueError(f"format {other!r}; known are 1 and {FORMAT_VERSION}")
+        except (ValueError, KeyError, TypeError, AttributeError, struct.error, IndexError) as problem:
+            raise StorageError(f"stored cursor cannot be read: {problem}", definite=True) from problem
+
+    @classmethod
+    def _load(cls, state: Mapping[str, object], parts: Mapping[PartName, bytes]) -> CursorParts:
+        cursor = Cursor(_int(state["mark_delete"]))
+        cursor.generation = _int(state["generation"])
+        cursor.newest_generation = max(cursor.generation, *(name.generation for name in parts), 0)
+        cursor.replicated = bool(state["replicated"])
+        claim = _Claim(_int(state["write"]), _int(state["highest_acked"]), bool(state["ahead_of_peers"]))
+        self = cls(cursor)
+        self._stored.update(parts)
+        acked: dict[int, int] = {}
+        for name, data in parts.items():
+            if name.generation == cursor.generation and not self._is_passed(name.number):
+                claim = max(claim, _decode_part(data, name.number, acked, cursor.open_bits))
+        cursor.restore(acked)
+        for entry_id in [one for one in cursor.open_bits if cursor.is_acked(one)]:
+            del cursor.open_bits[entry_id]
+        self._writes, cursor.highest_acked, cursor.ahead_of_peers = claim
+        cursor.version, cursor.head_changed = 0, False
+        return self
+
+    @classmethod
+    def _load_format_1(cls, state: Mapping[str, object], parts: Mapping[PartName, bytes]) -> CursorParts:
+        """All of it in one JSON object. Parts are there when a crash left them of an attempt to replace it."""
+        ranges, batches = state["ranges"], state["batches"]
+        if not isinstance(ranges, list) or not isinstance(batches, dict):
+            raise TypeError("ranges or batches have the wrong form")
+        cursor = Cursor(_int(state["mark_delete"]))
+        for first, last in ranges:
+            cursor.ack_range(int(first), int(last))
+        for entry_id, words in batches.items():
+            cursor.open_bits[int(entry_id)] = bits_of(words)
+            cursor.changed_parts.add(int(entry_id) >> PART_BITS)
+        cursor.highest_acked, cursor.ahead_of_peers = _int(state["acked_upto"]), bool(state["leads"])
+        cursor.replicated = bool(state["replicated"])
+        cursor.newest_generation = 1 + max((name.generation for name in parts), default=-1)
+        cursor.generation, cursor.version = cursor.newest_generation, 0
+        self = cls(cursor)
+        self._stored.update(parts)
+        self._head_last = True
+        return self
+
+
+def _int(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"{value!r} is no number")
+    return value
+
+
+def _encode_ids(bits: int) -> tuple[int, bytes]:
+    """Ranges or a bitmap, whichever is shorter."""
+    ranges = (bits & ~(bits << 1)).bit_count()
+    if _COUNT.size + ranges * _RANGE.size >= _BITMAP_BYTES:
+        return _BITMAP, bits.to_bytes(_BITMAP_BYTES, "little")
+    return _RANGES, _COUNT.pack(ranges) + b"".join(_RANGE.pack(*run) for run in runs_of(bits))
+
+
+def _encode_batch(offset: int, bits: int) -> bytes:
+    length = (bits.bit_length() + 7) // 8
+    return _BATCH.pack(offset, length) + bits.to_bytes(length, "little")
+
+
+def _decode_part(data: bytes, number: int, acked: dict[int, int], open_bits: dict[int, int]) -> _Claim:
+    """Add what a part says to `acked` (bits by part) and `open_bits`."""
+    version, write, highest_acked, ahead_of_peers, form = _PART_HEAD.unpack_from(data)
+    if version != FORMAT_VERSION:
+        raise ValueError(f"part {number} has format {version} instead of {FORMAT_VERSION}")
+    at = _PART_HEAD.size
+    if form == _BITMAP:
+        bitmap = _slice(data, at, _BITMAP_BYTES)
+        acked[number], at = int.from_bytes(bitmap, "little"), at + _BITMAP_BYTES
+    else:
+        (count,) = _COUNT.unpack_from(data, at)
+        at += _COUNT.size
+        bits = 0
+        for first, last in _RANGE.iter_unpack(_slice(data, at, count * _RANGE.size)):
+            bits |= (1 << (last + 1)) - (1 << first)
+        acked[number], at = bits, at + count * _RANGE.size
+    while at < len(data):
+        offset, length = _BATCH.unpack_from(data, at)
+        at += _BATCH.size
+        open_bits[(number << PART_BITS) + offset] = int.from_bytes(_slice(data, at, length), "little")
+        at += length
+    return _Claim(write, highest_acked, bool(ahead_of_peers))
+
+
+def _slice(data: bytes, at: int, length: int) -> bytes:
+    piece = data[at : at + length]
+    if len(piece) != length:
+        raise ValueError("a part ends early")
+    return piece

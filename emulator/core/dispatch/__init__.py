@@ -1,0 +1,38 @@
+"""Which consumer of a subscription gets which entry next. The contract of this room: docs/rooms/dispatch.md.
+
+contract.py        the words
+strategy.py        what all strategies share
+single_active.py   EXCLUSIVE, FAILOVER
+shared.py          SHARED
+dispatcher.py      who may join, which strategy serves, what an acknowledgement does
+"""
+
+from emulator.core.dispatch.contract import (
+    Candidate,
+    ConsumerState,
+    Delivery,
+    Limits,
+    Read,
+    SubscriptionType,
+    Wake,
+)
+from emulator.core.dispatch.dispatcher import Dispatcher, StrategyFactory, strategy_for
+from emulator.core.dispatch.shared import Shared
+from emulator.core.dispatch.single_active import SingleActive
+from emulator.core.dispatch.strategy import Strategy
+
+__all__ = [
+    "Candidate",
+    "ConsumerState",
+    "Delivery",
+    "Dispatcher",
+    "Limits",
+    "Read",
+    "Shared",
+    "SingleActive",
+    "Strategy",
+    "StrategyFactory",
+    "SubscriptionType",
+    "Wake",
+    "strategy_for",
+]

@@ -1,0 +1,126 @@
+"""The words of dispatch: what a strategy asks for, what it is offered, what it decides."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NamedTuple
+
+
+class SubscriptionType(Enum):
+    """Numbers are the protocol's."""
+
+    EXCLUSIVE = 0
+    SHARED = 1
+    FAILOVER = 2
+    KEY_SHARED = 3
+
+
+class Limits(NamedTuple):
+    """What bounds a strategy."""
+
+    unacked_messages_per_consumer_max: int
+    """SHARED: a consumer that holds as many gets nothing more."""
+    failover_delay_ms: int
+    """FAILOVER: how long a newly active consumer waits while the one before it is still connected."""
+
+
+class Read(NamedTuple):
+    """Read the log from here, up to so many entries, then call `offer` with this and with what was found."""
+
+    from_entry_id: int
+    entries_max: int
+    end_entry_id: int
+    """Exclusive end of what was readable when this was decided. A read that finds nothing says that no entry lies
+    in [from_entry_id, end_entry_id)."""
+    token: object
+    """Compared by identity. Only a read with the strategy's present token counts."""
+
+
+class Wake(NamedTuple):
+    """Nothing can be done before this time, whatever is in the log: ask again then."""
+
+    at_ms: int
+    """On the clock that `next` is given."""
+
+
+class Candidate(NamedTuple):
+    """What a strategy needs to know of an entry that was read."""
+
+    entry_id: int
+    messages: int
+    hidden: bool
+    """A marker: never delivered."""
+
+
+class Pending:
+    """Entries one consumer was given and has not acknowledged: the one book of them (R1)."""
+
+    __slots__ = ("by_entry", "messages")
+
+    def __init__(self) -> None:
+        self.by_entry: dict[int, int] = {}
+        """Entry id -> its messages that are not acknowledged, at least 1."""
+        self.messages = 0
+        """Invariant: the sum of `by_entry`."""
+
+    def add(self, entry_id: int, messages: int) -> None:
+        assert entry_id not in self.by_entry
+        self.by_entry[entry_id] = messages
+        self.messages += messages
+
+    def take(self, entry_id: int) -> int | None:
+        """Remove an entry and return its messages; None when it is not here."""
+        messages = self.by_entry.pop(entry_id, None)
+        if messages is not None:
+            self.messages -= messages
+        return messages
+
+    def shrink(self, entry_id: int, messages: int) -> None:
+        """Part of an entry that is here was acknowledged: so many of its messages are left."""
+        self.messages += messages - self.by_entry[entry_id]
+        self.by_entry[entry_id] = messages
+
+    def clear(self) -> None:
+        self.by_entry.clear()
+        self.messages = 0
+
+
+@dataclass(slots=True, eq=False)
+class ConsumerState:
+    """One connected consumer."""
+
+    name: str
+    priority: int = 0
+    """Lower is served first."""
+    permits: int = 0
+    """Messages it asked for and was not given; below zero after a batch that overdrew them."""
+    blocked: bool = False
+    """Its connection takes no more bytes for now."""
+    pending: Pending = field(default_factory=Pending)
+    """SHARED only; empty for other types."""
+
+    @property
+    def can_receive(self) -> bool:
+        return self.permits > 0 and not self.blocked
+
+    @property
+    def unacked_messages(self) -> int:
+        """Messages it was given and has not acknowledged (SHARED)."""
+        return self.pending.messages
+
+
+class Delivery(NamedTuple):
+    """Send this entry to that consumer."""
+
+    consumer: ConsumerState
+    place: int
+    """Index into the sequence given to `offer`."""
+    redelivery_count: int
+    ack_set: tuple[int, ...] | None
+    """Batch indexes still unacknowledged (bits set), when some already are."""
+
+
+def bits_set(words: tuple[int, ...]) -> int:
+    """Messages an ack set leaves unacknowledged."""
+    return sum((word & 0xFFFF_FFFF_FFFF_FFFF).bit_count() for word in words)

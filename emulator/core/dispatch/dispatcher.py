@@ -1,0 +1,148 @@
+"""One subscription's dispatch: who may join, which strategy serves, what an acknowledgement does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from emulator.core.cursor import WORD_BITS, Cursor
+from emulator.core.dispatch.contract import (
+    Candidate,
+    ConsumerState,
+    Delivery,
+    Limits,
+    Read,
+    SubscriptionType,
+    Wake,
+    bits_set,
+)
+from emulator.core.dispatch.shared import Shared
+from emulator.core.dispatch.single_active import SingleActive
+from emulator.core.dispatch.strategy import Strategy
+from emulator.errors import ProtocolError, ServerError
+
+StrategyFactory = Callable[[SubscriptionType, Cursor, Limits], Strategy]
+
+
+def strategy_for(type_: SubscriptionType, cursor: Cursor, limits: Limits) -> Strategy:
+    """The strategy that serves subscriptions of a type. ProtocolError for a type that is not offered."""
+    match type_:
+        case SubscriptionType.EXCLUSIVE | SubscriptionType.FAILOVER:
+            return SingleActive(cursor, limits)
+        case SubscriptionType.SHARED:
+            return Shared(cursor, limits)
+        case _:
+            raise ProtocolError(
+                ServerError.NotAllowedError, f"subscription type {type_.name.title()} is not offered yet"
+            )
+
+
+class Dispatcher:
+    """Owned by its subscription. What `Strategy` says of each method holds here."""
+
+    def __init__(self, cursor: Cursor, limits: Limits, strategy_for: StrategyFactory = strategy_for) -> None:
+        self.cursor = cursor
+        self.type = SubscriptionType.EXCLUSIVE
+        """Meaningful while there are consumers; the first one decides."""
+        self._limits = limits
+        self._strategy_for = strategy_for
+        self._strategy = strategy_for(self.type, cursor, limits)
+
+    @property
+    def consumers(self) -> Sequence[ConsumerState]:
+        """In order of arrival."""
+        return self._strategy.consumers
+
+    @property
+    def active(self) -> ConsumerState | None:
+        """The one consumer that is served; None where several are, or none is."""
+        return self._strategy.active
+
+    @property
+    def read_entry_id(self) -> int:
+        return self._strategy.read_entry_id
+
+    # Consumers come and go.
+
+    def joined(self, consumer: ConsumerState, type_: SubscriptionType, now_ms: int) -> None:
+        """Admit a consumer. ProtocolError(ConsumerBusy) when its type does not fit those connected or an exclusive one
+        is."""
+        if not self.consumers:
+            self._strategy, self.type = self._strategy_for(type_, self.cursor, self._limits), type_
+        elif type_ is not self.type:
+            raise ProtocolError(
+                ServerError.ConsumerBusy, f"Subscription is of different type: {self.type.name}"
+            )
+        elif type_ is SubscriptionType.EXCLUSIVE:
+            raise ProtocolError(ServerError.ConsumerBusy, "Exclusive consumer is already connected")
+        self._strategy.joined(consumer, now_ms)
+
+    def left(self, consumer: ConsumerState) -> None:
+        self._strategy.left(consumer)
+
+    # What consumers say.
+
+    def flow(self, consumer: ConsumerState, permits: int) -> None:
+        self._strategy.flow(consumer, permits)
+
+    def blocked(self, consumer: ConsumerState, *, blocked: bool) -> None:
+        self._strategy.blocked(consumer, blocked=blocked)
+
+    def returned(self, consumer: ConsumerState, entry_ids: Sequence[int] | None) -> None:
+        self._strategy.returned(consumer, entry_ids)
+
+    def acknowledge(
+        self,
+        consumer: ConsumerState,
+        entries: Iterable[tuple[int, Sequence[int] | None]],
+        end_entry_id: int,
+    ) -> None:
+        """The consumer is done with these (entry id, ack set), one by one. An entry at or beyond `end_entry_id` was
+        given to nobody: ignored."""
+        cursor, strategy = self.cursor, self._strategy
+        for entry_id, ack_set in entries:
+            if not 0 <= entry_id < end_entry_id:
+                continue
+            if ack_set:
+                self._acknowledge_batch(consumer, entry_id, ack_set)
+            else:
+                cursor.ack(entry_id)
+                strategy.acked(consumer, entry_id)
+
+    def _acknowledge_batch(self, consumer: ConsumerState, entry_id: int, ack_set: Sequence[int]) -> None:
+        size = self._strategy.batch_size(consumer, entry_id) or WORD_BITS * len(ack_set)
+        if self.cursor.ack_batch(entry_id, ack_set, size):
+            self._strategy.acked(consumer, entry_id)
+        elif (still_open := self.cursor.ack_set_of(entry_id)) is not None:
+            self._strategy.acked(consumer, entry_id, bits_set(still_open))
+
+    def acknowledge_cumulative(
+        self, entries: Iterable[tuple[int, Sequence[int] | None]], end_entry_id: int
+    ) -> None:
+        """Everything up to each of these is done with. Ignored beyond `end_entry_id`, and for a SHARED subscription,
+        whose consumers cannot know what others hold."""
+        if self.type is SubscriptionType.SHARED:
+            return
+        for entry_id, ack_set in entries:
+            if entry_id >= end_entry_id:
+                continue
+            if ack_set:
+                self.cursor.ack_cumulative_batch(entry_id, ack_set, WORD_BITS * len(ack_set))
+            else:
+                self.cursor.ack_cumulative(entry_id)
+        self._strategy.moved()
+
+    # What happens to the cursor otherwise.
+
+    def moved(self) -> None:
+        self._strategy.moved()
+
+    def rewound(self) -> None:
+        self._strategy.rewound()
+
+    # Reading and handing out.
+
+    def next(self, end_entry_id: int, now_ms: int) -> Read | Wake | None:
+        return self._strategy.next(end_entry_id, now_ms)
+
+    def offer(self, read: Read, candidates: Sequence[Candidate]) -> list[Delivery]:
+        return self._strategy.offer(read, candidates)

@@ -1,0 +1,114 @@
+"""What all strategies share: how far the log was read, which reads still count, what a gap in the log means.
+
+             everything acknowledged       handed out, acknowledged or in replay       unread
+────────────────────────────────────────┤─────────────────────────────────────────────├──────────▶ log
+                                mark-delete                                        read end
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+from emulator.core.cursor import Cursor
+from emulator.core.dispatch.contract import Candidate, ConsumerState, Delivery, Limits, Read, Wake
+
+ENTRIES_PER_READ_MAX = 500
+
+
+class Strategy(ABC):
+    """How the entries of one subscription are given to its consumers. Owned by a Dispatcher."""
+
+    def __init__(self, cursor: Cursor, limits: Limits) -> None:
+        self.cursor = cursor
+        self.limits = limits
+        self.consumers: list[ConsumerState] = []
+        """In order of arrival."""
+        self.active: ConsumerState | None = None
+        """The one consumer that is served, where only one is."""
+        self._read_end = cursor.mark_delete + 1
+        self._token = object()
+
+    @property
+    def read_entry_id(self) -> int:
+        """The smallest id that was not offered yet. An update of another region or a cumulative acknowledgement may
+        have moved mark-delete past what was read here."""
+        return max(self._read_end, self.cursor.mark_delete + 1)
+
+    # Questions and answers. `next` changes nothing (R2).
+
+    @abstractmethod
+    def next(self, end_entry_id: int, now_ms: int) -> Read | Wake | None:
+        """What the shell is to do now. `end_entry_id`: exclusive end of what is readable."""
+
+    def offer(self, read: Read, candidates: Sequence[Candidate]) -> list[Delivery]:
+        """Hand out what `read` found: every entry from its start on, in log order, nothing left out. What no consumer
+        can take stays unread."""
+        if self.is_overtaken(read):
+            return []
+        self._pass_gap(read.from_entry_id, candidates[0].entry_id if candidates else read.end_entry_id)
+        return self._hand_out(candidates)
+
+    def is_overtaken(self, read: Read) -> bool:
+        """Whether something happened since that makes the read worth nothing."""
+        return read.token is not self._token
+
+    @abstractmethod
+    def _hand_out(self, candidates: Sequence[Candidate]) -> list[Delivery]: ...
+
+    def _read_new(self, end_entry_id: int, entries_max: int) -> Read | None:
+        """The next entries that were never offered. Jumps over what is acknowledged already."""
+        from_entry_id = self.cursor.next_unacked(self.read_entry_id)
+        if from_entry_id >= end_entry_id:
+            return None
+        return Read(from_entry_id, min(entries_max, ENTRIES_PER_READ_MAX), end_entry_id, self._token)
+
+    def _pass_gap(self, from_entry_id: int, entry_id: int) -> None:
+        """The log has no entry in [from_entry_id, entry_id): trimmed away or never there (storage promise S3)."""
+        if entry_id > from_entry_id:
+            self.cursor.ack_range(from_entry_id, entry_id - 1)
+
+    def _pass_to(self, entry_id: int) -> None:
+        """An entry at or beyond the read end was offered; ids between two of one read do not exist (S3)."""
+        if entry_id > self._read_end:
+            self.cursor.ack_range(self._read_end, entry_id - 1)
+        self._read_end = entry_id + 1
+
+    # What happens. These change state and nothing else.
+
+    @abstractmethod
+    def joined(self, consumer: ConsumerState, now_ms: int) -> None: ...
+
+    @abstractmethod
+    def left(self, consumer: ConsumerState) -> None:
+        """A consumer of ours is gone; what it had not acknowledged is for others."""
+
+    def flow(self, consumer: ConsumerState, permits: int) -> None:
+        """The consumer takes so many messages more."""
+        consumer.permits += permits
+
+    def blocked(self, consumer: ConsumerState, *, blocked: bool) -> None:
+        """The consumer's connection is full, or takes bytes again."""
+        consumer.blocked = blocked
+
+    @abstractmethod
+    def acked(self, consumer: ConsumerState, entry_id: int, messages_left: int = 0) -> None:
+        """The cursor has an acknowledgement of this consumer, which leaves so many messages of the entry."""
+
+    @abstractmethod
+    def returned(self, consumer: ConsumerState, entry_ids: Sequence[int] | None) -> None:
+        """The consumer wants these again (None: all it was given)."""
+
+    @abstractmethod
+    def moved(self) -> None:
+        """The cursor went forward by itself: by a cumulative acknowledgement or an update of another region."""
+
+    def rewound(self) -> None:
+        """Start again at the first unacknowledged entry. What was handed out, and what is being read, counts for
+        nothing: it will be handed out again."""
+        self._read_end = self.cursor.mark_delete + 1
+        self._token = object()
+
+    def batch_size(self, consumer: ConsumerState, entry_id: int) -> int | None:
+        """Messages in an entry the consumer holds and has acknowledged nothing of; None when that is not known."""
+        return None

@@ -1,0 +1,193 @@
+"""A set of entry ids that is cheap where ids lie together.
+
+Ids are kept in parts of 4,096 consecutive ones, each part as one integer with a bit per id:
+
+    part 0          part 1          part 2
+    0110…           (absent: empty) 1111…
+
+Adding, removing and asking for one id touch one part, whatever else the set holds; a part takes at most 512 bytes. Runs
+are found by arithmetic on whole parts, so a run of a million ids is passed in some 250 steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+PART_BITS = 12
+PART_IDS = 1 << PART_BITS
+"""Consecutive ids in one part."""
+_OFFSET = PART_IDS - 1
+FULL = (1 << PART_IDS) - 1
+"""A part all of whose ids are in the set."""
+
+
+class IdSet:
+    """Entry ids >= 0."""
+
+    __slots__ = ("parts",)
+
+    def __init__(self) -> None:
+        self.parts: dict[int, int] = {}
+        """Number of the part -> its bits. Invariant: no part is 0."""
+
+    def __bool__(self) -> bool:
+        return bool(self.parts)
+
+    def __contains__(self, entry_id: int) -> bool:
+        return bool(self.parts.get(entry_id >> PART_BITS, 0) >> (entry_id & _OFFSET) & 1)
+
+    def __len__(self) -> int:
+        return sum(bits.bit_count() for bits in self.parts.values())
+
+    def __iter__(self) -> Iterator[int]:
+        for first, last in self.runs():
+            yield from range(first, last + 1)
+
+    # Changing.
+
+    def add(self, entry_id: int) -> bool:
+        """False when it was there."""
+        number, bit = entry_id >> PART_BITS, 1 << (entry_id & _OFFSET)
+        bits = self.parts.get(number, 0)
+        if bits & bit:
+            return False
+        self.parts[number] = bits | bit
+        return True
+
+    def update(self, entry_ids: Iterable[int]) -> None:
+        """Add all of these."""
+        for entry_id in entry_ids:
+            self.add(entry_id)
+
+    def add_range(self, first: int, last: int) -> list[int]:
+        """Add first..last, both included. Returns the numbers of the parts which that changed."""
+        changed = []
+        for number, mask in _masks(first, last):
+            bits = self.parts.get(number, 0)
+            if bits & mask != mask:
+                self.parts[number] = bits | mask
+                changed.append(number)
+        return changed
+
+    def discard(self, entry_id: int) -> bool:
+        """Remove it. False when it was not there."""
+        number, bit = entry_id >> PART_BITS, 1 << (entry_id & _OFFSET)
+        bits = self.parts.get(number, 0)
+        if not bits & bit:
+            return False
+        self._put(number, bits ^ bit)
+        return True
+
+    def discard_range(self, first: int, last: int) -> None:
+        """Remove first..last, both included."""
+        for number, mask in _masks(first, last):
+            bits = self.parts.get(number, 0)
+            if bits & mask:
+                self._put(number, bits & ~mask)
+
+    def drop_parts_below(self, entry_id: int) -> list[int]:
+        """Forget every part that lies wholly below `entry_id`; returns their numbers."""
+        below = [number for number in self.parts if (number + 1) << PART_BITS <= entry_id]
+        for number in below:
+            del self.parts[number]
+        return below
+
+    def clear(self) -> None:
+        self.parts.clear()
+
+    def _put(self, number: int, bits: int) -> None:
+        if bits:
+            self.parts[number] = bits
+        else:
+            del self.parts[number]
+
+    # Asking.
+
+    @property
+    def first(self) -> int:
+        """The smallest id. The set must not be empty."""
+        number = min(self.parts)
+        bits = self.parts[number]
+        return (number << PART_BITS) + (bits & -bits).bit_length() - 1
+
+    def run_from(self, entry_id: int) -> int:
+        """How many ids from `entry_id` on are in the set without one missing."""
+        at = entry_id
+        while bits := self.parts.get(at >> PART_BITS, 0):
+            offset = at & _OFFSET
+            ones = _trailing_ones(bits >> offset)
+            at += ones
+            if offset + ones < PART_IDS:
+                break
+        return at - entry_id
+
+    def last_before(self, end: int) -> int:
+        """The largest id below `end` in its part or the one before; -1 when there is none."""
+        number, offset = end >> PART_BITS, end & _OFFSET
+        bits = self.parts.get(number, 0) & ((1 << offset) - 1)
+        if not bits:
+            number -= 1
+            bits = self.parts.get(number, 0)
+        return (number << PART_BITS) + bits.bit_length() - 1 if bits else -1
+
+    def count(self, first: int, last: int, among: IdSet | None = None) -> int:
+        """How many of first..last, both included, are in the set, and in `among`."""
+        if last < first:
+            return 0
+        low, high = first >> PART_BITS, last >> PART_BITS
+        count = 0
+        for number, bits in self.parts.items():
+            if among is not None:
+                bits &= among.parts.get(number, 0)
+            if low < number < high:
+                count += bits.bit_count()
+            elif number in (low, high):
+                count += (bits & mask_of(number, first, last)).bit_count()
+        return count
+
+    def between(self, first: int, last: int) -> Iterator[int]:
+        """Ids of first..last, both included, ascending. Looks at no part outside of them."""
+        for number, mask in _masks(first, last):
+            base = number << PART_BITS
+            for low, high in runs_of(self.parts.get(number, 0) & mask):
+                yield from range(base + low, base + high + 1)
+
+    def runs(self) -> list[tuple[int, int]]:
+        """Maximal runs, ascending, ends included."""
+        found: list[tuple[int, int]] = []
+        for number in sorted(self.parts):
+            base = number << PART_BITS
+            for first, last in runs_of(self.parts[number]):
+                if found and found[-1][1] == base + first - 1:
+                    found[-1] = (found[-1][0], base + last)
+                else:
+                    found.append((base + first, base + last))
+        return found
+
+
+def runs_of(bits: int) -> Iterator[tuple[int, int]]:
+    """Runs of set bits as (first, last), ascending, ends included."""
+    at = 0
+    while bits:
+        zeros = (bits & -bits).bit_length() - 1
+        bits >>= zeros
+        ones = _trailing_ones(bits)
+        bits >>= ones
+        yield at + zeros, at + zeros + ones - 1
+        at += zeros + ones
+
+
+def mask_of(number: int, first: int, last: int) -> int:
+    """Bits of the ids first..last, both included, within one part."""
+    base = number << PART_BITS
+    low, high = max(first - base, 0), min(last - base, PART_IDS - 1)
+    return (1 << (high + 1)) - (1 << low) if low <= high else 0
+
+
+def _masks(first: int, last: int) -> Iterator[tuple[int, int]]:
+    for number in range(first >> PART_BITS, (last >> PART_BITS) + 1):
+        yield number, mask_of(number, first, last)
+
+
+def _trailing_ones(bits: int) -> int:
+    return (~bits & (bits + 1)).bit_length() - 1

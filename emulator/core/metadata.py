@@ -1,0 +1,79 @@
+"""A configuration store as one region knows it: a mirror that is read without waiting, and watches on it.
+
+The mirror may be old; it is never wrong about the past, and never goes back (M2, M4). Changes come to it in the order
+of their revisions. `get` gives the new value before any watch is told of it, so who is told may ask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from emulator.model import Change
+
+OnChange = Callable[[Change], None]
+
+
+class Watch:
+    """Somebody is told of the changes below a prefix until it is cancelled."""
+
+    def __init__(self, mirror: Mirror, prefix: str, on_change: OnChange) -> None:
+        self._mirror = mirror
+        self.prefix = prefix
+        self.on_change = on_change
+
+    def cancel(self) -> None:
+        """Harmless when called twice."""
+        self._mirror.watches.pop(self, None)
+
+
+class Mirror:
+    """Paths and their values, up to a revision."""
+
+    def __init__(self) -> None:
+        self.revision = 0
+        """Everything up to here has been told to the watches."""
+        self.watches: dict[Watch, None] = {}
+        self._values: dict[str, Change] = {}
+        """By path: the change that made its present value."""
+
+    def get(self, path: str) -> Change | None:
+        """The change that gave the path its value. None: it has none."""
+        return self._values.get(path)
+
+    def list(self, prefix: str) -> list[Change]:
+        """The same for all paths that begin like this, sorted by path."""
+        return [self._values[path] for path in sorted(self._values) if path.startswith(prefix)]
+
+    def watch(self, prefix: str, on_change: OnChange) -> Watch:
+        """Be told of what changes after this step, in order. What is there already: `list`, in the same step."""
+        watch = Watch(self, prefix, on_change)
+        self.watches[watch] = None
+        return watch
+
+    def apply(self, changes: Iterable[Change]) -> None:
+        """What was committed since `revision`, in order. Those that are known already change nothing."""
+        for change in changes:
+            if change.revision > self.revision:
+                self.revision = change.revision
+                self._apply(change)
+
+    def replace(self, revision: int, live: Iterable[Change]) -> None:
+        """All there is at a revision: the medium no longer has the changes that led there. Tells the difference."""
+        if revision < self.revision:
+            return
+        new = {change.path: change for change in live}
+        gone = [Change(revision, path, None, -1) for path in self._values if path not in new]
+        changed = [change for path, change in new.items() if change != self._values.get(path)]
+        for change in sorted(changed, key=lambda change: change.revision) + gone:
+            self.revision = max(self.revision, change.revision)
+            self._apply(change)
+        self.revision = revision
+
+    def _apply(self, change: Change) -> None:
+        if change.value is None:
+            self._values.pop(change.path, None)
+        else:
+            self._values[change.path] = change
+        for watch in list(self.watches):
+            if change.path.startswith(watch.prefix) and watch in self.watches:
+                watch.on_change(change)

@@ -1,0 +1,106 @@
+"""Policies: what each is, and what applies to a topic when several places set it.
+
+One declaration a policy: its name, form, default, where it may be set, how the places are merged, and which module
+obeys it (P1). Unset and "set to the default" are different: only what is set hides what a wider place says (P2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Generic, TypeVar
+
+from emulator.model import is_valid_name
+
+T = TypeVar("T")
+
+
+class Scope(Enum):
+    """Where a policy may be set, the widest first."""
+
+    BROKER = "broker"
+    """For all regions of the cluster."""
+    NAMESPACE = "namespace"
+    TOPIC = "topic"
+
+
+@dataclass(frozen=True, slots=True)
+class Codec(Generic[T]):
+    """How a value stands in JSON."""
+
+    decode: Callable[[Any], T]
+    """ValueError, with the rule, for what is none."""
+    encode: Callable[[T], Any]
+    schema: Mapping[str, Any]
+    """JSON Schema of it."""
+
+
+def nearest(values: Sequence[T]) -> T:
+    """Topic over namespace over broker."""
+    return values[-1]
+
+
+@dataclass(frozen=True, slots=True)
+class Policy(Generic[T]):
+    name: str
+    codec: Codec[T]
+    default: T
+    scopes: frozenset[Scope]
+    obeyed_by: str
+    """The module that acts on it; it lists the policy in `OBEYS`."""
+    doc: str
+    merge: Callable[[Sequence[T]], T] = nearest
+    """Of the values that are set, the widest scope first; there is at least one."""
+
+
+def _boolean(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError(f"{value!r} is neither true nor false")
+    return value
+
+
+def _region_names(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple) or not all(isinstance(name, str) for name in value):
+        raise ValueError(f"{value!r} is no list of region names")
+    wrong = [name for name in value if not is_valid_name(name)]
+    if wrong:
+        raise ValueError(f"{wrong[0]!r} is no name of a region")
+    return tuple(dict.fromkeys(value))
+
+
+BOOLEAN = Codec(_boolean, bool, {"type": "boolean"})
+REGION_NAMES: Codec[tuple[str, ...]] = Codec(
+    _region_names, list, {"type": "array", "items": {"type": "string"}}
+)
+
+REPLICATION_CLUSTERS: Policy[tuple[str, ...]] = Policy(
+    name="replication_clusters",
+    codec=REGION_NAMES,
+    default=(),
+    scopes=frozenset({Scope.NAMESPACE, Scope.TOPIC}),
+    obeyed_by="emulator.broker.topic_assembly",
+    doc="Regions that share the messages (to Pulsar a region is a cluster). Empty, or only one: no replication.",
+)
+DEDUPLICATION: Policy[bool] = Policy(
+    name="deduplication",
+    codec=BOOLEAN,
+    default=False,
+    scopes=frozenset(Scope),
+    obeyed_by="emulator.broker.topic_assembly",
+    doc="Store a producer's message once, however often it is sent; from the moment it is set on.",
+)
+
+REGISTRY: Mapping[str, Policy[Any]] = {
+    policy.name: policy for policy in (REPLICATION_CLUSTERS, DEDUPLICATION)
+}
+
+
+def effective(policy: Policy[T], places: Mapping[Scope, Mapping[str, Any]]) -> T:
+    """What applies, given what each place sets (by policy name, as in JSON). ValueError for a value that is none."""
+    values = [
+        policy.codec.decode(places[scope][policy.name])
+        for scope in Scope
+        if scope in policy.scopes and policy.name in places.get(scope, {})
+    ]
+    return policy.merge(values) if values else policy.default

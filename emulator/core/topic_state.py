@@ -1,0 +1,227 @@
+"""What a region knows of one topic's log, as pure code: admit, fold, checkpoint (docs/rooms/topic-state.md, T1 to T3).
+
+    claimed ──gate──▶ admitted ──append──▶ durable ──fold──▶ stored_end ─▶ readable_end, replicable_end
+                      `admit`                       `fold`
+
+`admit` judges what is new against all that was admitted, durable or not; nothing of it is undone: when an append fails,
+the whole state is dropped and folded again from what the store really holds. `fold` is the same code for the live end
+and for the replay after a start, and folding an entry twice changes nothing, so a replay may begin too early, never too
+late.
+
+A checkpoint has a head and parts. S1 promises no order across keys, so a reader may find any mix of old and new ones.
+Each part says below which id it is true, the head says when each part changed last, and replay begins at the least
+place that all of them vouch for (T3).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple, Protocol
+
+from emulator.core.admission import Peer, Publisher
+from emulator.core.cursor import Cursor
+from emulator.core.deduplication import ProducerDeduplication, SourceWatermarks, Verdict, last_sequence_id
+from emulator.core.id_set import PART_BITS
+from emulator.core.subscription_updates import Applied, apply_update, never_reaches
+from emulator.core.visibility import Visibility
+from emulator.model import Position
+
+FORMAT_VERSION = 2
+"""Of the head. An unknown one is not an error: everything is folded again from the log."""
+
+
+class Facts(Protocol):
+    """What counts of an entry's metadata."""
+
+    @property
+    def producer_name(self) -> str: ...
+    @property
+    def sequence_id(self) -> int: ...
+    @property
+    def highest_sequence_id(self) -> int: ...
+    @property
+    def num_messages(self) -> int: ...
+    @property
+    def is_batch(self) -> bool: ...
+    @property
+    def is_chunk(self) -> bool: ...
+    @property
+    def chunk_id(self) -> int | None: ...
+    @property
+    def num_chunks(self) -> int: ...
+    @property
+    def replicated_from(self) -> str | None: ...
+    @property
+    def replicate_to(self) -> tuple[str, ...]: ...
+    @property
+    def source_position(self) -> Position | None: ...
+    @property
+    def marker_type(self) -> int | None: ...
+
+
+class LastData(NamedTuple):
+    """The newest entry that a consumer may see."""
+
+    entry_id: int
+    messages: int
+    """How many a batch has; -1 for a single message."""
+
+
+class TopicState:
+    """Owned by one topic."""
+
+    def __init__(
+        self,
+        region: str,
+        *,
+        deduplicates: bool,
+        deduplication: type[ProducerDeduplication] = ProducerDeduplication,
+        watermarks: type[SourceWatermarks] = SourceWatermarks,
+    ) -> None:
+        self.region = region
+        self.deduplicates = deduplicates
+        self._deduplication_type, self._watermarks_type = deduplication, watermarks
+        self.deduplication = deduplication()
+        self.admitted_watermarks = watermarks()
+        """What was admitted from each source region, durable or not: the measure for what is new."""
+        self.watermarks = watermarks()
+        """What is durable of each source region: the measure for checkpoints."""
+        self.visibility = Visibility()
+        self.last_data: LastData | None = None
+        self.stored_end = 0
+        """Everything below is durable and folded. Only grows."""
+
+    @property
+    def readable_end(self) -> int:
+        """Consumers may be given what lies below. Never above `stored_end`; transactions will hold it back."""
+        return self.stored_end
+
+    @property
+    def replicable_end(self) -> int:
+        """Other regions may be sent what lies below. Never above `stored_end`."""
+        return self.stored_end
+
+    # Admitting.
+
+    def admit(self, publisher: Publisher, facts: Facts) -> bool:
+        """Whether an entry that passed the gate is new here. False: it was admitted before, and is acknowledged after
+        everything issued before it."""
+        if isinstance(publisher, Peer):
+            assert facts.source_position is not None, "the gate asks for it"
+            if not self.admitted_watermarks.accepts(publisher.region, facts.source_position):
+                return False
+            self.admitted_watermarks.advance(publisher.region, facts.source_position)
+            return True
+        if not self.deduplicates:
+            return True
+        is_inner = _is_inner_chunk(facts)
+        last = last_sequence_id(facts.sequence_id, facts.highest_sequence_id, facts.num_messages)
+        name = facts.producer_name
+        verdict = self.deduplication.check(name, facts.sequence_id, last, is_chunk_not_last=is_inner)
+        if verdict is not Verdict.ACCEPT:
+            return False
+        if not is_inner:
+            self.deduplication.pushed(name, last)
+        return True
+
+    # Folding.
+
+    def fold(self, entry_id: int, facts: Facts) -> None:
+        """An entry is durable: count it."""
+        self.stored_end = max(self.stored_end, entry_id + 1)
+        source, position = facts.replicated_from, facts.source_position
+        if source is not None and position is not None:
+            self.watermarks.advance(source, position)
+            self.admitted_watermarks.advance(source, position)
+        if facts.marker_type is not None:
+            self.visibility.hide(entry_id)
+            return
+        if facts.replicate_to:
+            self.visibility.restrict(entry_id, (source or self.region, facts.replicate_to))
+        self.last_data = LastData(entry_id, facts.num_messages if facts.is_batch else -1)
+        if self.deduplicates and source is None and not _is_inner_chunk(facts):
+            last = last_sequence_id(facts.sequence_id, facts.highest_sequence_id, facts.num_messages)
+            self.deduplication.persisted(facts.producer_name, last)
+
+    def ends_at(self, next_entry_id: int) -> None:
+        """The log was folded as far as it goes; ids up to its end may carry no entry."""
+        self.stored_end = max(self.stored_end, next_entry_id)
+
+    # Asking.
+
+    def last_sequence_id(self, producer_name: str) -> int:
+        """Where a producer goes on: its highest durable sequence id, -1 when it is unknown."""
+        return self.deduplication.last_sequence_id(producer_name) if self.deduplicates else -1
+
+    def unseen_by(
+        self, region: str, upto: int, *, first: int = 0, never: Callable[..., bool] = never_reaches
+    ) -> Iterator[int]:
+        """Ids of first..upto, both included, of messages that never reach `region`, because their senders named other
+        regions."""
+        restricted = self.visibility.restricted
+        audiences = [one for one in restricted if never(region, origin=one[0], replicate_to=one[1])]
+        return self.visibility.restricted_to(audiences, first, min(upto, self.stored_end - 1))
+
+    # Following other regions (PIP-33).
+
+    def follow(
+        self,
+        cursor: Cursor,
+        source: str,
+        own_entry_id: int,
+        *,
+        never: Callable[..., bool] = never_reaches,
+        apply: Callable[[Cursor, int, int, Iterable[int]], Applied] = apply_update,
+    ) -> Applied:
+        """An update of `source` puts the subscription of this cursor at `own_entry_id` of our log: acknowledge what it
+        may (INV-5), and the markers that directly follow."""
+        unseen = self.unseen_by(source, own_entry_id, first=cursor.mark_delete + 1, never=never)
+        applied = apply(cursor, own_entry_id, self.readable_end - 1, unseen)
+        if applied is Applied.MOVED:
+            cursor.ack_hidden(self.visibility.hidden)
+        return applied
+
+    # Checkpoints.
+
+    def head(self, ledger_id: int) -> bytes:
+        """What a restart begins with. Says only what is durable, so it may be written at any time."""
+        state = {
+            "format": FORMAT_VERSION,
+            "ledger_id": ledger_id,
+            "next_entry_id": self.stored_end,
+            "deduplication": self.deduplication.to_json(),
+            "watermarks": self.watermarks.to_json(),
+            "last_data": self.last_data,
+            "known_from": self.visibility.known_from,
+            "parts": self.visibility.changed,
+        }
+        return json.dumps(state).encode()
+
+    def restore(self, head: bytes | None, ledger_id: int, part: Callable[[int], bytes | None]) -> int:
+        """Begin with a checkpoint, before anything was folded. Returns the id from which the log is to be folded.
+
+        `part` gives the stored bytes of a part of this log, None when there are none."""
+        state: dict[str, Any] = json.loads(head) if head is not None else {}
+        if state.get("format") != FORMAT_VERSION or state["ledger_id"] != ledger_id:
+            return 0
+        self.deduplication = self._deduplication_type.from_json(state["deduplication"])
+        self.watermarks = self._watermarks_type.from_json(state["watermarks"])
+        self.admitted_watermarks = self._watermarks_type.from_json(state["watermarks"])
+        self.last_data = LastData(*state["last_data"]) if state["last_data"] else None
+        self.visibility.known_from = state["known_from"]
+        self.stored_end = replay_from = int(state["next_entry_id"])
+        for text, changed in state["parts"].items():
+            number = int(text)
+            stored = part(number)
+            true_below = number << PART_BITS if stored is None else self.visibility.load_part(number, stored)
+            if true_below < changed:
+                replay_from = min(replay_from, true_below)
+            else:
+                self.visibility.restored(number, changed)
+        return replay_from
+
+
+def _is_inner_chunk(facts: Facts) -> bool:
+    """Whether this is a piece of a message, and not its last: only the last is counted."""
+    return facts.is_chunk and facts.chunk_id != facts.num_chunks - 1

@@ -1,0 +1,306 @@
+"""The format of `history/*.jsonl` as data: operations, their fields, and what a field may hold (docs/HISTORY.md).
+
+Writers, the strict reader and the JSON Schema are made from these tables, so they cannot disagree.
+
+    python -m emulator.history_format      # writes emulator/schemas/history.schema.json anew
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+FORMAT_VERSION = 1
+SCHEMA_FILE = Path(__file__).parent / "schemas" / "history.schema.json"
+INT64_MAX = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What a field may hold."""
+
+    rule: str
+    """What follows the field's name in a complaint: `must be …`."""
+    accepts: Callable[[Any], bool]
+    schema: Mapping[str, Any]
+    """The same, as JSON Schema."""
+    repeats: bool = False
+    """Few different values come again and again: each is looked at once."""
+
+
+def _text(pattern: str, rule: str) -> Form:
+    match = re.compile(pattern).fullmatch
+    return Form(
+        f"must be {rule}",
+        lambda value: isinstance(value, str) and match(value) is not None,
+        {"type": "string", "pattern": f"^{pattern}$"},
+        repeats=True,
+    )
+
+
+def _one_of(*words: str) -> Form:
+    return Form(
+        f"must be one of {', '.join(words)}",
+        lambda value: value in words,
+        {"enum": list(words)},
+        repeats=True,
+    )
+
+
+def _integer(least: int) -> Form:
+    return Form(
+        f"must be an integer from {least} to 2^63-1",
+        lambda value: type(value) is int and least <= value <= INT64_MAX,
+        {"type": "integer", "minimum": least, "maximum": INT64_MAX},
+    )
+
+
+def _unrepeated(form: Form) -> Form:
+    return Form(form.rule, form.accepts, form.schema)
+
+
+def _is_time(value: Any) -> bool:
+    return type(value) in (int, float) and 0 <= value < float("inf")
+
+
+def _is_list_of_names(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(one, str) and one for one in value)
+
+
+_NAME = _text(r"[^\x00-\x1f/]+", "a name: text without a slash")
+_ANY_TEXT = Form("must be text", lambda value: isinstance(value, str), {"type": "string"})
+_FLAG = Form("must be true or false", lambda value: type(value) is bool, {"type": "boolean"})
+_DIGEST = _unrepeated(_text(r"[0-9a-f]{16}", "16 hexadecimal digits"))
+_NAMES = Form(
+    "must be a list of names",
+    _is_list_of_names,
+    {"type": "array", "items": {"type": "string", "minLength": 1}},
+)
+
+FIELDS: Mapping[str, Form] = {
+    "at_ms": Form("must be milliseconds since 1970, a number", _is_time, {"type": "number", "minimum": 0}),
+    "actor": _NAME,
+    "region": _NAME,
+    "other_region": _NAME,
+    "topic": _text(
+        r"(?:persistent://)?(?:[-=:.\w]+/[-=:.\w]+/)?[-=:.\w]+",
+        "a topic: [persistent://][tenant/namespace/]name",
+    ),
+    "subscription": _text(r".+", "text"),
+    "origin_region": _NAME,
+    "producer": _text(r".+", "text"),
+    "session": _text(r".+", "text"),
+    "sequence_id": _integer(0),
+    "last_sequence_id": _integer(-1),
+    "message_id": _unrepeated(
+        _text(r"(?:0|[1-9]\d{0,18}):(?:0|[1-9]\d{0,18}):(?:-1|0|[1-9]\d{0,8})", "ledger:entry:batch_index")
+    ),
+    "payload_digest": _DIGEST,
+    "attributes_digest": _DIGEST,
+    "replicate_to": _NAMES,
+    "replicated": _FLAG,
+    "initial": _one_of("earliest", "latest"),
+    "how": _one_of("individual", "cumulative"),
+    "error": _ANY_TEXT,
+    "detail": _ANY_TEXT,
+    "file": _NAME,
+    "format": Form(
+        f"must be {FORMAT_VERSION}, the version of this format",
+        lambda value: type(value) is int and value == FORMAT_VERSION,
+        {"const": FORMAT_VERSION},
+    ),
+    "program": _ANY_TEXT,
+    "run": _ANY_TEXT,
+    "others": _NAMES,
+    "lines": _integer(0),
+    "digest": _unrepeated(_text(r"[0-9a-f]{64}", "64 hexadecimal digits")),
+    "torn": _FLAG,
+}
+"""Every field there is, but `op` and `outcome`."""
+
+
+class Line(NamedTuple):
+    """What one kind of line must and may say beside `at_ms`, `actor`, `op` and `outcome`."""
+
+    required: tuple[str, ...]
+    optional: tuple[str, ...] = ()
+
+
+_PRODUCER = ("region", "topic", "producer")
+_MESSAGE = (*_PRODUCER, "session", "sequence_id")
+_SUBSCRIPTION = ("region", "topic", "subscription")
+_ORIGIN = ("origin_region", "producer", "sequence_id")
+_DELIVERY = (*_ORIGIN, "payload_digest", "attributes_digest", "detail")
+_ABOUT_A_REGION = Line(("region",), ("detail",))
+_ABOUT_A_LINK = Line(("region", "other_region", "detail"))
+
+
+def _operation(asked: Line, ok: Line | None = None, *, said: tuple[str, ...] = ()) -> dict[str, Line]:
+    """An operation that is asked for and then told of; `said`: what may be repeated with every outcome."""
+    needed = asked.required
+    told = Line(needed, ("error", "detail", *asked.optional, *said))
+    return {"asked": asked, "ok": ok or told, "failed": told, "unknown": told}
+
+
+OPERATIONS: Mapping[str, Mapping[str, Line]] = {
+    "connect": _operation(
+        Line(_PRODUCER, ("detail",)), Line((*_PRODUCER, "session", "last_sequence_id"), ("detail",))
+    ),
+    "publish": {
+        "asked": Line(
+            (*_MESSAGE, "payload_digest"), ("attributes_digest", "replicate_to", "origin_region", "detail")
+        ),
+        "ok": Line(_MESSAGE, ("message_id", "origin_region", "detail")),
+        "failed": Line(_MESSAGE, ("error", "origin_region", "detail")),
+        "unknown": Line(_MESSAGE, ("error", "origin_region", "detail")),
+    },
+    "subscribe": _operation(Line((*_SUBSCRIPTION, "replicated", "initial"), ("detail",))),
+    "receive": {"ok": Line((*_SUBSCRIPTION, "message_id"), _DELIVERY)},
+    "acknowledge": _operation(Line((*_SUBSCRIPTION, "message_id", "how"), ("detail",))),
+    "seek": _operation(Line(_SUBSCRIPTION, ("message_id", "detail"))),
+    "unsubscribe": _operation(Line(_SUBSCRIPTION, ("detail",))),
+    "read": {"ok": Line(("region", "topic", "message_id"), _DELIVERY)},
+    **{
+        verb: {"fact": _ABOUT_A_REGION}
+        for verb in ("kill", "stop", "start", "restart", "pause", "resume", "lose")
+    },
+    **{verb: {"fact": _ABOUT_A_LINK} for verb in ("cut", "hold", "latency")},
+    "heal": {"fact": Line((), ("region", "other_region", "detail"))},
+    "move": {"fact": Line(("region",), ("other_region", "detail"))},
+    "step": {"fact": Line(("detail",), ("error",))},
+    "phase": {"fact": Line(("detail",))},
+    "note": {"fact": Line(("detail",), ("region", "other_region", "topic", "subscription", "error"))},
+    "hire": {"fact": Line(("file",), ("detail",))},
+    "head": {"fact": Line(("format", "run"), ("program", "others"))},
+    "end": {"fact": Line(("lines", "digest"))},
+    "seal": {"fact": Line(("lines", "digest", "torn", "detail"))},
+}
+"""By operation and outcome: the line's fields."""
+
+COMMON = ("at_ms", "actor", "op", "outcome")
+FRAME = ("head", "end", "seal")
+"""Operations that hold a file together and tell nothing of the run."""
+
+
+class Wrong(NamedTuple):
+    """What is wrong with a line: `field` (None: the line as a whole) and the rule that it breaks."""
+
+    field: str | None
+    rule: str
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.rule}" if self.field else self.rule
+
+
+class LineCheck:
+    """Checks lines, one after the other; quick because it remembers what it has found right.
+
+    `names` narrows fields to what there is: field -> (names, rule). Not for several threads at once.
+    """
+
+    def __init__(self, names: Mapping[str, tuple[frozenset[str], str]] | None = None) -> None:
+        self._names = names or {}
+        self._shapes: dict[tuple[str, ...], tuple[tuple[str, Form], ...] | Wrong] = {}
+        """By operation, outcome and the line's keys: what to look at, or what is wrong with all such lines."""
+        self._right: dict[str, set[str]] = {name: set() for name in FIELDS}
+
+    def problem(self, line: Any) -> Wrong | None:
+        """What is wrong with a line that was read from JSON; None for one that is in order."""
+        try:
+            key = (line["op"], line["outcome"], *line)
+            shape = self._shapes.get(key)
+        except (TypeError, KeyError):
+            return _without_a_shape(line)
+        if shape is None:
+            shape = self._shapes[key] = _shape(line)
+        if isinstance(shape, Wrong):
+            return shape
+        for name, form in shape:
+            value = line[name]
+            if form.repeats:
+                if isinstance(value, str) and value in self._right[name]:
+                    continue
+                wrong = self._wrong(name, form, value)
+                if wrong is not None:
+                    return wrong
+                self._right[name].add(value)
+            elif not form.accepts(value):
+                return Wrong(name, f"{form.rule}, not {_shown(value)}")
+        return None
+
+    def _wrong(self, name: str, form: Form, value: Any) -> Wrong | None:
+        if not form.accepts(value):
+            return Wrong(name, f"{form.rule}, not {_shown(value)}")
+        names, rule = self._names.get(name, (None, ""))
+        return None if names is None or value in names else Wrong(name, f"{rule}, not {_shown(value)}")
+
+
+def _shape(line: Mapping[str, Any]) -> tuple[tuple[str, Form], ...] | Wrong:
+    op, outcome = line["op"], line["outcome"]
+    outcomes = OPERATIONS.get(op)
+    if outcomes is None:
+        return Wrong("op", f"must be one of {', '.join(OPERATIONS)}, not {_shown(op)}")
+    fields = outcomes.get(outcome)
+    if fields is None:
+        return Wrong("outcome", f"of {op} must be one of {', '.join(outcomes)}, not {_shown(outcome)}")
+    for name in ("at_ms", "actor", *fields.required):
+        if name not in line:
+            return Wrong(name, f"is required of {op} {outcome}")
+    known = {*COMMON, *fields.required, *fields.optional}
+    for name in line:
+        if name not in known:
+            return Wrong(name, f"is no field of {op} {outcome}")
+    return tuple((name, FIELDS[name]) for name in line if name in FIELDS)
+
+
+def _without_a_shape(line: Any) -> Wrong:
+    if not isinstance(line, dict):
+        return Wrong(None, "must be a JSON object")
+    for name in ("op", "outcome"):
+        if name not in line:
+            return Wrong(name, "is required")
+        if not isinstance(line[name], str):
+            return Wrong(name, f"must be text, not {_shown(line[name])}")
+    return Wrong(None, "must be a history event")
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value, default=repr)
+    return text if len(text) <= 60 else f"{text[:57]}…"
+
+
+def schema_text() -> str:
+    """The JSON Schema of a line."""
+    kinds = [
+        _kind_schema(op, outcome, fields)
+        for op, outcomes in OPERATIONS.items()
+        for outcome, fields in outcomes.items()
+    ]
+    schema = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": f"A line of a geoemu history, format {FORMAT_VERSION}",
+        "oneOf": kinds,
+        "$defs": {name: form.schema for name, form in FIELDS.items()},
+    }
+    return json.dumps(schema, indent=1) + "\n"
+
+
+def _kind_schema(op: str, outcome: str, fields: Line) -> dict[str, Any]:
+    named = ("at_ms", "actor", *fields.required, *fields.optional)
+    properties: dict[str, Any] = {"op": {"const": op}, "outcome": {"const": outcome}}
+    properties |= {name: {"$ref": f"#/$defs/{name}"} for name in named}
+    return {
+        "title": f"{op} {outcome}",
+        "type": "object",
+        "properties": properties,
+        "required": [*COMMON, *fields.required],
+        "additionalProperties": False,
+    }
+
+
+if __name__ == "__main__":
+    SCHEMA_FILE.write_text(schema_text())

@@ -1,0 +1,29 @@
+"""What an ablation is; `simulation/ablations.py` and the words of the vocabulary make them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from emulator.broker.topic.topic import Topic
+from emulator.simulation.seams import Seams
+
+
+@dataclass(frozen=True, slots=True)
+class Ablation:
+    name: str
+    safeguard: str
+    """What is missing, as a sentence."""
+    invariants: tuple[str, ...]
+    """What its loss violates; the first is the one it is there for."""
+    break_: Callable[[Seams], Seams]
+
+
+def parts(**changes: Any) -> Callable[[Seams], Seams]:
+    """Other parts of the broker, by the names of their fields."""
+    return lambda seams: seams.with_parts(**changes)
+
+
+def topic(type_: type[Topic]) -> Callable[[Seams], Seams]:
+    return lambda seams: replace(seams, topic=type_)

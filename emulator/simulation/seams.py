@@ -1,0 +1,29 @@
+"""Where a simulated world may be given other parts than those that ship: ablations are functions of these."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from emulator.broker.parts import REAL, Parts
+from emulator.broker.topic.topic import Topic
+from emulator.simulation.disk import SimulatedDisk
+from emulator.simulation.remote_log import RemoteLog
+
+
+@dataclass(frozen=True, slots=True)
+class Seams:
+    """What every region of a world is made of."""
+
+    parts: Parts = REAL
+    """Rules and state machines of the broker."""
+    topic: type[Topic] = Topic
+    disk: type[SimulatedDisk] = SimulatedDisk
+    remote_log: type[RemoteLog] = RemoteLog
+
+    def with_parts(self, **changes: Any) -> Seams:
+        """The same with other parts of the broker, by the names of their fields."""
+        return replace(self, parts=replace(self.parts, **changes))
+
+
+AS_SHIPPED = Seams()

@@ -1,0 +1,19 @@
+"""All words. To add one: a file that makes a Word, and its place in WORDS."""
+
+from __future__ import annotations
+
+from emulator.simulation import checkers
+from emulator.simulation.vocabulary import ahead, neighbours, repeating, restarting, seeking, unsubscribing
+from emulator.simulation.vocabulary.word import Word
+
+WORDS: tuple[Word, ...] = (
+    seeking.WORD,
+    unsubscribing.WORD,
+    ahead.WORD,
+    repeating.WORD,
+    neighbours.WORD,
+    restarting.WORD,
+)
+
+CHECKS = (*checkers.CHECKS, *(check for word in WORDS for check in word.checks))
+"""What every world is judged by."""

@@ -1,0 +1,95 @@
+"""Consumers that acknowledge what is not there yet: a mistake, or spite. Nobody's messages may be consumed by it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from random import Random
+from typing import ClassVar
+
+from emulator.client import MessageId
+from emulator.core.dispatch import Dispatcher
+from emulator.simulation.ablation import Ablation, parts
+from emulator.simulation.actors import ConsumerActor
+from emulator.simulation.host import Host, HostState
+from emulator.simulation.plan import Plan
+from emulator.simulation.vocabulary.word import Act, Stage, Word
+
+ENTRY_ID_MAX = 2**63 - 1
+ENTRIES_AHEAD = (100_000, 1_000_000)
+"""So far that nothing is there before the world ends: markers may stand right behind the newest message."""
+
+
+@dataclass(frozen=True, slots=True)
+class AcknowledgeAhead(Act):
+    consumer: str
+    entries: int
+    """So many behind the newest it was given."""
+    cumulative: bool
+
+    word: ClassVar[str] = "acknowledge-ahead"
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        return (self.consumer,)
+
+    def host(self, stage: Stage) -> Host | None:
+        actor = stage.world.actors[self.consumer]
+        assert isinstance(actor, ConsumerActor)
+        usable = actor.host.state is HostState.UP and actor.consumer is not None and actor.known_ids
+        return actor.host if usable else None
+
+    async def perform(self, stage: Stage) -> None:
+        """The broker says nothing to what it ignores, so its answer proves only that it is still there."""
+        actor = stage.world.actors[self.consumer]
+        assert isinstance(actor, ConsumerActor)
+        consumer = actor.consumer
+        if consumer is None or not actor.known_ids:
+            return
+        end = await consumer.last_message_id()
+        if end is None:
+            return
+        beyond = MessageId(end.ledger, end.entry + self.entries)
+        if self.cumulative:
+            await consumer.acknowledge_cumulative(beyond, confirmed=True)
+        else:
+            await consumer.acknowledge(beyond, confirmed=True)
+        stage.did("accepted", region=actor.region, detail=str(beyond))
+
+
+def draw(random: Random, plan: Plan) -> Plan:
+    if random.random() >= 0.15:
+        return plan
+    consumer = random.choice(plan.consumers)
+    acts = [
+        AcknowledgeAhead(
+            round(random.uniform(0.5, plan.break_seconds), 3),
+            consumer.region,
+            consumer.name,
+            random.choice(ENTRIES_AHEAD),
+            random.random() < 0.7,
+        )
+        for _ in range(3)
+    ]
+    return replace(plan, acts=(*plan.acts, *acts))
+
+
+class _BelievesConsumers(Dispatcher):
+    def acknowledge_cumulative(
+        self, entries: Iterable[tuple[int, Sequence[int] | None]], end_entry_id: int
+    ) -> None:
+        super().acknowledge_cumulative(entries, ENTRY_ID_MAX)
+
+
+WORD = Word(
+    "acknowledge-ahead",
+    draw,
+    ablations=(
+        Ablation(
+            "acknowledged-beyond-the-end",
+            "An acknowledgement of what is not in the log is taken for what will be.",
+            ("INV-5",),
+            parts(dispatcher=_BelievesConsumers),
+        ),
+    ),
+)

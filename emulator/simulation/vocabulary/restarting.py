@@ -1,0 +1,16 @@
+"""Every region dies once more when all is repaired and consumed: what it knows then it knows from what it stored."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+from emulator.simulation.plan import Plan
+from emulator.simulation.vocabulary.word import Word
+
+
+def draw(random: Random, plan: Plan) -> Plan:
+    return replace(plan, dies_at_the_end=True) if random.random() < 0.15 else plan
+
+
+WORD = Word("restart", draw, acts=False)

@@ -1,0 +1,72 @@
+"""The configuration store of a cluster, as something that outlives its regions: what a medium promises.
+
+One for the regions of one cluster, shared: a file that they all open, something elsewhere, memory in tests. It is slow
+to ask and may be away; a region reads from its mirror (`broker/metadata.py`).
+
+M1  A resolved `write` is durable: it survives `kill -9` of every region at any later moment.
+M3  Revisions grow by one with each change of anything; `read` gives changes in that order, each once, none left out.
+M4  A write with `expected` happens only if the path has that version (-1: it must not exist), whoever wrote it.
+M5  Old changes may be forgotten. Who asks for forgotten ones is given all values instead, never a gap.
+M6  Every commit of anybody is followed by a call of what was given to `listen`.
+
+The path's version is 0 for its first value and grows by one; a deleted path begins anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+from emulator.errors import StorageError
+from emulator.model import Change
+
+ABSENT = -1
+"""The version of a path without a value."""
+CHANGES_KEPT = 10_000
+"""A region that missed more than these is given all values (M5)."""
+
+
+class Conflict(StorageError):
+    """The path is not as expected. Nothing was changed."""
+
+    def __init__(self, path: str, expected: int, current: Change | None) -> None:
+        self.current = current
+        """What it is, so that nobody tries again against what it was."""
+        version = ABSENT if current is None else current.version
+        super().__init__(f"{path} has version {version}, not {expected}", definite=True)
+
+
+class Reading(NamedTuple):
+    """What a medium has."""
+
+    revision: int
+    changes: Sequence[Change]
+    """In the order of revisions."""
+    whole: bool
+    """`changes` are those that made the present values, not those since the revision that was asked for."""
+
+
+class ConfigurationMedium(Protocol):
+    """As one region has it open."""
+
+    def listen(self, on_commit: Callable[[], None]) -> None:
+        """Call this on the loop after commits, one's own too; some calls may be for nothing."""
+        ...
+
+    async def read(self, after: int) -> Reading:
+        """What was committed after a revision; -1: everything. StorageError when it cannot be had now."""
+        ...
+
+    async def write(self, path: str, value: bytes | None, expected: int | None) -> int:
+        """Set a path, or delete it; gives the revision. Conflict, or StorageError (`definite`)."""
+        ...
+
+    async def close(self) -> None:
+        """Harmless when called twice."""
+        ...
+
+
+def check_expected(path: str, expected: int | None, current: Change | None) -> None:
+    """M4: Conflict when a path is not as expected."""
+    if expected is not None and expected != (ABSENT if current is None else current.version):
+        raise Conflict(path, expected, current)

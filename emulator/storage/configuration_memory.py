@@ -1,0 +1,80 @@
+"""The plainest correct configuration store: a dictionary that the regions of one process share."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from emulator.errors import StorageError
+from emulator.model import Change
+from emulator.storage.configuration import ABSENT, CHANGES_KEPT, Reading, check_expected
+
+
+class ConfigurationMemory:
+    """What the regions share. A write is one step; what it costs and whether it comes is the business of others."""
+
+    def __init__(self, *, changes_kept: int = CHANGES_KEPT) -> None:
+        self.revision = 0
+        self.values: dict[str, Change] = {}
+        self.changes: list[Change] = []
+        """The newest of them, in order."""
+        self.changes_kept = changes_kept
+        self.on_commit: dict[object, Callable[[], None]] = {}
+        """What to call after a write, by who wants to be called."""
+
+    def read(self, after: int) -> Reading:
+        first = self.changes[0].revision if self.changes else self.revision + 1
+        if after < first - 1 or after > self.revision:
+            live = sorted(self.values.values(), key=lambda change: change.revision)
+            return Reading(self.revision, live, whole=True)
+        return Reading(self.revision, self.changes[after - first + 1 :], whole=False)
+
+    def write(self, path: str, value: bytes | None, expected: int | None) -> int:
+        current = self.values.get(path)
+        check_expected(path, expected, current)
+        if value is None and current is None:
+            return self.revision
+        self.revision += 1
+        version = ABSENT if value is None else (ABSENT if current is None else current.version) + 1
+        change = Change(self.revision, path, value, version)
+        if value is None:
+            del self.values[path]
+        else:
+            self.values[path] = change
+        self.changes = [*self.changes, change][-self.changes_kept :]
+        for tell in list(self.on_commit.values()):
+            tell()
+        return self.revision
+
+
+class MemoryConfiguration:
+    """Implements `ConfigurationMedium`: one region's access to it."""
+
+    def __init__(self, memory: ConfigurationMemory | None = None) -> None:
+        self.memory = memory or ConfigurationMemory()
+        self.away: StorageError | None = None
+        """While set, nothing can be read or written. For tests."""
+
+    def listen(self, on_commit: Callable[[], None]) -> None:
+        loop = asyncio.get_running_loop()
+
+        def committed() -> None:
+            loop.call_soon(on_commit)
+
+        self.memory.on_commit[self] = committed
+
+    async def read(self, after: int) -> Reading:
+        await asyncio.sleep(0)
+        if self.away is not None:
+            raise self.away
+        return self.memory.read(after)
+
+    async def write(self, path: str, value: bytes | None, expected: int | None) -> int:
+        await asyncio.sleep(0)
+        if self.away is not None:
+            raise self.away
+        return self.memory.write(path, value, expected)
+
+    async def close(self) -> None:
+        self.memory.on_commit.pop(self, None)
+        self.away = StorageError("the configuration store is closed", definite=True)

@@ -1,0 +1,193 @@
+"""The keys of a region's store: the one place that builds them and reads them back.
+
+    region/<what>                       facts about the region itself
+    topic/<topic>                       head of the checkpoint of a topic's state
+    topic-part/<topic>/<ledger>-<number>
+                                        what that checkpoint says of some 4,096 ids
+    cursor/<topic>/<subscription>       head of a durable subscription's cursor
+    cursor-part/<topic>/<subscription>/<generation>-<number>
+                                        what that cursor says of some 4,096 ids
+    replicator/<topic>/<remote>         how far a replicator to another region got
+    owes/<topic>                        the topic has work to do although nobody uses it
+
+A key is a kind and its parts. Each part is escaped, so no name of a topic or subscription contains a separator:
+different keys have different texts, `parse_key(key.text)` is `key` again, and a prefix that ends in a separator
+matches whole parts only (D4).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, fields
+from typing import ClassVar
+
+STORE_FORMAT = 2
+"""What the keys look like, stored under `FORMAT_KEY`. Format 1 did not escape names, and said nothing of itself."""
+
+_ESCAPED = re.compile(r"[%/\x00-\x1f]")
+_ESCAPE = re.compile(r"%([0-9A-F]{2})")
+
+
+def _escape(part: str) -> str:
+    return _ESCAPED.sub(lambda found: f"%{ord(found[0]):02X}", part)
+
+
+def _unescape(text: str) -> str:
+    return _ESCAPE.sub(lambda found: chr(int(found[1], 16)), text)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredKey:
+    """Base of all kinds. Fields are strings, the parts of the key in their order."""
+
+    KIND: ClassVar[str]
+
+    @property
+    def text(self) -> str:
+        """What the store is told."""
+        return "/".join((self.KIND, *(_escape(getattr(self, field.name)) for field in fields(self))))
+
+    @classmethod
+    def prefix(cls, *parts: str) -> str:
+        """For a scan: what all keys of this kind begin with whose first parts are these. Ends in a separator."""
+        return "/".join((cls.KIND, *map(_escape, parts), ""))
+
+
+@dataclass(frozen=True, slots=True)
+class RegionKey(StoredKey):
+    KIND: ClassVar[str] = "region"
+
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointKey(StoredKey):
+    KIND: ClassVar[str] = "topic"
+
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointPartKey(StoredKey):
+    KIND: ClassVar[str] = "topic-part"
+
+    topic: str
+    part: str
+    """`<ledger id>-<number>`."""
+
+
+@dataclass(frozen=True, slots=True)
+class CursorKey(StoredKey):
+    KIND: ClassVar[str] = "cursor"
+
+    topic: str
+    subscription: str
+
+
+@dataclass(frozen=True, slots=True)
+class CursorPartKey(StoredKey):
+    KIND: ClassVar[str] = "cursor-part"
+
+    topic: str
+    subscription: str
+    part: str
+    """Text of a `core.cursor_parts.PartName`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressKey(StoredKey):
+    KIND: ClassVar[str] = "replicator"
+
+    topic: str
+    remote: str
+
+
+@dataclass(frozen=True, slots=True)
+class OwesKey(StoredKey):
+    KIND: ClassVar[str] = "owes"
+
+    topic: str
+
+
+FORMAT_KEY = RegionKey("format")
+STARTS_KEY = RegionKey("starts")
+"""How often the region was started: makes generated producer names unique for ever."""
+
+KINDS: dict[str, type[StoredKey]] = {
+    kind.KIND: kind
+    for kind in (RegionKey, CheckpointKey, CheckpointPartKey, CursorKey, CursorPartKey, ProgressKey, OwesKey)
+}
+
+
+# Paths of a cluster's configuration store, by the same rules.
+
+
+@dataclass(frozen=True, slots=True)
+class TenantPath(StoredKey):
+    KIND: ClassVar[str] = "tenant"
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class NamespacePath(StoredKey):
+    KIND: ClassVar[str] = "namespace"
+
+    name: str
+    """`tenant/namespace`."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPoliciesPath(StoredKey):
+    KIND: ClassVar[str] = "topic-policies"
+
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerPoliciesPath(StoredKey):
+    KIND: ClassVar[str] = "broker-policies"
+
+    of: str
+
+
+@dataclass(frozen=True, slots=True)
+class SeededPath(StoredKey):
+    KIND: ClassVar[str] = "seeded"
+
+    by: str
+
+
+BROKER_POLICIES_PATH = BrokerPoliciesPath("all")
+SEEDED_PATH = SeededPath("topology")
+"""Exists once the topology was written into the store: what is deleted afterwards stays deleted."""
+
+PATHS: dict[str, type[StoredKey]] = {
+    kind.KIND: kind for kind in (TenantPath, NamespacePath, TopicPoliciesPath, BrokerPoliciesPath, SeededPath)
+}
+
+
+def parse_path(text: str) -> StoredKey | None:
+    """Inverse of `StoredKey.text` for paths. None: no path of ours has this text."""
+    return _parse(text, PATHS)
+
+
+def keys_of_topic(topic: str) -> list[str]:
+    """For scans: each key that belongs to a topic begins with one of these. Keys of topics whose names begin alike may
+    do so too."""
+    kinds = [kind for kind in KINDS.values() if fields(kind)[0].name == "topic"]
+    return [kind.prefix(topic) if len(fields(kind)) > 1 else kind.prefix(topic).rstrip("/") for kind in kinds]
+
+
+def parse_key(text: str) -> StoredKey | None:
+    """Inverse of `StoredKey.text`. None: no key of ours has this text."""
+    return _parse(text, KINDS)
+
+
+def _parse(text: str, kinds: dict[str, type[StoredKey]]) -> StoredKey | None:
+    name, *parts = text.split("/")
+    kind = kinds.get(name)
+    if kind is None or len(parts) != len(fields(kind)):
+        return None
+    key = kind(*map(_unescape, parts))
+    return key if key.text == text else None

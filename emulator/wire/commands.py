@@ -1,0 +1,214 @@
+"""What clients ask a broker for, as values: the handshake, lookups, schemas, producers, transactions.
+
+Each value has `read`: BaseCommand bytes -> value, ProtocolError (closing the connection) for bytes that are none.
+Commands of consumers are in `consumer_commands`; SEND, ACK and FLOW, of which there are many, in `codec`.
+
+Numbers that clients choose (request, producer, consumer ids) are u64. Text that a client left out is empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final, Protocol, Self
+
+from emulator.wire import pulsar_pb2 as pb
+from emulator.wire.codec import decode_command
+
+PROTOCOL_VERSION: Final = 21
+"""The newest version of Pulsar's binary protocol that is spoken here."""
+HANDSHAKE_REQUEST_ID: Final = 2**64 - 1
+"""Request id of an ERROR that answers no request: the handshake failed."""
+
+
+class AccessMode(IntEnum):
+    """How a producer shares its topic; numbers are the protocol's."""
+
+    SHARED = 0
+    EXCLUSIVE = 1
+    WAIT_FOR_EXCLUSIVE = 2
+    EXCLUSIVE_WITH_FENCING = 3
+
+
+class Request(Protocol):
+    """Whatever is answered by its number."""
+
+    @property
+    def request_id(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Connect:
+    """CONNECT: the first command of every connection."""
+
+    client_version: str
+    protocol_version: int
+    auth_method_name: str
+    auth_data: bytes
+
+    @classmethod
+    def read(cls, command: bytes) -> Self:
+        body = decode_command(command).connect
+        return cls(body.client_version, body.protocol_version, body.auth_method_name, body.auth_data)
+
+
+@dataclass(frozen=True, slots=True)
+class AuthResponse:
+    """AUTH_RESPONSE: what was asked for in an AUTH_CHALLENGE."""
+
+    method: str
+    data: bytes
+
+    @classmethod
+    def read(cls, command: bytes) -> Self:
+        body = decode_command(command).authResponse.response
+        return cls(body.auth_method_name, body.auth_data)
+
+
+def read_nothing(command: bytes) -> None:
+    """PING and PONG say nothing but that somebody is there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """LOOKUP: which broker has this topic?"""
+
+    request_id: int
+    topic: str
+    listener_name: str
+    """Which of the broker's advertised addresses is wanted; empty for the usual one."""
+
+    @classmethod
+    def read(cls, command: bytes) -> Self:
+        body = decode_command(command).lookupTopic
+        return cls(body.request_id, body.topic, body.advertised_listener_name)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionMetadata:
+    """PARTITIONED_METADATA: how many partitions has this topic?"""
+
+    request_id: int
+    topic: str
+
+    @classmethod
+    def read(cls, command: bytes) -> Self:
+        body = decode_command(command).partitionMetadata
+        return cls(body.request_id, body.topic)
+
+
+@dataclass(frozen=True, slots=True)
+class GetTopics:
+    """GET_TOPICS_OF_NAMESPACE."""
+
+    request_id: int
+    namespace: str
+
+    @classmethod
+    def read(cls, command: bytes) -> Self:
+        body = decode_command(command).getTopicsOfNamespace
+        return cls(body.request_id, body.namespace)
+
+
+def schema_type(holder: pb.CommandProducer | pb.CommandSubscribe | pb.CommandGetOrCreateSchema) -> str:
+    """Protocol name of the schema a command brings ("String", "Avro" …); empty when it brings none. Clients whose
+    messages are plain bytes bring none."""
+    if not holder.HasField("schema") or holder.schema.type == pb.Schema.NoSchema:
+        return ""
+    return pb.Schema.Type.Name(holder.schema.type)
+
+
+AUTO_CONSUME: Final = "AutoConsume"
+"""Type of the schema of a consumer that takes whatever schema the topic has."""
+
+
+@dataclass(frozen=True, slots=True)
+class GetSchema:
+    """GET_SCHEMA."""
+
+    request_id: int
+    topic: str
+
+    @classmethod
+    def read(cls, command: bytes) -> Self:
+        body = decode_command(command).getSchema
+        return cls(body.request_id, body.topic)
+
+
+@dataclass(frozen=True, slots=True)
+class GetOrCreateSchema:
+    """GET_OR_CREATE_SCHEMA."""
+
+    request_id: int
+    topic: str
+    schema_type: str
+
+    @classmethod
+    def read(cls, command: bytes) -> Self:
+        body = decode_command(command).getOrCreateSchema
+        return cls(body.request_id, body.topic, schema_type(body))
+
+
+@dataclass(frozen=True, slots=True)
+class CreateProducer:
+    """PRODUCER."""
+
+    request_id: int
+    topic: str
+    producer_id: int
+    producer_name: str
+    """Empty: the broker shall choose one."""
+    epoch: int
+    """How often the client has created this producer again; higher replaces lower."""
+    access_mode: AccessMode
+    schema_type: str
+    """Empty: none."""
+    initial_subscription_name: str
+    """A subscription to create with the producer; empty for none."""
+    metadata: dict[str, str]
+    """What the client says about itself; for people."""
+
+    @classmethod
+    def read(cls, command: bytes) -> Self:
+        body = decode_command(command).producer
+        return cls(
+            body.request_id,
+            body.topic,
+            body.producer_id,
+            body.producer_name,
+            body.epoch,
+            AccessMode(body.producer_access_mode),
+            schema_type(body),
+            body.initial_subscription_name,
+            {pair.key: pair.value for pair in body.metadata},
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CloseProducer:
+    """CLOSE_PRODUCER, which both sides send."""
+
+    request_id: int
+    producer_id: int
+
+    @classmethod
+    def read(cls, command: bytes) -> Self:
+        body = decode_command(command).close_producer
+        return cls(body.request_id, body.producer_id)
+
+
+@dataclass(frozen=True, slots=True)
+class NumberedRequest:
+    """A request of which nothing but its number matters here, because it is refused."""
+
+    request_id: int
+
+    @classmethod
+    def reader(cls, body_name: str) -> Callable[[bytes], NumberedRequest]:
+        """`read` for the command whose body has this field name in BaseCommand."""
+
+        def read(command: bytes) -> NumberedRequest:
+            return cls(getattr(decode_command(command), body_name).request_id)
+
+        return read

@@ -1,0 +1,152 @@
+"""INV-13: what a receipt or a delivery names is there: at that place of that region's log stands that message, with
+what the consumer was given."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from spark_jobs.checks.finding import Circumstances, Found, all_of, finding
+from spark_jobs.checks.judging import Check, Count, count, examples, judged_or_not, of_kind, total
+from spark_jobs.evidence import Evidence, position_text
+from spark_jobs.verdict import CheckResult, Verdict
+
+_TOLD = "array<struct<ledger_id: bigint, entry_id: bigint, batch_index: int>>"
+_GIVEN = "array<struct<region: string, ledger_id: bigint, entry_id: bigint, batch_index: int>>"
+
+
+def find(evidence: Evidence) -> DataFrame:
+    return all_of(
+        [
+            _receipts(evidence.messages),
+            _deliveries(evidence.owed),
+            _contents(evidence.owed),
+            _strays(evidence),
+        ]
+    )
+
+
+def _receipts(messages: DataFrame) -> DataFrame:
+    """What is in its region, but not where the receipt says. What is not there at all, INV-1 names."""
+    own = F.filter("copies", lambda copy: copy["region"] == F.col("origin_region"))
+    there = F.concat(F.transform(own, _place), F.transform(own, _entry)).cast(_TOLD)
+    elsewhere = messages.where((F.size("told") > 0) & (F.size(own) > 0)).withColumn(
+        "wrong", F.array_except(F.col("told").cast(_TOLD), there)
+    )
+    named = elsewhere.where(F.size("wrong") > 0).withColumn("place", F.element_at("wrong", 1))
+    return finding(
+        named.withColumn("region", F.col("origin_region")),
+        "acknowledged elsewhere",
+        position=position_text(F.col("place")),
+        at_ms="acked_ms",
+    )
+
+
+def _deliveries(owed: DataFrame) -> DataFrame:
+    there = F.concat(F.transform("copies", _regional_place), F.transform("copies", _regional_entry)).cast(
+        _GIVEN
+    )
+    given = owed.where(F.col("given").isNotNull() & F.col("copies").isNotNull())
+    named = (
+        given.withColumn("wrong", F.array_except(F.col("given").cast(_GIVEN), there))
+        .where(F.size("wrong") > 0)
+        .withColumn("place", F.element_at("wrong", 1))
+        .withColumn("region", F.col("place.region"))
+    )
+    return finding(named, "given from elsewhere", position=position_text(F.col("place")), at_ms="last_ms")
+
+
+def _contents(owed: DataFrame) -> DataFrame:
+    opened = F.filter("copies", lambda copy: copy["payload_digest"].isNotNull())
+    digests = F.transform(opened, lambda copy: copy["payload_digest"])
+    other = F.col("given_payload").isNotNull() & (
+        ~F.array_contains(digests, F.col("given_payload"))
+        | ~F.array_contains(digests, F.col("given_another"))
+    )
+    named = owed.where(F.col("copies").isNotNull() & (F.size(opened) > 0) & other)
+    return finding(
+        named.withColumn("region", F.element_at("given", 1)["region"]),
+        "other content given",
+        position=position_text(F.element_at("given", 1)),
+        at_ms="last_ms",
+    )
+
+
+def _strays(evidence: Evidence) -> DataFrame:
+    place = F.struct("ledger_id", "entry_id", "batch_index")
+    return finding(evidence.strays, "nothing is there", position=position_text(place), at_ms="last_ms")
+
+
+def _place(copy: Column) -> Column:
+    return _struct(copy, "ledger_id", "entry_id", "batch_index")
+
+
+def _entry(copy: Column) -> Column:
+    """Who names the entry of a batch and not the message in it is not wrong."""
+    return _struct(copy, "ledger_id", "entry_id")
+
+
+def _regional_place(copy: Column) -> Column:
+    return _struct(copy, "region", "ledger_id", "entry_id", "batch_index")
+
+
+def _regional_entry(copy: Column) -> Column:
+    return _struct(copy, "region", "ledger_id", "entry_id")
+
+
+def _struct(copy: Column, *names: str) -> Column:
+    index = copy["batch_index"] if "batch_index" in names else F.lit(-1)
+    fields = [copy[name].alias(name) for name in names if name != "batch_index"]
+    return F.struct(*fields, index.alias("batch_index"))
+
+
+_SENTENCES = {
+    "acknowledged elsewhere": "acknowledged at a place where the region stores nothing or something else",
+    "given from elsewhere": "given to a consumer from a place where the region stores nothing or something else",
+    "other content given": "given to a consumer with another content than the regions store",
+    "nothing is there": "given to a consumer from a place where the region stores nothing",
+}
+
+
+def conclude(found: Sequence[Found], circumstances: Circumstances) -> CheckResult:
+    receipts, given = total(found, "receipts"), total(found, "given")
+    wrong = of_kind(found, *_SENTENCES)
+    proven = [one for one in wrong if one.region not in circumstances.damaged_regions]
+    sentences = [
+        f"{count(total(wrong, kind))} {sentence}."
+        for kind, sentence in _SENTENCES.items()
+        if total(wrong, kind)
+    ]
+    verdict: Verdict = "invalid" if proven else "unknown" if wrong else "valid"
+    if wrong and not proven:
+        sentences.append("Not proven wrong, because the logs of these regions are damaged.")
+    if proven and circumstances.history_damaged:
+        verdict = "unknown"
+        sentences.append("Not proven wrong, because the history is not whole.")
+    verdict = judged_or_not(verdict, receipts + given)
+    if verdict == "not applicable":
+        sentences = ["No receipt and no delivery names a place."]
+    elif not sentences:
+        sentences = [
+            f"{count(receipts, 'receipt')} and {count(given, 'place')} of deliveries: each holds what it was said to."
+        ]
+    unplaced = total(found, "unplaced")
+    if unplaced:
+        sentences.append(f"Not judged: {count(unplaced)} acknowledged without a place, as repetitions are.")
+    return CHECK.result(verdict, " ".join(sentences), examples(wrong))
+
+
+CHECK = Check(
+    "places-told",
+    "places that were told",
+    "INV-13",
+    [
+        Count("receipts", "messages", "IF(told IS NULL, 0, SIZE(told))"),
+        Count("unplaced", "messages", "acked_ms IS NOT NULL AND SIZE(told) = 0"),
+        Count("given", "owed", "IF(given IS NULL OR copies IS NULL, 0, SIZE(given))"),
+    ],
+    find,
+    conclude,
+)

@@ -1,0 +1,148 @@
+"""How long actors stood still and how late messages came: figures, never defects, until somebody sets a limit.
+
+    gap        of a subscription: from the moment its region went down to its next message elsewhere
+    stall      of a subscription: the longest time in which an acknowledged message waited and it received nothing
+    outage     of a producer: the longest time in which it had asked and nothing of its was acknowledged
+    latency    of a subscription: from asking to publish a message to the first time that it received it
+    repeated   of a subscription: deliveries of messages that it had received before
+
+All are read off the history, on the clock of the machine that drove the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from spark_jobs.evidence import ORIGIN, Evidence
+
+PERCENTILES = {"p50": 0.5, "p99": 0.99}
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """A time in which nothing came."""
+
+    seconds: float
+    from_ms: float
+    """When it began, on the history's clock."""
+    ended: bool
+    """False: nothing had come when the history ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measures:
+    """By the name of the actor: a subscription or a producer."""
+
+    outage: Mapping[str, Stretch] = field(default_factory=dict)
+    stall: Mapping[str, Stretch] = field(default_factory=dict)
+    latency_seconds: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """Percentile, or `max` -> seconds."""
+    repeated: Mapping[str, int] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "outage": {name: _stretch_json(one) for name, one in self.outage.items()},
+            "stall": {name: _stretch_json(one) for name, one in self.stall.items()},
+            "latency_seconds": {name: dict(one) for name, one in self.latency_seconds.items()},
+            "repeated": dict(self.repeated),
+        }
+
+
+def _stretch_json(stretch: Stretch) -> dict[str, Any]:
+    return {"seconds": stretch.seconds, "from_ms": stretch.from_ms, "ended": stretch.ended}
+
+
+def take_measures(evidence: Evidence, end_ms: float) -> Measures:
+    """`end_ms`: when the history ended."""
+    received = evidence.events.where((F.col("op") == "receive") & (F.col("outcome") == "ok"))
+    return Measures(
+        outage=_longest(_publishing(evidence), end_ms),
+        stall=_longest(_consuming(evidence, received), end_ms),
+        latency_seconds=_latencies(evidence, received),
+        repeated=_repeated(evidence),
+    )
+
+
+def _publishing(evidence: Evidence) -> DataFrame:
+    """What each producer asked for, and what came of it."""
+    asked = evidence.messages.where(F.col("asked_ms").isNotNull() & ~F.col("refused"))
+    return _waits(asked, "producer", "asked_ms").union(
+        _comes(asked.where(F.col("acked_ms").isNotNull()), "producer", "acked_ms")
+    )
+
+
+def _consuming(evidence: Evidence, received: DataFrame) -> DataFrame:
+    """What waited for each subscription, and what it received."""
+    due = evidence.owed.where(F.col("due") & (F.col("times") > 0))
+    return _waits(due, "subscription", "acked_ms").union(_comes(received, "subscription", "at_ms"))
+
+
+def _waits(frame: DataFrame, actor: str, at: str) -> DataFrame:
+    return frame.select(F.col(actor).alias("actor"), F.col(at).alias("at_ms"), F.lit(False).alias("comes"))
+
+
+def _comes(frame: DataFrame, actor: str, at: str) -> DataFrame:
+    return frame.select(F.col(actor).alias("actor"), F.col(at).alias("at_ms"), F.lit(True).alias("comes"))
+
+
+def _longest(waits_and_comes: DataFrame, end_ms: float) -> dict[str, Stretch]:
+    """For each actor the longest time from a wait to whatever comes next."""
+    # Backwards: a frame that reaches to the end of its partition is worked out anew for each row.
+    later = (
+        Window.partitionBy("actor")
+        .orderBy(F.desc("at_ms"), F.desc("comes"))
+        .rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    )
+    next_ms: Column = F.min(F.when(F.col("comes"), F.col("at_ms"))).over(later)
+    waited = (
+        waits_and_comes.withColumn("next_ms", next_ms)
+        .where(~F.col("comes"))
+        .withColumn("waited_ms", F.coalesce("next_ms", F.lit(end_ms)) - F.col("at_ms"))
+    )
+    longest = waited.groupBy("actor").agg(
+        F.max("waited_ms").alias("waited_ms"),
+        F.max_by("at_ms", "waited_ms").alias("from_ms"),
+        F.max_by(F.col("next_ms").isNotNull(), F.col("waited_ms")).alias("ended"),
+    )
+    return {
+        row["actor"]: Stretch(round(row["waited_ms"] / 1000, 3), row["from_ms"], bool(row["ended"]))
+        for row in sorted(longest.collect(), key=lambda row: row["actor"])
+    }
+
+
+def _latencies(evidence: Evidence, received: DataFrame) -> dict[str, dict[str, float]]:
+    first = received.groupBy("subscription", *ORIGIN).agg(F.min("at_ms").alias("first_ms"))
+    asked = evidence.messages.where(F.col("asked_ms").isNotNull()).select(*ORIGIN, "asked_ms")
+    took = first.join(asked, list(ORIGIN)).withColumn("took_ms", F.col("first_ms") - F.col("asked_ms"))
+    rows = (
+        took.groupBy("subscription")
+        .agg(
+            *(
+                F.percentile_approx("took_ms", percentile, 10_000).alias(name)
+                for name, percentile in PERCENTILES.items()
+            ),
+            F.max("took_ms").alias("max"),
+        )
+        .collect()
+    )
+    return {
+        row["subscription"]: {name: round(row[name] / 1000, 4) for name in (*PERCENTILES, "max")}
+        for row in sorted(rows, key=lambda row: row["subscription"])
+    }
+
+
+def _repeated(evidence: Evidence) -> dict[str, int]:
+    rows = (
+        evidence.owed.where(F.col("times") > 0)
+        .groupBy("subscription")
+        .agg(F.sum(F.col("times") - 1).alias("again"))
+        .collect()
+    )
+    return {
+        row["subscription"]: int(row["again"]) for row in sorted(rows, key=lambda row: row["subscription"])
+    }

@@ -1,0 +1,80 @@
+"""Producers that were opened again under one name.
+
+Where deduplication is on, a region's numbering under a name goes on where it stopped, and a program that counts its
+messages from 0 each time it runs writes down other numbers than were stored. Its receipts tell: they name places, and
+if everything that a session was told stands at its place under a number that is higher by one and the same amount, then
+that is how the session was numbered. Only sessions that claim the same numbers under the same name are looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import combinations
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+
+def renumbered(events: DataFrame, stored: DataFrame) -> tuple[DataFrame, list[str]]:
+    """The events under the numbers that were stored, and a sentence for each session that was renumbered."""
+    contested = _contested(_ranges(events))
+    if not contested:
+        return events, []
+    shifts = _shifts(events.where(F.col("session").isin(contested)), stored)
+    if not shifts:
+        return events, []
+    pairs = [F.lit(one) for session, shift in sorted(shifts.items()) for one in (session, shift)]
+    by = F.coalesce(F.create_map(*pairs)[F.col("session")], F.lit(0))
+    number = F.when(F.col("op") == "publish", F.col("sequence_id") + by).otherwise(F.col("sequence_id"))
+    sentences = [
+        f"The region went on counting where the name had stopped: the numbers of session {session} are {shift} higher"
+        " than its program wrote down."
+        for session, shift in sorted(shifts.items())
+    ]
+    return events.withColumn("sequence_id", number), sentences
+
+
+def _ranges(events: DataFrame) -> list[Mapping[str, Any]]:
+    asked = events.where((F.col("op") == "publish") & (F.col("outcome") == "asked"))
+    ranges = asked.groupBy("topic", "region", "producer", "session").agg(
+        F.min("sequence_id").alias("first"), F.max("sequence_id").alias("last")
+    )
+    return [row.asDict() for row in ranges.collect()]
+
+
+def _contested(ranges: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Sessions that asked for numbers which another one of the same name asked for."""
+    by_name: dict[tuple[str, str, str], list[Mapping[str, Any]]] = {}
+    for one in ranges:
+        by_name.setdefault((one["topic"], one["region"], one["producer"]), []).append(one)
+    found = {
+        str(one["session"])
+        for sessions in by_name.values()
+        for pair in combinations(sessions, 2)
+        if pair[0]["first"] <= pair[1]["last"] and pair[1]["first"] <= pair[0]["last"]
+        for one in pair
+    }
+    return sorted(found)
+
+
+def _shifts(events: DataFrame, stored: DataFrame) -> dict[str, int]:
+    place = ["topic", "region", "producer", "ledger_id", "entry_id", "batch_index"]
+    receipts = events.where(
+        (F.col("op") == "publish") & (F.col("outcome") == "ok") & F.col("ledger_id").isNotNull()
+    )
+    own = stored.where(F.col("region") == F.col("origin_region")).select(
+        *place, F.col("sequence_id").alias("stored_id")
+    )
+    shift = F.col("stored_id") - F.col("sequence_id")
+    shifts = (
+        receipts.join(own, place, "left")
+        .groupBy("session")
+        .agg(
+            F.min(shift).alias("least"),
+            F.max(shift).alias("most"),
+            F.count(F.when(F.col("stored_id").isNull(), 1)).alias("nowhere"),
+        )
+        .where((F.col("least") == F.col("most")) & (F.col("least") != 0) & (F.col("nowhere") == 0))
+    )
+    return {row["session"]: row["least"] for row in shifts.collect()}

@@ -1,0 +1,119 @@
+"""A region with its HTTP port, on real sockets and a thread of its own, for clients that block."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from emulator.broker.admin.place import Authorize, allow_clients
+from emulator.broker.admin.server import Admin
+from emulator.broker.environment import Environment
+from emulator.broker.region import Region
+from emulator.network import SocketNetwork
+from emulator.region_config import LogConfig, NamespaceConfig, RegionConfig
+from emulator.storage.configuration_memory import MemoryConfiguration
+from emulator.storage.memory import MemoryStore
+
+DEADLINE_SECONDS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+@dataclass(slots=True)
+class Served:
+    """A running region."""
+
+    service_port: int
+    admin_port: int
+    region: Region
+    loop: asyncio.AbstractEventLoop
+    sockets: list[socket.socket] = field(default_factory=list)
+
+    def raw(self, sent: bytes) -> bytes:
+        """Everything that comes back for these bytes, until the region ends the connection."""
+        with socket.create_connection(("127.0.0.1", self.admin_port), DEADLINE_SECONDS) as connection:
+            connection.sendall(sent)
+            connection.shutdown(socket.SHUT_WR)
+            received = b""
+            while chunk := connection.recv(65_536):
+                received += chunk
+            return received
+
+    def ask(
+        self, method: str, target: str, body: bytes | None = None, headers: dict[str, str] | None = None
+    ) -> Reply:
+        """One request on a connection of its own."""
+        given = {"Host": f"127.0.0.1:{self.admin_port}", "Connection": "close"} | (headers or {})
+        if body is not None:
+            given = {"Content-Type": "application/json", "Content-Length": str(len(body))} | given
+        head = f"{method} {target} HTTP/1.1\r\n" + "".join(f"{n}: {v}\r\n" for n, v in given.items())
+        return reply_in(self.raw(head.encode("latin-1") + b"\r\n" + (body or b"")))
+
+    def get(self, target: str) -> Any:
+        reply = self.ask("GET", target)
+        assert reply.status == 200, (target, reply)
+        return reply.json()
+
+
+def reply_in(received: bytes) -> Reply:
+    head, _, body = received.partition(b"\r\n\r\n")
+    status, *lines = head.decode("latin-1").split("\r\n")
+    headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    return Reply(int(status.split()[1]), headers, body)
+
+
+@contextmanager
+def served(authorize: Authorize = allow_clients, **changes: Any) -> Iterator[Served]:
+    """A region `us` with the namespace public/default, until the end of the `with`."""
+    config = RegionConfig(
+        region="us",
+        cluster="test",
+        log=LogConfig("memory"),
+        namespaces=(NamespaceConfig("public/default", ("us",)),),
+        **changes,
+    )
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+
+    async def start() -> tuple[Region, Admin, int]:
+        network = SocketNetwork()
+        store = await MemoryStore.open(region="us")
+        clock = lambda: time.time_ns() // 1_000_000  # noqa: E731
+        region = Region(
+            config, Environment(clock, random.Random(1), network, network, store, MemoryConfiguration())
+        )
+        await region.start()
+        admin = Admin(region, {}, authorize)
+        return region, admin, await admin.start()
+
+    async def stop(region: Region, admin: Admin) -> None:
+        admin.close()
+        await region.stop()
+
+    try:
+        region, admin, port = asyncio.run_coroutine_threadsafe(start(), loop).result(DEADLINE_SECONDS)
+        try:
+            yield Served(region.service_port, port, region, loop)
+        finally:
+            asyncio.run_coroutine_threadsafe(stop(region, admin), loop).result(DEADLINE_SECONDS)
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(DEADLINE_SECONDS)
+        loop.close()

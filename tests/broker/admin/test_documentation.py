@@ -1,0 +1,55 @@
+"""What is written about the rows is what they are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from emulator.broker.admin.documentation import openapi_document, tables, with_tables
+from emulator.broker.admin.resources import SUBJECTS, TABLE
+
+PAGE = Path(__file__).parents[3] / "docs" / "ADMIN.md"
+
+
+def test_the_page_has_the_tables_of_the_rows() -> None:
+    text = PAGE.read_text()
+    assert with_tables(text, SUBJECTS) == text, "run: python -m emulator.broker.admin.resources docs/ADMIN.md"
+
+
+def test_the_document_has_each_path_and_method_of_the_rows() -> None:
+    paths = openapi_document(SUBJECTS)["paths"]
+    documented = {
+        (path, method.upper())
+        for path, methods in paths.items()
+        for method in methods
+        if method != "parameters"
+    }
+    assert documented == {(row.path, method) for row in TABLE.resources for method in row.operations}
+
+
+def test_the_document_says_what_each_operation_takes() -> None:
+    paths = openapi_document(SUBJECTS)["paths"]
+    for row in TABLE.resources:
+        named = [one["name"] for one in paths[row.path].get("parameters", [])]
+        assert named == list(row.names)
+        for method, operation in row.operations.items():
+            document = paths[row.path][method.lower()]
+            assert [one["name"] for one in document.get("parameters", [])] == [
+                one.name for one in operation.query
+            ]
+            assert ("requestBody" in document) == (operation.body is not None)
+            assert ("204" in document["responses"]) == operation.empty
+            assert document["summary"] == operation.doc
+
+
+def test_every_operation_says_what_it_does() -> None:
+    for row in TABLE.resources:
+        for operation in row.operations.values():
+            assert operation.doc.endswith("."), row.path
+
+
+def test_a_page_without_a_place_for_them_is_refused() -> None:
+    with pytest.raises(ValueError, match="must have a line"):
+        with_tables("# Nothing", SUBJECTS)
+    assert "| GET | `/admin/v2/brokers/health` |" in tables(SUBJECTS)

@@ -1,0 +1,92 @@
+"""Who may change something over HTTP."""
+
+from __future__ import annotations
+
+import pytest
+
+from emulator.broker.admin.guard import Guard, host_in
+from emulator.broker.admin.http import Head, HttpError
+from emulator.region_config import RegionConfig
+
+GUARD = Guard.of(
+    RegionConfig(
+        "us",
+        "test",
+        bind_host="0.0.0.0",
+        advertised_host="pulsar.example",
+        internal_host="us-east",
+        admin_hosts=("192.168.7.20",),
+    )
+)
+
+
+def refusal(method: str, host: str, origin: str | None = None) -> int:
+    headers = {"host": host} | ({} if origin is None else {"origin": origin})
+    try:
+        GUARD.check(Head(method, "/", headers))
+    except HttpError as problem:
+        return problem.status
+    return 0
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "pulsar.example",
+        "PULSAR.example:8080",
+        "pulsar.example.:80",
+        "us-east:8080",
+        "192.168.7.20:1",
+        "localhost:8080",
+        "127.0.0.1",
+        "127.1.2.3:9",
+        "[::1]:8080",
+    ],
+)
+def test_a_name_of_the_region_may_be_called(host: str) -> None:
+    assert refusal("PUT", host) == 0
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "",
+        "evil.example",
+        "127.0.0.1.evil.example",
+        "0.0.0.0",
+        "127.evil",
+        "localhost.evil",
+        "[::2]",
+        "127.0.0.1234",
+    ],
+)
+@pytest.mark.parametrize("method", ["PUT", "POST", "DELETE", "PATCH", "BREW"])
+def test_any_other_name_is_misdirected(host: str, method: str) -> None:
+    assert refusal(method, host) == 421
+
+
+@pytest.mark.parametrize("origin", ["http://localhost:3000", "https://pulsar.example", "http://[::1]:80"])
+def test_a_page_of_the_region_itself_may_change_something(origin: str) -> None:
+    assert refusal("POST", "localhost", origin) == 0
+
+
+@pytest.mark.parametrize(
+    "origin", ["null", "", "http://evil.example", "https://pulsar.example.evil", "file://"]
+)
+def test_a_page_of_another_site_may_not(origin: str) -> None:
+    assert refusal("POST", "localhost", origin) == 403
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS"])
+def test_reading_is_not_guarded(method: str) -> None:
+    assert refusal(method, "evil.example", "http://evil.example") == 0
+
+
+def test_the_refusal_tells_which_option_to_set() -> None:
+    with pytest.raises(HttpError, match=r"'evil' is no name of region us.*192\.168\.7\.20.*admin_hosts"):
+        GUARD.check(Head("PUT", "/", {"host": "evil"}))
+
+
+@pytest.mark.parametrize(("authority", "host"), [("[::1", "::1"), ("a:b:c", "a"), (" A ", "a"), ("[]", "")])
+def test_odd_authorities_have_a_host_or_none(authority: str, host: str) -> None:
+    assert host_in(authority) == host

@@ -1,0 +1,64 @@
+"""Policies are read, set and taken away over HTTP, and topics follow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from emulator.broker.admin.resources.policies import PATHS, policy_resources
+from emulator.core.policies import REGISTRY
+from tests.broker.admin.served import Served, served
+
+NAMESPACE = "/admin/v2/namespaces/public/default"
+TOPIC = "/admin/v2/persistent/public/default/orders"
+
+
+@pytest.fixture
+def us() -> Iterator[Served]:
+    with served() as region:
+        yield region
+
+
+def test_every_policy_has_its_paths() -> None:
+    assert PATHS.keys() == REGISTRY.keys()
+    assert {row.path for row in policy_resources(REGISTRY.values())} >= {
+        "/admin/v2/namespaces/{tenant}/{namespace}/deduplication",
+        "/admin/v2/persistent/{tenant}/{namespace}/{topic}/deduplicationEnabled",
+    }
+
+
+def test_a_namespace_says_and_a_topic_overrides(us: Served) -> None:
+    assert us.get(f"{NAMESPACE}/deduplication") is False
+    assert us.ask("POST", f"{NAMESPACE}/deduplication", b"true").status == 204
+    assert us.get(f"{NAMESPACE}/deduplication") is True
+    assert us.ask("GET", f"{TOPIC}/deduplicationEnabled").status == 204
+    assert us.get(f"{TOPIC}/deduplicationEnabled?applied=true") is True
+    assert us.ask("POST", f"{TOPIC}/deduplicationEnabled", b"false").status == 204
+    assert us.get(f"{TOPIC}/deduplicationEnabled") is False
+    assert us.get(f"{TOPIC}/deduplicationEnabled?applied=true") is False
+    assert us.ask("DELETE", f"{TOPIC}/deduplicationEnabled").status == 204
+    assert us.get(f"{TOPIC}/deduplicationEnabled?applied=true") is True
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status"),
+    [
+        (f"{NAMESPACE}/deduplication", b'"yes"', 400),
+        (f"{NAMESPACE}/deduplication", b"null", 400),
+        (f"{NAMESPACE}/deduplication", b"", 400),
+        (f"{NAMESPACE}/replication", b'"us"', 400),
+        (f"{NAMESPACE}/replication", b'["/"]', 400),
+        (f"{NAMESPACE}/replication", b'["us", "mars"]', 412),
+        ("/admin/v2/namespaces/public/none/deduplication", b"true", 404),
+        ("/admin/v2/persistent/public/none/orders/deduplicationEnabled", b"true", 404),
+    ],
+)
+def test_what_cannot_be_is_refused_and_changes_nothing(
+    us: Served, path: str, body: bytes, status: int
+) -> None:
+    reply = us.ask("POST", path, body)
+    assert reply.status == status
+    assert reply.json()["reason"]
+    assert us.get(f"{NAMESPACE}/replication") == ["us"]
+    assert us.get(f"{NAMESPACE}/deduplication") is False

@@ -1,0 +1,105 @@
+"""Rows: which request is for which, and which tables cannot be."""
+
+from __future__ import annotations
+
+import pytest
+
+from emulator.broker.admin.http import Head, HttpError, Response
+from emulator.broker.admin.resource import (
+    Body,
+    Call,
+    Found,
+    Query,
+    Resource,
+    Scope,
+    Table,
+    changes,
+    reads,
+    split_path,
+)
+
+
+async def nothing(call: Call) -> Response:
+    return Response(status=204)
+
+
+READ = reads(nothing, "Reads.", Query("deep", "All of it."), Query("expect", "Whom.", str))
+WRITE = changes(nothing, "Writes.", body=Body(lambda raw: raw, {}))
+TABLE = Table(
+    (
+        Resource("/a/{one}", Scope.TOPIC, get=READ),
+        Resource("/a/{one}/{two}", Scope.TOPIC, get=READ, put=WRITE),
+        Resource("/a/{one}/fixed", Scope.TOPIC, delete=WRITE),
+    )
+)
+
+
+def find(method: str, target: str) -> Found:
+    return TABLE.find(Head(method, target, {}))
+
+
+def test_a_named_segment_is_any_text() -> None:
+    assert find("GET", "/a/x%2Fy%20z").names == {"one": "x/y z"}
+
+
+@pytest.mark.parametrize("target", ["/a/x", "/a/x/", "/a/x//", "/a/x?", "/a/x#there", "http://us:8080/a/x"])
+def test_one_path_may_be_written_in_several_ways(target: str) -> None:
+    assert find("GET", target).names == {"one": "x"}
+
+
+@pytest.mark.parametrize(
+    "target", ["/", "", "/a", "/a//", "/b/x", "*", "/a/x/y/z", "//a/x", "/A/x", "us:8080"]
+)
+def test_other_paths_are_not_offered(target: str) -> None:
+    with pytest.raises(HttpError) as refused:
+        find("GET", target)
+    assert refused.value.status == 404
+
+
+def test_head_is_get_without_its_answer() -> None:
+    assert find("HEAD", "/a/x").operation is READ
+
+
+def test_another_method_is_told_which_there_are() -> None:
+    with pytest.raises(HttpError) as refused:
+        find("POST", "/a/x/fixed")
+    assert refused.value.status == 405
+    assert refused.value.headers == (("allow", "DELETE, GET, HEAD, PUT"),)
+
+
+def test_parameters_are_parsed_and_strangers_ignored() -> None:
+    assert find("GET", "/a/x?deep=true&expect=%20b&authoritative=maybe").query == {
+        "deep": True,
+        "expect": " b",
+    }
+    assert find("GET", "/a/x?deep").query == {"deep": False}
+
+
+@pytest.mark.parametrize("target", ["/a/x?deep=perhaps", "/a/%ff", "/a/x?expect=%ff", "/a/x?" + "y=1&" * 101])
+def test_what_makes_no_sense_is_said(target: str) -> None:
+    with pytest.raises(HttpError) as refused:
+        find("GET", target)
+    assert refused.value.status == 400
+
+
+@pytest.mark.parametrize(
+    ("one", "two"),
+    [("/a/{x}", "/a/{y}"), ("/a/{x}/c", "/a/b/{y}"), ("/{x}/b", "/a/{y}"), ("/a", "/a")],
+)
+def test_two_rows_for_one_request_are_refused(one: str, two: str) -> None:
+    with pytest.raises(ValueError, match="could answer one request"):
+        Table((Resource(one, Scope.TOPIC, get=READ), Resource(two, Scope.TOPIC, get=READ)))
+
+
+def test_two_rows_for_different_methods_of_a_path_are_not() -> None:
+    Table((Resource("/a/{x}", Scope.TOPIC, put=WRITE), Resource("/a/b", Scope.TOPIC, get=READ)))
+
+
+@pytest.mark.parametrize("path", ["a", "/a/", "/a//b", "/{x}/{x}", "/"])
+def test_a_row_must_have_a_path_that_makes_sense(path: str) -> None:
+    with pytest.raises(AssertionError):
+        Resource(path, Scope.TOPIC, get=READ)
+
+
+def test_slashes_inside_of_a_segment_stay_there() -> None:
+    assert split_path("/a/b%2Fc%2f/") == ("a", "b/c/")

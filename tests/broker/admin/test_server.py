@@ -1,0 +1,184 @@
+"""The HTTP port as a client meets it."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from emulator.broker.admin.documentation import openapi_document
+from emulator.broker.admin.http import BODY_BYTES_MAX, Head
+from emulator.broker.admin.resources import SUBJECTS, TABLE
+from emulator.broker.authorization import Action, Resource
+from emulator.errors import ProtocolError, ServerError
+from tests.broker.admin.served import DEADLINE_SECONDS, Served, reply_in, served
+
+LINK = "/geoemu/v1/links/us/eu"
+
+
+@pytest.fixture(scope="module")
+def us() -> Iterator[Served]:
+    with served() as region:
+        yield region
+
+
+def test_the_document_is_served(us: Served) -> None:
+    assert us.get("/geoemu/v1/openapi.json") == json.loads(json.dumps(openapi_document(SUBJECTS)))
+
+
+def test_head_has_the_length_and_not_the_body(us: Served) -> None:
+    got, head = us.ask("GET", "/admin/v2/clusters"), us.ask("HEAD", "/admin/v2/clusters")
+    assert head.status == 200
+    assert head.headers["content-length"] == got.headers["content-length"] == str(len(got.body))
+    assert head.body == b""
+
+
+def test_head_of_what_is_not_there(us: Served) -> None:
+    assert us.ask("HEAD", "/nowhere").status == 404
+    assert us.ask("HEAD", "/nowhere").body == b""
+
+
+def test_a_method_that_is_not_offered_is_told_which_are(us: Served) -> None:
+    reply = us.ask("DELETE", "/admin/v2/clusters")
+    assert (reply.status, reply.headers["allow"]) == (405, "GET, HEAD")
+    assert "DELETE is not offered for /admin/v2/clusters" in reply.json()["reason"]
+
+
+@pytest.mark.parametrize("target", ["//[", "http://[/x", "/%", "/admin/v2/persistent/%2F/%2F/%2F/stats", "*"])
+def test_an_odd_target_is_answered(us: Served, target: str) -> None:
+    assert us.ask("GET", target).status in (400, 404, 412)
+
+
+def test_an_encoded_slash_belongs_to_the_name(us: Served) -> None:
+    reply = us.ask("GET", "/admin/v2/persistent/public/default/a%2Fb/stats")
+    assert (reply.status, reply.json()["reason"]) == (
+        404,
+        "topic persistent://public/default/a/b does not exist",
+    )
+
+
+class TestBodies:
+    def test_a_foreign_host_is_refused_before_its_body_is_read(self, us: Served) -> None:
+        """The body is promised and never sent, and yet there is an answer."""
+        with socket.create_connection(("127.0.0.1", us.admin_port), DEADLINE_SECONDS) as connection:
+            connection.sendall(
+                f"PUT {LINK} HTTP/1.1\r\nHost: evil.example\r\nContent-Type: application/json\r\n"
+                "Content-Length: 1000\r\n\r\n".encode()
+            )
+            received = b""
+            while b"\r\n\r\n" not in received:
+                chunk = connection.recv(65_536)
+                assert chunk
+                received += chunk
+        reply = reply_in(received)
+        assert (reply.status, reply.headers["connection"]) == (421, "close")
+
+    def test_a_page_of_another_site_is_refused(self, us: Served) -> None:
+        reply = us.ask("PUT", LINK, b"{}", {"Origin": "http://evil.example"})
+        assert reply.status == 403
+        assert "evil.example" in reply.json()["reason"]
+
+    @pytest.mark.parametrize(
+        "kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""]
+    )
+    def test_what_a_form_can_send_is_refused(self, us: Served, kind: str) -> None:
+        assert us.ask("PUT", LINK, b'{"state": "cut"}', {"Content-Type": kind}).status == 415
+
+    @pytest.mark.parametrize(
+        "kind", ["application/json", "APPLICATION/JSON; charset=utf-8", "application/vnd.x+json"]
+    )
+    def test_json_is_taken(self, us: Served, kind: str) -> None:
+        reply = us.ask("PUT", LINK, b'{"state": "cut"}', {"Content-Type": kind})
+        assert (reply.status, reply.json()["reason"]) == (404, "no link us -> eu; peers are: ")
+
+    @pytest.mark.parametrize(
+        "body",
+        [
+            b"",
+            b"null",
+            b"[]",
+            b"{",
+            b"\xff",
+            b'{"colour": 1}',
+            b'{"state": []}',
+            b'{"state": "gone"}',
+            b'{"latency_ms": "1"}',
+            b'{"latency_ms": -1}',
+            b'{"latency_ms": NaN}',
+            b'{"latency_ms": 1e999}',
+            b'{"latency_ms": true}',
+            b'{"bandwidth_bytes_per_second": 0}',
+            b'{"bandwidth_bytes_per_second": 1.5}',
+            b"[" * 100_000,
+            b"9" * 5_000,
+        ],
+    )
+    def test_a_body_that_makes_no_sense_is_told_why(self, us: Served, body: bytes) -> None:
+        reply = us.ask("PUT", LINK, body)
+        assert reply.status == 400
+        assert reply.json()["reason"]
+
+    def test_a_huge_body_is_refused_and_the_refusal_arrives(self, us: Served) -> None:
+        reply = us.ask("PUT", LINK, b" " * (2 * BODY_BYTES_MAX))
+        assert (reply.status, reply.json()["reason"]) == (413, "a body may have 1048576 bytes at most")
+
+    def test_a_huge_body_in_chunks_is_refused_too(self, us: Served) -> None:
+        chunk = b"10000\r\n" + b" " * 0x10000 + b"\r\n"
+        head = f"PUT {LINK} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n".encode()
+        received = us.raw(head + b"Transfer-Encoding: chunked\r\n\r\n" + chunk * 20 + b"0\r\n\r\n")
+        assert reply_in(received).status == 413
+
+    @pytest.mark.parametrize("length", ["-1", "x", "1, 2", "9" * 30])
+    def test_a_length_that_makes_no_sense(self, us: Served, length: str) -> None:
+        head = f"PUT {LINK} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        assert reply_in(us.raw(f"{head}Content-Length: {length}\r\n\r\n".encode())).status in (400, 413)
+
+    def test_a_client_that_asks_first_is_told_to_go_on(self, us: Served) -> None:
+        with socket.create_connection(("127.0.0.1", us.admin_port), DEADLINE_SECONDS) as connection:
+            connection.sendall(
+                f"PUT {LINK} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                "Content-Length: 2\r\nExpect: 100-continue\r\n\r\n".encode()
+            )
+            assert b" 100 " in connection.recv(65_536)
+            connection.sendall(b"{}")
+            assert b" 404 " in connection.recv(65_536)
+
+
+class TestConnections:
+    def test_several_requests_at_once_are_answered_in_turn(self, us: Served) -> None:
+        one = b"GET /admin/v2/clusters HTTP/1.1\r\nHost: x\r\n\r\n"
+        other = b"GET /nowhere HTTP/1.1\r\nHost: x\r\n\r\n"
+        received = us.raw(one + other + one)
+        assert [part[:3] for part in received.split(b"HTTP/1.1 ")[1:]] == [b"200", b"404", b"200"]
+
+    def test_what_is_no_http_is_answered_once(self, us: Served) -> None:
+        received = us.raw(b"\x00\x00\x00\x05hello\r\n\r\n" * 3)
+        assert received.count(b"HTTP/1.1 ") == 1
+        assert reply_in(received).status == 400
+
+    def test_a_head_without_an_end_is_refused(self, us: Served) -> None:
+        assert reply_in(us.raw(b"GET / HTTP/1.1\r\nX: " + b"y" * 100_000)).status in (400, 431)
+
+
+def test_every_row_asks_who_is_there() -> None:
+    """401 is derived from the row, not written into its handler."""
+    asked: list[tuple[Action, Resource]] = []
+
+    def nobody(head: Head, action: Action, resource: Resource) -> None:
+        asked.append((action, resource))
+        raise ProtocolError(ServerError.AuthenticationError, "who are you?")
+
+    with served(nobody) as us:
+        for row in TABLE.resources:
+            path = row.path
+            for name in row.names:
+                path = path.replace(f"{{{name}}}", "us")
+            for method, operation in row.operations.items():
+                reply = us.ask(method, path, b"{}" if operation.body else None)
+                assert reply.status == 401, (method, path)
+                assert reply.headers["www-authenticate"] == "Bearer"
+                action, resource = asked[-1]
+                assert (action, resource.kind) == (operation.action, row.scope.value)
+                assert resource.name

@@ -1,0 +1,115 @@
+"""A client that sends whatever bytes a test wants, and reads what comes back."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import AsyncIterator
+
+from emulator.broker.replication.proof import METHOD, proof_of
+from emulator.wire import pulsar_pb2 as pb
+from emulator.wire.codec import CommandType, decode_command
+from emulator.wire.frames import FrameBuffer, simple_frame
+from emulator.wire.metadata import build_entry
+from emulator.wire.peering import auth_response
+from tests.broker.regions import RUN_SECRET, Regions
+
+
+class RawClient:
+    """Bytes out, commands in."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+        self._frames = FrameBuffer(10_000_000)
+        self._ready: deque[pb.BaseCommand] = deque()
+        self.pings = 0
+        """How many came. None is answered."""
+
+    @classmethod
+    async def connect(cls, world: Regions, *, handshake: bool = True) -> RawClient:
+        client = cls(*await asyncio.open_connection("127.0.0.1", world.ports["us"]))
+        if handshake:
+            client.greet()
+            connected = await client.next()
+            assert connected.type == pb.BaseCommand.CONNECTED
+            assert connected.connected.protocol_version == 19
+        return client
+
+    @classmethod
+    async def connect_as_region(
+        cls, world: Regions, name: str, *, secret: str = RUN_SECRET, answers_as: str | None = None
+    ) -> RawClient:
+        """What a region does that dials us, up to its proof."""
+        client = await cls.connect(world, handshake=False)
+        client.greet(METHOD, name.encode())
+        challenge = (await client.next()).authChallenge.challenge
+        answer = proof_of(secret, challenge.auth_data, answers_as or name, "us")
+        client.writer.write(auth_response(METHOD, answer))
+        return client
+
+    def greet(self, method: str = "", data: bytes = b"") -> None:
+        """CONNECT."""
+        command = pb.BaseCommand(type=pb.BaseCommand.CONNECT)
+        command.connect.client_version = "raw"
+        command.connect.protocol_version = 19
+        if method:
+            command.connect.auth_method_name = method
+            command.connect.auth_data = data
+        self.send(command)
+
+    def send(self, command: pb.BaseCommand) -> None:
+        self.writer.write(simple_frame(command))
+
+    async def ask(self, command: pb.BaseCommand) -> pb.BaseCommand:
+        """Send and wait for the next command that comes."""
+        self.send(command)
+        return await self.next()
+
+    async def next(self) -> pb.BaseCommand:
+        """The next command that is no PING; EOFError when the region closed the connection."""
+        async with asyncio.timeout(10):
+            while not self._ready:
+                data = await self.reader.read(65536)
+                if not data:
+                    raise EOFError
+                for type_, command, _ in self._frames.feed(data):
+                    if type_ == CommandType.PING:
+                        self.pings += 1
+                    else:
+                        self._ready.append(decode_command(command))
+        return self._ready.popleft()
+
+    async def open_producer(
+        self, producer_id: int = 1, topic: str = "orders", name: str = "p"
+    ) -> pb.CommandProducerSuccess:
+        self.ask_for_producer(producer_id, topic, name)
+        return (await self.next()).producer_success
+
+    def ask_for_producer(self, producer_id: int = 1, topic: str = "orders", name: str = "p") -> None:
+        command = pb.BaseCommand(type=pb.BaseCommand.PRODUCER)
+        command.producer.topic = topic
+        command.producer.producer_id = producer_id
+        command.producer.request_id = producer_id
+        command.producer.producer_name = name
+        self.send(command)
+
+    async def subscribe(self, consumer_id: int = 1, **fields: object) -> pb.BaseCommand:
+        """SUBSCRIBE to orders, Exclusive, as `s`, unless `fields` say otherwise; whatever is answered."""
+        body = {"topic": "orders", "subscription": "s", "subType": pb.CommandSubscribe.Exclusive} | fields
+        subscribe = pb.CommandSubscribe(consumer_id=consumer_id, request_id=consumer_id, **body)  # type: ignore[arg-type]
+        return await self.ask(pb.BaseCommand(type=pb.BaseCommand.SUBSCRIBE, subscribe=subscribe))
+
+
+@contextlib.asynccontextmanager
+async def raw_client(world: Regions, *, handshake: bool = True) -> AsyncIterator[RawClient]:
+    client = await RawClient.connect(world, handshake=handshake)
+    try:
+        yield client
+    finally:
+        client.writer.transport.abort()
+
+
+def entry(payload: bytes = b"x", sequence_id: int = 0) -> bytes:
+    metadata = pb.MessageMetadata(producer_name="p", sequence_id=sequence_id, publish_time=1)
+    return build_entry(metadata, payload)

@@ -1,0 +1,208 @@
+"""The suite of every configuration medium, seen through the `Metadata` of its regions: M1 to M7.
+
+`class TestX(MetadataContract)` with a fixture `place`. It knows the contract and the `Place`, nothing of a medium.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from emulator.broker.metadata import Metadata
+from emulator.errors import StorageError
+from emulator.model import Change
+from emulator.storage.configuration import ConfigurationMedium, Conflict
+
+DEADLINE_SECONDS = 20
+
+
+class Place:
+    """Where one medium lies, and ways to hurt it."""
+
+    changes_kept = 20
+
+    async def open(self) -> ConfigurationMedium:
+        raise NotImplementedError
+
+    def run(self, story: Coroutine[Any, Any, None]) -> None:
+        """On whatever loop the medium needs."""
+        asyncio.run(asyncio.wait_for(story, DEADLINE_SECONDS))
+
+    def go_away(self) -> None:
+        pytest.skip("this medium cannot be away here")
+
+    def come_back(self) -> None:
+        pass
+
+    @contextlib.asynccontextmanager
+    async def region(self) -> AsyncIterator[Metadata]:
+        """A region that follows the store."""
+        tasks: set[asyncio.Task[Any]] = set()
+
+        def spawn(work: Coroutine[Any, Any, Any]) -> None:
+            task = asyncio.get_running_loop().create_task(work)
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
+
+        metadata = Metadata(await self.open(), spawn)
+        await metadata.open()
+        try:
+            yield metadata
+        finally:
+            await metadata.close()
+            for task in list(tasks):
+                task.cancel()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        while not condition():
+            await asyncio.sleep(0.002)
+
+
+def value_of(metadata: Metadata, path: str) -> bytes | None:
+    change = metadata.get(path)
+    return None if change is None else change.value
+
+
+class MetadataContract:
+    def test_m1_who_put_reads_its_own_write(self, place: Place) -> None:
+        async def story() -> None:
+            async with place.region() as us:
+                for number in range(5):
+                    await us.put("a", b"%d" % number)
+                    assert value_of(us, "a") == b"%d" % number
+                await us.put("a", None)
+                assert us.get("a") is None
+
+        place.run(story())
+
+    def test_m1_what_was_put_outlives_every_region(self, place: Place) -> None:
+        async def story() -> None:
+            async with place.region() as us:
+                await us.put("a", b"1")
+                await us.put("b", b"2")
+                await us.put("b", None)
+            async with place.region() as eu:
+                assert [(change.path, change.value) for change in eu.list("")] == [("a", b"1")]
+
+        place.run(story())
+
+    def test_m2_a_region_whose_store_is_away_goes_on_with_what_it_knows(self, place: Place) -> None:
+        async def story() -> None:
+            async with place.region() as us, place.region() as eu:
+                await us.put("a", b"1")
+                await until(lambda: value_of(eu, "a") == b"1")
+                place.go_away()
+                with pytest.raises(StorageError) as failure:
+                    await us.put("a", b"2")
+                assert not isinstance(failure.value, Conflict)
+                assert value_of(us, "a") == value_of(eu, "a") == b"1"
+                place.come_back()
+                await us.put("a", b"3")
+                await until(lambda: value_of(eu, "a") == b"3")
+
+        place.run(story())
+
+    def test_m3_every_region_is_told_every_change_once_and_in_order(self, place: Place) -> None:
+        async def story() -> None:
+            async with place.region() as us, place.region() as eu:
+                told: dict[str, list[Change]] = {"us": [], "eu": []}
+                us.watch("", told["us"].append)
+                eu.watch("", told["eu"].append)
+                writes = [one.put(f"p{n % 3}", b"%d" % n) for n in range(8) for one in (us, eu)]
+                await asyncio.gather(*writes)
+                await until(lambda: us.revision == eu.revision and len(told["eu"]) == 16)
+                assert told["us"] == told["eu"]
+                revisions = [change.revision for change in told["us"]]
+                assert revisions == list(range(revisions[0], revisions[0] + 16))
+
+        place.run(story())
+
+    def test_m3_a_watch_can_read_what_it_is_told(self, place: Place) -> None:
+        async def story() -> None:
+            async with place.region() as us:
+                read: list[bool] = []
+                us.watch("a/", lambda change: read.append(us.get(change.path) == change))
+                await us.put("a/1", b"x")
+                await us.put("b", b"x")
+                assert read == [True]
+
+        place.run(story())
+
+    def test_m4_of_many_that_expect_the_same_version_one_succeeds(self, place: Place) -> None:
+        async def story() -> None:
+            async with place.region() as us, place.region() as eu:
+                outcomes = await asyncio.gather(
+                    *(one.put("a", b"%d" % n, expected=-1) for n in range(4) for one in (us, eu)),
+                    return_exceptions=True,
+                )
+                assert sum(isinstance(outcome, int) for outcome in outcomes) == 1
+                conflict = next(outcome for outcome in outcomes if isinstance(outcome, Conflict))
+                assert conflict.definite
+                assert conflict.current is not None
+                assert conflict.current.version == 0
+
+        place.run(story())
+
+    def test_m4_a_path_that_was_deleted_begins_anew(self, place: Place) -> None:
+        async def story() -> None:
+            async with place.region() as us:
+                await us.put("a", b"1")
+                await us.put("a", b"2", expected=0)
+                with pytest.raises(Conflict):
+                    await us.put("a", None, expected=0)
+                await us.put("a", None, expected=1)
+                await us.put("a", b"3", expected=-1)
+                change = us.get("a")
+                assert change is not None
+                assert change.version == 0
+
+        place.run(story())
+
+    def test_m4_nobody_loses_an_update(self, place: Place) -> None:
+        async def story() -> None:
+            async with place.region() as us, place.region() as eu:
+
+                def one_more(value: bytes | None) -> bytes:
+                    return b"%d" % (int(value or b"0") + 1)
+
+                await asyncio.gather(*(one.update("n", one_more) for one in (us, eu) * 5))
+                await until(lambda: value_of(eu, "n") == b"10")
+
+        place.run(story())
+
+    def test_m5_a_region_that_missed_too_much_is_told_the_difference(self, place: Place) -> None:
+        async def story() -> None:
+            async with place.region() as us, place.region() as eu:
+                await us.put("gone", b"x")
+                await us.put("same", b"x")
+                await until(lambda: eu.revision == us.revision)
+                told: list[Change] = []
+                eu.watch("", told.append)
+                eu._reading = True  # it is told of nothing for a while
+                for number in range(place.changes_kept + 5):
+                    await us.put("moves", b"%d" % number)
+                await us.put("gone", None)
+                for number in range(place.changes_kept + 5):
+                    await us.put("moves", b"%d" % number)
+                eu._reading = False
+                eu._look()
+                await until(lambda: eu.revision == us.revision)
+                assert eu.list("") == us.list("")
+                assert {change.path for change in told} == {"moves", "gone"}
+
+        place.run(story())
+
+    def test_m6_a_region_hears_of_what_others_commit(self, place: Place) -> None:
+        async def story() -> None:
+            async with place.region() as us, place.region() as eu:
+                for number in range(3):
+                    await us.put("a", b"%d" % number)
+                    await until(lambda number=number: value_of(eu, "a") == b"%d" % number)  # type: ignore[misc]
+
+        place.run(story())

@@ -1,0 +1,138 @@
+"""A subscription from its first consumer to its end, on simulated disks and in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from emulator.broker.region import Region
+from emulator.broker.subscription.consumer import Consumer
+from emulator.broker.subscription.subscription import Subscription
+from emulator.client import EARLIEST, ConsumerType, InitialPosition
+from emulator.core.dispatch import ConsumerState, SubscriptionType
+from emulator.errors import ProtocolError, ServerError
+from emulator.simulation.evidence import Disks
+from emulator.simulation.medium import DiskFaults
+from emulator.simulation.stored_cursor import StoredCursor
+from emulator.simulation.world import World, world
+
+TOPIC = "persistent://public/default/orders"
+SLOW = DiskFaults(commit_seconds=(0.5, 0.5))
+
+
+def broker_of(w: World) -> Region:
+    broker = w.regions["us"].broker
+    assert broker is not None
+    return broker
+
+
+def subscription_of(w: World, name: str) -> Subscription:
+    return broker_of(w).directory.serving[TOPIC].subscriptions[name]
+
+
+def on_disk(w: World, name: str) -> StoredCursor:
+    return Disks({"us": w.regions["us"].disk}).cursors()["us", TOPIC, name]
+
+
+def test_a_reader_that_seeks_by_time_goes_on_there() -> None:
+    """It is sent away and comes back with the place where it began first, which must not count."""
+    with world("us") as w:
+
+        async def story() -> None:
+            client = w.client("us")
+            producer = await client.producer(TOPIC)
+            for number in range(3):
+                await producer.send(b"%d" % number)
+                await asyncio.sleep(1)
+            reader = await client.reader(TOPIC, start=EARLIEST)
+            messages = [await reader.receive() for _ in range(3)]
+            await reader.seek(messages[1].publish_time_ms)
+            assert (await reader.receive()).payload == b"1"
+            await reader.close()
+            assert not broker_of(w).directory.serving[TOPIC].subscriptions
+
+        w.play(story())
+
+
+def test_a_reader_that_seeks_and_never_comes_back_is_forgotten() -> None:
+    """After a minute."""
+    with world("us") as w:
+
+        async def story() -> None:
+            client = w.client("us")
+            await (await client.producer(TOPIC)).send(b"x")
+            reader = await client.reader(TOPIC, start=EARLIEST)
+            topic = broker_of(w).directory.serving[TOPIC]
+            (subscription,) = topic.subscriptions.values()
+            seeking = asyncio.ensure_future(subscription.seek(0))
+            await reader.close()
+            await seeking
+            await w.simulation.until(lambda: not topic.subscriptions, within_seconds=70)
+
+        w.play(story(), within_seconds=120)
+
+
+def test_nobody_attaches_to_a_closed_subscription() -> None:
+    """It would wait for messages for ever."""
+    with world("us") as w:
+
+        async def story() -> None:
+            consumer = await w.client("us").subscribe(TOPIC, "s")
+            subscription = subscription_of(w, "s")
+            (present,) = subscription.consumers.values()
+            await consumer.unsubscribe()
+            newcomer = Consumer(present.connection, 9, subscription, ConsumerState("new"), None)
+            with pytest.raises(ProtocolError) as caught:
+                subscription.attach(newcomer, SubscriptionType.EXCLUSIVE)
+            assert caught.value.code is ServerError.ServiceNotReady
+
+        w.play(story())
+
+
+def test_a_subscription_made_while_one_of_its_name_is_deleted_is_a_new_one() -> None:
+    """It waits for the end of the other, and has nothing of it."""
+    with world("us", disk=SLOW) as w:
+
+        async def story() -> None:
+            client = w.client("us")
+            producer = await client.producer(TOPIC)
+            for number in range(3):
+                await producer.send(b"%d" % number)
+            old = await client.subscribe(TOPIC, "s", initial_position=InitialPosition.EARLIEST)
+            await old.receive()
+            await old.acknowledge(await old.receive(), confirmed=True)
+            deleting = asyncio.ensure_future(old.unsubscribe())
+            new = await client.subscribe(TOPIC, "s", initial_position=InitialPosition.EARLIEST)
+            assert [(await new.receive()).payload for _ in range(3)] == [b"0", b"1", b"2"]
+            await deleting
+            w.kill("us")
+            assert (on_disk(w, "s").mark_delete, on_disk(w, "s").acked_ranges) == (-1, [])
+
+        w.play(story(), within_seconds=60)
+
+
+def test_what_is_acknowledged_here_and_there_survives_a_kill() -> None:
+    """Holes in several parts of the cursor."""
+    with world("us") as w:
+
+        async def story() -> None:
+            client = w.client("us")
+            producer = await client.producer(TOPIC)
+            for _ in range(10):
+                await asyncio.gather(*(producer.send_nowait(b"x") for _ in range(500)))
+            consumer = await client.subscribe(
+                TOPIC, "s", type_=ConsumerType.SHARED, initial_position=InitialPosition.EARLIEST
+            )
+            for number in range(5000):
+                message = await consumer.receive()
+                if number % 100:
+                    await consumer.acknowledge(message)
+            cursor = subscription_of(w, "s").cursor
+            await w.simulation.until(lambda: cursor.unacked_count(5000) == 50)
+            await subscription_of(w, "s").persisted()
+            w.kill("us")
+            cursor = on_disk(w, "s")
+            assert [one for one in range(5000) if not cursor.is_done(one, -1)] == list(range(0, 5000, 100))
+
+        w.play(story(), within_seconds=120)

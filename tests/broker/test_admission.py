@@ -1,0 +1,227 @@
+"""What a region says to those that claim more than they are, and that others notice nothing of it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+import pytest
+
+from emulator.client import InitialPosition
+from emulator.markers import SubscriptionUpdate
+from emulator.model import Position
+from emulator.wire import pulsar_pb2 as pb
+from emulator.wire.codec import send_frame
+from emulator.wire.frames import FRAME_PADDING_BYTES
+from emulator.wire.markers import encode_marker
+from emulator.wire.metadata import build_entry, plain_entry, replication_bytes_max, with_replication
+from tests.broker.commands.raw import RawClient
+from tests.broker.regions import regions, until
+from tests.broker.test_replication import TOPIC, check_all_have, drained, publish, stored
+
+FAR = Position(1, 10**9)
+UPDATE = SubscriptionUpdate("s", (("us", Position(1, 10**6)),))
+
+
+def metadata(name: str = "p", sequence_id: int = 0, **fields: object) -> pb.MessageMetadata:
+    return pb.MessageMetadata(producer_name=name, sequence_id=sequence_id, publish_time=1, **fields)  # type: ignore[arg-type]
+
+
+FORGED: dict[str, Callable[[], bytes]] = {
+    "an origin": lambda: with_replication(plain_entry("p", 0, 1, b"x"), "eu", FAR),
+    "an origin without a position": lambda: build_entry(metadata(replicated_from="eu"), b"x"),
+    "another producer": lambda: plain_entry("victim", 10**9, 1, b"x"),
+    "an update": lambda: with_replication(encode_marker(UPDATE, 1)[0], "eu", FAR),
+    "a marker under its own name": lambda: build_entry(metadata(marker_type=13), b"x"),
+    "a marker that cannot be read": lambda: build_entry(metadata(marker_type=11), b"\xff\xff"),
+    "a marker of no known number": lambda: build_entry(metadata(marker_type=77), b"x"),
+    "the end of a transaction": lambda: build_entry(metadata(marker_type=21), b"x"),
+}
+
+
+@pytest.mark.parametrize("claim", FORGED)
+def test_what_a_client_forges_is_refused_and_others_notice_nothing(
+    claim: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """eu's messages, the victim's and everybody's backlog are as they were."""
+
+    async def story() -> None:
+        async with regions("us", "eu") as world, world.client("us") as us, world.client("eu") as eu:
+            consumer = await us.subscribe(TOPIC, "s", initial_position=InitialPosition.EARLIEST)
+            await publish(us, "victim", 3)
+            client = await RawClient.connect(world)
+            await client.open_producer()
+            client.writer.write(send_frame(1, 0, data=FORGED[claim]()))
+            error = (await client.next()).send_error
+            assert (error.error, error.sequence_id) == (pb.NotAllowedError, 0)
+            client.writer.write(send_frame(1, 1, data=plain_entry("p", 1, 1, b"0")))
+            assert (await client.next()).send_receipt.sequence_id == 1
+            await publish(us, "victim-2", 2)
+            await publish(eu, "q", 2)
+            await until(lambda: TOPIC in world.running["eu"].directory.serving and drained(world))
+            await check_all_have(world, {"victim": 3, "p": 1, "victim-2": 2, "q": 2})
+            assert len([await consumer.receive() for _ in range(8)]) == 8
+
+    with caplog.at_level(logging.INFO):
+        asyncio.run(story())
+    assert len([line for line in caplog.messages if line.startswith("refused: ")]) == 1
+
+
+def test_a_client_may_not_bear_a_regions_name() -> None:
+    """However it writes it; a proven region may not bear another one's."""
+
+    async def story() -> None:
+        async with regions("us", "eu", "ap") as world:
+            for name in ("pulsar.repl.eu-->us", "pulsar.repl.eu", "pulsar.repl.nobody-->us", "pulsar.repl."):
+                client = await RawClient.connect(world)
+                client.ask_for_producer(1, name=name)
+                assert (await client.next()).error.error == pb.NotAllowedError
+            region = await RawClient.connect_as_region(world, "eu")
+            assert (await region.next()).type == pb.BaseCommand.CONNECTED
+            region.ask_for_producer(1, name="pulsar.repl.ap-->us")
+            assert "does not belong to region 'eu'" in (await region.next()).error.message
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    ("name", "secret", "answers_as"),
+    [("eu", "guessed", None), ("eu", "", None), ("eu", None, "ap")],
+    ids=["another secret", "no secret", "the answer of another region"],
+)
+def test_who_cannot_prove_to_be_a_region_is_sent_away(
+    name: str, secret: str | None, answers_as: str | None
+) -> None:
+    async def story() -> None:
+        async with regions("us", "eu", "ap") as world:
+            wrong = {} if secret is None else {"secret": secret}
+            client = await RawClient.connect_as_region(world, name, answers_as=answers_as, **wrong)
+            assert (await client.next()).error.error == pb.AuthenticationError
+            with pytest.raises(EOFError):
+                await client.next()
+            assert world.is_ready("eu")
+
+    asyncio.run(story())
+
+
+def test_who_names_a_region_that_is_no_peer_is_sent_away_at_once() -> None:
+    async def story() -> None:
+        async with regions("us", "eu") as world:
+            client = await RawClient.connect(world, handshake=False)
+            client.greet("geoemu-region", b"nobody")
+            error = (await client.next()).error
+            assert error.error == pb.AuthenticationError
+            assert "'nobody' is no peer of region us" in error.message
+
+    asyncio.run(story())
+
+
+def test_a_client_with_a_token_of_its_own_is_a_client_like_any_other() -> None:
+    """Authentication is not asked for, so what clients bring along is no reason to refuse them."""
+
+    async def story() -> None:
+        async with regions("us") as world:
+            client = await RawClient.connect(world, handshake=False)
+            client.greet("token", b"mine")
+            assert (await client.next()).type == pb.BaseCommand.CONNECTED
+
+    asyncio.run(story())
+
+
+def test_nothing_behind_a_refused_entry_of_a_peer_is_admitted() -> None:
+    """A watermark must not pass the hole: what was pipelined behind comes again when the peer attaches again, with
+    what was refused in its turn (A2)."""
+
+    async def story() -> None:
+        async with regions("us", "eu") as world:
+            await world.stop("eu")
+            peer = await RawClient.connect_as_region(world, "eu")
+            assert (await peer.next()).type == pb.BaseCommand.CONNECTED
+            await peer.open_producer(topic=TOPIC, name="pulsar.repl.eu-->us")
+            good = [
+                with_replication(plain_entry("q", n, 1, b"%d" % n), "eu", Position(9, n)) for n in range(4)
+            ]
+            damaged = bytearray(good[1])
+            damaged[-1] ^= 1
+            sent = [good[0], bytes(damaged), good[2], good[3]]
+            peer.writer.write(b"".join(send_frame(1, n, data=data) for n, data in enumerate(sent)))
+            answers = [await peer.next()]
+            assert answers[-1].send_error.error == pb.NotAllowedError
+            await peer.open_producer(topic=TOPIC, name="pulsar.repl.eu-->us")
+            peer.writer.write(b"".join(send_frame(1, n, data=data) for n, data in enumerate(good)))
+            receipts = [(await peer.next()).send_receipt for _ in good]
+            assert [receipt.highest_sequence_id for receipt in receipts] == [0, 1, 2, 3]
+            assert [m.payload for m in await stored(world, "us")] == [b"0", b"1", b"2", b"3"]
+
+    asyncio.run(story())
+
+
+def filled(name: str, total_bytes: int, payload_bytes: int) -> bytes:
+    """An entry of exactly this size, the rest of it in a property."""
+    empty = len(
+        build_entry(metadata(name, properties=[pb.KeyValue(key="k", value="")]), b"x" * payload_bytes)
+    )
+    size = total_bytes - empty
+    while True:
+        value = "v" * size
+        data = build_entry(
+            metadata(name, properties=[pb.KeyValue(key="k", value=value)]), b"x" * payload_bytes
+        )
+        if len(data) <= total_bytes:
+            return data
+        size -= len(data) - total_bytes
+
+
+def test_what_one_region_takes_every_region_takes() -> None:
+    """The largest entry there may be travels; one byte more is refused where it came in. It used to be acknowledged,
+    and its form for other regions closed both links again and again, for all topics."""
+
+    async def story() -> None:
+        async with regions("us", "eu", max_message_bytes=1_000) as world:
+            client = await RawClient.connect(world)
+            await client.open_producer()
+            limit = 1_000 + FRAME_PADDING_BYTES - 256 - replication_bytes_max("us")
+            client.writer.write(send_frame(1, 0, data=filled("p", limit + 1, 1_000)))
+            error = (await client.next()).send_error
+            assert error.error == pb.NotAllowedError
+            assert f"exceeds the maximum of {limit}" in error.message
+            client.writer.write(send_frame(1, 1, data=filled("p", limit, 1_000)))
+            assert (await client.next()).send_receipt.sequence_id == 1
+            await until(lambda: TOPIC in world.running["eu"].directory.serving and drained(world))
+            assert len(await stored(world, "eu")) == 1
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("size_bytes", [2_000, 40_000], ids=["refused there", "not sent"])
+def test_an_entry_that_another_region_never_takes_parks_its_replicator_alone(
+    size_bytes: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Regions of different maximum, which a topology refuses but a hand-made region.json does not: other topics go on,
+    the link stays, and status and log say why."""
+
+    async def story() -> None:
+        settings = {"us": {"max_message_bytes": 50_000}, "eu": {"max_message_bytes": 1_000}}
+        async with regions("us", "eu", of_region=settings) as world, world.client("us") as client:
+            large = await client.producer(TOPIC, name="p")
+            for payload in (b"0", b"x" * size_bytes, b"2"):
+                await large.send(payload)
+            region = world.running["us"]
+            parked = region.directory.serving[TOPIC].replicators["eu"]
+            await until(lambda: "parked" in parked.life.why_not)
+            assert "the maximum of" in parked.life.why_not
+            small = await client.producer("small")
+            await small.send(b"goes on")
+            replicator = region.directory.serving["persistent://public/default/small"].replicators["eu"]
+            await until(lambda: replicator.backlog == 0)
+            assert [m.payload for m in await stored(world, "eu")] == [b"0"]
+            assert "parked" in parked.life.why_not
+            assert parked.backlog >= 2
+
+    with caplog.at_level(logging.INFO):
+        asyncio.run(story())
+    assert len([line for line in caplog.messages if "parked" in line]) == 1
+    down = [at for at, line in enumerate(caplog.messages) if line == "link to eu down"]
+    closed = next(at for at, line in enumerate(caplog.messages) if "the region stops" in line)
+    assert not [at for at in down if at < closed]

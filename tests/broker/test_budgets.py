@@ -1,0 +1,41 @@
+"""Accounts and charges."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from emulator.broker.budgets import Account
+
+
+def test_an_account_and_those_above_it_hold_what_is_charged() -> None:
+    region = Account("region")
+    connection = Account("connection", region, 100)
+    first, second = connection.charge(60), connection.charge(50)
+    assert (connection.held_bytes, region.held_bytes, connection.is_over) == (110, 110, True)
+    second.resize(10)
+    assert (connection.held_bytes, region.held_bytes, connection.is_over) == (70, 70, False)
+    first.release()
+    first.release()
+    assert (connection.held_bytes, region.held_bytes) == (10, 10)
+
+
+def test_a_charge_is_released_at_the_end_of_a_with_even_if_it_was_before() -> None:
+    account = Account("a")
+    with account.charge(5) as charge:
+        assert account.held_bytes == 5
+        charge.release()
+    assert account.held_bytes == 0
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 1_000)), max_size=50))
+def test_nothing_is_held_when_everything_is_released(moves: list[tuple[int, int]]) -> None:
+    """B1, and the sum is right at every step."""
+    region = Account("region")
+    charges = [Account(str(index), region).charge(index) for index in range(5)]
+    for index, size in moves:
+        charges[index].resize(size)
+        assert region.held_bytes == sum(charge.size_bytes for charge in charges)
+    for charge in charges:
+        charge.release()
+    assert region.held_bytes == 0

@@ -1,0 +1,34 @@
+"""What travels to other regions is made once for all of them, and kept up to a bound."""
+
+from __future__ import annotations
+
+from emulator.broker.budgets import Account
+from emulator.broker.replication.forms import FORMS_BYTES_MAX, ReplicatedForms
+from emulator.broker.topic.tail import StoredEntry
+from emulator.model import Position
+from emulator.wire.metadata import plain_entry, scan_entry, with_replication
+
+
+def entry(entry_id: int, size: int = 100) -> StoredEntry:
+    data = plain_entry("p", entry_id, 1, bytes(size))
+    return StoredEntry(entry_id, data, scan_entry(data))
+
+
+def test_a_form_is_made_once() -> None:
+    forms = ReplicatedForms("us", Account("forms"))
+    one = entry(5)
+    form = forms.of(7, one)
+    assert form == with_replication(one.data, "us", Position(7, 5))
+    assert forms.of(7, one) is form
+    assert forms.of(8, one) != form, "of another topic"
+
+
+def test_the_oldest_forms_go_and_what_is_held_is_charged() -> None:
+    account = Account("forms")
+    forms = ReplicatedForms("us", account)
+    first = forms.of(7, entry(0, 100_000))
+    for entry_id in range(1, 100):
+        forms.of(7, entry(entry_id, 100_000))
+        forms.trim()
+        assert 0 < account.held_bytes <= FORMS_BYTES_MAX
+    assert forms.of(7, entry(0, 100_000)) is not first

@@ -1,0 +1,178 @@
+"""Policies live in the cluster's configuration store; running topics follow them at once."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import json
+
+import pytest
+
+from emulator.broker.topic_directory import Wish
+from emulator.client import InitialPosition
+from emulator.core.policies import DEDUPLICATION, REGISTRY, REPLICATION_CLUSTERS, Policy, Scope, effective
+from emulator.errors import StorageError
+from emulator.model import TopicName
+from emulator.simulation.faults import ConfigurationAway
+from emulator.simulation.world import world as simulated_world
+from emulator.stored_keys import BROKER_POLICIES_PATH, NamespacePath, TopicPoliciesPath
+from tests.broker.regions import regions, until
+
+TOPIC = "persistent://public/default/orders"
+NAMESPACE = NamespacePath("public/default")
+
+
+@pytest.mark.parametrize("policy", REGISTRY.values(), ids=lambda policy: policy.name)
+def test_p1_every_policy_is_obeyed_by_the_module_it_names(policy: Policy[object]) -> None:
+    """A policy that is accepted and ignored would be a lie."""
+    assert policy in importlib.import_module(policy.obeyed_by).OBEYS
+
+
+def test_p2_unset_and_set_to_the_default_are_different() -> None:
+    broker = {Scope.BROKER: {"deduplication": True}}
+    assert effective(DEDUPLICATION, {}) is False
+    assert effective(DEDUPLICATION, broker) is True
+    assert effective(DEDUPLICATION, {**broker, Scope.NAMESPACE: {}}) is True
+    assert effective(DEDUPLICATION, {**broker, Scope.NAMESPACE: {"deduplication": False}}) is False
+
+
+def test_the_topic_outranks_the_namespace_and_that_the_broker() -> None:
+    places = {
+        Scope.BROKER: {"deduplication": True, "replication_clusters": ["nowhere"]},
+        Scope.NAMESPACE: {"deduplication": False, "replication_clusters": ["us", "eu"]},
+        Scope.TOPIC: {"replication_clusters": ["us"]},
+    }
+    assert effective(DEDUPLICATION, places) is False
+    assert effective(REPLICATION_CLUSTERS, places) == ("us",)
+    assert effective(REPLICATION_CLUSTERS, {Scope.BROKER: places[Scope.BROKER]}) == (), (
+        "not one of its scopes"
+    )
+
+
+def test_what_is_no_value_is_said() -> None:
+    with pytest.raises(ValueError, match="'yes' is neither true nor false"):
+        effective(DEDUPLICATION, {Scope.TOPIC: {"deduplication": "yes"}})
+
+
+def test_p3_the_topology_never_overwrites_what_a_person_set() -> None:
+    async def story() -> None:
+        async with regions("us", "eu") as world:
+            policies = world.running["us"].policies
+            await policies.set(NAMESPACE, DEDUPLICATION, False)
+            await policies.set(NAMESPACE, REPLICATION_CLUSTERS, None)
+            await world.stop("us")
+            await world.start("us")
+            policies = world.running["us"].policies
+            assert policies.of_namespace("public/default", DEDUPLICATION) is False
+            regions_of: tuple[str, ...] = policies.of_namespace("public/default", REPLICATION_CLUSTERS)
+            assert regions_of == ()
+
+    asyncio.run(story())
+
+
+def test_what_one_region_sets_applies_in_the_others_of_its_cluster() -> None:
+    async def story() -> None:
+        async with regions("us", "eu") as world:
+            topic = await world.running["eu"].directory.acquire(TOPIC, Wish.CREATE)
+            assert topic.deduplicates
+            await world.running["us"].policies.set(NAMESPACE, DEDUPLICATION, False)
+            await until(lambda: not topic.deduplicates)
+            await world.running["us"].policies.set(TopicPoliciesPath(TOPIC), DEDUPLICATION, True)
+            await until(lambda: topic.deduplicates)
+            await world.running["us"].policies.set(TopicPoliciesPath(TOPIC), DEDUPLICATION, None)
+            await until(lambda: not topic.deduplicates)
+            await world.running["us"].policies.set(BROKER_POLICIES_PATH, DEDUPLICATION, True)
+            await world.running["us"].policies.set(NAMESPACE, DEDUPLICATION, None)
+            await until(lambda: topic.deduplicates)
+
+    asyncio.run(story())
+
+
+def test_a_running_topic_is_replicated_to_whom_its_namespace_says_now() -> None:
+    """Taken out and added again while messages are published: in the end every region has everything, once."""
+
+    async def story() -> None:
+        async with regions("us", "eu", "ap") as world, world.client("us") as client:
+            producer = await client.producer(TOPIC)
+            consumer = await client.subscribe(
+                TOPIC, "s", initial_position=InitialPosition.EARLIEST, replicated=True
+            )
+            await producer.send(b"0")
+            topic = world.running["us"].directory.serving[TOPIC]
+            policies = world.running["us"].policies
+            await policies.set(NAMESPACE, REPLICATION_CLUSTERS, ("us", "eu"))
+            await until(lambda: list(topic.replicators) == ["eu"])
+            assert topic.sync is not None
+            await until(lambda: topic.sync is not None and topic.sync.controller.remotes == {"eu"})
+            await producer.send(b"1")
+            await until(lambda: stored(world.running["eu"]) >= 2)
+            await policies.set(NAMESPACE, REPLICATION_CLUSTERS, ("us", "eu", "ap"))
+            await until(lambda: list(topic.replicators) == ["eu", "ap"])
+            await producer.send(b"2")
+            for _ in range(3):
+                await consumer.receive()
+            async with world.client("ap") as other:
+                reader = await other.subscribe(TOPIC, "r", initial_position=InitialPosition.EARLIEST)
+                assert [(await reader.receive()).payload for _ in range(3)] == [b"0", b"1", b"2"]
+
+    asyncio.run(story())
+
+
+def stored(region: object) -> int:
+    topic = region.directory.serving.get(TOPIC)  # type: ignore[attr-defined]
+    return 0 if topic is None else int(topic.stored_end)
+
+
+def test_a_topic_that_was_not_replicated_becomes_so_while_it_runs() -> None:
+    async def story() -> None:
+        async with regions("us", "eu") as world, world.client("us") as client:
+            policies = world.running["us"].policies
+            await policies.set(NAMESPACE, REPLICATION_CLUSTERS, ("us",))
+            await until(
+                lambda: world.running["eu"].metadata.revision == world.running["us"].metadata.revision
+            )
+            await (await client.producer(TOPIC)).send(b"early")
+            topic = world.running["us"].directory.serving[TOPIC]
+            assert topic.sync is None
+            assert not topic.replicators
+            await policies.set(NAMESPACE, REPLICATION_CLUSTERS, ("us", "eu"))
+            await until(lambda: stored(world.running["eu"]) == 1)
+
+    asyncio.run(story())
+
+
+def test_a_value_that_is_none_is_not_obeyed_and_disturbs_nothing() -> None:
+    async def story() -> None:
+        async with regions("us") as world:
+            region = world.running["us"]
+            await region.metadata.put(NAMESPACE.text, b'{"policies": {"deduplication": "perhaps"}}')
+            assert region.policies.of_topic(TopicName.parse(TOPIC))[DEDUPLICATION] is False
+            await region.metadata.put(NAMESPACE.text, b"no document")
+            assert (await region.directory.acquire(TOPIC, Wish.CREATE)).deduplicates is False
+
+    asyncio.run(story())
+
+
+def test_m2_regions_serve_while_their_configuration_is_away() -> None:
+    """Under virtual time: it goes away, clients notice nothing, and a change made afterwards is followed."""
+    with simulated_world("us", "eu") as w:
+
+        async def story() -> None:
+            client = w.client("us")
+            await (await client.producer(TOPIC)).send(b"before")
+            fault = ConfigurationAway(0.0, 1.0, "world")
+            fault.begin(w)
+            broker = w.regions["us"].broker
+            assert broker is not None
+            with pytest.raises(StorageError, match="away"):
+                await broker.policies.set(NAMESPACE, DEDUPLICATION, False)
+            await (await client.producer(TOPIC + "-new")).send(b"during")
+            await w.quiet()
+            fault.end(w)
+            await broker.policies.set(NAMESPACE, DEDUPLICATION, False)
+            assert not broker.directory.serving[TOPIC].deduplicates
+            for region in w.regions.values():
+                await w.simulation.until(lambda region=region: "false" in region.deliveries[-1])  # type: ignore[misc]
+                assert {json.loads(line)["region"] for line in region.deliveries} == {region.name}
+
+        w.play(story())

@@ -1,0 +1,55 @@
+"""What the tests of dispatch say in one line each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from emulator.core.cursor import Cursor
+from emulator.core.dispatch import Candidate, ConsumerState, Dispatcher, Limits, Read, SubscriptionType
+
+EXCLUSIVE, SHARED, FAILOVER = SubscriptionType.EXCLUSIVE, SubscriptionType.SHARED, SubscriptionType.FAILOVER
+END = 1_000
+FAILOVER_DELAY_MS = 100
+
+
+def dispatcher(mark_delete: int = -1, unacked_messages_max: int = 1000) -> Dispatcher:
+    return Dispatcher(Cursor(mark_delete), Limits(unacked_messages_max, FAILOVER_DELAY_MS))
+
+
+def log(*ids: int, hidden: tuple[int, ...] = ()) -> list[Candidate]:
+    """Entries of one message each."""
+    return [Candidate(entry_id, 1, entry_id in hidden) for entry_id in ids]
+
+
+def joined(
+    machine: Dispatcher, name: str, type_: SubscriptionType, permits: int = 100, priority: int = 0
+) -> ConsumerState:
+    consumer = ConsumerState(name, priority, permits)
+    machine.joined(consumer, type_, now_ms=0)
+    return consumer
+
+
+def wanted(machine: Dispatcher, end_entry_id: int = END, now_ms: int = 0) -> Read:
+    """The read that the machine asks for."""
+    read = machine.next(end_entry_id, now_ms)
+    assert isinstance(read, Read)
+    return read
+
+
+def found(read: Read, entries: Sequence[Candidate]) -> list[Candidate]:
+    """What a store that holds `entries` answers."""
+    readable = (e for e in entries if read.from_entry_id <= e.entry_id < read.end_entry_id)
+    return list(readable)[: read.entries_max]
+
+
+def handed_out(machine: Dispatcher, entries: Sequence[Candidate]) -> list[tuple[str, int]]:
+    """Ask until nothing more can be done with a log that ends with `entries`; (consumer, entry id) in the order of the
+    deliveries."""
+    given, end_entry_id = [], entries[-1].entry_id + 1
+    while isinstance(read := machine.next(end_entry_id, now_ms=10**9), Read):
+        candidates = found(read, entries)
+        given += [
+            (delivery.consumer.name, candidates[delivery.place].entry_id)
+            for delivery in machine.offer(read, candidates)
+        ]
+    return given

@@ -1,0 +1,210 @@
+"""R1 and R2 (docs/rooms/dispatch.md) under random events, against a plain model that scans everything.
+
+One read is under way at most, as in the shell; while it is, consumers come, go, acknowledge and refuse, cursors are
+moved by other regions and by seeks, and the log grows.
+"""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from emulator.core.dispatch import Candidate, ConsumerState, Read, SubscriptionType, Wake
+from tests.core.dispatch.playbook import EXCLUSIVE, FAILOVER, SHARED, dispatcher, found
+
+UNACKED_MAX = 12
+STEPS = 300
+
+
+class Model:
+    """The machine, and what plain sets say of it."""
+
+    def __init__(self, type_: SubscriptionType, chance: random.Random) -> None:
+        self.type, self.chance = type_, chance
+        self.machine = dispatcher(unacked_messages_max=UNACKED_MAX)
+        self.log: list[Candidate] = []
+        self.now_ms = 0
+        self.under_way: Read | None = None
+        self.held: dict[int, ConsumerState] = {}
+        """Delivered and neither acknowledged nor given back."""
+        self.acked: set[int] = set()
+        """By consumers, updates and seeks."""
+        self.grow()
+
+    @property
+    def end(self) -> int:
+        return self.log[-1].entry_id + 1
+
+    @property
+    def ids(self) -> set[int]:
+        """Of what consumers may see."""
+        return {entry.entry_id for entry in self.log if not entry.hidden}
+
+    # Events.
+
+    def grow(self) -> None:
+        at = self.end if self.log else 0
+        for _ in range(self.chance.randrange(1, 8)):
+            at += self.chance.choice((0, 0, 0, 1, 5))
+            self.log.append(Candidate(at, self.chance.choice((1, 1, 3)), self.chance.random() < 0.2))
+            at += 1
+
+    def join(self) -> None:
+        if len(self.machine.consumers) >= (1 if self.type is EXCLUSIVE else 3):
+            return
+        consumer = ConsumerState("", self.chance.randrange(2), self.chance.randrange(6))
+        before = self.machine.active
+        self.machine.joined(consumer, self.type, self.now_ms)
+        if self.machine.active is not before:
+            self.held.clear()
+
+    def leave(self) -> None:
+        if self.machine.consumers:
+            gone = self.chance.choice(self.machine.consumers)
+            before = self.machine.active
+            self.machine.left(gone)
+            if self.type is SHARED:
+                self.held = {entry_id: one for entry_id, one in self.held.items() if one is not gone}
+            elif self.machine.active is not before:
+                self.held.clear()
+
+    def flow(self) -> None:
+        if self.machine.consumers:
+            self.machine.flow(self.chance.choice(self.machine.consumers), self.chance.randrange(1, 6))
+
+    def block(self) -> None:
+        if self.machine.consumers:
+            consumer = self.chance.choice(self.machine.consumers)
+            self.machine.blocked(consumer, blocked=not consumer.blocked)
+
+    def acknowledge(self) -> None:
+        """Mostly what one holds; sometimes what another does, or what waits to be handed out again."""
+        if self.machine.consumers and self.log:
+            who = self.chance.choice(self.machine.consumers)
+            entry_id = self.chance.choice(sorted(self.held) or [self.chance.choice(self.log).entry_id])
+            self.machine.acknowledge(who, [(entry_id, None)], self.end)
+            self._count(entry_id, entry_id)
+
+    def acknowledge_cumulative(self) -> None:
+        if self.type is not SHARED and self.held:
+            entry_id = self.chance.choice(sorted(self.held))
+            self.machine.acknowledge_cumulative([(entry_id, None)], self.end)
+            self._count(0, entry_id)
+
+    def update(self) -> None:
+        entry_id = self.chance.randrange(self.end)
+        self.machine.cursor.ack_cumulative_except(entry_id, [])
+        self.machine.moved()
+        self._count(0, entry_id)
+
+    def _count(self, first: int, last: int) -> None:
+        self.acked.update(range(first, last + 1))
+        self.held = {entry_id: one for entry_id, one in self.held.items() if not first <= entry_id <= last}
+
+    def refuse(self) -> None:
+        if self.type is not SHARED and self.machine.active is not None:
+            self.machine.returned(self.machine.active, None)
+            self.held.clear()
+        elif self.held:
+            entry_id = self.chance.choice(sorted(self.held))
+            self.machine.returned(self.held.pop(entry_id), [entry_id])
+
+    def seek(self) -> None:
+        to = self.chance.randrange(self.end + 1)
+        self.machine.cursor.seek(to)
+        self.machine.rewound()
+        self.acked = set(range(to))
+        self.held.clear()
+
+    def wait(self) -> None:
+        self.now_ms += self.chance.randrange(60)
+
+    # The shell.
+
+    def ask(self) -> None:
+        if self.under_way is None:
+            wish = self.machine.next(self.end, self.now_ms)
+            self.under_way = wish if isinstance(wish, Read) else None
+
+    def answer(self) -> None:
+        read, self.under_way = self.under_way, None
+        if read is None:
+            return
+        candidates = found(read, self.log)
+        if self.chance.random() < 0.3:
+            candidates = candidates[: self.chance.randrange(1, 4)]  # As many bytes as one read may give.
+        for delivery in self.machine.offer(read, candidates):
+            entry_id = candidates[delivery.place].entry_id
+            assert entry_id not in self.held, "delivered to two at once"
+            assert entry_id not in self.acked, "delivered after its acknowledgement"
+            self.held[entry_id] = delivery.consumer
+
+    # What must hold after every event.
+
+    def check(self) -> None:
+        self._check_books()
+        wish = self.machine.next(self.end, self.now_ms)
+        assert wish == self.machine.next(self.end, self.now_ms), "asking changes nothing"
+        if self._could_go_on():
+            assert isinstance(wish, (Read, Wake)), "stalled"
+            assert isinstance(wish, Read) or self.type is FAILOVER
+
+    def _check_books(self) -> None:
+        cursor, consumers = self.machine.cursor, self.machine.consumers
+        replay = set(self.machine._strategy.replay) if self.type is SHARED and consumers else set()
+        for consumer in consumers:
+            assert consumer.pending.messages == sum(consumer.pending.by_entry.values())
+        for entry_id in range(self.end):
+            holders = [one for one in consumers if entry_id in one.pending.by_entry]
+            places = len(holders) + (entry_id in replay) + cursor.is_acked(entry_id)
+            if self.type is SHARED:
+                assert places == (entry_id < self.machine.read_entry_id or cursor.is_acked(entry_id)), "R1"
+                assert holders == ([self.held[entry_id]] if entry_id in self.held else [])
+            if entry_id in self.ids:
+                assert cursor.is_acked(entry_id) == (entry_id in self.acked)
+                if entry_id < self.machine.read_entry_id and not places:
+                    assert entry_id in self.held, "R1"
+
+    def _could_go_on(self) -> bool:
+        """Some consumer can take something, and something is ready for it."""
+        if self.type is SHARED:
+            able = [
+                one
+                for one in self.machine.consumers
+                if one.can_receive and one.unacked_messages < UNACKED_MAX
+            ]
+        else:
+            able = [one for one in (self.machine.active,) if one is not None and one.can_receive]
+        return bool(able and self.ids - self.acked - set(self.held))
+
+
+@pytest.mark.parametrize("type_", [EXCLUSIVE, FAILOVER, SHARED])
+@pytest.mark.parametrize("seed", range(10))
+def test_every_id_is_in_one_place_and_nothing_stalls(type_, seed):
+    chance = random.Random(seed)
+    model = Model(type_, chance)
+    often = [model.join, model.flow, model.acknowledge, model.refuse, model.wait, model.ask, model.answer]
+    seldom = [
+        model.leave,
+        model.block,
+        model.acknowledge_cumulative,
+        model.update,
+        model.seek,
+        model.grow,
+    ]
+    for _ in range(STEPS):
+        chance.choice(often if chance.random() < 0.8 else seldom)()
+        model.check()
+    while model.machine.consumers:
+        model.leave()
+    last = ConsumerState("last", permits=10**6)
+    model.machine.joined(last, model.type, model.now_ms)
+    model.under_way, model.now_ms = None, 10**9
+    while model.ids - model.acked:
+        model.ask()
+        model.answer()
+        while model.held:
+            model.acknowledge()
+        model.check()
+    assert model.machine.cursor.mark_delete >= max(model.ids)

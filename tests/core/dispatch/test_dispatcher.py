@@ -1,0 +1,80 @@
+"""Who may join, and what an acknowledgement does."""
+
+from __future__ import annotations
+
+import pytest
+
+from emulator.core.dispatch import SubscriptionType
+from emulator.errors import ProtocolError, ServerError
+from tests.core.dispatch.playbook import (
+    EXCLUSIVE,
+    FAILOVER,
+    SHARED,
+    dispatcher,
+    handed_out,
+    joined,
+    log,
+    wanted,
+)
+
+
+def test_an_exclusive_subscription_takes_one_consumer():
+    """The second is refused, and the first stays."""
+    machine = dispatcher()
+    joined(machine, "a", EXCLUSIVE)
+    with pytest.raises(ProtocolError) as caught:
+        joined(machine, "b", EXCLUSIVE)
+    assert caught.value.code is ServerError.ConsumerBusy
+    assert [consumer.name for consumer in machine.consumers] == ["a"]
+
+
+def test_types_cannot_be_mixed_while_somebody_is_connected():
+    machine = dispatcher()
+    first = joined(machine, "a", SHARED)
+    with pytest.raises(ProtocolError, match="different type: SHARED"):
+        joined(machine, "b", FAILOVER)
+    machine.left(first)
+    joined(machine, "b", FAILOVER)
+    assert machine.type is FAILOVER
+
+
+def test_a_type_that_is_not_offered_is_refused_and_leaves_the_subscription_as_it_was():
+    machine = dispatcher()
+    with pytest.raises(ProtocolError, match="Key_Shared is not offered"):
+        joined(machine, "a", SubscriptionType.KEY_SHARED)
+    assert (machine.type, list(machine.consumers)) == (EXCLUSIVE, [])
+
+
+def test_a_read_of_an_earlier_strategy_is_dropped():
+    """The last consumer left while a read was under way, and one of another type came."""
+    machine = dispatcher()
+    first = joined(machine, "a", EXCLUSIVE)
+    read = wanted(machine)
+    machine.left(first)
+    joined(machine, "b", SHARED)
+    assert machine.offer(read, log(0)) == []
+
+
+@pytest.mark.parametrize("entry_id", [-1, 3, 10**12])
+def test_an_id_that_nobody_was_given_is_not_acknowledged(entry_id):
+    machine = dispatcher()
+    consumer = joined(machine, "a", EXCLUSIVE)
+    machine.acknowledge(consumer, [(entry_id, None), (entry_id, (1,))], end_entry_id=3)
+    machine.acknowledge_cumulative([(entry_id, None), (entry_id, (1,))], end_entry_id=3)
+    assert (machine.cursor.mark_delete, machine.cursor.version) == (-1, 0)
+
+
+def test_a_cumulative_acknowledgement_of_part_of_a_batch_keeps_the_rest():
+    machine = dispatcher()
+    joined(machine, "a", EXCLUSIVE)
+    machine.acknowledge_cumulative([(2, (0b110,))], end_entry_id=3)
+    assert (machine.cursor.mark_delete, machine.cursor.ack_set_of(2)) == (1, (0b110,))
+
+
+def test_shared_consumers_cannot_acknowledge_cumulatively():
+    """They do not know what others hold."""
+    machine = dispatcher()
+    joined(machine, "a", SHARED)
+    handed_out(machine, log(0, 1))
+    machine.acknowledge_cumulative([(1, None)], end_entry_id=2)
+    assert machine.cursor.mark_delete == -1

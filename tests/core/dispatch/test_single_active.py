@@ -1,0 +1,182 @@
+"""EXCLUSIVE and FAILOVER: one consumer gets everything, in log order."""
+
+from __future__ import annotations
+
+from emulator.core.dispatch import Candidate, Wake
+from tests.core.dispatch.playbook import (
+    END,
+    EXCLUSIVE,
+    FAILOVER,
+    FAILOVER_DELAY_MS,
+    dispatcher,
+    found,
+    handed_out,
+    joined,
+    log,
+    wanted,
+)
+
+
+def test_nothing_is_handed_out_without_permits():
+    machine = dispatcher()
+    consumer = joined(machine, "a", EXCLUSIVE, permits=0)
+    assert machine.next(10, 0) is None
+    machine.flow(consumer, 2)
+    assert handed_out(machine, log(0, 1, 2, 3)) == [("a", 0), ("a", 1)]
+    assert machine.next(10, 0) is None
+
+
+def test_nothing_is_handed_out_to_a_full_connection():
+    machine = dispatcher()
+    consumer = joined(machine, "a", EXCLUSIVE)
+    machine.blocked(consumer, blocked=True)
+    assert machine.next(10, 0) is None
+    machine.blocked(consumer, blocked=False)
+    assert wanted(machine).from_entry_id == 0
+
+
+def test_a_permit_is_a_message_and_may_be_overdrawn_by_a_batch():
+    machine = dispatcher()
+    consumer = joined(machine, "a", EXCLUSIVE, permits=1)
+    assert handed_out(machine, [Candidate(0, 10, False)]) == [("a", 0)]
+    assert consumer.permits == -9
+
+
+def test_what_is_acknowledged_of_a_batch_costs_no_permit():
+    machine = dispatcher()
+    machine.cursor.ack_batch(0, (0b0110,), 4)
+    consumer = joined(machine, "a", EXCLUSIVE, permits=10)
+    read = wanted(machine)
+    (delivery,) = machine.offer(read, [Candidate(0, 4, False)])
+    assert (delivery.ack_set, consumer.permits) == ((0b0110,), 8)
+
+
+def test_markers_are_acknowledged_and_never_delivered():
+    """So that mark-delete can pass them."""
+    machine = dispatcher()
+    joined(machine, "a", EXCLUSIVE)
+    assert handed_out(machine, log(0, 1, 2, hidden=(0, 1))) == [("a", 2)]
+    assert machine.cursor.mark_delete == 1
+
+
+def test_ids_without_an_entry_do_not_hold_mark_delete_back():
+    """Storage promise S3: ids may jump between appends."""
+    machine = dispatcher()
+    joined(machine, "a", EXCLUSIVE)
+    machine.offer(wanted(machine, 6), log(0, 5))
+    machine.cursor.ack(0)
+    assert machine.cursor.mark_delete == 4
+
+
+def test_a_read_that_finds_nothing_passes_what_it_covered_and_no_more():
+    """The log grew while the read was under way: what came is not part of the gap."""
+    machine = dispatcher()
+    joined(machine, "a", EXCLUSIVE)
+    read = wanted(machine, end_entry_id=5)
+    machine.offer(read, [])
+    assert machine.cursor.mark_delete == 4
+    assert handed_out(machine, log(5, 6)) == [("a", 5), ("a", 6)]
+
+
+def test_a_read_that_a_rewind_overtook_is_dropped():
+    """Passing over entries the read did not cover would acknowledge what nobody was given."""
+    machine = dispatcher()
+    consumer = joined(machine, "a", EXCLUSIVE)
+    machine.offer(wanted(machine, 3), log(0, 1, 2))
+    overtaken = wanted(machine, 5)
+    machine.returned(consumer, None)
+    assert machine.offer(overtaken, log(3, 4)) == []
+    assert machine.offer(overtaken, []) == []
+    assert machine.cursor.mark_delete == -1
+    assert wanted(machine, 5).from_entry_id == 0
+
+
+def test_a_read_is_overtaken_even_by_a_rewind_to_where_it_began():
+    """Comparing ids would not tell the two apart."""
+    machine = dispatcher()
+    joined(machine, "a", EXCLUSIVE)
+    overtaken = wanted(machine)
+    machine.rewound()
+    assert machine.offer(overtaken, log(0)) == []
+
+
+def test_a_lower_priority_number_becomes_active():
+    """And starts at the first unacknowledged entry."""
+    machine = dispatcher()
+    joined(machine, "a", FAILOVER)
+    handed_out(machine, log(0, 1, 2))
+    machine.cursor.ack(0)
+    better = joined(machine, "b", FAILOVER, permits=10, priority=-1)
+    assert machine.active is better
+    assert handed_out(machine, log(0, 1, 2)) == [("b", 1), ("b", 2)]
+
+
+def test_a_consumer_that_displaces_another_waits_for_its_acknowledgements():
+    machine = dispatcher()
+    joined(machine, "a", FAILOVER)
+    joined(machine, "b", FAILOVER, priority=-1)
+    assert machine.next(END, 0) == Wake(FAILOVER_DELAY_MS)
+    assert wanted(machine, now_ms=FAILOVER_DELAY_MS).from_entry_id == 0
+
+
+def test_a_consumer_that_follows_one_that_left_waits_for_nothing():
+    machine = dispatcher()
+    first = joined(machine, "a", FAILOVER)
+    joined(machine, "b", FAILOVER)
+    machine.left(first)
+    assert handed_out(machine, log(0)) == [("b", 0)]
+
+
+def test_a_newcomer_of_equal_rank_does_not_displace_the_active():
+    machine = dispatcher()
+    first = joined(machine, "a", FAILOVER)
+    read = wanted(machine)
+    joined(machine, "b", FAILOVER)
+    assert machine.active is first
+    assert len(machine.offer(read, log(0))) == 1, "its read still counts"
+
+
+def test_only_the_active_consumer_may_ask_for_everything_again():
+    machine = dispatcher()
+    first = joined(machine, "a", FAILOVER)
+    second = joined(machine, "b", FAILOVER)
+    handed_out(machine, log(0, 1))
+    machine.returned(second, None)
+    assert handed_out(machine, log(0, 1)) == []
+    machine.returned(first, None)
+    assert handed_out(machine, log(0, 1)) == [("a", 0), ("a", 1)]
+
+
+def test_an_update_from_another_region_moves_reading_on():
+    """PIP-33: what was acknowledged elsewhere is not delivered here."""
+    machine = dispatcher()
+    joined(machine, "a", EXCLUSIVE)
+    machine.cursor.ack_range(0, 6)
+    machine.moved()
+    assert wanted(machine, 10).from_entry_id == 7
+
+
+def test_the_read_position_is_never_behind_mark_delete():
+    """Also where nobody reads."""
+    machine = dispatcher()
+    machine.cursor.ack_range(0, 6)
+    assert machine.read_entry_id == 7
+
+
+def test_a_long_acknowledged_run_is_jumped_over():
+    machine = dispatcher()
+    machine.cursor.ack_range(1, 899)
+    joined(machine, "a", EXCLUSIVE)
+    read = wanted(machine)
+    assert (read.from_entry_id, read.entries_max) == (0, 100)
+    machine.offer(read, log(0))
+    assert wanted(machine).from_entry_id == 900
+
+
+def test_asking_changes_nothing():
+    machine = dispatcher()
+    joined(machine, "a", EXCLUSIVE)
+    machine.cursor.ack_range(0, 6)
+    read = wanted(machine)
+    assert [machine.next(END, 0) for _ in range(3)] == [read] * 3
+    assert len(machine.offer(read, found(read, log(*range(20))))) == 13

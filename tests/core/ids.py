@@ -1,0 +1,14 @@
+"""Sets of ids in one line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from emulator.core.id_set import IdSet
+
+
+def id_set(ids: Iterable[int]) -> IdSet:
+    """These ids."""
+    made = IdSet()
+    made.update(ids)
+    return made

@@ -1,0 +1,224 @@
+"""A topic's state: the same however it came about (T1), and right after a kill between any two puts (T3)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from emulator.core.admission import Client, Peer
+from emulator.core.cursor import Cursor
+from emulator.core.id_set import PART_IDS
+from emulator.core.subscription_updates import Applied
+from emulator.core.topic_state import TopicState
+from emulator.errors import StorageError
+from emulator.model import Position
+
+patient = settings(deadline=None, max_examples=60)
+
+
+@dataclass(frozen=True)
+class Says:
+    producer_name: str = "p"
+    sequence_id: int = 0
+    highest_sequence_id: int = 0
+    num_messages: int = 1
+    is_batch: bool = False
+    is_chunk: bool = False
+    chunk_id: int | None = None
+    num_chunks: int = 0
+    replicated_from: str | None = None
+    replicate_to: tuple[str, ...] = ()
+    source_position: Position | None = None
+    marker_type: int | None = None
+
+
+def fresh() -> TopicState:
+    return TopicState("us", deduplicates=True)
+
+
+def view(state: TopicState) -> dict[str, Any]:
+    """Everything that outlives a restart, for comparison."""
+    return {
+        "end": state.stored_end,
+        "producers": state.deduplication.to_json(),
+        "sources": state.watermarks.to_json(),
+        "last": state.last_data,
+        "hidden": state.visibility.hidden.runs(),
+        "restricted": {audience: ids.runs() for audience, ids in state.visibility.restricted.items()},
+    }
+
+
+entries = st.one_of(
+    st.builds(Says, st.sampled_from("abc"), st.integers(0, 50)),
+    st.builds(Says, st.sampled_from("abc"), st.integers(0, 50), replicate_to=st.just(("eu",))),
+    st.builds(Says, st.just("m"), marker_type=st.integers(10, 13)),
+    st.builds(
+        Says,
+        st.sampled_from("xy"),
+        st.integers(0, 50),
+        replicated_from=st.sampled_from(["eu", "ap"]),
+        source_position=st.builds(Position, st.just(1), st.integers(0, 99)),
+        replicate_to=st.sampled_from([(), ("us",)]),
+    ),
+)
+logs = st.lists(st.tuples(st.integers(1, PART_IDS), entries), max_size=30).map(
+    lambda steps: [(sum(gap for gap, _ in steps[: at + 1]) - 1, entry) for at, (_, entry) in enumerate(steps)]
+)
+"""(id, entry) with gaps, over several parts."""
+
+
+class Store:
+    """Keys; puts under way may or may not survive a kill, each for itself (S1)."""
+
+    def __init__(self) -> None:
+        self.head: bytes | None = None
+        self.parts: dict[int, bytes] = {}
+
+    def checkpoint(self, state: TopicState, survives: list[bool]) -> None:
+        """What of one checkpoint was stored before the kill is up to `survives`."""
+        puts: list[tuple[int | None, bytes]] = [*state.visibility.take_unwritten(state.stored_end).items()]
+        puts.append((None, state.head(1)))
+        for at, (number, data) in enumerate(puts):
+            if not survives[at % len(survives)]:
+                continue
+            if number is None:
+                self.head = data
+            else:
+                self.parts[number] = data
+
+    def load(self, log: list[tuple[int, Says]]) -> TopicState:
+        state = fresh()
+        at = state.restore(self.head, 1, self.parts.get)
+        for entry_id, entry in log:
+            if entry_id >= at:
+                state.fold(entry_id, entry)
+        return state
+
+
+@patient
+@given(logs, st.lists(st.tuples(st.integers(0, 30), st.lists(st.booleans(), min_size=1)), max_size=3))
+def test_a_kill_between_any_two_puts_changes_nothing(
+    log: list[tuple[int, Says]], checkpoints: list[tuple[int, list[bool]]]
+) -> None:
+    """Whatever mix of old and new parts and heads the store holds, the log gives the same state again."""
+    live, store = fresh(), Store()
+    for at, (entry_id, entry) in enumerate(log):
+        live.fold(entry_id, entry)
+        for when, survives in checkpoints:
+            if when == at:
+                store.checkpoint(live, survives)
+    assert view(store.load(log)) == view(live)
+
+
+@patient
+@given(logs, st.integers(0, 30))
+def test_folding_twice_changes_nothing(log: list[tuple[int, Says]], cut: int) -> None:
+    once, twice = fresh(), fresh()
+    for entry_id, entry in log:
+        once.fold(entry_id, entry)
+    for entry_id, entry in [*log[:cut], *log]:
+        twice.fold(entry_id, entry)
+    assert view(once) == view(twice)
+
+
+def test_what_is_new_is_judged_by_what_was_admitted() -> None:
+    """Durable or not."""
+    state, client, eu = fresh(), Client("p", "here"), Peer("eu")
+    assert state.admit(client, Says(sequence_id=1))
+    assert not state.admit(client, Says(sequence_id=1))
+    assert state.deduplication.last_sequence_id("p") == -1
+    state.fold(0, Says(sequence_id=1))
+    assert state.deduplication.last_sequence_id("p") == 1
+    at = Says("x", replicated_from="eu", source_position=Position(1, 5))
+    assert state.admit(eu, at)
+    assert not state.admit(eu, at)
+    assert state.admit(Peer("ap"), at)
+
+
+def test_what_every_cursor_has_passed_is_let_go_once_it_is_durable() -> None:
+    """And brought back before a cursor goes there again."""
+    state = fresh()
+    for entry_id in range(3 * PART_IDS):
+        marker = 10 if entry_id % 2 else None
+        state.fold(entry_id, Says(marker_type=marker, replicate_to=() if marker else ("eu",)))
+    visibility = state.visibility
+    visibility.forget_below(2 * PART_IDS + 7)
+    assert visibility.known_from == 0, "nothing of it is durable yet"
+    parts = visibility.take_unwritten(state.stored_end)
+    assert all(len(part) < 3_000 for part in parts.values())
+    visibility.forget_below(2 * PART_IDS + 7)
+    assert visibility.known_from == 0, "it is still being written"
+    for number in parts:
+        visibility.outcome(number, True)
+    visibility.forget_below(2 * PART_IDS + 7)
+    assert visibility.known_from == 2 * PART_IDS
+    assert len(visibility.hidden) == PART_IDS // 2
+    assert list(state.unseen_by("ap", 2 * PART_IDS + 3)) == [2 * PART_IDS, 2 * PART_IDS + 2]
+    assert [*visibility.missing_parts(5)] == [1, 0]
+    for number in visibility.missing_parts(5):
+        visibility.remember(number, parts[number])
+    assert len(visibility.hidden) == 3 * PART_IDS // 2
+    assert [*visibility.missing_parts(5)] == []
+
+
+def test_a_part_that_was_not_written_is_written_later() -> None:
+    state = fresh()
+    state.fold(0, Says(marker_type=10))
+    assert [*state.visibility.take_unwritten(1)] == [0]
+    assert not state.visibility.take_unwritten(1)
+    state.visibility.outcome(0, False)
+    assert [*state.visibility.take_unwritten(1)] == [0]
+
+
+@pytest.mark.parametrize(
+    "part", [b"", b"{}", b'{"end":1,"hidden":"zz","restricted":[]}', b'{"end":1,"hidden":1}']
+)
+def test_a_part_that_cannot_be_read_is_an_error(part: bytes) -> None:
+    with pytest.raises(StorageError, match="cannot be read"):
+        fresh().visibility.load_part(0, part)
+
+
+def test_a_checkpoint_of_another_log_or_format_means_nothing() -> None:
+    state = fresh()
+    state.fold(0, Says())
+    assert fresh().restore(state.head(1), 2, lambda number: None) == 0
+    assert fresh().restore(b'{"format": 1}', 1, lambda number: None) == 0
+    assert fresh().restore(None, 1, lambda number: None) == 0
+
+
+def test_an_update_of_another_region_acknowledges_what_it_may():
+    """INV-5: nothing its sender never received, nothing beyond our log; markers that follow are passed."""
+    state = fresh()
+    for entry_id in range(4):
+        state.fold(entry_id, Says(replicate_to=("eu",) if entry_id == 1 else ()))
+    state.fold(4, Says(marker_type=10))
+    of_eu, of_ap = Cursor(-1), Cursor(-1)
+    assert state.follow(of_eu, "eu", 3) is Applied.MOVED
+    assert of_eu.mark_delete == 4, "the marker behind it is passed too"
+    assert state.follow(of_ap, "ap", 3) is Applied.MOVED
+    assert (of_ap.mark_delete, of_ap.is_acked(1), of_ap.is_acked(3)) == (0, False, True)
+    assert state.follow(of_ap, "eu", 5) is Applied.REFUSED
+    assert not of_ap.is_acked(1)
+    assert state.follow(of_ap, "eu", 2) is Applied.MOVED
+    assert of_ap.mark_delete == 4
+    assert state.follow(of_ap, "eu", 2) is Applied.BEHIND
+
+
+def test_an_update_costs_what_lies_between_the_cursor_and_its_place():
+    """Not what the log has of messages for some regions."""
+    state = fresh()
+    for entry_id in range(0, 20 * PART_IDS, 64):
+        state.fold(entry_id, Says(replicate_to=("eu",)))
+    given: list[list[int]] = []
+
+    def apply(cursor: Cursor, entry_id: int, last_entry_id: int, unseen: Iterable[int]) -> Applied:
+        given.append(list(unseen))
+        return Applied.BEHIND
+
+    state.follow(Cursor(9 * PART_IDS - 1), "ap", 9 * PART_IDS + 64, apply=apply)
+    assert given == [[9 * PART_IDS, 9 * PART_IDS + 64]]

@@ -1,0 +1,49 @@
+"""Real regions as processes: those of one cluster share one configuration store, and it outlives each of them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from emulator.runtimes.process import ProcessRuntime
+
+from .fixtures import DEADLINE_SECONDS, end_all, small_topology
+
+
+@pytest.fixture(autouse=True)
+def _nothing_left_behind(tmp_path: Path) -> Iterator[None]:
+    yield
+    end_all(tmp_path / "run")
+
+
+def delivered(run_dir: Path, region: str) -> list[tuple[Any, ...]]:
+    lines = (run_dir / "regions" / region / "metadata.jsonl").read_text().splitlines()
+    events = [json.loads(line) for line in lines]
+    assert {event["region"] for event in events} == {region}
+    return [(event["revision"], event["path"], event["version"], event["value"]) for event in events]
+
+
+def test_the_regions_of_a_cluster_share_one_configuration(tmp_path: Path) -> None:
+    async def story() -> None:
+        runtime = ProcessRuntime.create(small_topology(tmp_path), tmp_path / "run")
+        await runtime.up()
+        run_dir = runtime.run_dir
+        assert [path.name for path in sorted((run_dir / "configuration").iterdir())] == ["americas", "europe"]
+        east = delivered(run_dir, "us-east")
+        # Each was told all; the topology was written once, whoever came first.
+        assert sorted(set(east)) == sorted(set(delivered(run_dir, "us-west")))
+        assert [(revision, version) for revision, _, version, _ in sorted(set(east))] == [
+            (revision, 0) for revision in range(1, len(set(east)) + 1)
+        ]
+        assert "namespace/public%2Fdefault" in {path for _, path, _, _ in east}
+        await runtime.kill("us-east")
+        await runtime.start("us-east")
+        assert delivered(run_dir, "us-east")[len(east) :] == sorted(set(east))
+        await runtime.down()
+
+    asyncio.run(asyncio.wait_for(story(), DEADLINE_SECONDS))

@@ -1,0 +1,51 @@
+"""The HTTP port of a simulated region is the one that ships."""
+
+from __future__ import annotations
+
+import pytest
+
+from emulator.admin_calls import NoAnswer
+from emulator.simulation.world import world
+
+STATS = "/admin/v2/persistent/public/default/orders/stats"
+
+
+def test_regions_of_a_world_answer_over_http() -> None:
+    with world("us", "eu", seed=3) as w:
+
+        async def story() -> list[str]:
+            producer = await w.client("us").producer("orders")
+            await producer.send(b"hello")
+            await w.quiet()
+            there = await w.ask_admin("eu", "GET", "/geoemu/v1/status")
+            stats = await w.ask_admin("us", "GET", STATS)
+            assert there.json()["ready"]
+            return [*stats.json()["replication"], stats.json()["publishers"][0]["address"].partition(":")[0]]
+
+        eu, address = w.play(story())
+        assert eu == "eu"
+        assert address.startswith("/")
+
+
+def test_changes_are_guarded_there_too_and_reach_the_row() -> None:
+    with world("us", seed=3) as w:
+
+        async def story() -> tuple[int, str]:
+            answer = await w.ask_admin("us", "PUT", "/geoemu/v1/links/us/eu", {"state": "cut"})
+            return answer.status, answer.json()["reason"]
+
+        assert w.play(story()) == (404, "no link us -> eu; peers are: ")
+
+
+def test_a_region_that_is_down_gives_no_answer() -> None:
+    with world("us", "eu", seed=3) as w:
+
+        async def story() -> None:
+            w.kill("us")
+            with pytest.raises(NoAnswer, match="us:8080"):
+                await w.ask_admin("us", "GET", "/geoemu/v1/status")
+            w.start("us")
+            await w.ready()
+            assert (await w.ask_admin("us", "GET", "/geoemu/v1/status")).status == 200
+
+        w.play(story())

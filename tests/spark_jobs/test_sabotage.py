@@ -1,0 +1,383 @@
+"""Evidence that somebody tampered with: each way ends invalid or unknown, with the witness (docs/HISTORY.md, table).
+
+A small run is changed in memory, or on disk after it was written, the way a broken region or a forger would.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from emulator.markers import Snapshot, SubscriptionUpdate
+from emulator.model import Position
+from emulator.stored_keys import CursorKey
+from emulator.wire import pulsar_pb2 as pb
+from emulator.wire.markers import encode_marker
+from emulator.wire.metadata import build_entry, read_metadata, scan_entry, with_replication
+from spark_jobs.judge import Judgement, judge_run
+from spark_jobs.verdict import Verdict
+
+from .sample_run import TOPIC, SampleRun, store_entries
+
+MESSAGES = 6
+EAST, WEST, EU = "us-east", "us-west", "eu-central"
+
+
+def small_run(*, replicated: bool = True) -> SampleRun:
+    """us-east and eu-central publish in turns; billing receives and acknowledges everything in us-east."""
+    run = SampleRun()
+    run.fact(0.0, "phase", detail="it begins")
+    run.subscribe(EAST, 0.1, replicated=replicated)
+    for number in range(MESSAGES):
+        run.publish(EAST, number, 1 + number)
+        run.publish(EU, number, 1.5 + number)
+    for entry in range(2 * MESSAGES):
+        run.receive(EAST, EAST if entry % 2 == 0 else EU, entry // 2, 10 + entry, entry)
+        run.acknowledge(EAST, entry, 10.5 + entry)
+    return run
+
+
+def entry_with(run: SampleRun, region: str, entry: int, **fields: object) -> None:
+    """Rewrite one entry's metadata, with a right checksum."""
+    data = run.logs[region][entry]
+    metadata = read_metadata(data)
+    metadata.MergeFrom(pb.MessageMetadata(**fields))  # type: ignore[arg-type]
+    run.logs[region][entry] = build_entry(metadata, data[scan_entry(data).payload_offset :])
+
+
+def wrong_checksum(run: SampleRun) -> None:
+    data = run.logs[WEST][4]
+    run.logs[WEST][4] = data[:-1] + bytes([data[-1] ^ 1])
+
+
+def other_payload_everywhere(run: SampleRun) -> None:
+    for region in run.regions:
+        data = run.logs[region][4]
+        run.logs[region][4] = build_entry(read_metadata(data), b"another payload")
+
+
+def another_key(run: SampleRun) -> None:
+    entry_with(run, WEST, 4, partition_key="k")
+
+
+def another_key_everywhere(run: SampleRun) -> None:
+    for region in run.regions:
+        entry_with(run, region, 4, partition_key="k")
+
+
+def another_publish_time(run: SampleRun) -> None:
+    entry_with(run, WEST, 4, publish_time=7)
+
+
+def no_sources(run: SampleRun) -> None:
+    """Every entry of us-west says that it stood at the same place."""
+    run.logs[WEST] = [
+        with_replication(data, str(scan_entry(data).replicated_from), Position(1, 0))
+        for data in run.logs[WEST]
+    ]
+
+
+def regrouped(run: SampleRun) -> None:
+    """The origin interleaved its two producers, us-west has the one behind the other."""
+    east = [data for data in run.logs[WEST] if scan_entry(data).replicated_from == EAST]
+    others = [data for data in run.logs[WEST] if data not in east]
+    by_producer = sorted(east, key=lambda data: scan_entry(data).producer_name)
+    run.logs[WEST] = [*others, *by_producer]
+
+
+def two_producers() -> SampleRun:
+    run = SampleRun()
+    for number in range(MESSAGES):
+        for producer in ("pa", "pb"):
+            run.publish(EAST, number, 1 + number, producer=producer)
+    return run
+
+
+def restricted(run: SampleRun) -> None:
+    """Gone from two regions; the copy that is left says that nobody else was to have it."""
+    entry_with(run, EAST, 10, replicate_to=[EAST])
+    for region in (WEST, EU):
+        run.logs[region].pop(10)
+
+
+def without(**wanted: object) -> Callable[[SampleRun], None]:
+    """The history does not have the lines that say this."""
+
+    def damage(run: SampleRun) -> None:
+        before = len(run.events)
+        run.events[:] = [
+            event
+            for event in run.events
+            if not wanted.items() <= {"op": event[2], "outcome": event[3], **flat(event[4])}.items()
+        ]
+        assert len(run.events) < before
+
+    return damage
+
+
+def flat(fields: Mapping[str, object]) -> dict[str, object]:
+    return {name: value for name, value in fields.items() if isinstance(value, (str, int))}
+
+
+def moved_start(path: Path) -> None:
+    with closing(sqlite3.connect(path / "regions" / WEST / "log.sqlite")) as database, database:
+        database.execute("UPDATE logs SET first_entry_id = 6")
+
+
+def foreign_topic(path: Path) -> None:
+    import asyncio
+
+    metadata = pb.MessageMetadata(producer_name="forger", sequence_id=0, publish_time=1)
+    log = path / "regions" / WEST / "log.sqlite"
+    asyncio.run(store_entries(log, WEST, [build_entry(metadata, b"x")], topic=f"{TOPIC}-2"))
+
+
+def without_scenario(path: Path) -> None:
+    (path / "history/scenario.jsonl").unlink()
+
+
+def cut(name: str, lines: int) -> Callable[[Path], None]:
+    def damage(path: Path) -> None:
+        file = path / "history" / name
+        kept = file.read_text().splitlines(keepends=True)[:lines]
+        file.write_text("".join(kept))
+
+    return damage
+
+
+def torn(path: Path) -> None:
+    file = path / "history/scenario.jsonl"
+    file.write_bytes(file.read_bytes()[:-30])
+
+
+def edited(old: str, new: str) -> Callable[[Path], None]:
+    """Changed by somebody who knows how to write an end."""
+
+    def damage(path: Path) -> None:
+        import hashlib
+
+        file = path / "history/orders-us-east.jsonl"
+        body, end = file.read_text().replace(old, new).rsplit("\n", 2)[:2]
+        line = json.loads(end) | {"digest": hashlib.sha256(f"{body}\n".encode()).hexdigest()}
+        file.write_text(f"{body}\n{json.dumps(line)}\n")
+
+    return damage
+
+
+def cursor_at(mark_delete: int, region: str = EAST) -> Callable[[Path], None]:
+    def change(path: Path) -> None:
+        value = json.dumps({"format": 1, "mark_delete": mark_delete, "ranges": []}).encode()
+        with closing(sqlite3.connect(path / "regions" / region / "log.sqlite")) as database, database:
+            database.execute(
+                "INSERT INTO key_values VALUES (?, ?, 1)", (CursorKey(TOPIC, "billing").text, value)
+            )
+
+    return change
+
+
+def unacknowledged(run: SampleRun) -> None:
+    """Nobody acknowledged the last four."""
+    run.events = [one for one in run.events if not (one[2] == "acknowledge" and one[1] > run.time_ms(18.4))]
+
+
+def snapshot(run: SampleRun, local: int, other: int) -> None:
+    """us-west: whoever acknowledged up to `local` here has acknowledged up to `other` in us-east."""
+    said = Snapshot("s", Position(1, local), ((EAST, Position(1, other)),))
+    run.store(WEST, encode_marker(said, 1, (WEST,))[0])
+
+
+def update(run: SampleRun, upto: int) -> None:
+    said = SubscriptionUpdate("billing", ((WEST, Position(1, upto)),))
+    run.store(EAST, encode_marker(said, 1, (WEST,))[0])
+
+
+def receipts_elsewhere(run: SampleRun) -> None:
+    run.change("publish", "ok", message_id="1:77:-1", only=2)
+
+
+def receives_elsewhere(run: SampleRun) -> None:
+    run.change("receive", "ok", message_id="1:77:-1", only=2)
+
+
+def receives_another(run: SampleRun) -> None:
+    run.change("receive", "ok", payload_digest="0" * 16, only=2)
+
+
+def blind_in_west(run: SampleRun) -> None:
+    """A second subscription of that name, in us-west, that was not given two of its messages."""
+    run.subscribe(WEST, 0.1, replicated=False)
+    for entry in range(2 * MESSAGES):
+        if entry not in (3, 4):
+            run.receive(WEST, EAST if entry % 2 == 0 else EU, entry // 2, 30 + entry, entry)
+
+
+@dataclass(frozen=True)
+class Sabotage:
+    name: str
+    verdict: Verdict
+    check: str
+    """The check that names it."""
+    kind: str
+    """What its witness, or for want of one its sentence, says."""
+    in_memory: Callable[[SampleRun], object] | None = None
+    on_disk: Callable[[Path], object] | None = None
+    run: Callable[[], SampleRun] = small_run
+
+
+SABOTAGES = [
+    Sabotage("a checksum that is wrong", "invalid", "INV-3", "corrupt", wrong_checksum),
+    Sabotage("another payload everywhere", "invalid", "INV-3", "other content", other_payload_everywhere),
+    Sabotage("another key in one region", "invalid", "INV-6", "differs", another_key),
+    Sabotage("another key everywhere", "invalid", "INV-3", "other attributes", another_key_everywhere),
+    Sabotage("another publish time in one region", "invalid", "INV-6", "differs", another_publish_time),
+    Sabotage("source positions that are made up", "invalid", "INV-4", "wrong source", no_sources),
+    Sabotage(
+        "producers regrouped", "invalid", "INV-4", "out of the origin's order", regrouped, run=two_producers
+    ),
+    Sabotage("kept from regions on nobody's wish", "invalid", "INV-3", "restricted", restricted),
+    Sabotage("gone from regions on nobody's wish", "invalid", "INV-2", "behind", restricted),
+    Sabotage("the beginning of a log let go", "invalid", "INV-2", "missing", on_disk=moved_start),
+    Sabotage("an entry on a topic of nobody's", "unknown", "INV-3", "stranger", on_disk=foreign_topic),
+    Sabotage(
+        "no scenario", "unknown", "evidence-whole", "scenario.jsonl is not there", on_disk=without_scenario
+    ),
+    Sabotage("a scenario cut", "unknown", "evidence-whole", "has no end", on_disk=cut("scenario.jsonl", 2)),
+    Sabotage("a scenario torn", "unknown", "evidence-whole", "has no end", on_disk=torn),
+    Sabotage(
+        "a producer's history cut",
+        "unknown",
+        "evidence-whole",
+        "no end",
+        on_disk=cut("orders-us-east.jsonl", 6),
+    ),
+    Sabotage(
+        "a consumer's history cut", "unknown", "evidence-whole", "has no end", on_disk=cut("billing.jsonl", 6)
+    ),
+    Sabotage(
+        "a region that is not there",
+        "unknown",
+        "evidence-whole",
+        "must be a region",
+        on_disk=edited(EAST, "atlantis"),
+    ),
+    Sabotage(
+        "an operation that is not there",
+        "unknown",
+        "evidence-whole",
+        "op: must be",
+        on_disk=edited("publish", "publsh"),
+    ),
+    Sabotage(
+        "an answer to what was never asked",
+        "unknown",
+        "evidence-whole",
+        "never asked to publish",
+        without(op="publish", outcome="asked", region=EAST, sequence_id=3),
+    ),
+    Sabotage(
+        "a session that nobody opened",
+        "unknown",
+        "evidence-whole",
+        "no line says was opened",
+        without(op="connect"),
+    ),
+    Sabotage(
+        "deliveries without a subscribe",
+        "unknown",
+        "evidence-whole",
+        "where no line says that anybody subscribed",
+        without(op="subscribe", region=EAST),
+    ),
+    Sabotage(
+        "receipts that name other places", "invalid", "INV-13", "acknowledged elsewhere", receipts_elsewhere
+    ),
+    Sabotage("deliveries from other places", "invalid", "INV-13", "given from elsewhere", receives_elsewhere),
+    Sabotage("deliveries of another content", "invalid", "INV-13", "other content given", receives_another),
+    Sabotage(
+        "a cursor moved forward", "invalid", "INV-18", "counted as consumed", unacknowledged, cursor_at(11)
+    ),
+    Sabotage("a cursor behind the end", "invalid", "INV-18", "beyond the end", on_disk=cursor_at(12)),
+    Sabotage(
+        "a snapshot that promises too much",
+        "invalid",
+        "INV-12",
+        "broken snapshot",
+        lambda run: snapshot(run, 6, 8),
+    ),
+    Sabotage(
+        "an update that nobody acknowledged",
+        "invalid",
+        "INV-12",
+        "broken update",
+        lambda run: (unacknowledged(run), update(run, 11)),
+    ),
+    Sabotage(
+        "a subscription of one region starved",
+        "invalid",
+        "INV-5",
+        "skipped",
+        blind_in_west,
+        run=lambda: small_run(replicated=False),
+    ),
+]
+
+
+@pytest.mark.parametrize("sabotage", SABOTAGES, ids=lambda one: one.name)
+def test_it_is_seen(spark: SparkSession, tmp_path: Path, sabotage: Sabotage) -> None:
+    run = sabotage.run()
+    if sabotage.in_memory is not None:
+        sabotage.in_memory(run)
+    path = run.write(tmp_path / "run")
+    if sabotage.on_disk is not None:
+        sabotage.on_disk(path)
+    judgement = judge_run(spark, path)
+    (check,) = [one for one in judgement.checks if sabotage.check in (one.invariant, one.name)]
+    assert check.verdict == sabotage.verdict, told(judgement)
+    assert judgement.verdict in ("invalid", sabotage.verdict), told(judgement)
+    assert sabotage.kind in check.sentence or sabotage.kind in {one.get("kind") for one in check.witness}, (
+        check
+    )
+
+
+def told(judgement: Judgement) -> str:
+    return "\n".join(f"{one.verdict} {one.invariant} {one.sentence}" for one in judgement.checks)
+
+
+def untouched() -> SampleRun:
+    run = small_run()
+    snapshot(run, 11, 10)
+    return run
+
+
+@pytest.mark.parametrize(
+    "make",
+    [untouched, two_producers, lambda: small_run(replicated=False)],
+    ids=["all", "producers", "one region"],
+)
+def test_what_nobody_touched_is_valid(
+    spark: SparkSession, tmp_path: Path, make: Callable[[], SampleRun]
+) -> None:
+    path = make().write(tmp_path / "run")
+    if make is untouched:
+        cursor_at(11)(path)
+    judgement = judge_run(spark, path)
+    assert judgement.verdict == "valid", told(judgement)
+    if make is untouched:
+        assert {one.verdict for one in judgement.checks} == {"valid"}, told(judgement)
+
+
+def test_the_page_lists_every_sabotage() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "HISTORY.md").read_text()
+    rows = page.split("<!-- sabotages: compared with the test -->")[1].split("<!-- end of sabotages -->")[0]
+    assert [row for row in rows.splitlines() if row.startswith("| ")][1:] == table()
+
+
+def table() -> list[str]:
+    return [f"| {one.name} | {one.verdict} | {one.check} | {one.kind} |" for one in SABOTAGES]

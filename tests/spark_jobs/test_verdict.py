@@ -1,0 +1,30 @@
+"""What the checks of a run come to."""
+
+from __future__ import annotations
+
+import pytest
+
+from spark_jobs.verdict import INFORMATION, CheckResult, Verdict, overall
+
+
+def result(invariant: str, verdict: Verdict) -> CheckResult:
+    return CheckResult("name", "title", invariant, verdict, "A sentence.")
+
+
+@pytest.mark.parametrize(
+    ("promises", "measured", "verdict"),
+    [
+        (["valid", "valid"], "valid", "valid"),
+        (["valid", "not applicable"], "valid", "valid"),
+        (["valid", "unknown", "invalid"], "valid", "invalid"),
+        (["valid"], "unknown", "unknown"),
+        (["invalid"], "unknown", "invalid"),
+        # Whole files of a run in which nothing happened prove nothing.
+        (["not applicable", "not applicable"], "valid", "unknown"),
+    ],
+)
+def test_the_gravest_counts_and_what_only_measures_proves_nothing(
+    promises: list[Verdict], measured: Verdict, verdict: Verdict
+) -> None:
+    checks = [result(f"INV-{number}", one) for number, one in enumerate(promises, 1)]
+    assert overall([result(INFORMATION, measured), *checks]) == verdict

@@ -1,0 +1,53 @@
+"""Imports make no circle, those for types included.
+
+The contracts of `lint-imports` do not see imports under `if TYPE_CHECKING:`, and a circle of types is a circle of
+knowledge: neither side can be read, tested or replaced alone.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import grimp
+import pytest
+
+TOPIC = ("emulator.broker.topic", "emulator.broker.subscription", "emulator.broker.replication")
+"""What a topic is made of."""
+ACYCLIC = ("emulator.broker", "emulator.core", "emulator.wire")
+"""Packages none of whose modules is part of a circle."""
+
+
+@cache
+def imports() -> dict[str, set[str]]:
+    """Module -> what it imports, for types too."""
+    graph = grimp.build_graph("emulator", exclude_type_checking_imports=False, cache_dir=None)
+    return {module: set(graph.find_modules_directly_imported_by(module)) for module in graph.modules}
+
+
+def way_back(module: str) -> list[str]:
+    """A way by which a module reaches itself; empty when there is none."""
+    ways, seen = [[module]], {module}
+    while ways:
+        way = ways.pop()
+        for imported in imports()[way[-1]]:
+            if imported == module:
+                return [*way, module]
+            if imported not in seen:
+                seen.add(imported)
+                ways.append([*way, imported])
+    return []
+
+
+@pytest.mark.parametrize("package", ACYCLIC)
+def test_no_module_reaches_itself(package):
+    modules = [one for one in imports() if one == package or one.startswith(package + ".")]
+    assert modules, f"there is no package {package}"
+    circles = [" -> ".join(way) for one in sorted(modules) if (way := way_back(one))]
+    assert not circles, "\n".join(circles)
+
+
+def test_what_a_topic_is_made_of_does_not_know_it():
+    above = {"emulator.broker.topic.topic", "emulator.broker.topic_assembly", "emulator.broker.region"}
+    for module, imported in imports().items():
+        if module.startswith(tuple(f"{one}." for one in TOPIC)) and module not in above:
+            assert not imported & above, f"{module} knows more than a view of its topic"
