@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from emulator.cli.interruption import INTERRUPTED_EXIT_CODE, interruption
+from emulator.cli.patience import patience
 from emulator.cli.verifier import Verdict, WaitingVerifier, verify_command
 from emulator.errors import RuntimeFailure
 from emulator.limits import LIMITS_FILE, as_text, parse_limits
@@ -88,7 +89,8 @@ class Drill:
             # Not `down` yet: a Kafka that was started for the regions is read before it goes, too.
             await asyncio.gather(*(run.stop(region) for region in run.topology.region_names))
             self._say("verifying …")
-            return await verifier.verify()
+            with patience("verifying", self._talk):
+                return await verifier.verify()
         finally:
             if verifier is not None:
                 await verifier.end()

@@ -15,6 +15,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from emulator.cli.options import DEFAULT_TOPOLOGY
+from emulator.cli.patience import patience
 from emulator.errors import ConfigurationError, Problem
 from emulator.spelling import nearest
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from emulator.simulation.outcome import Figures, Outcome
     from emulator.simulation.story.run import Story
 
-PROGRESS_SECONDS = 5.0
+PROGRESS_SECONDS = 2.0
 RUNS = Path(".geoemu") / "simulated"
 """Where worlds that failed are kept, in the current folder."""
 
@@ -66,6 +67,8 @@ class Simulate:
             if result.violation is not None:
                 failed.append(result)
                 self._tell(result)
+                if self.shrink:
+                    break
             if time.monotonic() - told >= PROGRESS_SECONDS:
                 told = time.monotonic()
                 _say(f"{done} seeds, {len(failed)} failed, {done / (told - began):.1f} a second")
@@ -127,16 +130,22 @@ class Simulate:
 
         seams = seams_without(self.without)
         outcome = run_one(subject, result.seed, seams)
+        self._keep_outcome(outcome, result.seed, "")
         if self.shrink:
-            _say(f"shrinking seed {result.seed} …")
-            outcome = shrink(outcome, seams=seams)
-        if self.shrink:
+            with patience(f"shrinking seed {result.seed}", sys.stderr):
+                outcome = shrink(outcome, seams=seams)
             print(f"what is left of seed {result.seed}:")
             for line in story_of(outcome):
                 print(f"    {line}")
-        path = self.run_dir or _free_folder(RUNS, f"{outcome.plan.kind}-{result.seed}")
+            self._keep_outcome(outcome, result.seed, "-shrunk")
+
+    def _keep_outcome(self, outcome: Outcome, seed: int, which: str) -> None:
+        path = self.run_dir or _free_folder(RUNS, f"{outcome.plan.kind}-{seed}")
+        path = path.with_name(path.name + which)
         keep_run(outcome, path)
-        print(f"its run folder: {path} (geoemu verify {path})")
+        print(
+            f"the run folder of seed {seed}{which and ', shrunk'}: {path} (geoemu verify {path})", flush=True
+        )
 
 
 def _check_known(option: str, value: str, known: list[str], otherwise: str = "") -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -36,6 +37,7 @@ from emulator.cli.options import (
     RunDir,
     RuntimeName,
     TopologyFile,
+    seconds,
 )
 from emulator.errors import RuntimeFailure
 from emulator.runtimes.contract import Runtime
@@ -141,8 +143,13 @@ def status(as_json: AsJson = False, run_dir: RunDir = None) -> None:
 def down(run_dir: RunDir = None) -> None:
     """Stop all regions in an orderly way and end the run. What it left stays in the run directory."""
     run = _open(run_dir)
-    asyncio.run(run.down())
-    print(f"the run in {run.run_dir} has ended")
+
+    async def end() -> str:
+        was_over = (await run.status()).ended
+        await run.down()  # all the same: what somebody started by hand ends, too
+        return "had ended already" if was_over else "has ended"
+
+    print(f"the run in {run.run_dir} {asyncio.run(end())}")
 
 
 @app.command(epilog="Example: geoemu logs us-east -f")
@@ -381,7 +388,8 @@ def simulate(
     first: Annotated[int, typer.Option("--from", metavar="S", min=0, help="The first seed.")] = 1,
     jobs: Annotated[int, typer.Option("--jobs", metavar="J", min=1, help="Processes to use.")] = 1,
     time_budget: Annotated[
-        float | None, typer.Option("--time-budget", metavar="SECONDS", min=0, help="Stop after so long.")
+        float | None,
+        typer.Option("--time-budget", metavar="TIME", parser=seconds, help="Stop after so long: 90s, or 90."),
     ] = None,
     shrink: Annotated[
         bool, typer.Option("--shrink", help="Make the first seed that fails as small as it can be.")
@@ -440,15 +448,20 @@ def _change_regions(
         raise typer.BadParameter("name one or more regions, or --cluster and none", param_hint="REGION")
     run = _open(run_dir)
     meant = regions_meant(run.topology, regions, cluster)
-    history = _operator_history(run)
 
-    async def one(region: str) -> None:
+    async def one(history: HistoryWriter, region: str) -> None:
         await change(run, region)
         history.write(verb, "fact", region=region)
         print(f"{region} {outcome}")
 
     async def all_of_them() -> None:
-        outcomes = await asyncio.gather(*map(one, meant), return_exceptions=True)
+        left = await _left_to_do(run, verb, meant)
+        if not left:
+            return
+        with closing(_operator_history(run)) as history:
+            outcomes = await asyncio.gather(
+                *(one(history, region) for region in left), return_exceptions=True
+            )
         failures = [failure for failure in outcomes if isinstance(failure, BaseException)]
         for failure in failures:
             if not isinstance(failure, RuntimeFailure):
@@ -456,10 +469,20 @@ def _change_regions(
         if failures:
             raise failures[0] if len(failures) == 1 else RuntimeFailure("\n".join(map(str, failures)))
 
-    try:
-        asyncio.run(all_of_them())
-    finally:
-        history.close()
+    asyncio.run(all_of_them())
+
+
+async def _left_to_do(run: Runtime, verb: str, regions: list[str]) -> list[str]:
+    """The regions that `verb` changes; of the others it says why not."""
+    from emulator.cli.deeds import nothing_to_do, refuse_ended
+
+    status = await run.status()
+    refuse_ended(status)
+    states = {region.name: region.state for region in status.regions}
+    reasons = {region: nothing_to_do(verb, region, states[region]) for region in regions}
+    for reason in filter(None, reasons.values()):
+        print(reason)
+    return [region for region in regions if not reasons[region]]
 
 
 def _change_link(
@@ -475,12 +498,14 @@ def _act(run_dir: Path | None, verb: str, change: _Change, **fact: str) -> None:
     run = _open(run_dir)
 
     async def act() -> None:
+        from emulator.cli.deeds import refuse_ended
+
+        refuse_ended(await run.status())
         await change(run)
 
     asyncio.run(act())
-    history = _operator_history(run)
-    history.write(verb, "fact", **fact)
-    history.close()
+    with closing(_operator_history(run)) as history:
+        history.write(verb, "fact", **fact)
 
 
 def _operator_history(run: Runtime) -> HistoryWriter:
