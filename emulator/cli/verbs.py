@@ -281,6 +281,12 @@ def explain(
     raise typer.Exit(0 if any(one.explanation for one in said) else 1)
 
 
+def _complete_actor(context: typer.Context, incomplete: str) -> list[str]:
+    from emulator.recording.sealing import unsealed
+
+    return unsealed(context.params.get("run_dir"), incomplete)
+
+
 # --- verdicts -------------------------------------------------------------------------------------------
 
 
@@ -362,6 +368,24 @@ def verify(
     verdict = verify_now(command)
     print(verdict.output, end="")
     raise typer.Exit(verdict.exit_code)
+
+
+@app.command(epilog="Example: geoemu seal shop")
+def seal(
+    actors: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="NAME...", help="History files, without their suffix.", autocompletion=_complete_actor
+        ),
+    ],
+    run_dir: RunDir = None,
+) -> None:
+    """Close the history of programs that were killed: you say that they are gone, and what they had asked for without
+    being told stays unknown."""
+    from emulator.recording.sealing import seal_actors
+
+    for sentence in seal_actors(run_dir, actors):
+        print(sentence)
 
 
 @app.command(epilog="Example: geoemu simulate region-failover --seeds 50 --jobs 2")
