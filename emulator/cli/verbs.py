@@ -8,7 +8,7 @@ import json
 import shlex
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -40,12 +40,6 @@ from emulator.cli.options import (
 )
 from emulator.errors import RuntimeFailure
 from emulator.runtimes.contract import Runtime
-
-if TYPE_CHECKING:
-    from emulator.history import HistoryWriter
-
-OPERATOR_SECONDS = 10.0
-"""How long a verb waits for its turn to write the operator's history."""
 
 app = typer.Typer(
     help="Emulate geo-replicated Apache Pulsar: start regions, lose one on purpose, read a verified report.",
@@ -464,12 +458,13 @@ def _change_regions(
 ) -> None:
     """The same for each of them at once. A region that is not in the run is refused before anything is done."""
     from emulator.cli.regions import regions_meant
+    from emulator.runtimes.operator import operator_history
 
     if bool(regions) == (cluster is not None):
         raise typer.BadParameter("name one or more regions, or --cluster and none", param_hint="REGION")
     run = _open(run_dir)
     meant = regions_meant(run.topology, regions, cluster)
-    history = _operator_history(run)
+    history = operator_history(run)
 
     async def one(region: str) -> None:
         await change(run, region)
@@ -501,23 +496,17 @@ def _change_link(
 
 def _act(run_dir: Path | None, verb: str, change: _Change, **fact: str) -> None:
     """Do it, and write down as a fact of the run's history that it was done: the verdict takes it into account."""
+    from emulator.runtimes.operator import operator_history
+
     run = _open(run_dir)
 
     async def act() -> None:
         await change(run)
 
     asyncio.run(act())
-    history = _operator_history(run)
+    history = operator_history(run)
     history.write(verb, "fact", **fact)
     history.close()
-
-
-def _operator_history(run: Runtime) -> HistoryWriter:
-    from emulator.history import HistoryWriter
-
-    # Another terminal may be writing its own.
-    path = run.run_dir / "history" / "operator.jsonl"
-    return HistoryWriter(path, "operator", program="geoemu", wait_seconds=OPERATOR_SECONDS)
 
 
 def _count(things: tuple[object, ...], noun: str) -> str:

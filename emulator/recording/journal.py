@@ -10,6 +10,7 @@ import atexit
 import os
 import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 from emulator.history import HistoryWriter, Outcome
@@ -107,6 +108,14 @@ def _opened(directory: RunDirectory, actor: str, named: bool) -> Journal:
             journal = _journals[key] = Journal(key, history)
             return journal
     raise AssertionError("the second name is opened or refused")
+
+
+def end_journals(run_dir: Path) -> None:
+    """What this process records of a run ends here."""
+    with _guard:
+        for (run, _), journal in list(_journals.items()):
+            if run == str(run_dir.absolute()):
+                journal._end()
 
 
 def _end_all() -> None:
