@@ -7,9 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from pyspark.sql import Column, Window
-from pyspark.sql import functions as F
-
+from spark_jobs.engines.frames import Column, F, Window
 from spark_jobs.evidence import ORIGIN, Evidence
 
 BINS = 240
