@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-import pyarrow as pa
-
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import Column, DataFrame
+
+
+class EngineUnavailable(Exception):
+    """An engine cannot work here; the message says what to do."""
 
 
 class Source(Protocol):

@@ -2,23 +2,39 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
 from pyspark.sql import Window, functions
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from spark_jobs.engines.contract import Source
-from spark_jobs.session import tune
+from spark_jobs.session import SparkUnavailable, in_a_sentence, spark_session, tune
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 LOCAL_BYTES = 8 * 1024 * 1024
 """So much is read here before a Python worker has begun."""
+
+
+@contextlib.contextmanager
+def spark_engine(master: str | None = None, *, evidence_bytes: int = 0) -> Iterator[SparkEngine]:
+    """Over a session of its own that ends with the block. Raises SparkUnavailable, also for what fails within."""
+    with spark_session(master, evidence_bytes=evidence_bytes) as session:
+        try:
+            yield SparkEngine(session)
+        except (PySparkException, Py4JError) as problem:
+            # Out of the session's block, which may know better.
+            raise SparkUnavailable(
+                f"Spark failed, so there is no verdict: {in_a_sentence(problem)}"
+            ) from problem
 
 
 class SparkEngine:

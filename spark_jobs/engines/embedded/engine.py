@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import duckdb
 import pyarrow as pa
 
-from spark_jobs.engines.contract import Source
+from spark_jobs.engines.contract import EngineUnavailable, Source
 from spark_jobs.engines.embedded import functions
 from spark_jobs.engines.embedded.frames import Frame
 from spark_jobs.engines.embedded.windows import Window
+
+
+@contextlib.contextmanager
+def embedded_engine() -> Iterator[EmbeddedEngine]:
+    """Until the end of the block. Raises EngineUnavailable for what fails within."""
+    engine = EmbeddedEngine()
+    try:
+        yield engine
+    except duckdb.Error as problem:
+        raise EngineUnavailable(
+            f"the embedded engine failed, so there is no verdict: {str(problem).splitlines()[0]}"
+        ) from problem
+    finally:
+        engine.close()
 
 
 class EmbeddedEngine:
@@ -25,6 +41,9 @@ class EmbeddedEngine:
         self._database.execute("CREATE MACRO size(one) AS len(one)")
         self._tables = 0
         self._turn = threading.RLock()
+
+    def close(self) -> None:
+        self._database.close()
 
     def tune(self, evidence_bytes: int) -> None:
         """It is as quick with little as with much."""
