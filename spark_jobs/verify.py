@@ -16,7 +16,7 @@ from pathlib import Path
 
 from emulator.limits import LIMITS_FILE, Limit, parse_limits
 from spark_jobs.engines.contract import Engine, EngineUnavailable
-from spark_jobs.engines.starting import ENGINES, chosen, started
+from spark_jobs.engines.starting import ENGINES, choose, started
 from spark_jobs.run_folder import open_run_folder
 from spark_jobs.session import LOCAL_MASTER
 from spark_jobs.verdict import EXIT_CODES
@@ -29,7 +29,9 @@ def main(arguments: list[str] | None = None) -> int:
         return _give_up(f"{run} is not a run directory; name the one that `geoemu up` or `geoemu run` made")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
-        name = chosen(options.engine, options.master)
+        name, remark = choose(options.engine, options.master)
+        if remark:
+            print(remark, file=sys.stderr, flush=True)
         with started(name, master=options.master, evidence_bytes=open_run_folder(run).size_bytes) as engine:
             if options.wait and not _warm_up_and_wait(engine):
                 return EXIT_CODES["unknown"]

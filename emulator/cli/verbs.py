@@ -16,6 +16,7 @@ from emulator.cli.options import (
     DEFAULT_TOPOLOGY,
     AsJson,
     Cluster,
+    EngineName,
     Expect,
     ExplainedKind,
     ExplainedName,
@@ -300,13 +301,14 @@ def run(
     expect: Expect = None,
     junit: JunitFile = None,
     markdown: MarkdownFile = None,
+    engine: EngineName = None,
 ) -> None:
     """Start a topology, play a scenario on it, and tell the verdict.
 
     Exit code 0 valid, 1 invalid or a limit was missed, 2 unknown."""
     from emulator.cli.drill import Drill
 
-    drill = Drill(scenario, file, runtime, run_dir, report, as_json, expect, junit, markdown)
+    drill = Drill(scenario, file, runtime, run_dir, report, as_json, expect, junit, markdown, engine)
     raise typer.Exit(asyncio.run(drill.perform()))
 
 
@@ -329,6 +331,7 @@ def verify(
     expect: Expect = None,
     junit: JunitFile = None,
     markdown: MarkdownFile = None,
+    engine: EngineName = None,
 ) -> None:
     """Check what a run stored against what its clients were told. Exit code 0 valid, 1 invalid or a limit was
     missed, 2 unknown."""
@@ -337,6 +340,8 @@ def verify(
 
     if directory and run_dir and directory != run_dir:
         raise typer.BadParameter("name one run directory only", param_hint="--run-dir")
+    if master is not None and engine == "embedded":
+        raise typer.BadParameter("a cluster is Spark's", param_hint="--engine")
     path = directory or run_dir or find_run(None).path
     if in_network:
         here_only = {
@@ -345,6 +350,7 @@ def verify(
             "--expect": expect,
             "--junit": junit,
             "--markdown": markdown,
+            "--engine": engine,
         }
         if unfit := next((option for option, given in here_only.items() if given), None):
             raise typer.BadParameter(f"{unfit} is for a verdict on this machine", param_hint="--in-network")
@@ -353,6 +359,7 @@ def verify(
         command = verify_command(
             path,
             master=master,
+            engine=engine,
             report=report,
             as_json=as_json,
             expect=expect,

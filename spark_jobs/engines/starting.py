@@ -7,7 +7,6 @@ and says so: the verdict is the same.
 from __future__ import annotations
 
 import contextlib
-import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
 from typing import Literal, get_args
@@ -19,31 +18,38 @@ EngineName = Literal["spark", "embedded"]
 ENGINES: tuple[EngineName, ...] = get_args(EngineName)
 
 
-def chosen(name: EngineName | None, master: str | None = None) -> EngineName:
-    """The one that was named, or else the one that can work; in that case it says on standard error why."""
+def choose(name: EngineName | None, master: str | None = None) -> tuple[EngineName, str | None]:
+    """The engine that was named, or else the one that can work; and a remark if that is not the usual one."""
     if name is not None or master is not None:
-        return name or "spark"
+        return name or "spark", None
     problem = java_problem()
-    if problem is None or find_spec("duckdb") is None:
-        return "spark"
-    print(f"{problem} Judged by the embedded engine instead.", file=sys.stderr)
-    return "embedded"
+    if problem is None or why_not("embedded"):
+        return "spark", None
+    return "embedded", f"{problem} Until then the embedded engine judges."
+
+
+def why_not(name: EngineName) -> str | None:
+    """Why an engine cannot work here, as one sentence; None when it can."""
+    if name == "spark":
+        problem = java_problem()
+        return problem and f"{problem} Or do without it: --engine embedded."
+    if find_spec("duckdb") is None:
+        return "The embedded engine needs the package duckdb, and it is not installed: pip install 'geoemu[embedded]'."
+    return None
 
 
 @contextlib.contextmanager
 def started(name: EngineName, *, master: str | None = None, evidence_bytes: int = 0) -> Iterator[Engine]:
     """The engine, ready, until the end of the block. Raises EngineUnavailable, also for what fails within."""
+    if problem := why_not(name):
+        raise EngineUnavailable(problem)
     if name == "spark":
         from spark_jobs.engines.spark import spark_engine
 
         with spark_engine(master, evidence_bytes=evidence_bytes) as engine:
             yield engine
-        return
-    if find_spec("duckdb") is None:
-        raise EngineUnavailable(
-            "the embedded engine needs duckdb, which is not installed: pip install duckdb"
-        )
-    from spark_jobs.engines.embedded.engine import embedded_engine
+    else:
+        from spark_jobs.engines.embedded.engine import embedded_engine
 
-    with embedded_engine() as engine:
-        yield engine
+        with embedded_engine() as embedded:
+            yield embedded
