@@ -29,6 +29,8 @@ from emulator.errors import ProtocolError
 from emulator.model import TopicName
 from emulator.wire import answers
 from emulator.wire.codec import AckCommand
+from emulator.wire.commands import CreateProducer
+from emulator.wire.consumer_commands import Subscribe
 from emulator.wire.frames import FRAME_PADDING_BYTES, Frame, FrameBuffer
 
 if TYPE_CHECKING:
@@ -77,8 +79,9 @@ class ClientConnection(asyncio.Protocol):
         self.legal_rows = table.legal[self.standing]
         self.producers: dict[int, Producer] = {}
         self.consumers: dict[int, Consumer] = {}
-        self.opening: set[tuple[str, int]] = set()
-        """("producer" or "consumer", id) that are being created; removed when the client gives up meanwhile."""
+        self.opening: dict[tuple[str, int], CreateProducer | Subscribe] = {}
+        """("producer" or "consumer", id) that are being created, and for which command. Removed when the client gives
+        up meanwhile; it may ask for the same id again before the first command noticed."""
         self.closed_producers: dict[int, None] = {}
         """Ids closed a moment ago, oldest first: their late sends are ignored rather than punished. The client could
         not know yet, and upstream is as patient."""
@@ -252,7 +255,16 @@ class ClientConnection(asyncio.Protocol):
         """So many admitted bytes have been answered."""
         self.pressure.answered(size_bytes)
 
+    def no_longer_opening(self, key: tuple[str, int], command: CreateProducer | Subscribe) -> None:
+        """The command is over. A later one for the same id goes on."""
+        if self.opening.get(key) is command:
+            del self.opening[key]
+
     def add_producer(self, producer: Producer) -> None:
+        """One that had its id ends: the client knows of one only."""
+        former = self.producers.get(producer.producer_id)
+        if former is not None:
+            self.forget_producer(former)
         self.producers[producer.producer_id] = producer
         self.closed_producers.pop(producer.producer_id, None)
         producer.topic.attach(producer)
