@@ -87,7 +87,11 @@ class Assembly:
             topic.replicators[remote] = Replicator(topic, self._peers[remote])
 
     def _remotes(self, effective: Effective) -> list[str]:
-        return [region for region in effective[REPLICATION_CLUSTERS] if region in self._peers]
+        """Whom the topic is replicated to: nobody, when this region does not share the messages itself."""
+        sharing = effective[REPLICATION_CLUSTERS]
+        if self._region.config.region not in sharing:
+            return []
+        return [region for region in sharing if region in self._peers]
 
     def _restore_subscriptions(self, topic: Topic) -> None:
         parts_type = self._region.environment.parts.cursor_parts
