@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shlex
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -97,11 +98,15 @@ def up(
 ) -> None:
     """Start a new run: all regions of a topology. Ctrl-C ends it, unless detached."""
     from emulator.cli.session import come_up
+    from emulator.made_by import note_made_by
     from emulator.runtimes.opening import create_run
     from emulator.topology_file import load_topology
 
     topology = load_topology(file)
     run = create_run(runtime or topology.runtime, topology, run_dir, detached=detach)
+    given = [] if file == DEFAULT_TOPOLOGY else ["--file", str(file)]
+    given += [] if runtime is None else ["--runtime", runtime]
+    note_made_by(run.run_dir, __version__, shlex.join(["geoemu", "up", *given]))
     raise typer.Exit(asyncio.run(come_up(run, stay=not detach)))
 
 
