@@ -172,19 +172,25 @@ class Geo:
             pass
 
     def verify(
-        self, *, stop: bool = True, expect: str | None = None, report: str | Path | None = None
+        self,
+        *,
+        stop: bool = True,
+        expect: str | None = None,
+        report: str | Path | None = None,
+        engine: str | None = None,
     ) -> Verdict:
         """Judge the run: what its regions stored against what its clients were told.
 
         The recording of clients in this process ends here, and unless `stop` is False so do the regions: what is under
-        way while it is looked at is unknown. `expect`: limits, as on the command line (docs/LIMITS.md). RuntimeFailure
-        when no verdict could be reached.
+        way while it is looked at is unknown. `expect`: limits, as on the command line (docs/LIMITS.md). `engine`:
+        `spark` or `embedded`; None: as on the command line. RuntimeFailure when no verdict could be reached.
         """
         end_journals(self.run_dir)
         if stop:
             self._background.do(_all(self._runtime.stop(region) for region in self.regions))
         page = self.run_dir / "report" if report is None else Path(report)
-        said = verify_now(verify_command(self.run_dir, as_json=True, expect=expect, report=page))
+        command = verify_command(self.run_dir, as_json=True, expect=expect, report=page, engine=engine)
+        said = verify_now(command)
         if not said.output:
             raise RuntimeFailure(f"there is no verdict on {self.run_dir}: see the lines above")
         return verdict_from(json.loads(said.output), said.exit_code, page / "report.html")

@@ -46,7 +46,7 @@ def test_a_drill_in_a_few_lines_ends_with_its_verdict(folder: Path) -> None:
         geo.start("us-west", "eu-central")
         geo.heal()
         geo.drain()
-        verdict = geo.verify(expect="outage<=60s")
+        verdict = geo.verify(expect="outage<=60s", engine="embedded")
     assert verdict.is_valid, str(verdict)
     assert verdict.finding("INV-5").outcome == "valid"
     assert verdict.figures["published"]["acknowledged"] == 1
