@@ -11,11 +11,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
-from pyspark.sql import types as T
+import pyarrow as pa
 
-from spark_jobs.evidence import ORIGIN, Evidence, entry_text, position_text, small_frame
+from spark_jobs.engines.current import small_frame
+from spark_jobs.engines.frames import Column, DataFrame, F
+from spark_jobs.evidence import ORIGIN, Evidence, entry_text, position_text
 from spark_jobs.verdict import Witness
 
 JOURNEYS_MAX = 100
@@ -24,16 +24,10 @@ STOPS_MAX = 60
 
 Origin = tuple[str, str, str, int]
 
-_ORIGIN_SCHEMA = T.StructType(
-    [T.StructField(name, T.LongType() if name == "sequence_id" else T.StringType()) for name in ORIGIN]
-)
-_PLACE_SCHEMA = T.StructType(
-    [
-        *_ORIGIN_SCHEMA.fields,
-        T.StructField("region", T.StringType()),
-        *(T.StructField(name, T.LongType()) for name in ("ledger_id", "entry_id", "batch_index")),
-    ]
-)
+_ORIGIN_FIELDS = {name: pa.int64() if name == "sequence_id" else pa.string() for name in ORIGIN}
+_PLACE_FIELDS = dict.fromkeys(("ledger_id", "entry_id", "batch_index"), pa.int64())
+_ORIGIN_SCHEMA = pa.schema(_ORIGIN_FIELDS)
+_PLACE_SCHEMA = pa.schema({**_ORIGIN_FIELDS, "region": pa.string(), **_PLACE_FIELDS})
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +91,7 @@ def collect_journeys(evidence: Evidence, witnesses: Iterable[Witness]) -> tuple[
     origins = list(dict.fromkeys(filter(None, map(origin_of, witnesses))))[:JOURNEYS_MAX]
     if not origins:
         return ()
-    spark = evidence.events.sparkSession
-    wanted = small_frame(spark, origins, _ORIGIN_SCHEMA).hint("broadcast")
+    wanted = small_frame(origins, _ORIGIN_SCHEMA).hint("broadcast")
     found = evidence.messages.join(wanted, list(ORIGIN)).collect()
     messages = {_key(message): message for message in (row.asDict() for row in found)}
     places = [
@@ -106,7 +99,7 @@ def collect_journeys(evidence: Evidence, witnesses: Iterable[Witness]) -> tuple[
         for origin, row in messages.items()
         for copy in row["copies"]
     ]
-    at_places = small_frame(spark, places, _PLACE_SCHEMA).hint("broadcast")
+    at_places = small_frame(places, _PLACE_SCHEMA).hint("broadcast")
     stops: dict[Origin, list[Stop]] = {}
     for row in (row.asDict() for row in _stops(evidence.events, wanted, at_places).collect()):
         stops.setdefault(_key(row), []).append(Stop(*(row[field.name] for field in dataclasses.fields(Stop))))

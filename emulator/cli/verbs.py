@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import json
 import shlex
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,6 +17,7 @@ from emulator.cli.options import (
     DEFAULT_TOPOLOGY,
     AsJson,
     Cluster,
+    EngineName,
     Expect,
     ExplainedKind,
     ExplainedName,
@@ -305,13 +306,14 @@ def run(
     expect: Expect = None,
     junit: JunitFile = None,
     markdown: MarkdownFile = None,
+    engine: EngineName = None,
 ) -> None:
     """Start a topology, play a scenario on it, and tell the verdict.
 
     Exit code 0 valid, 1 invalid or a limit was missed, 2 unknown."""
     from emulator.cli.drill import Drill
 
-    drill = Drill(scenario, file, runtime, run_dir, report, as_json, expect, junit, markdown)
+    drill = Drill(scenario, file, runtime, run_dir, report, as_json, expect, junit, markdown, engine)
     raise typer.Exit(asyncio.run(drill.perform()))
 
 
@@ -334,6 +336,7 @@ def verify(
     expect: Expect = None,
     junit: JunitFile = None,
     markdown: MarkdownFile = None,
+    engine: EngineName = None,
 ) -> None:
     """Check what a run stored against what its clients were told. Exit code 0 valid, 1 invalid or a limit was
     missed, 2 unknown."""
@@ -342,6 +345,8 @@ def verify(
 
     if directory and run_dir and directory != run_dir:
         raise typer.BadParameter("name one run directory only", param_hint="--run-dir")
+    if master is not None and engine == "embedded":
+        raise typer.BadParameter("a cluster is Spark's", param_hint="--engine")
     path = directory or run_dir or find_run(None).path
     if in_network:
         here_only = {
@@ -350,6 +355,7 @@ def verify(
             "--expect": expect,
             "--junit": junit,
             "--markdown": markdown,
+            "--engine": engine,
         }
         if unfit := next((option for option, given in here_only.items() if given), None):
             raise typer.BadParameter(f"{unfit} is for a verdict on this machine", param_hint="--in-network")
@@ -358,6 +364,7 @@ def verify(
         command = verify_command(
             path,
             master=master,
+            engine=engine,
             report=report,
             as_json=as_json,
             expect=expect,
@@ -430,6 +437,18 @@ def _open(run_dir: Path | None) -> Runtime:
     return open_run(run_dir)
 
 
+_NOTHING_LEFT: Mapping[str, tuple[str, ...]] = {
+    "kill": ("killed", "lost", "stopped"),
+    "stop": ("killed", "lost", "stopped"),
+    "lose": ("lost",),
+}
+"""By verb: the states in which there is nothing left for it to do."""
+
+
+async def _states(run: Runtime) -> dict[str, str]:
+    return {region.name: region.state for region in (await run.status()).regions}
+
+
 def _change_regions(
     run_dir: Path | None,
     regions: list[str] | None,
@@ -438,7 +457,8 @@ def _change_regions(
     change: Callable[[Runtime, str], Awaitable[None]],
     outcome: str,
 ) -> None:
-    """The same for each of them at once. A region that is not in the run is refused before anything is done."""
+    """The same for each of them at once. A region that is not in the run is refused before anything is done. One that
+    is gone already is left alone, and what it is is said: "killed" would take a loss back in the history."""
     from emulator.cli.regions import regions_meant
 
     if bool(regions) == (cluster is not None):
@@ -447,13 +467,18 @@ def _change_regions(
     meant = regions_meant(run.topology, regions, cluster)
     history = _operator_history(run)
 
-    async def one(region: str) -> None:
+    async def one(region: str, state: str) -> None:
+        if state in _NOTHING_LEFT.get(verb, ()):
+            print(f"{region} is {state} already")
+            return
         await change(run, region)
         history.write(verb, "fact", region=region)
         print(f"{region} {outcome}")
 
     async def all_of_them() -> None:
-        outcomes = await asyncio.gather(*map(one, meant), return_exceptions=True)
+        states = await _states(run) if verb in _NOTHING_LEFT else {}
+        changes = [one(region, states.get(region, "")) for region in meant]
+        outcomes = await asyncio.gather(*changes, return_exceptions=True)
         failures = [failure for failure in outcomes if isinstance(failure, BaseException)]
         for failure in failures:
             if not isinstance(failure, RuntimeFailure):

@@ -115,6 +115,7 @@ _read_all: Final = pb.LeanMetadata.FromString
 _NO_KEY: Final = b"\xff"
 """Default of the lean partition_key."""
 _PROPERTIES_TAG: Final = tag(4, 2)
+_REPLICATED_FROM_TAG: Final = tag(5, 2)
 _REPLICATE_TO_TAG: Final = tag(7, 2)
 _ENCRYPTION_KEYS_TAG: Final = tag(13, 2)
 _POSITION_KEY: Final = SOURCE_POSITION_PROPERTY.encode()
@@ -198,6 +199,8 @@ def _take_usual(
     replicated_from = lean.replicated_from
     if replicated_from:
         info.replicated_from = _name(replicated_from)
+    elif _REPLICATED_FROM_TAG in metadata and lean.HasField("replicated_from"):
+        info.replicated_from = ""  # a claim all the same
     partition_key = lean.partition_key
     if partition_key != _NO_KEY:
         partition_key.decode()

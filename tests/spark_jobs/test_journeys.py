@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pyspark.sql import SparkSession
-
+from spark_jobs.engines.contract import Engine
 from spark_jobs.journeys import Journey, origin_of
 from spark_jobs.judge import judge_run
 
@@ -19,9 +18,7 @@ def told(journey: Journey, sample: SampleRun) -> list[tuple[float, str, str, str
     ]
 
 
-def test_a_witness_s_message_is_followed_through_regions_and_clients(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_a_witness_s_message_is_followed_through_regions_and_clients(engine: Engine, tmp_path: Path) -> None:
     sample = SampleRun()
     sample.subscribe("us-west", 0.5)
     sample.publish("us-east", 0, 1.0)
@@ -31,7 +28,7 @@ def test_a_witness_s_message_is_followed_through_regions_and_clients(
     sample.receive("us-west", "us-east", 1, 2.1, entry=1)
     sample.receive("us-west", "us-east", 1, 2.2, entry=1)
     sample.acknowledge("us-west", 1, 2.3)
-    judgement = judge_run(spark, sample.write(tmp_path / "run"))
+    judgement = judge_run(engine, sample.write(tmp_path / "run"))
     assert judgement.verdict == "invalid"
     journey = next(one for one in judgement.journeys if one.origin == (TOPIC, "us-east", "orders-us-east", 1))
     assert told(journey, sample) == [
