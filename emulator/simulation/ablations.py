@@ -51,15 +51,13 @@ class _Mute:
 
 class _AcknowledgesAtOnce(Topic):
     def flush(self) -> None:
-        batch = list(self._batch)
         told: dict[Any, list[tuple[PendingPublish, int]]] = {}
-        for publish in batch:
+        for publish in self._batch:
             if publish.send is not None:
                 told.setdefault(publish.attachment, []).append((publish, -1))
+                publish.attachment = _Mute()
         super().flush()
         for publisher, outcomes in told.items():
-            for publish, _ in outcomes:
-                publish.attachment = _Mute()
             # Behind the chunk of bytes that is being read: only then does a connection know what it owes answers for.
             asyncio.get_running_loop().call_soon(publisher.stored, outcomes)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import sqlite3
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -73,13 +75,16 @@ def test_an_empty_folder_has_no_rows(spark: SparkSession, tmp_path: Path) -> Non
     assert read_region_logs(spark, tmp_path).collect() == []
 
 
-def test_trimmed_ranges_by_the_name_that_the_history_uses(spark: SparkSession, run: Path) -> None:
-    import sqlite3
-
+@pytest.mark.parametrize(("trims", "below"), [(True, {1: 2}), (False, None)])
+def test_entries_are_trimmed_only_where_a_policy_trims(
+    spark: SparkSession, run: Path, trims: bool, below: dict[int, int] | None
+) -> None:
+    """And they are called what the history calls their topic."""
     with sqlite3.connect(run / "regions/us-east/log.sqlite") as database:
         database.execute("UPDATE logs SET name = name || '-partition-2', first_entry_id = 2")
-    trimmed, damages = read_trimmed(spark, open_run_folder(run), {TOPIC})
-    assert [row.asDict() for row in trimmed.collect()] == [
-        {"region": "us-east", "topic": TOPIC, "below": {1: 2}}
-    ]
+    folder = open_run_folder(run)
+    namespaces = {name: replace(each, trims=trims) for name, each in folder.namespaces.items()}
+    trimmed, damages = read_trimmed(spark, replace(folder, namespaces=namespaces), {TOPIC})
+    expected = [] if below is None else [{"region": "us-east", "topic": TOPIC, "below": below}]
+    assert [row.asDict() for row in trimmed.collect()] == expected
     assert damages == []
