@@ -48,7 +48,8 @@ class StoredKey:
     @property
     def text(self) -> str:
         """What the store is told."""
-        parts: list[str] = [getattr(self, name) for name in self.__slots__]
+        names: tuple[str, ...] = self.__slots__
+        parts: list[str] = [getattr(self, name) for name in names]
         return "/".join((self.KIND, *map(_escape, parts)))
 
     @classmethod
