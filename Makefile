@@ -2,6 +2,8 @@
 
 PYTHON   ?= python3
 SCENARIO ?= emulator/scenarios/region-failover.yaml
+# What to set up for: run, compose, test or bench.
+GOAL     ?= test
 # process or compose; empty: what topology.yaml says.
 RUNTIME  ?=
 # Passed on: make test ARGS="-k topology -x"
@@ -19,11 +21,12 @@ help:
 	@echo "make bench    measure against a peer (needs cc); docs/BENCHMARKS.md says what the figures mean"
 	@echo "make setup    only what all of these do first: .venv, pinned packages, Java"
 
+# What a goal does first: `make setup GOAL=run` brings no more than a drill and its verdict need.
 setup:
-	@command -v $(PYTHON) >/dev/null || { echo "setup: Python 3.11 or newer is needed. Type: sudo apt-get install python3 python3-venv" >&2; exit 2; }
-	@$(PYTHON) scripts/setup.py
+	@PYTHON=$(PYTHON) scripts/setup $(GOAL)
 
 # `make` itself only knows 0 and 2 (any failure). `geoemu run` tells them apart: 0 valid, 1 invalid, 2 unknown.
+run: GOAL = $(if $(filter compose,$(RUNTIME)),compose,run)
 run: setup
 	@$(if $(filter compose,$(RUNTIME)),bash compose/images.sh region kafka)
 	@$(VENV)/geoemu run $(if $(RUNTIME),--runtime $(RUNTIME)) $(if $(filter compose,$(RUNTIME)),-f compose/topology.yaml) $(SCENARIO) $(ARGS)
@@ -31,6 +34,7 @@ run: setup
 test: setup
 	@$(VENV)/python -m pytest $(ARGS)
 
+bench: GOAL = bench
 bench: setup
 	@$(VENV)/python -m benchmarks $(ARGS)
 

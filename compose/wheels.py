@@ -8,15 +8,16 @@ images need not have it.
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import subprocess
 import sys
 import tempfile
-import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "scripts"))
+from lock import NotPinned, pin, read_lock, wanted  # noqa: E402
+
 SOURCE_ONLY = frozenset({"pyspark"})
 """What its authors publish as source, of which pip makes the wheel; the same one for every Python."""
 SOURCES = ("pyproject.toml", "README.md", "LICENSE", "emulator", "spark_jobs")
@@ -26,9 +27,12 @@ LONG_AGO = "315532800"
 
 def main(folder: Path, python_version: str, extras: list[str]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    locked = _locked()
-    names = wanted(extras, locked)
-    pinned = [_without_comments(locked[name]) for name in names]
+    locked = read_lock()
+    try:
+        names = [*wanted(extras, locked), "pip"]
+    except NotPinned as missing:
+        sys.exit(str(missing))
+    pinned = [pin(locked[name]) for name in names]
     stamp = folder / "requirements.txt"
     if not stamp.exists() or stamp.read_text() != "\n".join(pinned):
         for old in folder.glob("*.whl"):
@@ -38,37 +42,6 @@ def main(folder: Path, python_version: str, extras: list[str]) -> None:
     for old in folder.glob("geoemu-*.whl"):
         old.unlink()
     _build_ours(folder)
-
-
-def wanted(extras: list[str], locked: dict[str, str]) -> list[str]:
-    """The distributions that an image needs, by name, and those that they need."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    needs = project["dependencies"] + [
-        need for extra in extras for need in project["optional-dependencies"][extra]
-    ]
-    names = {re.match(r"[\w.-]+", need)[0].lower() for need in needs}
-    while more := {name for name, block in locked.items() if names & _needed_by(block)} - names:
-        names |= more
-    if missing := names - set(locked):
-        sys.exit(f"requirements.lock has no {', '.join(sorted(missing))}")
-    return sorted(names)
-
-
-def _locked() -> dict[str, str]:
-    """Distribution -> what requirements.lock says of it: its version, its hashes, and who needs it."""
-    lock = (ROOT / "requirements.lock").read_text()
-    found = re.finditer(r"^([\w.-]+)==.*?(?=^[\w.-]+==|\Z)", lock, re.MULTILINE | re.DOTALL)
-    return {match[1].lower(): match[0] for match in found}
-
-
-def _needed_by(block: str) -> set[str]:
-    """`# via a`, or one per line."""
-    comments = [line.lstrip(" #") for line in block.splitlines() if line.lstrip().startswith("#")]
-    return {comment.removeprefix("via").strip().lower() for comment in comments}
-
-
-def _without_comments(block: str) -> str:
-    return "\n".join(line for line in block.splitlines() if not line.lstrip().startswith("#"))
 
 
 def _download(folder: Path, names: list[str], pinned: list[str], python_version: str) -> None:
@@ -83,7 +56,6 @@ def _download(folder: Path, names: list[str], pinned: list[str], python_version:
             # Takes the wheel that `make setup` left in pip's cache, if it did.
             options = ("--no-deps", "--require-hashes", "--use-pep517")
             _pip("wheel", *options, "--wheel-dir", folder, "-r", built)
-    _pip("download", "--no-deps", "--only-binary", ":all:", "--dest", folder, "pip")
 
 
 def _build_ours(folder: Path) -> None:

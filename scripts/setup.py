@@ -1,11 +1,12 @@
-"""Make everything ready: Java for Spark, `.venv` with the pinned packages, geoemu itself.
+"""Make ready what somebody is about to do: `.venv` with the pinned packages, geoemu itself, Java for Spark.
 
-    python3 scripts/setup.py
+    scripts/setup run|compose|test|bench
 
-What may stop it is looked at first, so that nothing is half done: then it says the one line to type and ends with
-exit code 2. Done once, it does nothing the next time (a stamp in `.venv` tells). Only the standard library, only
-what every Debian or Ubuntu has; where system packages are missing it installs them if it may (as root, or with a
-sudo that asks no password).
+`run` brings no more than a drill and its verdict need; `compose` adds what starts containers, `test` that, browsers'
+drivers and linters, `bench` the broker that ours is compared with. What may stop it is looked at first, so that nothing is half done: then it says
+the one line to type and ends with exit code 2. Done once, it does nothing the next time (a stamp in `.venv` tells).
+Only the standard library, only what every Debian or Ubuntu has; where system packages are missing it installs them if
+it may (as root, or with a sudo that asks no password).
 """
 
 from __future__ import annotations
@@ -13,65 +14,103 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
+import json
 import os
 import re
 import shutil
-import subprocess
+import signal
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+from lock import LOCK, ROOT, pin, read_lock, wanted
+from progress import Done, watch
 
 PYTHON_MIN = (3, 11)
 JAVA_MIN = 17
 JAVA_PACKAGES = ("openjdk-17-jre-headless", "openjdk-21-jre-headless", "default-jre-headless")
 
-ROOT = Path(__file__).resolve().parent.parent
+RUN = ("kafka", "cli", "scenarios", "spark")
+GOALS = {
+    "run": RUN,
+    "compose": (*RUN, "compose"),
+    "test": (*RUN, "compose", "dev"),
+    "bench": (*RUN, "compose", "bench"),
+}
+"""What somebody is about to do -> the extras of pyproject.toml that this needs."""
+TOOLS = ("setup",)
+"""The extra with what installs the others."""
+
 VENV = ROOT / ".venv"
 VENV_PYTHON = VENV / "bin" / "python"
-STAMP = VENV / "geoemu-setup.stamp"
-LOCK = ROOT / "requirements.lock"
-INPUTS = (LOCK, ROOT / "pyproject.toml", Path(__file__).resolve())
+STAMP = VENV / "geoemu-setup.json"
+SCRIPTS = tuple(Path(__file__).with_name(name) for name in ("setup.py", "lock.py", "progress.py"))
+INPUTS = (LOCK, ROOT / "pyproject.toml", *SCRIPTS)
 
-PIP = ("--disable-pip-version-check", "--no-input", "--quiet", "--use-pep517")
+PIP = ("--disable-pip-version-check", "--no-input", "--use-pep517", "--timeout", "15", "--retries", "2")
+NO_NETWORK = re.compile(
+    r"name resolution|Name or service not known|Network is unreachable|No route to host|Connection refused"
+    r"|[Tt]imed out|Temporary failure resolving|Could not connect|ProxyError"
+)
 
 
 class Stopped(Exception):
     """The set-up cannot go on; the message ends with the line to type."""
 
 
-def main() -> int:
+def main(arguments: list[str]) -> int:
+    goal = arguments[0] if arguments else "test"
+    if goal not in GOALS:
+        print(f"setup: {goal} is none of {', '.join(GOALS)}", file=sys.stderr)
+        return 2
+    signal.signal(signal.SIGTERM, _interrupt)
     try:
-        use_python()
         with one_at_a_time():
-            if not is_done():
-                set_up()
+            if not is_done(goal):
+                set_up(goal)
     except Stopped as stopped:
         print(f"setup: {stopped}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("setup: interrupted. To go on, type the same again", file=sys.stderr)
+        return 130
     return 0
 
 
-def set_up() -> None:
+def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def set_up(goal: str) -> None:
     say(f"Setting up in {ROOT} (the first time this takes a few minutes)")
     provide_java()
     pip = provide_venv()
-    say(f"Installing {len(pinned())} pinned packages, about 1.2 GB")
-    install(pip, "--require-hashes", "-r", str(LOCK))
-    say("Installing geoemu")
-    install(pip, "--no-deps", "--no-build-isolation", "--editable", str(ROOT))
-    STAMP.write_text(fingerprint())
+    locked = read_lock()
+    extras = sorted({*GOALS[goal], *done_extras()})
+    install_pinned(pip, wanted(TOOLS, locked), locked)
+    install_pinned([str(VENV_PYTHON), "-m", "pip"], wanted(extras, locked), locked)
+    install(pip, "geoemu", "--no-deps", "--no-build-isolation", "--editable", str(ROOT))
+    STAMP.write_text(json.dumps({"extras": extras, "of": fingerprint()}))
     say("Ready")
 
 
 # ---- done already? -----------------------------------------------------------------------------------------
 
 
-def is_done() -> bool:
+def is_done(goal: str) -> bool:
+    return VENV_PYTHON.exists() and set(GOALS[goal]) <= done_extras() and find_java() is not None
+
+
+def done_extras() -> set[str]:
+    """What a set-up that still holds has installed."""
     try:
-        done = VENV_PYTHON.exists() and STAMP.read_text() == fingerprint()
-    except OSError:
-        return False
-    return done and find_java() is not None
+        stamp = json.loads(STAMP.read_text())
+        return set(stamp["extras"]) if stamp["of"] == fingerprint() else set()
+    except (OSError, ValueError, LookupError, TypeError):
+        return set()
 
 
 def fingerprint() -> str:
@@ -83,7 +122,7 @@ def fingerprint() -> str:
 
 
 @contextlib.contextmanager
-def one_at_a_time():
+def one_at_a_time() -> Iterator[None]:
     """Two `make` at once must not install over one another."""
     with open(__file__) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -91,21 +130,6 @@ def one_at_a_time():
 
 
 # ---- Python ------------------------------------------------------------------------------------------------
-
-
-def use_python() -> None:
-    """Go on in a Python that is new enough, if this one is not."""
-    if sys.version_info >= PYTHON_MIN:
-        return
-    for minor in range(14, PYTHON_MIN[1] - 1, -1):
-        newer = shutil.which(f"python3.{minor}")
-        if newer:
-            os.execv(newer, [newer, *sys.argv])
-    mine = ".".join(map(str, sys.version_info[:3]))
-    raise Stopped(
-        f"Python 3.{PYTHON_MIN[1]} or newer is needed and {sys.executable} is {mine}. "
-        "Type: sudo apt-get install python3.11 python3.11-venv"
-    )
 
 
 def provide_venv() -> list[str]:
@@ -147,7 +171,7 @@ def create_venv_with_virtualenv() -> bool:
     """With a virtualenv that is thrown away afterwards: neither the system nor the home folder changes."""
     shutil.rmtree(VENV, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix="geoemu-setup-") as folder:
-        install([sys.executable, "-m", "pip"], "--target", folder, "virtualenv")
+        install([sys.executable, "-m", "pip"], "virtualenv", "--target", folder, "virtualenv")
         return succeeds([sys.executable, "-m", "virtualenv", str(VENV)], PYTHONPATH=folder)
 
 
@@ -164,14 +188,64 @@ def has_module(name: str) -> bool:
     return succeeds([sys.executable, "-c", f"import {name}"])
 
 
-def install(pip: list[str], *what: str) -> None:
-    done = subprocess.run([*pip, "install", *PIP, *what], stdin=subprocess.DEVNULL, check=False)
+def install_pinned(pip: list[str], names: list[str], locked: dict[str, str]) -> None:
+    """These packages, in the versions and with the hashes of the lock."""
+    with tempfile.NamedTemporaryFile("w", prefix="geoemu-", suffix=".txt") as pins:
+        pins.write("\n".join(pin(locked[name]) for name in names))
+        pins.flush()
+        install(pip, f"{len(names)} pinned packages", "--require-hashes", "-r", pins.name)
+
+
+def install(pip: list[str], what: str, *options: str) -> None:
+    say(f"Installing {what}")
+    reports = ("--progress-bar", "raw") if reports_progress(pip) else ()
+    command = [*pip, "install", *PIP, *reports, *options]
+    done = watch(command, prefix="setup:   ", text="asking for packages", reader=PipReader())
     if done.returncode != 0:
-        raise Stopped("pip could not install; the reason is above. When it is gone, type: make setup")
+        raise Stopped(pip_sentence(done))
 
 
-def pinned() -> list[str]:
-    return re.findall(r"^[A-Za-z0-9._-]+==", LOCK.read_text(), re.MULTILINE)
+def reports_progress(pip: list[str]) -> bool:
+    """Whether this pip tells programs how much of a package it has fetched; since 24.1."""
+    version = re.match(r"pip (\d+)\.(\d+)", _run([*pip, "--version"]).output)
+    return version is not None and (int(version[1]), int(version[2])) >= (24, 1)
+
+
+class PipReader:
+    """What pip prints -> what it is doing."""
+
+    def __init__(self) -> None:
+        self.package = ""
+
+    def __call__(self, line: str) -> str | None:
+        line = line.strip()
+        if match := re.match(
+            r"(?:Downloading|Using cached) ([\w.]+-\d+(?:\.\w+)*?)(?:-|\.tar|\.whl|\.zip)", line
+        ):
+            self.package = match[1]
+            return f"fetching {self.package}"
+        if match := re.match(r"Progress (\d+) of (\d+)", line):
+            have, size = (int(part) / 1e6 for part in match.groups())
+            return f"fetching {self.package}: {have:.0f} of {size:.0f} MB"
+        if match := re.match(r"Building wheel for (\S+)", line):
+            return f"unpacking {match[1]}"
+        if line.startswith("Installing collected packages:"):
+            return f"installing {line.count(',') + 1} packages"
+        return None
+
+
+def pip_sentence(done: Done) -> str:
+    """Why pip could not, in one sentence if it is the network."""
+    if match := NO_NETWORK.search(done.output):
+        return (
+            f"pip cannot reach the package registry ({match[0]}). Look at the network, or tell pip of a proxy "
+            "(HTTPS_PROXY) or a mirror (PIP_INDEX_URL); then type the same again"
+        )
+    lines = [line for line in done.output.splitlines() if line.strip() and not line.startswith("Progress")]
+    errors = [line for line in lines if line.lstrip().startswith("ERROR")] or lines
+    return (
+        "pip could not install:\n  " + "\n  ".join(errors[-8:]) + "\nWhen that is gone, type the same again"
+    )
 
 
 # ---- Java --------------------------------------------------------------------------------------------------
@@ -205,11 +279,8 @@ def find_java() -> str | None:
 
 def java_version(java: str) -> int | None:
     """17 of `openjdk version "17.0.15"`, 8 of `java version "1.8.0_402"`."""
-    try:
-        done = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
-    except OSError:
-        return None
-    match = re.search(r'version "(?:1\.)?(\d+)', done.stderr + done.stdout)
+    done = _run([java, "-version"])
+    match = re.search(r'version "(?:1\.)?(\d+)', done.output)
     return int(match[1]) if match and done.returncode == 0 else None
 
 
@@ -233,10 +304,26 @@ def apt_install(*candidates: str, why: str) -> bool:
     if apt is None:
         return False
     say(f"Installing {why}, with apt-get")
-    run_quietly([*apt, "update"])
-    return any(
-        run_quietly([*apt, "install", "--yes", "--no-install-recommends", name]) for name in candidates
-    )
+    updated = _apt([*apt, "update"], "asking what packages there are")
+    failed = []
+    for name in candidates:
+        done = _apt([*apt, "install", "--yes", "--no-install-recommends", name], f"fetching {name}")
+        if done.returncode == 0:
+            return True
+        failed.append(done)
+    say(apt_sentence(updated if updated.returncode else failed[0]))
+    return False
+
+
+def _apt(command: list[str], text: str) -> Done:
+    return watch(command, prefix="setup:   ", text=text)
+
+
+def apt_sentence(done: Done) -> str:
+    if match := NO_NETWORK.search(done.output):
+        return f"apt-get cannot reach its packages ({match[0]})"
+    last = done.output.strip().rpartition("\n")[2]
+    return f"apt-get could not: {last or f'exit code {done.returncode}'}"
 
 
 def apt_command() -> list[str] | None:
@@ -260,31 +347,14 @@ def say(text: str) -> None:
 
 def succeeds(command: list[str], **environment: str) -> bool:
     """Whether a command ends well. What it prints does not matter."""
-    return not _run(command, environment).returncode
+    return not _run(command, **environment).returncode
 
 
-def run_quietly(command: list[str]) -> bool:
-    """Whether a command ends well. Shows what it printed when it does not."""
-    done = _run(command, {})
-    if done.returncode:
-        print("  " + done.stdout.strip().replace("\n", "\n  "), file=sys.stderr)
-    return not done.returncode
-
-
-def _run(command: list[str], environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    try:
-        return subprocess.run(
-            command,
-            env={**os.environ, **environment},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-        )
-    except OSError as error:
-        return subprocess.CompletedProcess(command, 127, stdout=str(error))
+def _run(command: list[str], **environment: str) -> Done:
+    return watch(
+        command, prefix="setup:   ", text=" ".join(map(os.path.basename, command[:3])), **environment
+    )
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

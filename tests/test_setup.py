@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+import io
+import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +19,8 @@ SCRIPT = Path(__file__).parent.parent / "scripts" / "setup.py"
 
 
 @pytest.fixture
-def setup() -> ModuleType:
+def setup(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(SCRIPT.parent))
     spec = importlib.util.spec_from_file_location("geoemu_setup", SCRIPT)
     assert spec is not None
     assert spec.loader is not None
@@ -82,9 +87,9 @@ def test_java_home_counts_more_than_the_path(
     )
 
 
-def test_a_set_up_is_done_until_something_it_depends_on_changes(
-    setup: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+@pytest.fixture
+def done_for_run(setup: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
+    """Somebody typed `make run` here."""
     home = tmp_path / "java"
     fake_java(home, 'openjdk version "17.0.15"')
     monkeypatch.setenv("JAVA_HOME", str(home))
@@ -100,16 +105,153 @@ def test_a_set_up_is_done_until_something_it_depends_on_changes(
         "STAMP": tmp_path / "stamp",
     }.items():
         monkeypatch.setattr(setup, name, value)
+    setup.STAMP.write_text(json.dumps({"extras": setup.GOALS["run"], "of": setup.fingerprint()}))
+    return setup
 
-    assert not setup.is_done()
-    setup.STAMP.write_text(setup.fingerprint())
-    assert setup.is_done()
+
+def test_a_set_up_is_done_until_something_it_depends_on_changes(
+    done_for_run: ModuleType, tmp_path: Path
+) -> None:
+    setup, (lock,) = done_for_run, done_for_run.INPUTS
+    assert setup.is_done("run")
     lock.write_text("a==2\n")
-    assert not setup.is_done()
+    assert not setup.is_done("run")
     lock.write_text("a==1\n")
-    assert setup.is_done()
-    (home / "bin" / "java").unlink()
-    assert not setup.is_done()
+    assert setup.is_done("run")
+    (tmp_path / "java" / "bin" / "java").unlink()
+    assert not setup.is_done("run")
+
+
+def test_what_a_drill_needs_is_not_all_that_the_tests_need(done_for_run: ModuleType) -> None:
+    assert done_for_run.is_done("run")
+    assert not done_for_run.is_done("test")
+
+
+@pytest.mark.parametrize("stamp", ["", "garbage", "[]", '{"extras": 1}', '{"of": "x"}'])
+def test_a_stamp_that_is_damaged_is_none(done_for_run: ModuleType, stamp: str) -> None:
+    done_for_run.STAMP.write_text(stamp)
+    assert not done_for_run.is_done("run")
+
+
+def test_a_drill_brings_no_browser_linter_compose_or_peer(setup: ModuleType) -> None:
+    """The weight of the first hour: a list of all that `make run` installs."""
+    assert setup.wanted(setup.GOALS["run"], setup.read_lock()) == PACKAGES_OF_A_DRILL.split()
+
+
+PACKAGES_OF_A_DRILL = """
+annotated-doc annotated-types anyio certifi charset-normalizer colorama crc32c docker h11
+httpcore httpx idna jinja2 kafka-python markdown-it-py markupsafe mdurl protobuf pulsar-client
+py4j pyarrow pydantic pydantic-core pygments pyspark pywin32 pyyaml requests rich shellingham
+typer typing-extensions typing-inspection urllib3
+"""
+
+
+def test_pip_tells_what_it_does(setup: ModuleType) -> None:
+    reader = setup.PipReader()
+    lines = [
+        "Collecting pyspark==4.3.0 (from -r pins.txt (line 1))",
+        "  Downloading pyspark-4.3.0.tar.gz (456.0 MB)",
+        "Progress 120000000 of 456000000",
+        "  Building wheel for pyspark (pyproject.toml): started",
+        "Installing collected packages: pytz, py4j, pyspark",
+    ]
+    assert [reader(line) for line in lines] == [
+        None,
+        "fetching pyspark-4.3.0",
+        "fetching pyspark-4.3.0: 120 of 456 MB",
+        "unpacking pyspark",
+        "installing 3 packages",
+    ]
+
+
+NO_NETWORK = """WARNING: Retrying (Retry(total=0)) after connection broken by 'NewConnectionError(": Failed \
+to establish a new connection: [Errno -3] Temporary failure in name resolution")': /simple/rich/
+ERROR: Could not find a version that satisfies the requirement rich==15 (from versions: none)
+"""
+
+
+def test_without_a_network_it_says_so_in_one_line(setup: ModuleType) -> None:
+    sentence = setup.pip_sentence(setup.Done(1, NO_NETWORK * 20))
+    assert sentence == (
+        "pip cannot reach the package registry (name resolution). Look at the network, or tell pip of a proxy "
+        "(HTTPS_PROXY) or a mirror (PIP_INDEX_URL); then type the same again"
+    )
+
+
+def test_another_failure_of_pip_is_shown(setup: ModuleType) -> None:
+    output = "Progress 1 of 2\nCollecting a\nERROR: THESE PACKAGES DO NOT MATCH THE HASHES\n"
+    assert setup.pip_sentence(setup.Done(1, output)) == (
+        "pip could not install:\n  ERROR: THESE PACKAGES DO NOT MATCH THE HASHES\nWhen that is gone, type the same again"
+    )
+
+
+def test_what_takes_long_says_so(setup: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The program goes on only after somebody could read what it is busy with."""
+    go_on = tmp_path / "go on"
+    os.mkfifo(go_on)
+
+    class Screen(io.StringIO):
+        def write(self, text: str) -> int:
+            if "setup: thinking, " in text and "thinking" not in self.getvalue():
+                go_on.write_text("thought\n")
+            return super().write(text)
+
+    monkeypatch.setattr(sys.modules["progress"], "SILENCE_SECONDS", 0.0)
+    screen = Screen()
+    with contextlib.redirect_stdout(screen):
+        done = setup.watch(["cat", str(go_on)], prefix="setup: ", text="thinking")
+    assert done == (0, "thought\n")
+    assert "thought" not in screen.getvalue()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_set_up_ends_with_one_line(number: signal.Signals, tmp_path: Path) -> None:
+    """Its pip hangs: it is ended too."""
+    ready = tmp_path / "ready"
+    os.mkfifo(ready)
+    hangs = tmp_path / "python"
+    hangs.write_text(f"#!/bin/sh\necho $$ > {ready}\nexec sleep 600\n")
+    hangs.chmod(0o755)
+    code = (
+        "import sys, setup\n"
+        f"setup.is_done = lambda goal: False\n"
+        f"setup.provide_java = lambda: None\n"
+        f"setup.provide_venv = lambda: [{str(hangs)!r}]\n"
+        "sys.exit(setup.main(['run']))"
+    )
+    program = subprocess.Popen(
+        [sys.executable, "-c", code],
+        cwd=SCRIPT.parent,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    hanging = int(ready.read_text())
+    program.send_signal(number)
+    _, said = program.communicate(timeout=20)
+    assert said == "setup: interrupted. To go on, type the same again\n"
+    assert program.returncode == 130
+    assert not Path(f"/proc/{hanging}").exists()
+
+
+def test_an_older_python_is_told_which_is_needed(tmp_path: Path) -> None:
+    """Before it has read a line that it could not understand."""
+    old = tmp_path / "python3"
+    old.write_text('#!/bin/sh\ncase "$2" in *print*) echo 3.6.9;; *) exit 1;; esac\n')
+    old.chmod(0o755)
+    done = subprocess.run(
+        ["/bin/sh", str(SCRIPT.with_name("setup")), "run"],
+        env={"PATH": "/nowhere", "PYTHON": str(old)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=20,
+    )
+    assert done.returncode == 2
+    assert done.stderr == (
+        f"setup: Python 3.11 or newer is needed and {old} is 3.6.9. "
+        "Type: sudo apt-get install python3.11 python3.11-venv\n"
+    )
 
 
 def test_the_lock_pins_every_package_with_hashes_and_names_no_address() -> None:

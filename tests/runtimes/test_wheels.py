@@ -11,11 +11,11 @@ import pytest
 
 from .containers import ROOT
 
-WHEELS: dict[str, Any] = runpy.run_path(str(ROOT / "compose" / "wheels.py"))
+LOCK: dict[str, Any] = runpy.run_path(str(ROOT / "scripts" / "lock.py"))
 
 
 def wanted(*extras: str) -> list[str]:
-    names: list[str] = WHEELS["wanted"](list(extras), WHEELS["_locked"]())
+    names: list[str] = LOCK["wanted"](extras, LOCK["read_lock"]())
     return names
 
 
@@ -37,7 +37,7 @@ def test_nothing_is_missing(extras: tuple[str, ...]) -> None:
 
 
 def test_a_package_that_is_not_pinned_is_refused() -> None:
-    locked = WHEELS["_locked"]()
+    locked = LOCK["read_lock"]()
     del locked["pyspark"]
-    with pytest.raises(SystemExit, match=r"requirements\.lock has no pyspark"):
-        WHEELS["wanted"](["spark"], locked)
+    with pytest.raises(LOCK["NotPinned"], match=r"requirements\.lock has no pyspark"):
+        LOCK["wanted"](["spark"], locked)

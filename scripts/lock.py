@@ -1,0 +1,54 @@
+"""What requirements.lock pins, and which part of it somebody needs.
+
+pyproject.toml names what geoemu needs: its dependencies, and extras for what not everybody does. The lock pins them all
+with their hashes and says beside each package what needs it. So one lock serves everybody: `make run` installs fewer
+packages than `make test`, an image of a region fewer still. Only the standard library.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterable
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+LOCK = ROOT / "requirements.lock"
+
+
+class NotPinned(Exception):
+    """pyproject.toml names a package that requirements.lock does not have."""
+
+
+def read_lock(path: Path = LOCK) -> dict[str, str]:
+    """Package -> what the lock says of it: its version, its hashes, and what needs it."""
+    found = re.finditer(r"^([\w.-]+)==.*?(?=^[\w.-]+==|\Z)", path.read_text(), re.MULTILINE | re.DOTALL)
+    return {match[1].lower(): match[0] for match in found}
+
+
+def wanted(extras: Iterable[str], locked: dict[str, str]) -> list[str]:
+    """The packages that geoemu with these extras needs, by name, and those that they need.
+
+    :raises NotPinned: if the lock lacks one
+    """
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    needs = project["dependencies"] + [
+        need for extra in extras for need in project["optional-dependencies"][extra]
+    ]
+    names = {re.match(r"[\w.-]+", need)[0].lower() for need in needs}
+    while more := {name for name, block in locked.items() if names & _needed_by(block)} - names:
+        names |= more
+    if missing := names - set(locked):
+        raise NotPinned(f"requirements.lock has no {', '.join(sorted(missing))}")
+    return sorted(names)
+
+
+def pin(block: str) -> str:
+    """A package with its version and its hashes, as pip reads them."""
+    return "\n".join(line for line in block.splitlines() if not line.lstrip().startswith("#"))
+
+
+def _needed_by(block: str) -> set[str]:
+    """`# via a`, or one per line."""
+    comments = [line.lstrip(" #") for line in block.splitlines() if line.lstrip().startswith("#")]
+    return {comment.removeprefix("via").strip().lower() for comment in comments}

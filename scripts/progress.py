@@ -1,0 +1,114 @@
+"""Runs a program and says how it gets on, so that nobody sits before a screen that is silent.
+
+What the program prints is kept and shown only if it fails. On a terminal one line is written again and again;
+elsewhere, for instance in CI, a new one appears every other second. Only the standard library.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+SILENCE_SECONDS = 2.0
+PATIENCE_SECONDS = 10.0
+"""How long a program that is asked to end may take."""
+
+Reader = Callable[[str], str | None]
+"""A line that the program printed -> what is to be said from now on; None: the same as before."""
+
+
+class Done(NamedTuple):
+    """What became of a program."""
+
+    returncode: int
+    """0: it did what it should; 127: it could not be started."""
+    output: str
+    """Everything it printed."""
+
+
+class Line:
+    """What is being done, and for how long."""
+
+    def __init__(self, prefix: str, text: str) -> None:
+        self.text = text
+        self._prefix = prefix
+        self._started = self._shown = time.monotonic()
+        self._rewrites = sys.stdout.isatty()
+
+    def show(self) -> None:
+        now = time.monotonic()
+        if now - self._shown < (0.2 if self._rewrites else SILENCE_SECONDS):
+            return
+        self._shown = now
+        line = f"{self._prefix}{self.text}, {now - self._started:.0f} s"
+        if self._rewrites:
+            print(f"\r\x1b[K{line[: _columns() - 1]}", end="", flush=True)
+        else:
+            print(line, flush=True)
+
+    def end(self) -> None:
+        if self._rewrites:
+            print("\r\x1b[K", end="", flush=True)
+
+
+def watch(
+    command: list[str], *, prefix: str, text: str, reader: Reader = lambda line: None, **more: str
+) -> Done:
+    """Run `command`; `more` are variables of its environment. Whatever ends us ends it as well."""
+    try:
+        program = subprocess.Popen(
+            command,
+            env={**os.environ, "PYTHONUNBUFFERED": "1", **more},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+    except OSError as error:
+        return Done(127, str(error))
+    line = Line(prefix, text)
+    try:
+        output = _read(program, line, reader)
+        return Done(program.wait(), output)
+    finally:
+        line.end()
+        _end(program)
+
+
+def _read(program: subprocess.Popen[bytes], line: Line, reader: Reader) -> str:
+    assert program.stdout is not None
+    output, tail = [], ""
+    with selectors.DefaultSelector() as selector, program.stdout as pipe:
+        selector.register(pipe, selectors.EVENT_READ)
+        while True:
+            if selector.select(timeout=0.2):
+                piece = os.read(pipe.fileno(), 65536).decode(errors="replace")
+                if not piece:
+                    return "".join(output)
+                output.append(piece)
+                *whole, tail = (tail + piece).split("\n")
+                for each in whole:
+                    line.text = reader(each) or line.text
+            line.show()
+
+
+def _end(program: subprocess.Popen[bytes]) -> None:
+    """It has ended, unless we were interrupted."""
+    if program.poll() is not None:
+        return
+    program.terminate()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        program.wait(PATIENCE_SECONDS)
+    program.kill()
+
+
+def _columns() -> int:
+    try:
+        return os.get_terminal_size().columns or 80
+    except OSError:
+        return 80
