@@ -117,6 +117,8 @@ class OwesKey(StoredKey):
 FORMAT_KEY = RegionKey("format")
 STARTS_KEY = RegionKey("starts")
 """How often the region was started: makes generated producer names unique for ever."""
+CONFIGURATION_KEY = RegionKey("configuration")
+"""Which configuration store the region used: it does not go on with an empty one."""
 
 KINDS: dict[str, type[StoredKey]] = {
     kind.KIND: kind

@@ -243,7 +243,9 @@ def pip_sentence(done: Done) -> str:
         )
     lines = [line for line in done.output.splitlines() if line.strip() and not line.startswith("Progress")]
     errors = [line for line in lines if line.lstrip().startswith("ERROR")] or lines
-    return "pip could not install:\n  " + "\n  ".join(errors[-8:]) + "\nWhen that is gone, type the same again"
+    return (
+        "pip could not install:\n  " + "\n  ".join(errors[-8:]) + "\nWhen that is gone, type the same again"
+    )
 
 
 # ---- Java --------------------------------------------------------------------------------------------------

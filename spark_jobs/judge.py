@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +20,13 @@ from spark_jobs.checks.finding import Circumstances, Found
 from spark_jobs.evidence import OUTAGE_SCHEMA, Evidence, Promises, gather, kept, small_frame, stored_messages
 from spark_jobs.limits import LimitResult, hold_limits
 from spark_jobs.loss import loss_result, measure_loss, regions_lost
-from spark_jobs.measures import take_measures
+from spark_jobs.measures import Measures, take_measures
 from spark_jobs.promises import read_promises
 from spark_jobs.run_folder import Damage, RunFolder, open_run_folder
 from spark_jobs.session import tune
 from spark_jobs.sessions import renumbered
-from spark_jobs.timeline import Timeline, collect_bins, make_timeline
+from spark_jobs.story import Story, read_story
+from spark_jobs.timeline import Timeline, actors_shown, collect_slices, make_timeline
 from spark_jobs.unfounded import unfounded
 from spark_jobs.verdict import INFORMATION, CheckResult, Verdict, Witness, overall
 
@@ -55,11 +56,14 @@ class Judgement:
     timeline: Timeline
     limits: tuple[LimitResult, ...] = ()
     """What was expected of the run, and whether it came true. The verdict does not depend on it."""
+    story: Story = field(default_factory=Story)
+    """What was played."""
 
     def as_json(self) -> dict[str, Any]:
         return {
             "verdict": self.verdict,
             "run": self.run,
+            **self.story.as_json(),
             "checks": [check.as_json() for check in self.checks],
             "limits": [limit.as_json() for limit in self.limits],
             "figures": dict(self.figures),
@@ -132,18 +136,20 @@ def judge_run(
         *(check.conclude(found.get(check.name, []), circumstances) for check in CHECKS),
         *filter(None, [loss_result(loss)]),
     )
+    measures = take_measures(evidence, told.end_ms)
     figures = {
         **_figures(folder, stored, found, told),
         "loss": loss.as_json() if loss.lost else None,
-        "measures": take_measures(evidence, told.end_ms).as_json(),
+        "measures": measures.as_json(),
     }
     return Judgement(
         run=str(folder.path),
         verdict=overall(checks),
         checks=checks,
         figures=figures,
-        timeline=_timeline(folder, evidence, told, checks),
+        timeline=_timeline(folder, evidence, told, checks, measures),
         limits=hold_limits(limits, figures),
+        story=read_story(folder, told.facts, told.start_ms),
     )
 
 
@@ -346,7 +352,11 @@ def _sum(found: Iterable[Found], kind: str) -> int:
 
 
 def _timeline(
-    folder: RunFolder, evidence: Evidence, told: _History, checks: Iterable[CheckResult]
+    folder: RunFolder,
+    evidence: Evidence,
+    told: _History,
+    checks: Iterable[CheckResult],
+    measures: Measures,
 ) -> Timeline:
     gaps = [
         witness
@@ -357,5 +367,7 @@ def _timeline(
     ]
     named = {fact["region"] for fact in told.facts if fact["region"]}
     regions = [*folder.regions, *sorted(named - set(folder.regions))]
-    bins = collect_bins(evidence, told.start_ms, told.end_ms)
-    return make_timeline(regions, folder.clusters, told.start_ms, told.end_ms, bins, told.facts, gaps)
+    actors = [name for _, name in actors_shown(measures)[0]]
+    slices = collect_slices(evidence, told.start_ms, told.end_ms, actors)
+    times = (told.start_ms, told.end_ms)
+    return make_timeline(regions, folder.clusters, *times, slices, told.facts, gaps, measures)

@@ -14,6 +14,7 @@ from typing import Any
 from pyspark.sql import functions as F
 
 from spark_jobs.checks.judging import count
+from spark_jobs.durations import duration_text
 from spark_jobs.evidence import Evidence
 from spark_jobs.verdict import INFORMATION, CheckResult
 
@@ -169,7 +170,8 @@ def _cost(loss: Loss, regions: str) -> str:
     return (
         f"{count(loss.unrecovered, 'acknowledged message')} went with {regions}: no region that is left stores"
         f" {'it' if loss.unrecovered == 1 else 'them'}. The oldest was acknowledged"
-        f" {loss.recovery_point_seconds:.2f} s before the loss (RPO {loss.recovery_point_seconds:.2f} s)."
+        f" {duration_text(loss.recovery_point_seconds)} before the loss"
+        f" (RPO {duration_text(loss.recovery_point_seconds)})."
     )
 
 

@@ -133,6 +133,8 @@ def test_several_regions_and_whole_clusters_at_once(folder: Path) -> None:
         "us-west is lost",
     ]
     assert states(folder) == {"us-east": "lost", "us-west": "lost", "eu-central": "running"}
+    for verb in ("kill", "stop", "lose"):
+        assert typed(folder, verb, "us-east") == "us-east is lost already\n"
     for wrong, said in (
         (["us-west", "us-esat"], "no region 'us-esat' in this run: did you mean us-east?"),
         (["--cluster", "america"], "no cluster 'america' in this run: did you mean americas?"),

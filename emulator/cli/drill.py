@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 import sys
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
+from emulator import __version__
 from emulator.cli.interruption import INTERRUPTED_EXIT_CODE, interruption
+from emulator.cli.options import DEFAULT_TOPOLOGY
 from emulator.cli.verifier import Verdict, WaitingVerifier, verify_command
 from emulator.errors import RuntimeFailure
 from emulator.limits import LIMITS_FILE, as_text, parse_limits
+from emulator.made_by import note_made_by
 from emulator.runtimes.contract import Refused, Runtime
 from emulator.runtimes.opening import create_run
 
@@ -42,6 +46,14 @@ class Drill:
         _refuse_without_java()
         run = create_run(self.runtime or topology.runtime, topology, self.run_dir)
         self._note_limits(run, scenario)
+        note_made_by(
+            run.run_dir,
+            __version__,
+            self._command,
+            scenario=scenario.name,
+            description=scenario.description,
+            steps=[step.text for step in scenario.steps],
+        )
         with interruption() as told:
             working = asyncio.create_task(self._perform_on(run, scenario))
             telling = asyncio.create_task(told.wait())
@@ -62,6 +74,17 @@ class Drill:
 
         topology = load_topology(self.topology)
         return topology, load_scenario(find_scenario(self.scenario), topology)
+
+    @property
+    def _command(self) -> str:
+        """What makes another run like this one."""
+        options = [
+            ("--file", None if self.topology == DEFAULT_TOPOLOGY else self.topology),
+            ("--runtime", self.runtime),
+            ("--expect", self.expect),
+        ]
+        given = [word for option, value in options if value is not None for word in (option, str(value))]
+        return shlex.join(["geoemu", "run", str(self.scenario), *given])
 
     def _note_limits(self, run: Runtime, scenario: Scenario) -> None:
         """In the run directory, so that every later verdict on the run holds it against them."""

@@ -14,8 +14,10 @@ from shlex import quote
 from statistics import median
 from typing import TYPE_CHECKING
 
+from emulator import __version__
 from emulator.cli.options import DEFAULT_TOPOLOGY
 from emulator.errors import ConfigurationError, Problem
+from emulator.made_by import note_made_by
 from emulator.spelling import nearest
 
 if TYPE_CHECKING:
@@ -136,6 +138,7 @@ class Simulate:
                 print(f"    {line}")
         path = self.run_dir or _free_folder(RUNS, f"{outcome.plan.kind}-{result.seed}")
         keep_run(outcome, path)
+        note_made_by(path, __version__, self._replay(result.seed), scenario=self.subject)
         print(f"its run folder: {path} (geoemu verify {path})")
 
 

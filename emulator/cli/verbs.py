@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+import shlex
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -97,11 +98,15 @@ def up(
 ) -> None:
     """Start a new run: all regions of a topology. Ctrl-C ends it, unless detached."""
     from emulator.cli.session import come_up
+    from emulator.made_by import note_made_by
     from emulator.runtimes.opening import create_run
     from emulator.topology_file import load_topology
 
     topology = load_topology(file)
     run = create_run(runtime or topology.runtime, topology, run_dir, detached=detach)
+    given = [] if file == DEFAULT_TOPOLOGY else ["--file", str(file)]
+    given += [] if runtime is None else ["--runtime", runtime]
+    note_made_by(run.run_dir, __version__, shlex.join(["geoemu", "up", *given]))
     raise typer.Exit(asyncio.run(come_up(run, stay=not detach)))
 
 
@@ -425,6 +430,18 @@ def _open(run_dir: Path | None) -> Runtime:
     return open_run(run_dir)
 
 
+_NOTHING_LEFT: Mapping[str, tuple[str, ...]] = {
+    "kill": ("killed", "lost", "stopped"),
+    "stop": ("killed", "lost", "stopped"),
+    "lose": ("lost",),
+}
+"""By verb: the states in which there is nothing left for it to do."""
+
+
+async def _states(run: Runtime) -> dict[str, str]:
+    return {region.name: region.state for region in (await run.status()).regions}
+
+
 def _change_regions(
     run_dir: Path | None,
     regions: list[str] | None,
@@ -433,7 +450,8 @@ def _change_regions(
     change: Callable[[Runtime, str], Awaitable[None]],
     outcome: str,
 ) -> None:
-    """The same for each of them at once. A region that is not in the run is refused before anything is done."""
+    """The same for each of them at once. A region that is not in the run is refused before anything is done. One that
+    is gone already is left alone, and what it is is said: "killed" would take a loss back in the history."""
     from emulator.cli.regions import regions_meant
 
     if bool(regions) == (cluster is not None):
@@ -442,13 +460,18 @@ def _change_regions(
     meant = regions_meant(run.topology, regions, cluster)
     history = _operator_history(run)
 
-    async def one(region: str) -> None:
+    async def one(region: str, state: str) -> None:
+        if state in _NOTHING_LEFT.get(verb, ()):
+            print(f"{region} is {state} already")
+            return
         await change(run, region)
         history.write(verb, "fact", region=region)
         print(f"{region} {outcome}")
 
     async def all_of_them() -> None:
-        outcomes = await asyncio.gather(*map(one, meant), return_exceptions=True)
+        states = await _states(run) if verb in _NOTHING_LEFT else {}
+        changes = [one(region, states.get(region, "")) for region in meant]
+        outcomes = await asyncio.gather(*changes, return_exceptions=True)
         failures = [failure for failure in outcomes if isinstance(failure, BaseException)]
         for failure in failures:
             if not isinstance(failure, RuntimeFailure):

@@ -25,6 +25,7 @@ from emulator.core.deduplication import ProducerDeduplication, SourceWatermarks,
 from emulator.core.id_set import PART_BITS
 from emulator.core.subscription_updates import Applied, apply_update, never_reaches
 from emulator.core.visibility import Visibility
+from emulator.errors import CheckpointDamaged
 from emulator.model import Position
 
 FORMAT_VERSION = 2
@@ -202,15 +203,24 @@ class TopicState:
     def restore(self, head: bytes | None, ledger_id: int, part: Callable[[int], bytes | None]) -> int:
         """Begin with a checkpoint, before anything was folded. Returns the id from which the log is to be folded.
 
-        `part` gives the stored bytes of a part of this log, None when there are none."""
+        `part` gives the stored bytes of a part of this log, None when there are none. CheckpointDamaged when they, or
+        the head, cannot be read; then nothing of this state may be used."""
+        try:
+            return self._restore(head, ledger_id, part)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
+            raise CheckpointDamaged(
+                f"the head of a checkpoint cannot be read: {type(problem).__name__}: {problem}"
+            ) from None
+
+    def _restore(self, head: bytes | None, ledger_id: int, part: Callable[[int], bytes | None]) -> int:
         state: dict[str, Any] = json.loads(head) if head is not None else {}
         if state.get("format") != FORMAT_VERSION or state["ledger_id"] != ledger_id:
             return 0
         self.deduplication = self._deduplication_type.from_json(state["deduplication"])
         self.watermarks = self._watermarks_type.from_json(state["watermarks"])
         self.admitted_watermarks = self._watermarks_type.from_json(state["watermarks"])
-        self.last_data = LastData(*state["last_data"]) if state["last_data"] else None
-        self.visibility.known_from = state["known_from"]
+        self.last_data = LastData(*map(int, state["last_data"])) if state["last_data"] else None
+        self.visibility.known_from = int(state["known_from"])
         self.stored_end = replay_from = int(state["next_entry_id"])
         for text, changed in state["parts"].items():
             number = int(text)

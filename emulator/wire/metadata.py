@@ -117,6 +117,7 @@ _NO_KEY: Final = b"\xff"
 """Default of the lean partition_key."""
 _PROPERTIES: Final = tag(4, 2)
 _PROPERTIES_TAG: Final = _PROPERTIES[0]
+_REPLICATED_FROM_TAG: Final = tag(5, 2)[0]
 _REPLICATE_TO_TAG: Final = tag(7, 2)[0]
 _ENCRYPTION_KEYS_TAG: Final = tag(13, 2)[0]
 """Tags to look for are numbers: to find one byte in bytes is five times as quick as to find bytes."""
@@ -201,7 +202,12 @@ def _take_usual(
             raise Malformed(f"a batch of {num_messages} messages")  # consumers' permits are counted by it
         info.num_messages, info.is_batch = num_messages, True
     replicated_from = lean.replicated_from
-    info.replicated_from = _name(replicated_from) if replicated_from else None
+    if replicated_from:
+        info.replicated_from = _name(replicated_from)
+    elif _REPLICATED_FROM_TAG in metadata and lean.HasField("replicated_from"):
+        info.replicated_from = ""  # a claim all the same
+    else:
+        info.replicated_from = None
     partition_key = lean.partition_key
     if partition_key != _NO_KEY:
         partition_key.decode()

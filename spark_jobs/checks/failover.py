@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 
 from spark_jobs.checks.finding import Circumstances, Found, finding
 from spark_jobs.checks.judging import Check, count, examples, of_kind
+from spark_jobs.durations import duration_text
 from spark_jobs.evidence import Evidence
 from spark_jobs.verdict import INFORMATION, CheckResult
 
@@ -49,7 +50,7 @@ def conclude(found: Sequence[Found], circumstances: Circumstances) -> CheckResul
         longest, example = max(seconds, key=lambda pair: pair[0])
         sentences.append(
             f"After {example['region']} went down, {example['subscription']} received its next message"
-            f" {longest:.2f} s later, in {example['other_region']}"
+            f" {duration_text(longest)} later, in {example['other_region']}"
             f"{'' if len(seconds) == 1 else ' (the longest gap)'}."
         )
     if never:

@@ -301,13 +301,13 @@ class TestFigures:
             received(2, "b", 1900),
         ]
         result = judged(spark, failover.CHECK, [], events, outages=[("a", 1000.0, 9000.0)])
-        assert "0.84 s later, in b" in result.sentence
+        assert "0.840 s later, in b" in result.sentence
         assert (result.witness[0]["region"], result.witness[0]["other_region"]) == ("a", "b")
 
     def test_gap_ends_in_the_same_region_once_it_is_back(self, spark: SparkSession) -> None:
         events = [received(0, "a", 900), received(1, "a", 4000)]
         result = judged(spark, failover.CHECK, [], events, outages=[("a", 1000.0, 3500.0)])
-        assert "3.00 s later, in a" in result.sentence
+        assert "3.000 s later, in a" in result.sentence
 
     def test_a_subscription_that_was_elsewhere_has_no_gap(self, spark: SparkSession) -> None:
         events = [received(0, "b", 900), received(1, "b", 1800)]
