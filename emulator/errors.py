@@ -109,6 +109,17 @@ class StorageFenced(StorageError):
         super().__init__(message, definite=True)
 
 
+class StorageDamaged(StorageError):
+    """What is stored cannot be read: nobody wrote that. Asking again gives the same until a person mended it."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, definite=True)
+
+
+class CheckpointDamaged(StorageDamaged):
+    """Of what a log says too, so that it can be made again from it."""
+
+
 class StorageFull(StorageError):
     """No room left; nothing of the group was stored."""
 

@@ -41,11 +41,8 @@ class Network(Protocol):
 class SocketListener:
     def __init__(self, server: asyncio.Server) -> None:
         self._server = server
-
-    @property
-    def port(self) -> int:
-        port: int = self._server.sockets[0].getsockname()[1]
-        return port
+        self.port: int = server.sockets[0].getsockname()[1]
+        """Asked for also after `close`, by clients that are still there."""
 
     def close(self) -> None:
         self._server.close()

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from emulator.limits import COUNTS, Limit
+from spark_jobs.durations import duration_text
 from spark_jobs.verdict import EXIT_CODES, Verdict
 
 Outcome = Literal["kept", "missed", "unknown"]
@@ -102,4 +103,4 @@ def _or_forever(seconds: float | None) -> float:
 def _spelled(measure: str, figure: float) -> str:
     if measure in COUNTS:
         return f"{figure:,.0f}"
-    return "without an end" if figure == float("inf") else f"{figure:.3f} s"
+    return "without an end" if figure == float("inf") else duration_text(figure)

@@ -15,12 +15,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as F
-
+from spark_jobs.engines.frames import Column, DataFrame, F, Window
 from spark_jobs.evidence import ORIGIN, Evidence
 
 PERCENTILES = {"p50": 0.5, "p99": 0.99}
+STRETCHES_MAX = 5
+"""Of one actor."""
+STRETCH_SECONDS_MIN = 0.25
+"""Shorter ones are told of only where they are an actor's longest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,16 +40,17 @@ class Stretch:
 class Measures:
     """By the name of the actor: a subscription or a producer."""
 
-    outage: Mapping[str, Stretch] = field(default_factory=dict)
-    stall: Mapping[str, Stretch] = field(default_factory=dict)
+    outages: Mapping[str, tuple[Stretch, ...]] = field(default_factory=dict)
+    """The longest first, and the others that were long."""
+    stalls: Mapping[str, tuple[Stretch, ...]] = field(default_factory=dict)
     latency_seconds: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """Percentile, or `max` -> seconds."""
     repeated: Mapping[str, int] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         return {
-            "outage": {name: _stretch_json(one) for name, one in self.outage.items()},
-            "stall": {name: _stretch_json(one) for name, one in self.stall.items()},
+            "outage": {name: _stretch_json(one) for name, (one, *_) in self.outages.items()},
+            "stall": {name: _stretch_json(one) for name, (one, *_) in self.stalls.items()},
             "latency_seconds": {name: dict(one) for name, one in self.latency_seconds.items()},
             "repeated": dict(self.repeated),
         }
@@ -61,8 +64,8 @@ def take_measures(evidence: Evidence, end_ms: float) -> Measures:
     """`end_ms`: when the history ended."""
     received = evidence.events.where((F.col("op") == "receive") & (F.col("outcome") == "ok"))
     return Measures(
-        outage=_longest(_publishing(evidence), end_ms),
-        stall=_longest(_consuming(evidence, received), end_ms),
+        outages=_longest(_publishing(evidence), end_ms),
+        stalls=_longest(_consuming(evidence, received), end_ms),
         latency_seconds=_latencies(evidence, received),
         repeated=_repeated(evidence),
     )
@@ -90,8 +93,8 @@ def _comes(frame: DataFrame, actor: str, at: str) -> DataFrame:
     return frame.select(F.col(actor).alias("actor"), F.col(at).alias("at_ms"), F.lit(True).alias("comes"))
 
 
-def _longest(waits_and_comes: DataFrame, end_ms: float) -> dict[str, Stretch]:
-    """For each actor the longest time from a wait to whatever comes next."""
+def _longest(waits_and_comes: DataFrame, end_ms: float) -> dict[str, tuple[Stretch, ...]]:
+    """For each actor the longest times from the first wait to whatever comes next: one at least."""
     # Backwards: a frame that reaches to the end of its partition is worked out anew for each row.
     later = (
         Window.partitionBy("actor")
@@ -99,20 +102,25 @@ def _longest(waits_and_comes: DataFrame, end_ms: float) -> dict[str, Stretch]:
         .rowsBetween(Window.unboundedPreceding, Window.currentRow)
     )
     next_ms: Column = F.min(F.when(F.col("comes"), F.col("at_ms"))).over(later)
-    waited = (
+    stretches = (
         waits_and_comes.withColumn("next_ms", next_ms)
         .where(~F.col("comes"))
-        .withColumn("waited_ms", F.coalesce("next_ms", F.lit(end_ms)) - F.col("at_ms"))
+        .groupBy("actor", "next_ms")
+        .agg(F.min("at_ms").alias("from_ms"))
+        .withColumn("waited_ms", F.coalesce("next_ms", F.lit(end_ms)) - F.col("from_ms"))
     )
-    longest = waited.groupBy("actor").agg(
-        F.max("waited_ms").alias("waited_ms"),
-        F.max_by("at_ms", "waited_ms").alias("from_ms"),
-        F.max_by(F.col("next_ms").isNotNull(), F.col("waited_ms")).alias("ended"),
+    by_length = Window.partitionBy("actor").orderBy(F.desc("waited_ms"), "from_ms")
+    long = (F.col("turn") == 1) | (F.col("waited_ms") >= 1000 * STRETCH_SECONDS_MIN)
+    rows = (
+        stretches.withColumn("turn", F.row_number().over(by_length))
+        .where((F.col("turn") <= STRETCHES_MAX) & long)
+        .collect()
     )
-    return {
-        row["actor"]: Stretch(round(row["waited_ms"] / 1000, 3), row["from_ms"], bool(row["ended"]))
-        for row in sorted(longest.collect(), key=lambda row: row["actor"])
-    }
+    found: dict[str, tuple[Stretch, ...]] = {}
+    for row in sorted(rows, key=lambda row: (row["actor"], row["turn"])):
+        stretch = Stretch(round(row["waited_ms"] / 1000, 3), row["from_ms"], row["next_ms"] is not None)
+        found[row["actor"]] = (*found.get(row["actor"], ()), stretch)
+    return found
 
 
 def _latencies(evidence: Evidence, received: DataFrame) -> dict[str, dict[str, float]]:

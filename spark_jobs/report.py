@@ -4,21 +4,29 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from spark_jobs.causes import causes
+from spark_jobs.durations import duration_text
+from spark_jobs.journey_words import journey_lines
+from spark_jobs.journeys import Journey, Origin, origin_of
 from spark_jobs.judge import Judgement
-from spark_jobs.timeline import BINS
+from spark_jobs.report_words import head_rows, legend, steps_in_short, tiles
+from spark_jobs.timeline import BINS, Timeline
 from spark_jobs.timeline_drawing import draw_timeline, full_height_count
 from spark_jobs.verdict import CheckResult, Verdict
 
 WIDE_PX = 1180
 NARROW_PX = 356
 """What the page leaves for the picture on a screen of 1400 and of 400 pixels."""
+
+_GRAVEST: Sequence[Verdict] = ("invalid", "unknown", "valid", "not applicable")
+"""Checks that failed are told of first."""
 
 HEADLINES: Mapping[Verdict, tuple[str, str]] = {
     "valid": (
@@ -60,20 +68,29 @@ def render_page(judgement: Judgement) -> str:
     )
     headline, explanation = HEADLINES[judgement.verdict]
     timeline = judgement.timeline
+    journeys = {journey.origin: journey for journey in judgement.journeys}
     return templates.get_template("report.html").render(
         judgement=judgement,
         headline=headline,
         explanation=explanation,
-        reasons=_reasons(judgement),
-        tiles=_tiles(judgement.figures),
+        head=head_rows(judgement),
+        reasons=[(check, _beside(check, timeline)) for check in _reasons(judgement)],
+        tiles=tiles(judgement.figures),
         stored=_stored(judgement.figures),
-        checks=[(check, _witness_table(check, timeline.start_ms)) for check in judgement.checks],
+        steps=judgement.story.steps,
+        steps_in_short=steps_in_short(judgement.story.steps),
+        checks=[
+            (check, _witness_table(check, journeys, timeline.start_ms), _beside(check, timeline))
+            for check in sorted(judgement.checks, key=lambda check: _GRAVEST.index(check.verdict))
+        ],
+        legend=legend(timeline),
         # The drawing escapes every text it contains.
         wide=Markup(draw_timeline(timeline, WIDE_PX)),
         narrow=Markup(draw_timeline(timeline, NARROW_PX)),
         has_timeline=bool(timeline.lanes) and timeline.seconds > 0,
         peak=f"{round(full_height_count(timeline) * BINS / max(timeline.seconds, 0.001)):,}",
-        marks=timeline.marks,
+        marks=[mark for mark in timeline.marks if mark.op != "phase"],
+        duration_text=duration_text,
     )
 
 
@@ -110,57 +127,26 @@ def _reasons(judgement: Judgement) -> list[CheckResult]:
     return [check for check in judgement.checks if check.verdict == judgement.verdict]
 
 
-def _tiles(figures: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """(figure, what it counts, a remark)."""
-    published, received = figures["published"], figures["received"]
-    gap = figures["failover_gap_seconds"]
-    tiles = [
-        (f"{published['acknowledged']:,}", "messages acknowledged", f"of {published['asked']:,} published"),
-        (
-            f"{published['unknown']:,}",
-            "publishes without an answer",
-            f"{published['unknown_stored']:,} of them stored"
-            if published["unknown"]
-            else "every client was told",
-        ),
-        (f"{received['messages']:,}", "messages received", f"in {received['deliveries']:,} deliveries"),
-        (f"{received['again']:,}", "received more than once", "allowed: at least once is the promise"),
-        (
-            "\u2013" if gap is None else f"{gap:.2f} s",
-            "fail-over gap",
-            "no consumer lost its region" if gap is None else "region lost until next message",
-        ),
-    ]
-    loss = figures.get("loss")
-    if loss is not None:
-        remark = (
-            f"RPO {loss['recovery_point_seconds']:.2f} s"
-            if loss["unrecovered"]
-            else "nothing that it acknowledged"
-        )
-        tiles.insert(1, (f"{loss['unrecovered']:,}", f"went with {' and '.join(loss['regions'])}", remark))
-    measures = figures.get("measures", {})
-    outages = measures.get("outage")
-    if outages:
-        name, longest = max(outages.items(), key=lambda pair: float(pair[1]["seconds"]))
-        tiles.append((f"{longest['seconds']:.2f} s", "longest publisher outage", name))
-    latencies = measures.get("latency_seconds")
-    if latencies:
-        name, latency = max(latencies.items(), key=lambda pair: float(pair[1]["p99"]))
-        tiles.append((f"{latency['p99'] * 1000:,.0f} ms", "end-to-end latency, p99", name))
-    if published["failed"]:
-        tiles.insert(2, (f"{published['failed']:,}", "publishes refused", "certainly not stored"))
-    return tiles
+def _beside(check: CheckResult, timeline: Timeline) -> list[str]:
+    """The faults beside what a check found to be wrong."""
+    return causes(check, timeline) if check.verdict in ("invalid", "unknown") else []
 
 
 def _stored(figures: Mapping[str, Any]) -> list[tuple[str, int, int]]:
     return [(region, n, figures["markers"].get(region, 0)) for region, n in figures["stored"].items()]
 
 
-def _witness_table(check: CheckResult, start_ms: float) -> tuple[list[str], list[list[str]]]:
-    """Column names and rows; only columns that some witness has, times as seconds since the start."""
+def _witness_table(
+    check: CheckResult, journeys: Mapping[Origin, Journey], start_ms: float
+) -> tuple[list[str], list[tuple[list[str], list[tuple[str, str]]]]]:
+    """Column names, and for each witness its cells and the lines of its message's journey; only columns that some
+    witness has, times as seconds since the start."""
     names = [name for name in _ordered(check.witness) if any(name in witness for witness in check.witness)]
-    rows = [[_cell(name, witness.get(name), start_ms) for name in names] for witness in check.witness]
+    rows = []
+    for witness in check.witness:
+        journey = journeys.get(origin_of(witness) or ("", "", "", 0))
+        lines = journey_lines(journey, start_ms) if journey is not None else []
+        rows.append(([_cell(name, witness.get(name), start_ms) for name in names], lines))
     return [_HEADS.get(name, name.replace("_", " ")) for name in names], rows
 
 

@@ -29,6 +29,7 @@ from emulator.network import SocketNetwork
 from emulator.region_config import RegionConfig
 from emulator.storage.configuration import ConfigurationMedium
 from emulator.storage.contract import Store
+from emulator.stored_keys import CONFIGURATION_KEY
 
 logger = logging.getLogger(__name__)
 
@@ -60,15 +61,20 @@ async def open_store(config: RegionConfig) -> Store:
             raise ValueError(f"log backend {other!r} is none of sqlite, memory, kafka")
 
 
-async def open_configuration(config: RegionConfig) -> ConfigurationMedium:
-    """Open the configuration store of the region's cluster."""
+async def open_configuration(config: RegionConfig, store: Store) -> ConfigurationMedium:
+    """Open the configuration store of the region's cluster: the same one in every life of the region."""
     if not config.configuration.path:
         from emulator.storage.configuration_memory import MemoryConfiguration
 
         return MemoryConfiguration()
     from emulator.storage.configuration_sqlite import open_sqlite_configuration
 
-    return await open_sqlite_configuration(Path(config.configuration.path), config.cluster)
+    stored = store.get(CONFIGURATION_KEY.text)
+    known = None if stored is None else stored.value.decode()
+    medium = await open_sqlite_configuration(Path(config.configuration.path), config.cluster, known=known)
+    if known is None:
+        await store.put(CONFIGURATION_KEY.text, medium.identity.encode())
+    return medium
 
 
 async def run(config: RegionConfig) -> int:
@@ -76,14 +82,15 @@ async def run(config: RegionConfig) -> int:
     network = SocketNetwork()
     chance = random.Random()
     links = {peer.region: ShapedLink(peer.outbound, peer.inbound, chance) for peer in config.peers}
+    store = await open_store(config)
     by_address = {(peer.host, peer.port): links[peer.region] for peer in config.peers}
     environment = Environment(
         wall_clock_ms=lambda: time.time_ns() // 1_000_000,
         random=chance,
         network=network,
         peer_network=ShapedNetwork(network, by_address),
-        store=await open_store(config),
-        configuration=await open_configuration(config),
+        store=store,
+        configuration=await open_configuration(config, store),
     )
     region = Region(config, environment)
     admin = Admin(region, links)

@@ -86,6 +86,8 @@ class Metadata:
                 current = conflict.current
 
     async def _until(self, revision: int) -> None:
+        """Wait for the mirror. StorageError when the store goes away meanwhile: it was changed, and a region that does
+        not know it yet cannot say so."""
         if self._mirror.revision >= revision:
             return
         seen: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -133,6 +135,10 @@ class Metadata:
                 "the configuration store is away, and this region goes on with what it knows: %s", failure
             )
         self.away = failure
+        waiting, self._waiting = self._waiting, []
+        for _, seen in waiting:
+            if not seen.done():
+                seen.set_exception(StorageError(str(failure), definite=False))
         asyncio.get_running_loop().call_later(self._retry_seconds, self._look)
         self._retry_seconds = min(self._retry_seconds * 2, RETRY_SECONDS_MAX)
 

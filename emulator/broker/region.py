@@ -20,7 +20,7 @@ from emulator.broker.topic.tail import TailPool
 from emulator.broker.topic.topic import Topic
 from emulator.broker.topic_assembly import Assembly
 from emulator.broker.topic_directory import Directory, LogKind, Wish, kind_of
-from emulator.errors import ProtocolError, ServerError, StorageError, StorageFenced
+from emulator.errors import ProtocolError, ServerError, StorageDamaged, StorageError, StorageFenced
 from emulator.model import TopicName
 from emulator.network import Listener
 from emulator.region_config import RegionConfig
@@ -139,6 +139,8 @@ class Region:
 
     async def _count_start(self) -> None:
         stored = self.store.get(STARTS_KEY.text)
+        if stored is not None and not stored.value.isdigit():
+            raise StorageDamaged(f"{STARTS_KEY.text} is damaged ({stored.value!r} is no number)")
         self._starts = int(stored.value) + 1 if stored else 0
         await self.store.put(STARTS_KEY.text, str(self._starts).encode())
 

@@ -17,8 +17,9 @@ from emulator.broker.subscription.replicated import ReplicatedSubscriptions
 from emulator.broker.subscription.stored_cursor import cursors_of_topic
 from emulator.broker.topic.topic import Topic
 from emulator.core.policies import DEDUPLICATION, REPLICATION_CLUSTERS
-from emulator.errors import ProtocolError, ServerError, StorageError
+from emulator.errors import CheckpointDamaged, ProtocolError, ServerError, StorageError
 from emulator.model import TopicName
+from emulator.storage.contract import Log
 from emulator.stored_keys import OwesKey, keys_of_topic, parse_key
 
 logger = logging.getLogger(__name__)
@@ -55,17 +56,31 @@ class Assembly:
         log = await self._region.store.open_log(str(name), create=create)
         if log is None:
             return None
+        try:
+            return await self._load(name, log)
+        except CheckpointDamaged as damage:
+            logger.warning("%s: %s is loaded again", damage, name)
+            return await self._load(name, log)
+
+    async def _load(self, name: TopicName, log: Log) -> Topic:
+        """CheckpointDamaged when a cursor needs a part of the checkpoint that cannot be read. It is discarded then, and
+        the topic can be made from its log."""
         effective = self._policies.of_topic(name)
         try:
             if self._remotes(effective):
                 await self._note_owing(str(name))
             load = self._topic_type.load
             topic = await load(self._region, name, log, deduplicates=effective[DEDUPLICATION])
+            try:
+                self._obey(topic, effective)
+            except CheckpointDamaged:
+                topic.close("its checkpoint is damaged")
+                await topic.discard_checkpoint()
+                raise
         except BaseException:
             effective.close()
             raise
         self._effective[topic] = effective
-        self._obey(topic, effective)
         return topic
 
     def _obey(self, topic: Topic, effective: Effective) -> None:
@@ -87,7 +102,11 @@ class Assembly:
             topic.replicators[remote] = Replicator(topic, self._peers[remote])
 
     def _remotes(self, effective: Effective) -> list[str]:
-        return [region for region in effective[REPLICATION_CLUSTERS] if region in self._peers]
+        """Whom the topic is replicated to: nobody, when this region does not share the messages itself."""
+        sharing = effective[REPLICATION_CLUSTERS]
+        if self._region.config.region not in sharing:
+            return []
+        return [region for region in sharing if region in self._peers]
 
     def _restore_subscriptions(self, topic: Topic) -> None:
         parts_type = self._region.environment.parts.cursor_parts

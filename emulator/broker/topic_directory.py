@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from emulator.errors import GeoemuError, ProtocolError, ServerError, StorageError
+from emulator.errors import GeoemuError, ProtocolError, ServerError, StorageDamaged, StorageError
 from emulator.model import TopicName
 
 if TYPE_CHECKING:
@@ -28,6 +28,9 @@ OWING_AT_ONCE = 8
 """Topics that owe something are opened so many at a time after a start, so that clients get their turn."""
 RETRY_SECONDS = 0.05
 RETRY_SECONDS_MAX = 2.0
+DAMAGED_SECONDS = 30.0
+"""So long a topic whose stored state is damaged is refused without a look: clients and other regions ask again and
+again."""
 
 
 class Wish(Enum):
@@ -161,6 +164,8 @@ class Directory:
         self._idle_seconds = idle_seconds
         self._slots: dict[str, Slot] = {}
         self._lives = 0
+        self._damaged: dict[str, tuple[StorageDamaged, float]] = {}
+        """By name: why a topic could not be loaded, and the loop time from which on it is worth another look."""
         self._observers: list[Callable[[TopicMoved], None]] = []
         self._closed = False
         self.serving: dict[str, Topic] = {}
@@ -198,6 +203,7 @@ class Directory:
             raise ProtocolError(ServerError.ServiceNotReady, "the region is stopping")
         loop = asyncio.get_running_loop()
         parsed = self._check(name)
+        self._refuse_damaged(str(parsed))
         slot = self._slots.setdefault(str(parsed), Slot(parsed))
         slot.asked_at = loop.time()
         if slot.state is SlotState.SERVING:
@@ -212,6 +218,19 @@ class Directory:
         finally:
             slot.waiters.pop(waiter, None)
 
+    def _refuse_damaged(self, name: str) -> None:
+        """StorageDamaged when a look at the store would say nothing new."""
+        if not self._damaged or name not in self._damaged:
+            return
+        damage, until = self._damaged[name]
+        if asyncio.get_running_loop().time() < until:
+            raise StorageDamaged(str(damage))
+        del self._damaged[name]
+
+    def _note_damage(self, name: str, damage: StorageDamaged) -> None:
+        logger.error("%s cannot be loaded: %s", name, damage)
+        self._damaged[name] = damage, asyncio.get_running_loop().time() + DAMAGED_SECONDS
+
     def _begin(self, slot: Slot) -> None:
         self._lives += 1
         slot.life = self._lives
@@ -223,6 +242,8 @@ class Directory:
             topic = await self._find(slot)
         except BaseException as failure:
             self._become(slot, SlotState.ABSENT, str(failure))
+            if isinstance(failure, StorageDamaged):
+                self._note_damage(str(slot.name), failure)
             _fail(slot, failure, list(slot.waiters))
             self._drop_or_begin(slot)
             if not isinstance(failure, GeoemuError):
@@ -362,12 +383,14 @@ class Directory:
         await asyncio.gather(*map(one, names))
 
     async def open_again(self, name: str) -> None:
-        """Until the store lets us, or there is no such topic any more."""
+        """Until the store lets us, or there is no such topic any more, or what is stored of it is damaged."""
         delay_seconds = RETRY_SECONDS
         while not self._closed:
             try:
                 await self.acquire(name, Wish.EXISTING)
                 return
+            except StorageDamaged:
+                return  # it was told; whoever asks for the topic after a while has it looked at again
             except StorageError as failure:
                 logger.warning("cannot load %s yet: %s", name, failure)
             except ProtocolError as problem:

@@ -14,9 +14,11 @@ from shlex import quote
 from statistics import median
 from typing import TYPE_CHECKING
 
+from emulator import __version__
 from emulator.cli.options import DEFAULT_TOPOLOGY
 from emulator.cli.patience import patience
 from emulator.errors import ConfigurationError, Problem
+from emulator.made_by import note_made_by
 from emulator.spelling import nearest
 
 if TYPE_CHECKING:
@@ -143,6 +145,7 @@ class Simulate:
         path = self.run_dir or _free_folder(RUNS, f"{outcome.plan.kind}-{seed}")
         path = path.with_name(path.name + which)
         keep_run(outcome, path)
+        note_made_by(path, __version__, self._replay(seed), scenario=self.subject)
         print(
             f"the run folder of seed {seed}{which and ', shrunk'}: {path} (geoemu verify {path})", flush=True
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shlex
 from collections.abc import Awaitable, Callable
 from contextlib import closing
 from pathlib import Path
@@ -17,6 +18,7 @@ from emulator.cli.options import (
     DEFAULT_TOPOLOGY,
     AsJson,
     Cluster,
+    EngineName,
     Expect,
     ExplainedKind,
     ExplainedName,
@@ -44,9 +46,6 @@ from emulator.runtimes.contract import Runtime
 
 if TYPE_CHECKING:
     from emulator.history import HistoryWriter
-
-OPERATOR_SECONDS = 10.0
-"""How long a verb waits for its turn to write the operator's history."""
 
 app = typer.Typer(
     help="Emulate geo-replicated Apache Pulsar: start regions, lose one on purpose, read a verified report.",
@@ -99,11 +98,15 @@ def up(
 ) -> None:
     """Start a new run: all regions of a topology. Ctrl-C ends it, unless detached."""
     from emulator.cli.session import come_up
+    from emulator.made_by import note_made_by
     from emulator.runtimes.opening import create_run
     from emulator.topology_file import load_topology
 
     topology = load_topology(file)
     run = create_run(runtime or topology.runtime, topology, run_dir, detached=detach)
+    given = [] if file == DEFAULT_TOPOLOGY else ["--file", str(file)]
+    given += [] if runtime is None else ["--runtime", runtime]
+    note_made_by(run.run_dir, __version__, shlex.join(["geoemu", "up", *given]))
     raise typer.Exit(asyncio.run(come_up(run, stay=not detach)))
 
 
@@ -288,6 +291,12 @@ def explain(
     raise typer.Exit(0 if any(one.explanation for one in said) else 1)
 
 
+def _complete_actor(context: typer.Context, incomplete: str) -> list[str]:
+    from emulator.recording.sealing import unsealed
+
+    return unsealed(context.params.get("run_dir"), incomplete)
+
+
 # --- verdicts -------------------------------------------------------------------------------------------
 
 
@@ -307,13 +316,14 @@ def run(
     expect: Expect = None,
     junit: JunitFile = None,
     markdown: MarkdownFile = None,
+    engine: EngineName = None,
 ) -> None:
     """Start a topology, play a scenario on it, and tell the verdict.
 
     Exit code 0 valid, 1 invalid or a limit was missed, 2 unknown."""
     from emulator.cli.drill import Drill
 
-    drill = Drill(scenario, file, runtime, run_dir, report, as_json, expect, junit, markdown)
+    drill = Drill(scenario, file, runtime, run_dir, report, as_json, expect, junit, markdown, engine)
     raise typer.Exit(asyncio.run(drill.perform()))
 
 
@@ -336,6 +346,7 @@ def verify(
     expect: Expect = None,
     junit: JunitFile = None,
     markdown: MarkdownFile = None,
+    engine: EngineName = None,
 ) -> None:
     """Check what a run stored against what its clients were told. Exit code 0 valid, 1 invalid or a limit was
     missed, 2 unknown."""
@@ -344,6 +355,8 @@ def verify(
 
     if directory and run_dir and directory != run_dir:
         raise typer.BadParameter("name one run directory only", param_hint="--run-dir")
+    if master is not None and engine == "embedded":
+        raise typer.BadParameter("a cluster is Spark's", param_hint="--engine")
     path = directory or run_dir or find_run(None).path
     if in_network:
         here_only = {
@@ -352,6 +365,7 @@ def verify(
             "--expect": expect,
             "--junit": junit,
             "--markdown": markdown,
+            "--engine": engine,
         }
         if unfit := next((option for option, given in here_only.items() if given), None):
             raise typer.BadParameter(f"{unfit} is for a verdict on this machine", param_hint="--in-network")
@@ -360,6 +374,7 @@ def verify(
         command = verify_command(
             path,
             master=master,
+            engine=engine,
             report=report,
             as_json=as_json,
             expect=expect,
@@ -369,6 +384,24 @@ def verify(
     verdict = verify_now(command)
     print(verdict.output, end="")
     raise typer.Exit(verdict.exit_code)
+
+
+@app.command(epilog="Example: geoemu seal shop")
+def seal(
+    actors: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="NAME...", help="History files, without their suffix.", autocompletion=_complete_actor
+        ),
+    ],
+    run_dir: RunDir = None,
+) -> None:
+    """Close the history of programs that were killed: you say that they are gone, and what they had asked for without
+    being told stays unknown."""
+    from emulator.recording.sealing import seal_actors
+
+    for sentence in seal_actors(run_dir, actors):
+        print(sentence)
 
 
 @app.command(epilog="Example: geoemu simulate region-failover --seeds 50 --jobs 2")
@@ -441,8 +474,10 @@ def _change_regions(
     change: Callable[[Runtime, str], Awaitable[None]],
     outcome: str,
 ) -> None:
-    """The same for each of them at once. A region that is not in the run is refused before anything is done."""
+    """The same for each of them at once. A region that is not in the run is refused before anything is done. One that
+    is gone already is left alone, and what it is is said: "killed" would take a loss back in the history."""
     from emulator.cli.regions import regions_meant
+    from emulator.runtimes.operator import operator_history
 
     if bool(regions) == (cluster is not None):
         raise typer.BadParameter("name one or more regions, or --cluster and none", param_hint="REGION")
@@ -458,7 +493,7 @@ def _change_regions(
         left = await _left_to_do(run, verb, meant)
         if not left:
             return
-        with closing(_operator_history(run)) as history:
+        with closing(operator_history(run)) as history:
             outcomes = await asyncio.gather(
                 *(one(history, region) for region in left), return_exceptions=True
             )
@@ -495,6 +530,8 @@ def _change_link(
 
 def _act(run_dir: Path | None, verb: str, change: _Change, **fact: str) -> None:
     """Do it, and write down as a fact of the run's history that it was done: the verdict takes it into account."""
+    from emulator.runtimes.operator import operator_history
+
     run = _open(run_dir)
 
     async def act() -> None:
@@ -504,16 +541,8 @@ def _act(run_dir: Path | None, verb: str, change: _Change, **fact: str) -> None:
         await change(run)
 
     asyncio.run(act())
-    with closing(_operator_history(run)) as history:
+    with closing(operator_history(run)) as history:
         history.write(verb, "fact", **fact)
-
-
-def _operator_history(run: Runtime) -> HistoryWriter:
-    from emulator.history import HistoryWriter
-
-    # Another terminal may be writing its own.
-    path = run.run_dir / "history" / "operator.jsonl"
-    return HistoryWriter(path, "operator", program="geoemu", wait_seconds=OPERATOR_SECONDS)
 
 
 def _count(things: tuple[object, ...], noun: str) -> str:

@@ -25,9 +25,20 @@ from typing import NamedTuple
 
 from emulator.core.cursor import Cursor, bits_of
 from emulator.core.id_set import PART_BITS, PART_IDS, runs_of
-from emulator.errors import StorageError
+from emulator.errors import StorageDamaged
 
 FORMAT_VERSION = 2
+UNREADABLE = (
+    ValueError,
+    KeyError,
+    TypeError,
+    AttributeError,
+    IndexError,
+    OverflowError,
+    RecursionError,
+    struct.error,
+)
+"""What reading bytes that nobody wrote may raise."""
 _PART_HEAD = struct.Struct(">BQqBB")
 """Format, number of the write, highest acknowledged id, ahead of peers, form of the ids."""
 _RANGES, _BITMAP = 0, 1
@@ -50,10 +61,10 @@ class PartName(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> PartName:
-        """Inverse of `str`. StorageError for anything else."""
+        """Inverse of `str`. StorageDamaged for anything else."""
         generation, _, number = text.partition("-")
         if not (generation.isdecimal() and number.isdecimal()):
-            raise StorageError(f"{text!r} names no part of a cursor", definite=True)
+            raise StorageDamaged(f"{text!r} names no part of a cursor")
         return cls(int(generation), int(number))
 
 
@@ -149,8 +160,8 @@ class CursorParts:
 
     @classmethod
     def load(cls, head: bytes, parts: Mapping[PartName, bytes]) -> CursorParts:
-        """Read what `take_changes` wrote, or any mix of older and newer values of it. StorageError when the bytes are
-        anything else: a guess would lose messages."""
+        """Read what `take_changes` wrote, or any mix of older and newer values of it. StorageDamaged when the bytes
+        are anything else: a guess would lose messages."""
         try:
             state = json.loads(head)
             match state["format"]:
@@ -160,8 +171,10 @@ class CursorParts:
                     return cls._load(state, parts)
                 case other:
                     raise ValueError(f"format {other!r}; known are 1 and {FORMAT_VERSION}")
-        except (ValueError, KeyError, TypeError, AttributeError, struct.error, IndexError) as problem:
-            raise StorageError(f"stored cursor cannot be read: {problem}", definite=True) from problem
+        except UNREADABLE as problem:
+            raise StorageDamaged(
+                f"stored cursor cannot be read: {type(problem).__name__}: {problem}"
+            ) from None
 
     @classmethod
     def _load(cls, state: Mapping[str, object], parts: Mapping[PartName, bytes]) -> CursorParts:

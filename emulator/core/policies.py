@@ -66,7 +66,7 @@ def _region_names(value: Any) -> tuple[str, ...]:
     wrong = [name for name in value if not is_valid_name(name)]
     if wrong:
         raise ValueError(f"{wrong[0]!r} is no name of a region")
-    return tuple(dict.fromkeys(value))
+    return tuple(dict.fromkeys(value))  # a set to Pulsar, too: naming a region twice means nothing more
 
 
 BOOLEAN = Codec(_boolean, bool, {"type": "boolean"})
@@ -80,7 +80,8 @@ REPLICATION_CLUSTERS: Policy[tuple[str, ...]] = Policy(
     default=(),
     scopes=frozenset({Scope.NAMESPACE, Scope.TOPIC}),
     obeyed_by="emulator.broker.topic_assembly",
-    doc="Regions that share the messages (to Pulsar a region is a cluster). Empty, or only one: no replication.",
+    doc="Regions that share the messages (to Pulsar a region is a cluster). Only one: no replication. A region that is "
+    "not among them sends nobody anything.",
 )
 DEDUPLICATION: Policy[bool] = Policy(
     name="deduplication",

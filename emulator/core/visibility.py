@@ -14,7 +14,7 @@ import json
 from collections.abc import Iterable, Iterator
 
 from emulator.core.id_set import PART_BITS, IdSet, runs_of
-from emulator.errors import StorageError
+from emulator.errors import CheckpointDamaged
 
 Audience = tuple[str, tuple[str, ...]]
 """(region where a message was first published, regions its sender named)."""
@@ -122,7 +122,7 @@ class Visibility:
 
     def load_part(self, number: int, part: bytes) -> int:
         """Put in what a part says; a union, so old and new forms may come in any order. Returns the end below which it
-        is true. StorageError when it cannot be read: a guess would skip messages."""
+        is true. CheckpointDamaged when it cannot be read: a guess would skip messages."""
         base = number << PART_BITS
         try:
             state = json.loads(part)
@@ -134,9 +134,9 @@ class Visibility:
                 for first, last in runs_of(int(bits, 16)):
                     ids.add_range(base + first, base + last)
             return int(state["end"])
-        except (ValueError, KeyError, TypeError) as problem:
-            raise StorageError(
-                f"part {number} of a checkpoint cannot be read: {problem}", definite=True
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
+            raise CheckpointDamaged(
+                f"part {number} of a checkpoint cannot be read: {type(problem).__name__}: {problem}"
             ) from None
 
     def restored(self, number: int, changed: int) -> None:

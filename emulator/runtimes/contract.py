@@ -9,6 +9,7 @@ one stopped:
 
     run.json                  who runs what: version, topology, runtime, ports, process ids, links
     topology.json             the checked topology, frozen
+    made_by.json              the command that made the run, and what was to be played
     regions/<name>/           region.json, log.sqlite, metadata.jsonl, output.log, ready.json
     configuration/<cluster>/  the cluster's configuration store, if its regions are processes
     history/<actor>.jsonl     what clients asked and were told

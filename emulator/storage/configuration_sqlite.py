@@ -1,6 +1,6 @@
 """The configuration store of a cluster in one SQLite file that all its regions have open.
 
-    meta(key, value)                                  format_version, cluster
+    meta(key, value)                                  format_version, cluster, identity
     kv(path, value, version, revision)                what is so
     changes(revision, path, value, version)           how it came to be; the oldest are forgotten (M5)
 
@@ -11,24 +11,34 @@ costs no fsync; the last ones may be lost when the machine loses power.
 That somebody committed is seen by `PRAGMA data_version`, asked of a connection that never writes, every `POLL_SECONDS`.
 Nobody may open the file by other means in a process that has it open, not even to read it: closing any descriptor of a
 file drops all POSIX locks that the process holds on it. Copies are made with `VACUUM INTO`.
+
+A file that is renamed or removed lives on for those who have it open, and whoever comes later makes another one: two
+stores, each of which would acknowledge changes that the other does not have. So the names are compared with the files
+before and after each change, and what was changed under a name that is gone is not acknowledged. A region that knows
+the store from an earlier life makes no new one.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
+import secrets
 import sqlite3
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 from urllib.parse import quote
 
 from emulator.errors import StorageError, StorageFull
 from emulator.model import Change
 from emulator.storage.configuration import ABSENT, CHANGES_KEPT, Reading, check_expected
 
-FORMAT_VERSION = "1"
+FORMAT_VERSION = "2"
+FILES = ("", "-wal", "-shm")
+"""What SQLite adds to the path: the file, its log and its locks. While anybody has it open there are all three."""
 POLL_SECONDS = 0.02
 BUSY_MS = 2_000
 """How long a write waits for those of other regions."""
@@ -47,13 +57,16 @@ CREATE TABLE IF NOT EXISTS changes (
 
 
 async def open_sqlite_configuration(
-    path: Path, cluster: str, *, changes_kept: int = CHANGES_KEPT
+    path: Path, cluster: str, *, known: str | None = None, changes_kept: int = CHANGES_KEPT
 ) -> SqliteConfiguration:
-    """Open the file, making it if need be. StorageError when it cannot be had or is another cluster's."""
+    """Open the file. StorageError when it cannot be had or is not the right one.
+
+    `known`: the identity of the store that this region used before; None: it never did, and the file is made if need
+    be.
+    """
     writer = ThreadPoolExecutor(1, thread_name_prefix=f"writer of {path}")
     try:
-        connection = await asyncio.get_running_loop().run_in_executor(writer, _open, path, cluster)
-        watcher, reader = _connect(path), _connect(path)
+        opened = await asyncio.get_running_loop().run_in_executor(writer, _open, path, cluster, known)
     except (OSError, sqlite3.Error) as error:
         writer.shutdown(wait=False)
         raise StorageError(
@@ -62,29 +75,41 @@ async def open_sqlite_configuration(
     except BaseException:
         writer.shutdown(wait=False)
         raise
-    return SqliteConfiguration(path, connection, writer, reader, watcher, changes_kept)
+    return SqliteConfiguration(path, opened, writer, changes_kept)
+
+
+Files = tuple[tuple[int, int], ...]
+"""Which files the names mean: (device, inode) of each of FILES."""
+
+
+class Opened(NamedTuple):
+    """The file, open."""
+
+    files: Files
+    identity: str
+    """Drawn when it was made."""
+    connection: sqlite3.Connection
+    """Writes."""
+    reader: sqlite3.Connection
+    watcher: sqlite3.Connection
 
 
 class SqliteConfiguration:
     """Implements `ConfigurationMedium`. Made by `open_sqlite_configuration`."""
 
-    def __init__(
-        self,
-        path: Path,
-        connection: sqlite3.Connection,
-        writer: ThreadPoolExecutor,
-        reader: sqlite3.Connection,
-        watcher: sqlite3.Connection,
-        changes_kept: int,
-    ) -> None:
+    def __init__(self, path: Path, opened: Opened, writer: ThreadPoolExecutor, changes_kept: int) -> None:
         self._path = path
-        self._connection = connection
+        self._files = opened.files
+        self.identity = opened.identity
+        """Of this store among all that ever were; what a region gives as `known` when it opens it again."""
+        self._connection = opened.connection
         self._writer = writer
-        self._reader = reader
+        self._reader = opened.reader
         self._read_thread = ThreadPoolExecutor(1, thread_name_prefix=f"reader of {path}")
-        self._watcher = watcher
+        self._watcher = opened.watcher
         self._changes_kept = changes_kept
-        self._seen = -1
+        self._seen: object = None
+        """Of the last poll."""
         self._on_commit: Callable[[], None] = lambda: None
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
@@ -97,20 +122,41 @@ class SqliteConfiguration:
         try:
             (version,) = self._watcher.execute("PRAGMA data_version").fetchone()
         except sqlite3.Error:
-            version = self._seen  # it is away; whoever reads or writes is told so
-        if version != self._seen:
-            self._seen = version
+            version = None  # it is away; whoever reads or writes is told so
+        seen = (version, self._is_in_place())
+        if seen != self._seen:
+            self._seen = seen
             self._on_commit()
         self._timer = asyncio.get_running_loop().call_later(POLL_SECONDS, self._poll)
 
     async def read(self, after: int) -> Reading:
-        return await self._run(self._read_thread, lambda: _read(self._reader, after), "read")
+        def work() -> Reading:
+            self._check_place(definite=True)
+            return _read(self._reader, after)
+
+        return await self._run(self._read_thread, work, "read")
 
     async def write(self, path: str, value: bytes | None, expected: int | None) -> int:
         def work() -> int:
-            return _write(self._connection, path, value, expected, self._changes_kept)
+            self._check_place(definite=True)
+            revision = _write(self._connection, path, value, expected, self._changes_kept)
+            self._check_place(definite=False)
+            return revision
 
         return await self._run(self._writer, work, "written")
+
+    def _is_in_place(self) -> bool:
+        """Whether the names still mean the files that are open. Takes three microseconds a file."""
+        return _files(self._path) == self._files
+
+    def _check_place(self, *, definite: bool) -> None:
+        """StorageError when others who open the store would not find what is written here."""
+        if not self._is_in_place():
+            raise StorageError(
+                f"{self._path} is not the file any more that this region opened: it was renamed, removed or replaced; "
+                "put it back, with its -wal and -shm",
+                definite=definite,
+            )
 
     async def _run(self, thread: ThreadPoolExecutor, work: Callable[[], T], what: str) -> T:
         if self._closed:
@@ -144,16 +190,48 @@ def _connect(path: Path, mode: str = "rw") -> sqlite3.Connection:
     return connection
 
 
-def _open(path: Path, cluster: str) -> sqlite3.Connection:
+def _files(path: Path) -> Files:
+    """Empty when one of the names means nothing."""
+    try:
+        found = [os.stat(f"{path}{ending}") for ending in FILES]
+    except OSError:
+        return ()
+    return tuple((one.st_dev, one.st_ino) for one in found)
+
+
+def _open(path: Path, cluster: str, known: str | None) -> Opened:
+    with ExitStack() as undo:
+        connection, identity = _open_first(path, cluster, known)
+        undo.callback(connection.close)
+        files = _files(path)
+        others = []
+        for _ in range(2):
+            others.append(_connect(path))
+            undo.callback(others[-1].close)
+            others[-1].execute("SELECT count(*) FROM meta")  # this opens its files
+        if not files or _files(path) != files:
+            raise StorageError(f"{path} was replaced while it was opened", definite=True)
+        undo.pop_all()
+    return Opened(files, identity, connection, *others)
+
+
+def _open_first(path: Path, cluster: str, known: str | None) -> tuple[sqlite3.Connection, str]:
     """Several regions may do this at the same time; turning on the WAL does not wait for others by itself."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    if known is None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    elif not path.exists():
+        raise StorageError(
+            f"the configuration store {path} is gone: this region used it before, and what was changed in it would be "
+            "lost; put it back, or start a new run",
+            definite=True,
+        )
     deadline = time.monotonic() + OPEN_SECONDS
-    connection = _connect(path, "rwc")
+    connection = _connect(path, "rwc" if known is None else "rw")
     while True:
         try:
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = NORMAL")
-            _create(connection, path, cluster)
+            return connection, _create(connection, path, cluster, known)
         except sqlite3.OperationalError:
             if time.monotonic() >= deadline:
                 connection.close()
@@ -162,15 +240,16 @@ def _open(path: Path, cluster: str) -> sqlite3.Connection:
         except BaseException:
             connection.close()
             raise
-        else:
-            return connection
 
 
-def _create(connection: sqlite3.Connection, path: Path, cluster: str) -> None:
+def _create(connection: sqlite3.Connection, path: Path, cluster: str, known: str | None) -> str:
+    """Make the tables unless they are there; the identity. StorageError when it is not the right store."""
     with _Transaction(connection):
         for statement in TABLES.split(";")[:-1]:
             connection.execute(statement)
         meta = {"format_version": FORMAT_VERSION, "cluster": cluster}
+        if not connection.execute("SELECT count(*) FROM meta").fetchone()[0]:
+            meta["identity"] = secrets.token_hex(8)
         connection.executemany("INSERT OR IGNORE INTO meta VALUES (?, ?)", meta.items())
         found = dict(connection.execute("SELECT key, value FROM meta"))
     if found["format_version"] != FORMAT_VERSION:
@@ -181,6 +260,14 @@ def _create(connection: sqlite3.Connection, path: Path, cluster: str) -> None:
         )
     if found["cluster"] != cluster:
         raise StorageError(f"{path} belongs to cluster {found['cluster']}, not {cluster}", definite=True)
+    identity = str(found["identity"])
+    if known is not None and identity != known:
+        raise StorageError(
+            f"{path} is another configuration store than the one that this region used before, and lacks what was "
+            "changed in that; put it back, or start a new run",
+            definite=True,
+        )
+    return identity
 
 
 class _Transaction:

@@ -49,6 +49,11 @@ def frame_of(command: bytes, payload: bytes = b"") -> bytes:
     return SIZES.pack(size + len(payload) + 4, size) + command + payload
 
 
+def frame_bytes(frame: Frame) -> int:
+    """How large a frame was in the stream."""
+    return SIZES.size + len(frame[1]) + len(frame[2])
+
+
 class FrameBuffer:
     """Cuts a stream of chunks into frames.
 
@@ -71,6 +76,13 @@ class FrameBuffer:
         """Bytes of the unfinished frame, in the pieces they came in: joined once, when enough are here."""
         self._missing = 0
         """Bytes to wait for before `_parts` is worth another look. Invariant: > 0 iff there are parts."""
+        self.held_bytes = 0
+        """Of the unfinished frame, here already. Invariant: the sum of the lengths of `_parts`."""
+
+    @property
+    def unfinished_bytes(self) -> int:
+        """How large the unfinished frame will be, as far as it says so yet; 0 when there is none."""
+        return self.held_bytes + self._missing
 
     def feed(self, data: bytes) -> list[Frame]:
         """Take the next chunk, of any size; return the frames that it completes."""
@@ -79,11 +91,12 @@ class FrameBuffer:
         if self._missing:
             self._parts.append(data)
             self._missing -= len(data)
+            self.held_bytes += len(data)
             if self._missing > 0:
                 return []
             data = b"".join(self._parts)
             self._parts.clear()
-            self._missing = 0
+            self._missing = self.held_bytes = 0
         return self._cut(data)
 
     def _cut(self, data: bytes) -> list[Frame]:
@@ -115,6 +128,7 @@ class FrameBuffer:
     def _wait_for(self, rest: bytes, missing: int) -> None:
         self._parts.append(rest)
         self._missing = missing
+        self.held_bytes = len(rest)
 
     def _fail(self, frames: list[Frame], error: ProtocolError) -> list[Frame]:
         self.failed = error

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-
 from spark_jobs.checks.finding import Circumstances, Found, finding
 from spark_jobs.checks.judging import Check, count, examples, of_kind
+from spark_jobs.durations import duration_text
+from spark_jobs.engines.frames import DataFrame, F
 from spark_jobs.evidence import Evidence
 from spark_jobs.verdict import INFORMATION, CheckResult
 
@@ -26,7 +25,7 @@ def find(evidence: Evidence) -> DataFrame:
     elsewhere = F.col("region") != F.col("lost_region")
     resumed = ~before & (elsewhere | F.coalesce(F.col("at_ms") > F.col("up_ms"), F.lit(False)))
     gaps = (
-        received.join(F.broadcast(outages))
+        received.crossJoin(outages.hint("broadcast"))
         .groupBy("lost_region", "down_ms", "topic", "subscription")
         .agg(
             F.max_by(F.when(before, F.col("region")), F.when(before, F.col("at_ms"))).alias("was_in"),
@@ -49,7 +48,7 @@ def conclude(found: Sequence[Found], circumstances: Circumstances) -> CheckResul
         longest, example = max(seconds, key=lambda pair: pair[0])
         sentences.append(
             f"After {example['region']} went down, {example['subscription']} received its next message"
-            f" {longest:.2f} s later, in {example['other_region']}"
+            f" {duration_text(longest)} later, in {example['other_region']}"
             f"{'' if len(seconds) == 1 else ' (the longest gap)'}."
         )
     if never:

@@ -31,6 +31,7 @@ def metadata(name: str = "p", sequence_id: int = 0, **fields: object) -> pb.Mess
 FORGED: dict[str, Callable[[], bytes]] = {
     "an origin": lambda: with_replication(plain_entry("p", 0, 1, b"x"), "eu", FAR),
     "an origin without a position": lambda: build_entry(metadata(replicated_from="eu"), b"x"),
+    "an origin without a name": lambda: build_entry(metadata(replicated_from=""), b"x"),
     "another producer": lambda: plain_entry("victim", 10**9, 1, b"x"),
     "an update": lambda: with_replication(encode_marker(UPDATE, 1)[0], "eu", FAR),
     "a marker under its own name": lambda: build_entry(metadata(marker_type=13), b"x"),

@@ -7,7 +7,7 @@ import multiprocessing
 import os
 import signal
 import sqlite3
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -136,5 +136,107 @@ def test_the_kill_of_a_region_that_writes_disturbs_no_other_and_loses_nothing(tm
             last = acknowledged.value
             await until(lambda: int(value_of(eu, "n") or b"-1") >= last)
             await eu.put("mine", b"x")
+
+    asyncio.run(story())
+
+
+def _rename(path: Path) -> None:
+    path.rename(path.with_suffix(".away"))
+
+
+def _remove_log(path: Path) -> None:
+    Path(f"{path}-wal").unlink()
+
+
+def _replace(path: Path) -> None:
+    _rename(path)
+    path.write_bytes(b"")
+
+
+@pytest.mark.parametrize("hurt", [_rename, Path.unlink, _remove_log, _replace])
+def test_a_change_of_a_file_that_is_not_there_any_more_is_not_acknowledged(
+    hurt: Callable[[Path], object], tmp_path: Path
+) -> None:
+    """Whoever opens the store next would not find it. The regions go on with what they know, and say so."""
+    path = tmp_path / "configuration.sqlite"
+
+    async def story() -> None:
+        async with SqlitePlace(path).region() as us, SqlitePlace(path).region() as eu:
+            await us.put("a", b"1")
+            await until(lambda: value_of(eu, "a") == b"1")
+            hurt(path)
+            for region in (us, eu):
+                with pytest.raises(StorageError, match="renamed, removed or replaced"):
+                    await region.put("a", b"2")
+            await until(lambda: us.away is not None and eu.away is not None)
+            assert value_of(us, "a") == value_of(eu, "a") == b"1"
+
+    asyncio.run(story())
+
+
+def test_a_file_that_is_put_back_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "configuration.sqlite"
+
+    async def story() -> None:
+        async with SqlitePlace(path).region() as us, SqlitePlace(path).region() as eu:
+            _rename(path)
+            await until(lambda: us.away is not None)
+            path.with_suffix(".away").rename(path)
+            await us.put("a", b"1")
+            await until(lambda: value_of(eu, "a") == b"1" and eu.away is None)
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    ("hurt", "said"), [(Path.unlink, "is gone"), (_replace, "is another configuration store")]
+)
+def test_a_region_that_knows_the_store_makes_no_new_one(
+    hurt: Callable[[Path], object], said: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "configuration.sqlite"
+
+    async def story() -> None:
+        first = await open_sqlite_configuration(path, "europe")
+        await first.close()
+        hurt(path)
+        with pytest.raises(StorageError, match=said):
+            await open_sqlite_configuration(path, "europe", known=first.identity)
+
+    asyncio.run(story())
+
+
+def test_a_region_finds_the_store_that_it_knows_again(tmp_path: Path) -> None:
+    path = tmp_path / "configuration.sqlite"
+
+    async def story() -> None:
+        first = await open_sqlite_configuration(path, "europe")
+        await first.write("a", b"1", None)
+        await first.close()
+        again = await open_sqlite_configuration(path, "europe", known=first.identity)
+        assert [change.value for change in (await again.read(-1)).changes] == [b"1"]
+        await again.close()
+
+    asyncio.run(story())
+
+
+def test_a_change_that_nobody_can_be_told_of_is_not_waited_for_for_ever() -> None:
+    """It was made, and then the store went away: unknown, not silence."""
+
+    class GoesAway(MemoryConfiguration):
+        async def write(self, path: str, value: bytes | None, expected: int | None) -> int:
+            revision = await super().write(path, value, expected)
+            self.away = StorageError("away", definite=True)
+            return revision
+
+    class OnePlace(Place):
+        async def open(self) -> ConfigurationMedium:
+            return GoesAway()
+
+    async def story() -> None:
+        async with OnePlace().region() as us:
+            with pytest.raises(StorageError) as failure:
+                await us.put("a", b"1")
+            assert not failure.value.definite
 
     asyncio.run(story())

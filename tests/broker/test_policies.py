@@ -123,6 +123,21 @@ def stored(region: object) -> int:
     return 0 if topic is None else int(topic.stored_end)
 
 
+def test_a_region_that_does_not_share_the_messages_any_more_sends_nobody_anything() -> None:
+    """Another region of its cluster took it out. It would send what nobody sends back, and count it as owed."""
+
+    async def story() -> None:
+        async with regions("us", "eu", "ap") as world, world.client("us") as client:
+            await (await client.producer(TOPIC)).send(b"shared")
+            await until(lambda: stored(world.running["ap"]) == 1)
+            topic = world.running["us"].directory.serving[TOPIC]
+            await world.running["eu"].policies.set(NAMESPACE, REPLICATION_CLUSTERS, ("eu", "ap"))
+            await until(lambda: not topic.replicators)
+            assert list(world.running["eu"].directory.serving[TOPIC].replicators) == ["ap"]
+
+    asyncio.run(story())
+
+
 def test_a_topic_that_was_not_replicated_becomes_so_while_it_runs() -> None:
     async def story() -> None:
         async with regions("us", "eu") as world, world.client("us") as client:

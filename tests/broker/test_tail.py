@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 
 from emulator.broker.budgets import Account
 from emulator.broker.topic.tail import BLOCK_BYTES, ENTRY_OVERHEAD_BYTES, StoredEntry, TailCache, TailPool
-from emulator.wire.metadata import plain_entry, scan_entry
+from emulator.model import Position
+from emulator.wire import pulsar_pb2 as pb
+from emulator.wire.metadata import build_entry, plain_entry, scan_entry, with_replication
 
 
 def entries(first: int, count: int, size: int = 100) -> list[StoredEntry]:
@@ -30,11 +32,20 @@ def ids(found: list[StoredEntry] | None) -> list[int] | None:
     return None if found is None else [entry.entry_id - 2**30 for entry in found]
 
 
+def see_every_kind() -> None:
+    """What an entry holds must not depend on the fields that others had."""
+    metadata = pb.MessageMetadata(producer_name="p", sequence_id=1, publish_time=1, marker_type=10)
+    metadata.num_messages_in_batch, metadata.num_chunks_from_msg, metadata.chunk_id = 2, 2, 0
+    metadata.replicate_to.append("eu")
+    scan_entry(with_replication(build_entry(metadata, b""), "us", Position(1, 2)))
+
+
 MADE_HERE = [tracemalloc.Filter(True, f"*/{name}") for name in ("test_tail.py", "wire/*.py", "topic/tail.py")]
 """Threads that earlier tests left may allocate something as well."""
 
 
 def test_an_entry_is_charged_with_what_it_really_holds() -> None:
+    see_every_kind()
     account = Account("tails")
     tail = tail_of(TailPool(account))
     tail.extend(entries(0, 100))

@@ -7,9 +7,12 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 import pytest
 
+from emulator.errors import RuntimeFailure
 from emulator.runtimes.process import ProcessRuntime
 
 from .fixtures import DEADLINE_SECONDS, end_all, small_topology
@@ -47,3 +50,36 @@ def test_the_regions_of_a_cluster_share_one_configuration(tmp_path: Path) -> Non
         await runtime.down()
 
     asyncio.run(asyncio.wait_for(story(), DEADLINE_SECONDS))
+
+
+def test_a_store_that_was_moved_away_is_noticed_and_no_new_one_is_made(tmp_path: Path) -> None:
+    """Nothing that was acknowledged is lost: what is changed meanwhile is refused, and a restart needs the store."""
+
+    async def story() -> None:
+        runtime = ProcessRuntime.create(small_topology(tmp_path), tmp_path / "run")
+        await runtime.up()
+        folder = runtime.run_dir / "configuration" / "americas"
+        folder.rename(folder.with_suffix(".away"))
+        status = {region.name: region for region in (await runtime.status()).regions}
+        with pytest.raises(HTTPError) as refused:
+            set_deduplication(status["us-west"].admin_url)
+        assert refused.value.code == 503
+        await runtime.kill("us-east")
+        with pytest.raises(RuntimeFailure, match="is gone: this region used it before"):
+            await runtime.start("us-east")
+        folder.with_suffix(".away").rename(folder)
+        await runtime.start("us-east")
+        set_deduplication(status["us-west"].admin_url)
+        await runtime.down()
+
+    asyncio.run(asyncio.wait_for(story(), DEADLINE_SECONDS))
+
+
+def set_deduplication(admin_url: str) -> None:
+    request = Request(
+        f"{admin_url}/admin/v2/namespaces/public/default/deduplication",
+        b"false",
+        {"Content-Type": "application/json"},
+        method="POST",
+    )
+    urlopen(request, timeout=DEADLINE_SECONDS).close()

@@ -7,6 +7,7 @@ address (DNS rebinding) shows in Host; a form or script of another site shows in
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from emulator.broker.admin.http import Head, HttpError
@@ -15,6 +16,7 @@ from emulator.region_config import RegionConfig
 READING = frozenset({"GET", "HEAD", "OPTIONS"})
 _EVERYWHERE = frozenset({"", "0.0.0.0", "::"})
 """Addresses to listen on that are nobody's name."""
+_AUTHORITY = re.compile(r"(?:\[(?P<address>[^\[\]\s,]*)\]|(?P<name>[^\[\]\s,:/@]*))(?::\d*)?")
 
 
 class Guard:
@@ -53,11 +55,9 @@ class Guard:
 
 
 def host_in(authority: str) -> str:
-    """The host of `host`, `host:port` or `[address]:port`, in lower case; empty when there is none."""
-    text = authority.strip().lower()
-    if text.startswith("["):
-        return text[1:].partition("]")[0]
-    return text.partition(":")[0].removesuffix(".")
+    """The host of `host`, `host:port` or `[address]:port`, in lower case; empty when it is nothing of the kind."""
+    found = _AUTHORITY.fullmatch(authority.strip().lower())
+    return (found["address"] or found["name"] or "").removesuffix(".") if found else ""
 
 
 def _is_loopback(host: str) -> bool:

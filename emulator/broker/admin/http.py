@@ -25,6 +25,8 @@ BODY_BYTES_MAX = 1_048_576
 REFUSED_BODY_BYTES_MAX = 4 * BODY_BYTES_MAX
 """How much of a refused body is taken, so that the client reads the refusal before the connection ends."""
 IDLE_SECONDS = 60.0
+SINGLE = ("host", "origin", "content-type", "authorization")
+"""Headers that decide whether a request may do something: whoever stands in between may read another one of two."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,8 @@ class Head:
     """Path and query as they were sent."""
     headers: dict[str, str]
     """Names in lower case; the first of several counts."""
+    repeated: frozenset[str] = frozenset()
+    """Names that came more than once."""
 
     @property
     def host(self) -> str:
@@ -182,10 +186,7 @@ class HttpConnection(asyncio.Protocol):
     def _begin(self, request: h11.Request) -> None:
         self._body.clear()
         self._method = request.method.decode("ascii")
-        headers: dict[str, str] = {}
-        for name, value in request.headers:
-            headers.setdefault(name.decode("ascii"), value.decode("latin-1"))
-        head = Head(self._method, request.target.decode("ascii", "replace"), headers)
+        head = _head_of(request)
         try:
             self._call = self._prepared(head)
         except HttpError as problem:
@@ -201,6 +202,9 @@ class HttpConnection(asyncio.Protocol):
 
     def _prepared(self, head: Head) -> PreparedCall:
         length = head.headers.get("content-length", "0")
+        for name in SINGLE:
+            if name in head.repeated:
+                raise HttpError(400, f"the header {name.title()} may be sent once")
         call = self._application.begin(head)
         if len(length) > 18 or int(length) > BODY_BYTES_MAX:
             raise _too_large()
@@ -280,6 +284,18 @@ class HttpConnection(asyncio.Protocol):
         data = self._http.send(event)
         if data and self._transport is not None and self._is_open:
             self._transport.write(data)
+
+
+def _head_of(request: h11.Request) -> Head:
+    headers: dict[str, str] = {}
+    repeated: set[str] = set()
+    for raw_name, value in request.headers:
+        name = raw_name.decode("ascii")
+        if name in headers:
+            repeated.add(name)
+        headers.setdefault(name, value.decode("latin-1"))
+    method, target = request.method.decode("ascii"), request.target.decode("ascii", "replace")
+    return Head(method, target, headers, frozenset(repeated))
 
 
 def _too_large() -> HttpError:

@@ -10,6 +10,7 @@ from emulator.broker.admin.scope import Scope
 from emulator.broker.authorization import Action, Resource, Standing, authorize
 from emulator.broker.region import Region
 from emulator.broker.replication.shaping import ShapedLink
+from emulator.model import is_valid_name
 
 Authorize = Callable[[Head, Action, Resource], None]
 """Whether the sender of a request may do something. ProtocolError (authentication or authorization) when not."""
@@ -38,7 +39,11 @@ class Place:
         return f"http://{config.advertised_host}:{config.advertised_admin_port or self.port}"
 
     def resource(self, scope: Scope, names: Mapping[str, str]) -> Resource:
-        """What a row with these names in its path is about."""
+        """What a row with these names in its path is about. HttpError 412 for a name that nobody can have: with a slash
+        inside, two different paths would be about the same topic."""
+        for kind in ("tenant", "namespace"):
+            if not is_valid_name(names.get(kind, "none")):
+                raise HttpError(412, f"{names[kind]!r} is not a valid {kind} name")
         match scope:
             case Scope.REGION:
                 return Resource(scope.value, self.region.config.region)

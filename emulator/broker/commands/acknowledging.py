@@ -24,7 +24,10 @@ def flow(connection: ClientConnection, command: tuple[int, int]) -> None:
 def acknowledge(connection: ClientConnection, command: AckCommand) -> None:
     consumer = connection.consumers.get(command.consumer_id)
     if consumer is None:
-        return
+        if command.request_id is None:
+            return  # it may have crossed the end of its consumer on the wire
+        sentence = f"no consumer {command.consumer_id} on this connection"
+        raise ProtocolError(ServerError.ConsumerNotFound, sentence)
     if command.txn_least is not None:
         raise ProtocolError(ServerError.NotAllowedError, "Transactions are not enabled.")
     consumer.subscription.acknowledge(consumer, command.ids, cumulative=command.cumulative)

@@ -18,18 +18,20 @@ from emulator.broker.commands.confirming import confirm
 from emulator.broker.commands.dispatch import AnyRow, CommandTable, carry_out, dispatch
 from emulator.broker.commands.handshake import Handshake
 from emulator.broker.commands.liveness import Liveness
-from emulator.broker.commands.pressure import Pressure
+from emulator.broker.commands.pressure import STRANGER_FRAME_BYTES_MAX, Pressure
 from emulator.broker.commands.tasks import TaskGroup
 from emulator.broker.environment import RegionServices
 from emulator.broker.subscription.consumer import Consumer, SubscriptionOfConsumer
 from emulator.broker.topic.producer import Producer, ProducerHost
 from emulator.core.admission import Peer
 from emulator.core.dispatch import SubscriptionType
-from emulator.errors import ProtocolError
+from emulator.errors import ProtocolError, ServerError
 from emulator.model import TopicName
 from emulator.wire import answers
 from emulator.wire.codec import AckCommand
-from emulator.wire.frames import FRAME_PADDING_BYTES, Frame, FrameBuffer
+from emulator.wire.commands import CreateProducer
+from emulator.wire.consumer_commands import Subscribe
+from emulator.wire.frames import FRAME_PADDING_BYTES, Frame, FrameBuffer, frame_bytes
 
 if TYPE_CHECKING:
     from emulator.broker.topic.topic import Topic
@@ -77,8 +79,9 @@ class ClientConnection(asyncio.Protocol):
         self.legal_rows = table.legal[self.standing]
         self.producers: dict[int, Producer] = {}
         self.consumers: dict[int, Consumer] = {}
-        self.opening: set[tuple[str, int]] = set()
-        """("producer" or "consumer", id) that are being created; removed when the client gives up meanwhile."""
+        self.opening: dict[tuple[str, int], CreateProducer | Subscribe] = {}
+        """("producer" or "consumer", id) that are being created, and for which command. Removed when the client gives
+        up meanwhile; it may ask for the same id again before the first command noticed."""
         self.closed_producers: dict[int, None] = {}
         """Ids closed a moment ago, oldest first: their late sends are ignored rather than punished. The client could
         not know yet, and upstream is as patient."""
@@ -179,9 +182,12 @@ class ClientConnection(asyncio.Protocol):
         self.liveness.heard()
         try:
             frames = self._frames.feed(data)
+            if self.standing is Standing.STRANGER and frames:
+                _check_first(frame_bytes(frames[0]))
         except ProtocolError as problem:
             self.break_off(problem)
             return
+        self.pressure.unfinished(self._frames.held_bytes)
         if self._unserved is None:
             self._serve(iter(frames))
         else:  # a transport may have had this under way when it was told to stop
@@ -200,6 +206,8 @@ class ClientConnection(asyncio.Protocol):
                 self._unserved = None
                 if self._frames.failed is not None:
                     raise self._frames.failed
+                if self.standing is Standing.STRANGER:
+                    _check_first(self._frames.unfinished_bytes)
         except ProtocolError as problem:
             self.break_off(problem)
         finally:
@@ -240,6 +248,7 @@ class ClientConnection(asyncio.Protocol):
         assert standing >= self.standing
         self.standing = standing
         self.legal_rows = self.table.legal[standing]
+        self.liveness.introduced()
 
     def begin(self, row: AnyRow, value: Any) -> None:
         """Carry out a request in a task; its estimate is held until it is over."""
@@ -252,7 +261,16 @@ class ClientConnection(asyncio.Protocol):
         """So many admitted bytes have been answered."""
         self.pressure.answered(size_bytes)
 
+    def no_longer_opening(self, key: tuple[str, int], command: CreateProducer | Subscribe) -> None:
+        """The command is over. A later one for the same id goes on."""
+        if self.opening.get(key) is command:
+            del self.opening[key]
+
     def add_producer(self, producer: Producer) -> None:
+        """One that had its id ends: the client knows of one only."""
+        former = self.producers.get(producer.producer_id)
+        if former is not None:
+            self.forget_producer(former)
         self.producers[producer.producer_id] = producer
         self.closed_producers.pop(producer.producer_id, None)
         producer.topic.attach(producer)
@@ -301,6 +319,13 @@ class ClientConnection(asyncio.Protocol):
             self.close_producer(producer)
         for consumer in [c for c in self.consumers.values() if c.subscription.topic is topic]:
             self.close_consumer(consumer)
+
+
+def _check_first(size_bytes: int) -> None:
+    """ProtocolError for a frame that is too large for somebody who did not say yet who it is."""
+    if size_bytes > STRANGER_FRAME_BYTES_MAX:
+        sentence = f"frame of {size_bytes} bytes before CONNECT, the limit is {STRANGER_FRAME_BYTES_MAX}"
+        raise ProtocolError(ServerError.UnknownError, sentence, closes_connection=True)
 
 
 def _address(peer: Any) -> str:

@@ -26,12 +26,12 @@ async def subscribe(connection: ClientConnection, command: Subscribe) -> None:
     if key in connection.opening:
         raise ProtocolError(ServerError.ServiceNotReady, "already being created on this connection")
     if command.consumer_id not in connection.consumers:
-        connection.opening.add(key)
+        connection.opening[key] = command
         try:
             if not await _subscribe(connection, command):
                 return
         finally:
-            connection.opening.discard(key)
+            connection.no_longer_opening(key, command)
     connection.answer(answers.success(command.request_id))
 
 
@@ -42,14 +42,14 @@ async def _subscribe(connection: ClientConnection, command: Subscribe) -> bool:
     wish = Wish.CREATE if command.may_create_topic else Wish.EXISTING
     topic = await connection.region.directory.acquire(command.topic, wish)
     while True:
-        if key not in connection.opening or not connection.is_open:
+        if connection.opening.get(key) is not command or not connection.is_open:
             return False
         if topic.closed:
             raise ProtocolError(ServerError.ServiceNotReady, f"{topic.full_name} is being loaded again")
         subscription = _find_or_create(topic, command)
         if await _is_free(subscription, type_):
             break
-    if key not in connection.opening or not connection.is_open:
+    if connection.opening.get(key) is not command or not connection.is_open:
         return False
     name = command.consumer_name or f"consumer-{command.consumer_id}"
     state = ConsumerState(name, command.priority_level)
@@ -118,7 +118,7 @@ def _consumer(connection: ClientConnection, consumer_id: int) -> Consumer:
 
 
 async def close(connection: ClientConnection, command: ConsumerRequest) -> None:
-    connection.opening.discard(("consumer", command.consumer_id))
+    connection.opening.pop(("consumer", command.consumer_id), None)
     consumer = connection.consumers.get(command.consumer_id)
     if consumer is not None:
         connection.forget_consumer(consumer)

@@ -2,7 +2,7 @@
 
 Both sides ask each other: a PING an interval, and whoever says nothing until the next one is gone. A connection is
 judged by what we let it say (B5): not at all while we do not read it for a reason of our own, and by the bytes that it
-takes from us while it leaves our answers unread.
+takes from us while it leaves our answers unread. Before all that, a client has to say in time who it is.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import logging
 from typing import Final, Protocol
 
 from emulator.broker.commands.pressure import Pressure
+from emulator.errors import ProtocolError, ServerError
 from emulator.wire.codec import PING_FRAME
 
 logger = logging.getLogger(__name__)
@@ -19,6 +20,8 @@ logger = logging.getLogger(__name__)
 LIVENESS_SECONDS: Final = 2.0
 """How long the present holder of a place (a producer name, an exclusive subscription) has to show that it lives before
 a newcomer replaces it."""
+HANDSHAKE_SECONDS: Final = 10.0
+"""How long a client may take to say who it is, and a region to prove it."""
 
 
 class ListeningConnection(Protocol):
@@ -36,6 +39,8 @@ class ListeningConnection(Protocol):
 
     def abort(self) -> None: ...
 
+    def break_off(self, problem: ProtocolError) -> None: ...
+
 
 class Liveness:
     """Kept by one connection."""
@@ -44,6 +49,8 @@ class Liveness:
         self._connection = connection
         self._interval_seconds = interval_ms / 1000
         self._timer: asyncio.TimerHandle | None = None
+        self._introduction: asyncio.TimerHandle | None = None
+        """Runs until the other side is known."""
         self._heard = asyncio.Event()
         """Set by every chunk that arrives; cleared by whoever wants to know whether the client is alive."""
         self._pinged = False
@@ -55,10 +62,21 @@ class Liveness:
 
     def start(self) -> None:
         self._schedule()
+        self._introduction = asyncio.get_running_loop().call_later(HANDSHAKE_SECONDS, self._unknown)
 
     def stop(self) -> None:
+        self.introduced()
         if self._timer is not None:
             self._timer.cancel()
+
+    def introduced(self) -> None:
+        """It is known who the other side is."""
+        if self._introduction is not None:
+            self._introduction.cancel()
+
+    def _unknown(self) -> None:
+        sentence = f"the handshake was not completed within {HANDSHAKE_SECONDS:g} s"
+        self._connection.break_off(ProtocolError(ServerError.UnknownError, sentence, closes_connection=True))
 
     def heard(self) -> None:
         """Bytes came in."""

@@ -2,6 +2,8 @@
 
 Bytes of publishes that are not durable yet, answers that the client does not read, requests that wait for something.
 Over a limit, reading stops for this client alone; it goes on when no reason is left (B2: reasons are a set).
+The beginning of a frame is counted too and stops nothing: only more bytes can make an end of it, and a frame has a
+limit of its own, a small one before CONNECT.
 """
 
 from __future__ import annotations
@@ -12,6 +14,8 @@ from typing import Final
 
 from emulator.broker.budgets import Account, Charge
 
+STRANGER_FRAME_BYTES_MAX: Final = 65_536
+"""The largest frame of a client before CONNECT: what it has to say then is who it is."""
 PUBLISHES_BYTES_MAX: Final = 33_554_432
 ANSWERS_BYTES_MAX: Final = 1_048_576
 REQUESTS_BYTES_MAX: Final = 1_048_576
@@ -47,6 +51,7 @@ class Pressure:
         self.account = Account("connection", clients)
         self.pending_bytes = 0
         """Bytes of entries admitted and not answered. SEND adds to it itself; it is charged once a chunk."""
+        self._unfinished = self.account.charge(0)
         self._publishes = Account("publishes", self.account, PUBLISHES_BYTES_MAX).charge(0)
         self._answers = Account("answers", self.account, ANSWERS_BYTES_MAX).charge(0)
         self._requests = Account("requests", self.account, REQUESTS_BYTES_MAX)
@@ -69,6 +74,12 @@ class Pressure:
     def is_ours(self) -> bool:
         """Whether we stopped reading for a reason of our own, so that the client's silence says nothing."""
         return bool(self.reasons & OURS)
+
+    # Frames.
+
+    def unfinished(self, size_bytes: int) -> None:
+        """So much is here of a frame whose end is not."""
+        self._unfinished.resize(size_bytes)
 
     # Publishes.
 
@@ -111,5 +122,6 @@ class Pressure:
     def release(self) -> None:
         """The client is gone. Its requests are released as they end."""
         self.pending_bytes = 0
+        self._unfinished.release()
         self._publishes.release()
         self._answers.release()

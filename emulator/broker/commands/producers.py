@@ -23,7 +23,7 @@ async def create(connection: ClientConnection, command: CreateProducer) -> None:
     key = ("producer", command.producer_id)
     if key in connection.opening:
         raise ProtocolError(ServerError.ServiceNotReady, "already being created on this connection")
-    connection.opening.add(key)
+    connection.opening[key] = command
     try:
         _check(command)
         topic = await connection.region.directory.acquire(command.topic, Wish.CREATE)
@@ -37,7 +37,7 @@ async def create(connection: ClientConnection, command: CreateProducer) -> None:
         while name in topic.producers:  # another one came while we waited
             await _make_room(connection, command, topic, name, publisher)
             await topic.issued_so_far()
-        if key not in connection.opening or not connection.is_open:
+        if connection.opening.get(key) is not command or not connection.is_open:
             return  # The client gave up meanwhile: leave nothing behind.
         if topic.closed:
             raise ProtocolError(ServerError.ServiceNotReady, f"{topic.full_name} is being loaded again")
@@ -45,7 +45,7 @@ async def create(connection: ClientConnection, command: CreateProducer) -> None:
         producer.metadata = command.metadata
         connection.add_producer(producer)
     finally:
-        connection.opening.discard(key)
+        connection.no_longer_opening(key, command)
     last_sequence_id = -1
     if producer.source_region is None:
         last_sequence_id = topic.state.last_sequence_id(name)
@@ -101,7 +101,7 @@ async def _make_room(
 
 async def close(connection: ClientConnection, command: CloseProducer) -> None:
     """Receipts of everything sent before go out first."""
-    connection.opening.discard(("producer", command.producer_id))
+    connection.opening.pop(("producer", command.producer_id), None)
     producer = connection.producers.get(command.producer_id)
     if producer is not None:
         await producer.topic.issued_so_far()

@@ -52,11 +52,18 @@ class Replicator:
         self._retry_seconds = RETRY_SECONDS
 
     def _stored_progress(self, key: str) -> int:
+        # A new replicator begins with the first entry there is: a region added later gets the history too.
+        beginning = self.topic.first_entry_id - 1
         stored = self.topic.region.store.get(key)
         if stored is None:
-            # A new replicator begins with the first entry there is: a region added later gets the history too.
-            return self.topic.first_entry_id - 1
-        position = Position.parse(stored.value.decode())
+            return beginning
+        try:
+            position = Position.parse(stored.value.decode())
+        except ValueError as problem:
+            logger.warning(
+                "%s is damaged (%s): all is sent again, and %s drops what it has", key, problem, self.remote
+            )
+            return beginning
         return position.entry if position.ledger == self.topic.ledger_id else -1
 
     def _progress_bytes(self) -> bytes:

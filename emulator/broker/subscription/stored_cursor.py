@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 from emulator.broker.keeper import KeyChanges
 from emulator.core.cursor_parts import CursorParts, PartName
+from emulator.errors import StorageDamaged
 from emulator.storage.contract import Store
 from emulator.stored_keys import CursorKey, CursorPartKey, StoredKey, parse_key
 
@@ -41,7 +43,7 @@ class StoredCursor:
 def stored_cursors(
     values: Iterable[tuple[StoredKey | None, bytes]], parts_type: type[CursorParts] = CursorParts
 ) -> dict[CursorKey, StoredCursor]:
-    """The cursors among these keys and values. StorageError when one cannot be read."""
+    """The cursors among these keys and values. StorageDamaged, with its key, when one cannot be read."""
     heads: dict[CursorKey, bytes] = {}
     parts: defaultdict[CursorKey, dict[PartName, bytes]] = defaultdict(dict)
     for key, value in values:
@@ -49,8 +51,24 @@ def stored_cursors(
             case CursorKey():
                 heads[key] = value
             case CursorPartKey(topic, subscription, part):
-                parts[CursorKey(topic, subscription)][PartName.parse(part)] = value
-    return {key: StoredCursor(key, parts_type.load(head, parts.get(key, {}))) for key, head in heads.items()}
+                with _telling(key):
+                    parts[CursorKey(topic, subscription)][PartName.parse(part)] = value
+    found: dict[CursorKey, StoredCursor] = {}
+    for cursor_key, head in heads.items():
+        with _telling(cursor_key):
+            found[cursor_key] = StoredCursor(cursor_key, parts_type.load(head, parts.get(cursor_key, {})))
+    return found
+
+
+@contextmanager
+def _telling(key: StoredKey) -> Iterator[None]:
+    """Say where it lies what is damaged: who mends it has to find it."""
+    try:
+        yield
+    except StorageDamaged as damage:
+        raise StorageDamaged(
+            f"{key.text} is damaged ({damage}): mend it, or remove it and its parts to have the subscription begin anew"
+        ) from None
 
 
 def cursors_of_topic(store: Store, topic: str, parts_type: type[CursorParts]) -> list[StoredCursor]:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import partial
 
 from emulator.core.topic_state import TopicState
+from emulator.errors import CheckpointDamaged
 from emulator.storage.contract import Store
 from emulator.stored_keys import CheckpointKey, CheckpointPartKey
 
@@ -24,9 +25,20 @@ class Checkpoints:
         self._state = state
 
     def restore(self) -> int:
-        """Put what is stored into the state, which is new. Returns the id from which the log is to be folded."""
-        head = self._store.get(CheckpointKey(self._topic).text)
-        return self._state.restore(head.value if head is not None else None, self._ledger_id, self._part)
+        """Put what is stored into the state, which is new. Returns the id from which the log is to be folded.
+        CheckpointDamaged when it cannot be read; then nothing of the state may be used."""
+        key = CheckpointKey(self._topic).text
+        head = self._store.get(key)
+        try:
+            return self._state.restore(head.value if head is not None else None, self._ledger_id, self._part)
+        except CheckpointDamaged as damage:
+            raise CheckpointDamaged(f"{key} or one of its parts is damaged ({damage})") from None
+
+    def discard(self) -> asyncio.Future[None]:
+        """Have the next restart fold the whole log: without a head no part counts."""
+        key = CheckpointKey(self._topic).text
+        self._store.get(key)
+        return self._store.delete(key)
 
     def write(self) -> None:
         """The loss of a checkpoint only costs time after a restart, so nobody waits for it."""
@@ -36,10 +48,14 @@ class Checkpoints:
         self._put(CheckpointKey(self._topic).text, self._state.head(self._ledger_id), None)
 
     def remember_from(self, entry_id: int) -> None:
-        """A cursor is about to stand at an id: bring back what was let go of what follows it."""
+        """A cursor is about to stand at an id: bring back what was let go of what follows it. CheckpointDamaged when
+        that cannot be read."""
         visibility = self._state.visibility
         for number in visibility.missing_parts(entry_id):
-            visibility.remember(number, self._part(number))
+            try:
+                visibility.remember(number, self._part(number))
+            except CheckpointDamaged as damage:
+                raise CheckpointDamaged(f"{self._part_key(number)} is damaged ({damage})") from None
 
     def _part_key(self, number: int) -> str:
         return CheckpointPartKey(self._topic, f"{self._ledger_id}-{number}").text

@@ -24,6 +24,7 @@ from emulator.core.cursor import Cursor
 from emulator.core.id_set import IdSet
 from emulator.core.subscription_updates import Applied
 from emulator.core.topic_state import LastData
+from emulator.errors import CheckpointDamaged
 from emulator.markers import Marker
 from emulator.model import Position, TopicName
 from emulator.storage.contract import Log
@@ -51,6 +52,7 @@ class Topic:
         self.name = name
         self.full_name = str(name)
         self.log = log
+        self.ledger_id = log.ledger_id
         self.deduplicates = deduplicates
         self.tail = TailCache(log.next_entry_id, region.tails)
         parts = region.environment.parts
@@ -83,9 +85,20 @@ class Topic:
 
     @classmethod
     async def load(cls, region: RegionServices, name: TopicName, log: Log, *, deduplicates: bool) -> Topic:
-        """Rebuild what is known of the log: the last checkpoint, then every entry after it."""
+        """Rebuild what is known of the log: the last checkpoint, then every entry after it; or all of it from the log,
+        when the checkpoint cannot be read. CheckpointDamaged when the log does not go back to its beginning."""
         topic = cls(region, name, log, deduplicates=deduplicates)
-        at = topic._checkpoints.restore()
+        try:
+            at = topic._restore()
+        except CheckpointDamaged as damage:
+            if log.first_entry_id > 0:
+                raise CheckpointDamaged(
+                    f"{damage}, and the log of {name} begins at entry {log.first_entry_id}: what came before it cannot "
+                    "be made again"
+                ) from None
+            logger.warning("%s: all of %s is made again from the log", damage, name)
+            topic = cls(region, name, log, deduplicates=deduplicates)
+            at = 0
         chosen = Compatibility(region.config.compatibility)
         topic.state.deduplication.drops_overlaps = chosen.follows_upstream("overlapping_batches")
         while entries := await log.read(at, REPLAY_ENTRIES, REPLAY_BYTES):
@@ -95,6 +108,29 @@ class Topic:
             at = entries[-1].entry_id + 1
         topic.state.ends_at(log.next_entry_id)
         return topic
+
+    def _restore(self) -> int:
+        at = self._checkpoints.restore()
+        if self.state.stored_end > self.log.next_entry_id:
+            raise CheckpointDamaged(
+                f"the checkpoint of {self.full_name} knows entries below {self.state.stored_end}, "
+                f"and the log ends at {self.log.next_entry_id}"
+            )
+        return at
+
+    async def discard_checkpoint(self) -> None:
+        """Have the topic made again from its log when it is loaded next. StorageError when that cannot be written."""
+        await self._checkpoints.discard()
+
+    def _remember_from(self, entry_id: int) -> None:
+        """A cursor is about to stand there. CheckpointDamaged when what is known of what follows cannot be read: then
+        the topic is loaded again, from its log."""
+        try:
+            self._checkpoints.remember_from(entry_id)
+        except CheckpointDamaged as damage:
+            self._checkpoints.discard().add_done_callback(lambda done: done.exception())
+            self.failed(damage)
+            raise
 
     def _checkpoint(self) -> None:
         """Let a restart begin here, and let go of what every cursor has passed."""
@@ -213,10 +249,10 @@ class Topic:
         return self.add_subscription(StoredCursor(CursorKey(self.full_name, name), parts), durable=durable)
 
     def add_subscription(self, stored: StoredCursor, *, durable: bool = True) -> Subscription:
-        """Add one whose cursor the store may have."""
+        """Add one whose cursor the store may have. CheckpointDamaged: see `_remember_from`."""
         name = stored.key.subscription
         subscription = Subscription(self, name, stored, durable=durable)
-        self._checkpoints.remember_from(subscription.cursor.mark_delete + 1)
+        self._remember_from(subscription.cursor.mark_delete + 1)
         self.subscriptions[name] = subscription
         return subscription
 
@@ -248,7 +284,7 @@ class Topic:
         subscription = self.subscriptions.get(name)
         if subscription is None:
             return
-        self._checkpoints.remember_from(subscription.cursor.mark_delete + 1)
+        self._remember_from(subscription.cursor.mark_delete + 1)
         if self.sync is not None:
             self.sync.sought(subscription)
 
@@ -277,10 +313,6 @@ class Topic:
             self.sync.link_lost(producer.source_region)
 
     # Reading.
-
-    @property
-    def ledger_id(self) -> int:
-        return self.log.ledger_id
 
     @property
     def first_entry_id(self) -> int:
@@ -323,7 +355,7 @@ class Topic:
     @property
     def last_position(self) -> Position:
         """Of the newest applied entry, marker or not; (ledger, -1) when there is none."""
-        return Position(self.log.ledger_id, self.end_entry_id - 1)
+        return Position(self.ledger_id, self.end_entry_id - 1)
 
     async def read(self, from_entry_id: int, entries_max: int, bytes_max: int) -> list[StoredEntry]:
         """Read from the tail or the store. StorageError when the store fails."""

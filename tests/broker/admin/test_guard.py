@@ -71,7 +71,18 @@ def test_a_page_of_the_region_itself_may_change_something(origin: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "origin", ["null", "", "http://evil.example", "https://pulsar.example.evil", "file://"]
+    "origin",
+    [
+        "null",
+        "",
+        "http://evil.example",
+        "https://pulsar.example.evil",
+        "file://",
+        "http://localhost:80, http://evil.example",
+        "http://localhost:80 http://evil.example",
+        "http://localhost:80@evil.example",
+        "http://localhost/evil",
+    ],
 )
 def test_a_page_of_another_site_may_not(origin: str) -> None:
     assert refusal("POST", "localhost", origin) == 403
@@ -87,6 +98,8 @@ def test_the_refusal_tells_which_option_to_set() -> None:
         GUARD.check(Head("PUT", "/", {"host": "evil"}))
 
 
-@pytest.mark.parametrize(("authority", "host"), [("[::1", "::1"), ("a:b:c", "a"), (" A ", "a"), ("[]", "")])
+@pytest.mark.parametrize(
+    ("authority", "host"), [("[::1", ""), ("a:b:c", ""), ("a:1,b", ""), (" A ", "a"), ("a:", "a"), ("[]", "")]
+)
 def test_odd_authorities_have_a_host_or_none(authority: str, host: str) -> None:
     assert host_in(authority) == host

@@ -76,3 +76,30 @@ def test_no_bytes_are_our_failure(us: Served, sent: bytes, beginning: bytes) -> 
     if received:
         assert reply_in(received).status < 500
     assert us.ask("GET", "/admin/v2/brokers/health").body == b"ok"
+
+
+@pytest.mark.parametrize("name", ["Host", "Origin", "Content-Type", "Authorization"])
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_a_header_that_decides_something_comes_once(us: Served, name: str, method: str) -> None:
+    """What reads the request before us may believe the other one."""
+    head = f"{method} /admin/v2/namespaces/public/default/deduplication HTTP/1.1\r\nHost: localhost\r\n"
+    twice = f"{name}: localhost\r\n" * 2
+    reply = reply_in(us.raw(f"{head}{twice}Content-Length: 4\r\n\r\ntrue".encode()))
+    assert reply.status == 400
+    assert name.lower() in reply.json()["reason"].lower()
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "/admin/v2/namespaces/public%2Fdefault",
+        "/admin/v2/namespaces/a%2Fb/c/deduplication",
+        "/admin/v2/namespaces/public/default%2Fx/deduplication",
+        "/admin/v2/persistent/public%2Fdefault/a/b/stats",
+    ],
+)
+def test_a_slash_inside_of_a_tenant_or_namespace_is_refused(us: Served, target: str) -> None:
+    """Joined, `public%2Fdefault/a/b` would be the topic `a/b` of public/default."""
+    reply = us.ask("GET", target)
+    assert reply.status == 412
+    assert "is not a valid" in reply.json()["reason"]

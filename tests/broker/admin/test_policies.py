@@ -8,6 +8,7 @@ import pytest
 
 from emulator.broker.admin.resources.policies import PATHS, policy_resources
 from emulator.core.policies import REGISTRY
+from emulator.region_config import PeerConfig
 from tests.broker.admin.served import Served, served
 
 NAMESPACE = "/admin/v2/namespaces/public/default"
@@ -50,6 +51,10 @@ def test_a_namespace_says_and_a_topic_overrides(us: Served) -> None:
         (f"{NAMESPACE}/replication", b'"us"', 400),
         (f"{NAMESPACE}/replication", b'["/"]', 400),
         (f"{NAMESPACE}/replication", b'["us", "mars"]', 412),
+        (f"{NAMESPACE}/replication", b"[]", 412),
+        (f"{NAMESPACE}/replication", b'["us", ""]', 400),
+        (f"{NAMESPACE}/replication", b'["us", ["us"]]', 400),
+        (f"{TOPIC}/replication", b"[]", 412),
         ("/admin/v2/namespaces/public/none/deduplication", b"true", 404),
         ("/admin/v2/persistent/public/none/orders/deduplicationEnabled", b"true", 404),
     ],
@@ -62,3 +67,17 @@ def test_what_cannot_be_is_refused_and_changes_nothing(
     assert reply.json()["reason"]
     assert us.get(f"{NAMESPACE}/replication") == ["us"]
     assert us.get(f"{NAMESPACE}/deduplication") is False
+
+
+def test_a_list_of_regions_names_the_one_that_is_asked() -> None:
+    """It would go on sending to regions with which it shares nothing any more."""
+    with served(peers=(PeerConfig("eu", "test", "127.0.0.1", 1),)) as us:
+        for place in (NAMESPACE, TOPIC):
+            reply = us.ask("POST", f"{place}/replication", b'["eu"]')
+            assert reply.status == 412
+            assert "the list lacks us" in reply.json()["reason"]
+
+
+def test_a_region_that_is_named_twice_is_named_once(us: Served) -> None:
+    assert us.ask("POST", f"{NAMESPACE}/replication", b'["us", "us"]').status == 204
+    assert us.get(f"{NAMESPACE}/replication") == ["us"]

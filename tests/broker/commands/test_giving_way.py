@@ -94,3 +94,66 @@ def test_a_producer_name_is_free_again_when_the_old_connection_is_half_open() ->
                 await old.next()
 
     asyncio.run(story())
+
+
+def close_producer(producer_id: int, request_id: int) -> pb.BaseCommand:
+    body = pb.CommandCloseProducer(producer_id=producer_id, request_id=request_id)
+    return pb.BaseCommand(type=pb.BaseCommand.CLOSE_PRODUCER, close_producer=body)
+
+
+def create_producer(producer_id: int, request_id: int, name: str = "p") -> pb.BaseCommand:
+    body = pb.CommandProducer(
+        topic="orders", producer_id=producer_id, request_id=request_id, producer_name=name
+    )
+    return pb.BaseCommand(type=pb.BaseCommand.PRODUCER, producer=body)
+
+
+def close_consumer(consumer_id: int, request_id: int) -> pb.BaseCommand:
+    body = pb.CommandCloseConsumer(consumer_id=consumer_id, request_id=request_id)
+    return pb.BaseCommand(type=pb.BaseCommand.CLOSE_CONSUMER, close_consumer=body)
+
+
+def subscribe(consumer_id: int, request_id: int) -> pb.BaseCommand:
+    body = pb.CommandSubscribe(
+        topic="orders", subscription="s", subType=0, consumer_id=consumer_id, request_id=request_id
+    )
+    return pb.BaseCommand(type=pb.BaseCommand.SUBSCRIBE, subscribe=body)
+
+
+def test_a_producer_that_is_given_up_and_asked_for_again_in_one_breath_is_opened() -> None:
+    """The first request still waits for the topic when the third comes: the third is the one to answer."""
+
+    async def story() -> None:
+        async with regions("us") as world, raw_client(world) as client:
+            for command in (create_producer(1, 1), close_producer(1, 2), create_producer(1, 3)):
+                client.send(command)
+            assert (await client.next()).success.request_id == 2
+            assert (await client.next()).producer_success.request_id == 3
+            (connection,) = world.running["us"].connections
+            assert not connection.opening
+
+    asyncio.run(story())
+
+
+def test_a_consumer_that_is_given_up_and_asked_for_again_in_one_breath_is_attached() -> None:
+    async def story() -> None:
+        async with regions("us") as world, raw_client(world) as client:
+            for command in (subscribe(1, 1), close_consumer(1, 2), subscribe(1, 3)):
+                client.send(command)
+            assert [(await client.next()).success.request_id for _ in range(2)] == [2, 3]
+            await receives(client, world)
+
+    asyncio.run(story())
+
+
+def test_a_producer_of_another_name_under_the_same_id_replaces_the_first() -> None:
+    """Left attached, the first would hold its name although nobody can send as it, or close it."""
+
+    async def story() -> None:
+        async with regions("us") as world, raw_client(world) as client:
+            assert (await client.ask(create_producer(1, 1, "first"))).producer_success.request_id == 1
+            assert (await client.ask(create_producer(1, 2, "second"))).producer_success.request_id == 2
+            (topic,) = world.running["us"].directory.serving.values()
+            assert list(topic.producers) == ["second"]
+
+    asyncio.run(story())

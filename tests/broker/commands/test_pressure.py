@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import struct
 
 import pytest
 
 from emulator.broker.budgets import Account
 from emulator.broker.commands import connection as connection_module
+from emulator.broker.commands import liveness
 from emulator.broker.commands.connection import ClientConnection
 from emulator.broker.commands.pressure import (
     ANSWERS_BYTES_MAX,
     PUBLISHES_BYTES_MAX,
     REQUESTS_BYTES_MAX,
+    STRANGER_FRAME_BYTES_MAX,
     Pause,
     Pressure,
 )
 from emulator.wire import pulsar_pb2 as pb
+from emulator.wire.codec import PONG_FRAME, send_frame
 from emulator.wire.frames import simple_frame
-from tests.broker.commands.raw import raw_client
+from tests.broker.commands.raw import RawClient, entry, raw_client
 from tests.broker.regions import Regions, regions, until
 
 
@@ -80,6 +84,84 @@ def test_pending_requests_stop_reading_until_half_of_them_are_over() -> None:
 
 def the_connection(world: Regions) -> ClientConnection:
     return next(iter(world.running["us"].connections))
+
+
+async def reason_of_the_end(client: RawClient) -> str:
+    """What the region said before it closed the connection."""
+    answer = await client.next()
+    with pytest.raises(EOFError):
+        await client.next()
+    return str(answer.error.message)
+
+
+def test_what_came_of_a_frame_is_counted_until_its_end_or_that_of_its_connection() -> None:
+    async def story() -> None:
+        async with regions("us") as world, raw_client(world) as client:
+            held = world.running["us"].client_memory
+            await client.open_producer()
+            frame = send_frame(1, 0, data=entry(b"x" * 1_000_000))
+            client.writer.write(frame[:-1])
+            await until(lambda: held.held_bytes == len(frame) - 1)
+            client.writer.write(frame[-1:])
+            assert (await client.next()).HasField("send_receipt")
+            assert held.held_bytes == 0
+            client.writer.write(frame[:-1])
+            await until(lambda: held.held_bytes == len(frame) - 1)
+            client.writer.transport.abort()
+            await until(lambda: held.held_bytes == 0)
+
+    asyncio.run(story())
+
+
+LARGE = STRANGER_FRAME_BYTES_MAX + 1
+
+
+@pytest.mark.parametrize("rest", [b"", b"x" * (LARGE - 12)], ids=["announced", "complete"])
+def test_a_stranger_may_send_small_frames_only(rest: bytes) -> None:
+    """Nothing of a larger one is waited for, and nothing of it is looked at."""
+
+    async def story() -> None:
+        async with regions("us") as world, raw_client(world, handshake=False) as client:
+            client.writer.write(struct.pack(">II", LARGE - 4, 4) + b"\x08\x12xx" + rest)
+            assert "before CONNECT, the limit is 65536" in await reason_of_the_end(client)
+
+    asyncio.run(story())
+
+
+def test_a_client_may_send_large_frames_in_the_same_breath_as_connect() -> None:
+    async def story() -> None:
+        async with regions("us") as world, raw_client(world, handshake=False) as client:
+            client.greet()
+            client.ask_for_producer()
+            client.writer.write(send_frame(9, 0, data=entry(b"x" * LARGE))[:-1])
+            assert (await client.next()).HasField("connected")
+            assert (await client.next()).HasField("producer_success")
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("sent", [b"", struct.pack(">I", 100), PONG_FRAME], ids=["nothing", "half", "PONG"])
+def test_a_stranger_has_a_deadline(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(liveness, "HANDSHAKE_SECONDS", 0.05)
+
+    async def story() -> None:
+        async with regions("us") as world, raw_client(world, handshake=False) as client:
+            client.writer.write(sent)
+            assert "the handshake was not completed within 0.05 s" in await reason_of_the_end(client)
+
+    asyncio.run(story())
+
+
+def test_who_said_who_it_is_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(liveness, "HANDSHAKE_SECONDS", 0.05)
+
+    async def story() -> None:
+        async with regions("us") as world, raw_client(world) as client:
+            async with raw_client(world, handshake=False) as stranger:
+                await reason_of_the_end(stranger)
+            assert (await client.open_producer()).producer_name
+
+    asyncio.run(story())
 
 
 def get_topics(request_id: int) -> bytes:

@@ -186,6 +186,19 @@ def test_a_refused_send_or_acknowledgement_names_its_topic(
     assert f"topic {ORDERS}, NotAllowedError" in line
 
 
+def test_an_acknowledgement_of_nobody_that_wants_an_answer_gets_one() -> None:
+    """Its client would wait for ever. One that wants none may have crossed the end of its consumer on the wire."""
+
+    async def story() -> None:
+        async with regions("us") as world, raw_client(world) as client:
+            client.writer.write(frame_of(encode_ack(9, [(0, 0, None)])))
+            client.writer.write(frame_of(encode_ack(9, [(0, 0, None)], request_id=7)))
+            answer = (await client.next()).ackResponse
+            assert (answer.consumer_id, answer.request_id, answer.error) == (9, 7, pb.ConsumerNotFound)
+
+    asyncio.run(story())
+
+
 BYTES = [None, pb.Schema(name="", schema_data=b"", type=pb.Schema.NoSchema)]
 
 

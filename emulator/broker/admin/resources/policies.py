@@ -83,13 +83,26 @@ def _row(
 
 
 def _check(call: Call, policy: Policy[Any], value: Any) -> None:
-    """HttpError 412 for regions that there are not: nothing could ever be sent to them."""
+    """HttpError 412 for a list of regions that cannot be meant."""
     if policy is REPLICATION_CLUSTERS:
         region = call.place.region
-        known = {region.config.region, *region.peers}
-        strangers = [name for name in value if name not in known]
-        if strangers:
-            raise HttpError(412, f"{strangers[0]} is no region; there are {', '.join(sorted(known))}")
+        _check_regions(value, region.config.region, {region.config.region, *region.peers})
+
+
+def _check_regions(named: tuple[str, ...], asked: str, known: set[str]) -> None:
+    """Pulsar deletes the topics of the region that is asked when a list lacks it. Nobody means that here, and one who
+    does not share the messages any more says so by naming itself alone."""
+    strangers = [name for name in named if name not in known]
+    if strangers:
+        raise HttpError(412, f"{strangers[0]} is no region; there are {', '.join(sorted(known))}")
+    if not named:
+        raise HttpError(412, f"a list of regions must not be empty; [{asked!r}] alone means no replication")
+    if asked not in named:
+        raise HttpError(
+            412,
+            f"the list lacks {asked}, which is asked to keep it: a region shares its own messages; to take {asked} "
+            f"out, ask another region of its cluster, and to end replication name {asked} alone",
+        )
 
 
 def _namespace_place(call: Call) -> StoredKey:

@@ -1,0 +1,145 @@
+"""What was done to regions and links, from when to when and in which direction; read off the facts of a run.
+
+A link is two directions, and each has its own state: whole, held or cut, and a latency that somebody gave it. What was
+done to both at once is told once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from emulator.history import latency_in
+
+REGION_ENDS = {
+    "kill": ("start", "restart"),
+    "lose": ("start", "restart"),
+    "stop": ("start", "restart"),
+    "pause": ("resume", "start", "restart", "kill", "lose", "stop"),
+}
+"""What ends a time of being down."""
+LINK_FAULTS = ("cut", "hold", "latency")
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A stretch of the run, in seconds since its start."""
+
+    from_s: float
+    to_s: float
+    what: str
+    """kill, lose, stop, pause: why a region was down. cut, hold, latency: what was done to a link. gap: the fail-over.
+    stall, outage: what an actor waited for."""
+    region: str
+    other_region: str | None = None
+    """Of a link: where it leads."""
+    actor: str | None = None
+    ended: bool = True
+    """False: it went on beyond the end of the history."""
+    one_way: bool = False
+    """Of a link: only what goes from `region` to `other_region`."""
+    detail: str | None = None
+    """Of a latency: how long."""
+
+    @property
+    def seconds(self) -> float:
+        return round(self.to_s - self.from_s, 3)
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Something that happened at one moment."""
+
+    at_s: float
+    op: str
+    region: str
+    other_region: str | None = None
+    detail: str | None = None
+
+    @property
+    def one_way(self) -> bool:
+        return bool(self.detail) and str(self.detail).endswith("one way")
+
+
+def marks_of(facts: Iterable[Mapping[str, Any]], start_ms: float) -> tuple[Mark, ...]:
+    """All facts but the steps of the scenario, which are told apart from them. `facts` by time."""
+    return tuple(
+        Mark(
+            round((fact["at_ms"] - start_ms) / 1000, 3),
+            fact["op"],
+            fact["region"] or "",
+            fact["other_region"],
+            fact["detail"],
+        )
+        for fact in facts
+        if fact["op"] not in ("step", "hire")
+    )
+
+
+def down_times(marks: Sequence[Mark], end_s: float) -> tuple[Interval, ...]:
+    """Each time that a region was down. By what happened first."""
+    intervals = []
+    for index, mark in enumerate(marks):
+        ends = REGION_ENDS.get(mark.op)
+        if ends is None:
+            continue
+        later = (one for one in marks[index + 1 :] if one.region == mark.region and one.op in ends)
+        end = next(later, None)
+        to_s = end.at_s if end else end_s
+        intervals.append(Interval(mark.at_s, to_s, mark.op, mark.region, ended=end is not None))
+    return tuple(intervals)
+
+
+def link_faults(marks: Sequence[Mark], end_s: float) -> tuple[Interval, ...]:
+    """Each time that a link was cut, held or slow. By when it began."""
+    open_faults: dict[tuple[str, str, bool], Interval] = {}
+    """By direction, and whether it is about the latency."""
+    done: list[Interval] = []
+
+    def end(direction: tuple[str, str], slow: bool, at_s: float) -> None:
+        fault = open_faults.pop((*direction, slow), None)
+        if fault is not None:
+            done.append(dataclasses.replace(fault, to_s=at_s, ended=True))
+
+    for mark in marks:
+        if mark.op == "heal":
+            for source, target, slow in list(open_faults):
+                if (source, target) in _directions(mark) or not mark.region:
+                    end((source, target), slow, mark.at_s)
+        elif mark.op in LINK_FAULTS:
+            slow = mark.op == "latency"
+            for direction in _directions(mark):
+                end(direction, slow, mark.at_s)
+                open_faults[*direction, slow] = _begun(mark, direction, end_s)
+    return _both_ways_once([*done, *open_faults.values()])
+
+
+def _begun(mark: Mark, direction: tuple[str, str], end_s: float) -> Interval:
+    detail = f"{latency_in(mark.detail or '0 ms '):g} ms" if mark.op == "latency" else None
+    source, target = direction
+    return Interval(
+        mark.at_s, end_s, mark.op, source, target, ended=False, one_way=mark.one_way, detail=detail
+    )
+
+
+def _directions(mark: Mark) -> list[tuple[str, str]]:
+    there = (mark.region, mark.other_region or "")
+    return [there] if mark.one_way else [there, there[::-1]]
+
+
+def _both_ways_once(faults: Sequence[Interval]) -> tuple[Interval, ...]:
+    """What began and ended in both directions at once is one fault; the others are one of each direction."""
+    told: list[Interval] = []
+    for fault in sorted(faults, key=lambda one: (one.from_s, one.what, one.region, one.other_region or "")):
+        there_and_back = not fault.one_way and _mirrored(fault) in faults
+        if not there_and_back:
+            told.append(dataclasses.replace(fault, one_way=True))
+        elif _mirrored(fault) not in told:
+            told.append(fault)
+    return tuple(told)
+
+
+def _mirrored(fault: Interval) -> Interval:
+    return dataclasses.replace(fault, region=fault.other_region or "", other_region=fault.region)

@@ -1,0 +1,128 @@
+"""Short texts of the report's page: its head, its key figures, what the colours of the timeline mean."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from spark_jobs.durations import duration_text
+from spark_jobs.judge import Judgement
+from spark_jobs.story import Step
+from spark_jobs.timeline import Series, Timeline
+
+Tile = tuple[str, str, str]
+"""(figure, what it counts, a remark)"""
+
+
+def head_rows(judgement: Judgement) -> list[tuple[str, str, bool]]:
+    """(name, text, whether it is typed), of what is known."""
+    head = judgement.story.head
+    topology = f"{head.topology}: {head.clusters}" if head.clusters else head.topology
+    ran = f"{duration_text(judgement.timeline.seconds)}, from {head.created_at.replace('T', ' ')}"
+    rows = [
+        ("scenario", head.scenario, False),
+        ("topology", topology + (f"; runtime {head.runtime}" if head.runtime else ""), False),
+        ("played for", ran if head.created_at else "", False),
+        ("geoemu", head.version, False),
+        ("again", head.command, True),
+        ("typed in", head.folder, True),
+        ("kept in", judgement.run, True),
+    ]
+    return [row for row in rows if row[1]]
+
+
+def steps_in_short(steps: Sequence[Step]) -> str:
+    """`11 steps: each came true`, or what became of them."""
+    told = [step for step in steps if step.phase is None]
+    outcomes = {outcome: sum(step.outcome == outcome for step in told) for outcome in _OUTCOME_WORDS}
+    if outcomes["done"] == len(told):
+        return f"{len(told)} steps: each came true"
+    parts = [f"{n} {_OUTCOME_WORDS[outcome]}" for outcome, n in outcomes.items() if n]
+    return f"{len(told)} steps: {', '.join(parts)}"
+
+
+_OUTCOME_WORDS = {
+    "done": "came true",
+    "failed": "failed",
+    "interrupted": "interrupted",
+    "not tried": "not tried",
+}
+
+
+def tiles(figures: Mapping[str, Any]) -> list[Tile]:
+    """The key figures; of what did not occur only what one would look for."""
+    published, received = figures["published"], figures["received"]
+    measures = figures.get("measures", {})
+    found: list[Tile | None] = [
+        (f"{published['acknowledged']:,}", "messages acknowledged", f"of {published['asked']:,} published"),
+        _loss_tile(figures.get("loss")),
+        (f"{published['failed']:,}", "publishes refused", "certainly not stored")
+        if published["failed"]
+        else None,
+        (
+            f"{published['unknown']:,}",
+            "publishes without an answer",
+            f"{published['unknown_stored']:,} of them stored"
+            if published["unknown"]
+            else "every client was told",
+        ),
+        (f"{received['messages']:,}", "messages received", f"in {received['deliveries']:,} deliveries"),
+        (f"{received['again']:,}", "received more than once", "allowed: at least once is the promise"),
+        _gap_tile(figures["failover_gap_seconds"]),
+        _wait_tile(measures.get("stall"), "longest stall of a consumer"),
+        _wait_tile(measures.get("outage"), "longest outage of a publisher"),
+        _latency_tile(measures.get("latency_seconds")),
+    ]
+    return [tile for tile in found if tile is not None]
+
+
+def _loss_tile(loss: Mapping[str, Any] | None) -> Tile | None:
+    if loss is None:
+        return None
+    point = f"RPO {duration_text(loss['recovery_point_seconds'])}"
+    remark = point if loss["unrecovered"] else "nothing that it acknowledged"
+    return f"{loss['unrecovered']:,}", f"went with {' and '.join(loss['regions'])}", remark
+
+
+def _gap_tile(gap: float | None) -> Tile:
+    if gap is None:
+        return "\u2013", "fail-over gap", "no consumer lost its region"
+    return duration_text(gap), "fail-over gap", "region lost until next message"
+
+
+def _wait_tile(waits: Mapping[str, Any] | None, what: str) -> Tile | None:
+    if not waits:
+        return None
+    name, longest = max(waits.items(), key=lambda pair: float(pair[1]["seconds"]))
+    return duration_text(longest["seconds"]), what, name
+
+
+def _latency_tile(latencies: Mapping[str, Any] | None) -> Tile | None:
+    if not latencies:
+        return None
+    name, latency = max(latencies.items(), key=lambda pair: float(pair[1]["p99"]))
+    return duration_text(latency["p99"]), "end-to-end latency, p99", name
+
+
+def legend(timeline: Timeline) -> list[tuple[str, str]]:
+    """(colour, meaning) of what is in the picture."""
+
+    def drawn(series: Series) -> bool:
+        return any(any(lane.counts[series]) for lane in timeline.lanes)
+
+    entries = [
+        (drawn("published"), "published", "published (above the line)"),
+        (drawn("unanswered"), "unanswered", "published, no answer"),
+        (drawn("received"), "received", "received (below the line)"),
+        (drawn("again"), "again", "received again"),
+        (any(one.what != "pause" for one in timeline.down), "down", "region down"),
+        (any(one.what == "pause" for one in timeline.down), "again", "region paused"),
+        (bool(timeline.gaps), "gap", "fail-over: region lost until next message"),
+        (bool(timeline.links), "cut", "link cut, held or slow"),
+        (
+            any(lane.waits for lane in timeline.actors),
+            "wait",
+            "stall: a message waited, none came; outage: asked, no acknowledgement came",
+        ),
+    ]
+    return [(colour, meaning) for occurred, colour, meaning in entries if occurred]
