@@ -25,7 +25,7 @@ def spark() -> Iterator[SparkEngine]:
         yield engine
 
 
-@pytest.fixture(params=["embedded", "spark"])
+@pytest.fixture(params=["embedded", pytest.param("spark", marks=pytest.mark.long)])
 def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
     """Each of them, and frames are its."""
     made: Engine = EmbeddedEngine() if request.param == "embedded" else request.getfixturevalue("spark")
