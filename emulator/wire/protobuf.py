@@ -1,9 +1,9 @@
 """What the package needs of protobuf besides its objects.
 
-Measured: parsing a small message with protobuf's C core costs a quarter of a microsecond and reading a number from
-it 0.06, while a walk over the bytes in Python pays 0.5 per field. Building a message and serializing it costs
-several times what joining prepared bytes does. So the package reads with protobuf (the lean forms in
-`pulsar.proto`) and writes its hot messages by hand.
+Measured: parsing a small message with protobuf's C core costs a quarter of a microsecond, reading a number from it
+0.06 and each message nested in it 0.2, while a walk over the bytes in Python pays 0.15 to 0.3 per field. Building a
+message and serializing it costs several times what joining prepared bytes does. So the package reads with protobuf (the
+lean forms in `pulsar.proto`), but for acknowledgements, and writes its hot messages by hand.
 """
 
 from __future__ import annotations
@@ -70,6 +70,23 @@ def require_text(message: Message) -> None:
                 require_text(each)
             elif not isinstance(each, str):
                 raise Malformed(f"{descriptor.name} is not UTF-8")
+
+
+def read_varint(data: bytes, at: int) -> tuple[int, int]:
+    """The number that begins there, and where it ends. IndexError when it runs over the end. One of more than 64 bits
+    is for protobuf to judge: a caller takes nothing above MASK_64."""
+    byte = data[at]
+    at += 1
+    if byte < 128:
+        return byte, at
+    value, shift = byte & 127, 7
+    while True:
+        byte = data[at]
+        at += 1
+        if byte < 128:
+            return value | byte << shift, at
+        value |= (byte & 127) << shift
+        shift += 7
 
 
 # Writing.
