@@ -37,8 +37,8 @@ RUN = ("kafka", "cli", "scenarios", "spark")
 GOALS = {
     "run": RUN,
     "compose": (*RUN, "compose"),
-    "test": (*RUN, "compose", "dev"),
-    "bench": (*RUN, "compose", "bench"),
+    "test": (*RUN, "embedded", "compose", "dev"),
+    "bench": (*RUN, "embedded", "compose", "bench"),
 }
 """What somebody is about to do -> the extras of pyproject.toml that this needs."""
 TOOLS = ("setup",)

@@ -19,16 +19,13 @@ has passed over everything earlier that it does not hold.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
-from pyspark.sql import types as T
-from pyspark.sql.pandas.types import to_arrow_schema
 
+from spark_jobs.engines.current import fields_of, kept
+from spark_jobs.engines.frames import Column, DataFrame, F
 from spark_jobs.run_folder import Namespace
 
 ORIGIN = ("topic", "origin_region", "producer", "sequence_id")
@@ -37,22 +34,12 @@ ORIGIN = ("topic", "origin_region", "producer", "sequence_id")
 LEDGER = 1 << 40
 """Room for entry ids where a place is one number, `ledger * LEDGER + entry`."""
 
-TRIMMED_SCHEMA = T.StructType(
-    [
-        T.StructField("region", T.StringType()),
-        T.StructField("topic", T.StringType()),
-        T.StructField("below", T.MapType(T.LongType(), T.LongType())),
-    ]
+TRIMMED_SCHEMA = pa.schema(
+    {"region": pa.string(), "topic": pa.string(), "below": pa.map_(pa.int64(), pa.int64())}
 )
 """Where retention let entries go: per ledger of a region's topic, those with a smaller id than this."""
 
-OUTAGE_SCHEMA = T.StructType(
-    [
-        T.StructField("region", T.StringType()),
-        T.StructField("down_ms", T.DoubleType()),
-        T.StructField("up_ms", T.DoubleType()),
-    ]
-)
+OUTAGE_SCHEMA = pa.schema({"region": pa.string(), "down_ms": pa.float64(), "up_ms": pa.float64()})
 """`up_ms` is null for a region that stayed down."""
 
 
@@ -104,12 +91,6 @@ def gather(
     )
 
 
-def kept(frame: DataFrame) -> DataFrame:
-    """The same rows, worked out once and at the first use. Unlike `persist` this also ends the plan, which would
-    otherwise be analysed anew for each of the dozens of frames that are made from it."""
-    return frame.localCheckpoint(eager=False)
-
-
 def history_topic(log_topic: str, history_topics: Collection[str]) -> str | None:
     """What the history calls a topic that is stored as `log_topic`. It speaks of a partitioned topic as a whole,
     unless it names partitions itself. None for topics of the system, which are nobody's business."""
@@ -121,12 +102,6 @@ def history_topic(log_topic: str, history_topics: Collection[str]) -> str | None
 
 _SYSTEM_TOPIC = re.compile(r"[a-z-]+://(pulsar/system/|[^/]+/[^/]+/__)")
 _PARTITION = re.compile(r"-partition-\d+$")
-
-
-def small_frame(spark: SparkSession, rows: Iterable[Sequence[Any]], schema: T.StructType) -> DataFrame:
-    """A few literal rows. From columns, because Spark sends rows through a Python worker that it must start first."""
-    dicts = [dict(zip(schema.names, row, strict=True)) for row in rows]
-    return spark.createDataFrame(pa.Table.from_pylist(dicts, schema=to_arrow_schema(schema)), schema)
 
 
 def stored_messages(
@@ -212,10 +187,7 @@ def join_messages(published: DataFrame, stored: DataFrame, namespaces: Mapping[s
         F.max("replicate_to").alias("stored_to"),
     )
     told = F.transform("told", lambda place: F.struct(place["ledger_id"], place["entry_id"]))
-    # An empty array that says of what: not every engine has one that does not.
-    of_copies = copies.schema["copies"].dataType
-    assert isinstance(of_copies, T.ArrayType)
-    no_copies = F.slice(F.array(F.lit(None).cast(of_copies.elementType)), 1, 0)
+    no_copies = F.array().cast(_COPIES)
     acked_position = F.array_min(told).cast("struct<ledger_id: bigint, entry_id: bigint>")
     return (
         published.join(copies.hint("shuffle_hash"), list(ORIGIN), "full_outer")
@@ -242,19 +214,21 @@ def join_messages(published: DataFrame, stored: DataFrame, namespaces: Mapping[s
     )
 
 
-COPY = (
-    "region",
-    "ledger_id",
-    "entry_id",
-    "batch_index",
-    "source_ledger",
-    "source_entry",
-    "payload_digest",
-    "attributes_digest",
-    "bytes_digest",
-    "is_sound",
-)
-"""What `copies` says of each."""
+COPY = {
+    "region": "STRING",
+    "ledger_id": "BIGINT",
+    "entry_id": "BIGINT",
+    "batch_index": "INT",
+    "source_ledger": "BIGINT",
+    "source_entry": "BIGINT",
+    "payload_digest": "BIGINT",
+    "attributes_digest": "BIGINT",
+    "bytes_digest": "BIGINT",
+    "is_sound": "BOOLEAN",
+}
+"""What `copies` says of each, and of which type."""
+
+_COPIES = f"ARRAY<STRUCT<{', '.join(f'{name}: {kind}' for name, kind in COPY.items())}>>"
 
 
 def owed_messages(messages: DataFrame, subscriptions: DataFrame, deliveries: DataFrame) -> DataFrame:
@@ -310,7 +284,7 @@ def named_deliveries(of_subscriptions: DataFrame, stored: DataFrame) -> DataFram
     is_receive = (F.col("op") == "receive") & (F.col("outcome") == "ok")
     is_ack = (F.col("op") == "acknowledge") & (F.col("outcome") != "failed")
     place = ("region", "ledger_id", "entry_id", "batch_index")
-
+    given = ("times", "last_ms", "acknowledged", "payload_digest", "other_payload")
     origin = F.struct(*ORIGIN[1:])
     by_place = (
         of_subscriptions.where(is_receive | is_ack)
@@ -325,8 +299,7 @@ def named_deliveries(of_subscriptions: DataFrame, stored: DataFrame) -> DataFram
                 "origin"
             ),
         )
-        .select("*", "origin.*")
-        .drop("origin")
+        .select(*SUBSCRIPTION, *place, *given, *(F.col(f"origin.{name}") for name in ORIGIN[1:]))
     )
     in_log = stored.select("topic", *place, *(F.col(name).alias(f"stored_{name}") for name in ORIGIN[1:]))
     named = by_place.where(F.col("producer").isNotNull() | (F.col("times") == 0))
@@ -416,13 +389,16 @@ def missing_copies(messages: DataFrame, trimmed: DataFrame) -> DataFrame:
     """
     reach = (
         messages.select(
-            "topic", "origin_region", "position", F.explode(F.array_distinct("copies.region")).alias("region")
+            "topic",
+            "origin_region",
+            "position",
+            F.explode(F.array_distinct(fields_of("copies", "region"))).alias("region"),
         )
         .groupBy("topic", "origin_region", "region", F.col("position.ledger_id").alias("origin_ledger"))
         .agg(F.min("position.entry_id").alias("first_held"), F.max("position.entry_id").alias("last_held"))
     )
     absent = (
-        messages.withColumn("region", F.explode(F.array_except("expected", F.col("copies.region"))))
+        messages.withColumn("region", F.explode(F.array_except("expected", fields_of("copies", "region"))))
         .withColumn("origin_ledger", F.col("position.ledger_id"))
         .join(reach, ["topic", "origin_region", "region", "origin_ledger"], "left")
         .join(trimmed.hint("broadcast"), ["topic", "region"], "left")

@@ -15,9 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as F
-
+from spark_jobs.engines.frames import Column, DataFrame, F, Window
 from spark_jobs.evidence import ORIGIN, Evidence
 
 PERCENTILES = {"p50": 0.5, "p99": 0.99}

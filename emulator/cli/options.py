@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -177,6 +177,14 @@ JunitFile = Annotated[
 ]
 MarkdownFile = Annotated[
     Path | None, typer.Option("--markdown", metavar="FILE", help="Write the checks as Markdown, too.")
+]
+EngineName = Annotated[
+    Literal["spark", "embedded"] | None,
+    typer.Option(
+        "--engine",
+        help="Who works the verdict out: Spark, or a database in the verifier itself, without Java. Default: spark, or"
+        " embedded where there is no Java.",
+    ),
 ]
 ReportDir = Annotated[
     Path | None,

@@ -17,6 +17,7 @@ from emulator.cli.options import (
     DEFAULT_TOPOLOGY,
     AsJson,
     Cluster,
+    EngineName,
     Expect,
     ExplainedKind,
     ExplainedName,
@@ -305,13 +306,14 @@ def run(
     expect: Expect = None,
     junit: JunitFile = None,
     markdown: MarkdownFile = None,
+    engine: EngineName = None,
 ) -> None:
     """Start a topology, play a scenario on it, and tell the verdict.
 
     Exit code 0 valid, 1 invalid or a limit was missed, 2 unknown."""
     from emulator.cli.drill import Drill
 
-    drill = Drill(scenario, file, runtime, run_dir, report, as_json, expect, junit, markdown)
+    drill = Drill(scenario, file, runtime, run_dir, report, as_json, expect, junit, markdown, engine)
     raise typer.Exit(asyncio.run(drill.perform()))
 
 
@@ -334,6 +336,7 @@ def verify(
     expect: Expect = None,
     junit: JunitFile = None,
     markdown: MarkdownFile = None,
+    engine: EngineName = None,
 ) -> None:
     """Check what a run stored against what its clients were told. Exit code 0 valid, 1 invalid or a limit was
     missed, 2 unknown."""
@@ -342,6 +345,8 @@ def verify(
 
     if directory and run_dir and directory != run_dir:
         raise typer.BadParameter("name one run directory only", param_hint="--run-dir")
+    if master is not None and engine == "embedded":
+        raise typer.BadParameter("a cluster is Spark's", param_hint="--engine")
     path = directory or run_dir or find_run(None).path
     if in_network:
         here_only = {
@@ -350,6 +355,7 @@ def verify(
             "--expect": expect,
             "--junit": junit,
             "--markdown": markdown,
+            "--engine": engine,
         }
         if unfit := next((option for option, given in here_only.items() if given), None):
             raise typer.BadParameter(f"{unfit} is for a verdict on this machine", param_hint="--in-network")
@@ -358,6 +364,7 @@ def verify(
         command = verify_command(
             path,
             master=master,
+            engine=engine,
             report=report,
             as_json=as_json,
             expect=expect,

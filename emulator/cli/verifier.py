@@ -15,7 +15,7 @@ from pathlib import Path
 from emulator.runtimes.region_process import environment
 
 NICENESS = 5
-"""While regions run, Spark has to wait for them and not they for Spark."""
+"""While regions run, the verifier has to wait for them and not they for it."""
 LEAVE_SECONDS = 5.0
 
 
@@ -37,6 +37,7 @@ def verify_command(
     run_dir: Path,
     *,
     master: str | None = None,
+    engine: str | None = None,
     report: Path | None = None,
     as_json: bool = False,
     wait: bool = False,
@@ -48,6 +49,8 @@ def verify_command(
     command = [sys.executable, "-m", "spark_jobs.verify", str(run_dir)]
     if master is not None:
         command += ["--master", master]
+    if engine is not None:
+        command += ["--engine", engine]
     if report is not None:
         command += ["--report", str(report)]
     if expect is not None:
@@ -99,7 +102,7 @@ def verify_now(command: list[str]) -> Verdict:
 
 
 class WaitingVerifier:
-    """Spark, started early, so that it is warm when there is something to verify."""
+    """An engine, started early, so that it is warm when there is something to verify."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
