@@ -159,6 +159,33 @@ def encode_send(
     marker: bool = False,
 ) -> bytes:
     """The command of a SEND; what has its default value is left out."""
+    body = _send_body(
+        producer_id,
+        sequence_id,
+        num_messages,
+        highest_sequence_id,
+        txn_least,
+        txn_most,
+        is_chunk,
+        marker,
+    )
+    return _command(CommandType.SEND, body)
+
+
+_SEND: Final = _BEFORE_BODY_SIZE[CommandType.SEND]
+
+
+def _send_body(
+    producer_id: int,
+    sequence_id: int,
+    num_messages: int,
+    highest_sequence_id: int,
+    txn_least: int | None,
+    txn_most: int | None,
+    is_chunk: bool,
+    marker: bool,
+) -> bytes:
+    """Never so large that its size takes more than one byte."""
     body = b"\x08" + varint(producer_id) + b"\x10" + varint(sequence_id)
     if num_messages != 1:
         body += b"\x18" + varint(num_messages)
@@ -170,7 +197,7 @@ def encode_send(
         body += b"\x38\x01"
     if marker:
         body += b"\x40\x01"
-    return _command(CommandType.SEND, body)
+    return body
 
 
 def send_header(
@@ -186,18 +213,18 @@ def send_header(
     marker: bool = False,
 ) -> bytes:
     """Everything of a SEND before the entry of `data_length` bytes, which follows as it is to be stored."""
-    command = encode_send(
+    body = _send_body(
         producer_id,
         sequence_id,
         num_messages,
         highest_sequence_id,
-        txn_least=txn_least,
-        txn_most=txn_most,
-        is_chunk=is_chunk,
-        marker=marker,
+        txn_least,
+        txn_most,
+        is_chunk,
+        marker,
     )
-    size = len(command)
-    return _pack_sizes(size + data_length + 4, size) + command
+    size = len(_SEND) + 1 + len(body)
+    return _pack_sizes(size + data_length + 4, size) + _SEND + varint(len(body)) + body
 
 
 def send_frame(

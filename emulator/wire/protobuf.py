@@ -92,6 +92,7 @@ def read_varint(data: bytes, at: int) -> tuple[int, int]:
 # Writing.
 
 _TABLE_SIZE: Final = 128 * 128
+_FOUR_BYTES_END: Final = _TABLE_SIZE * _TABLE_SIZE
 _LOW: Final = [bytes((value,)) for value in range(128)]
 _LOW_CONTINUED: Final = [bytes((value | 128,)) for value in range(128)]
 _VARINTS: Final = _LOW + [low + high for high in _LOW[1:] for low in _LOW_CONTINUED]
@@ -104,6 +105,8 @@ def varint(value: int) -> bytes:
     """Encode; a negative value travels as its two's complement of 64 bits, in ten bytes."""
     if 0 <= value < _TABLE_SIZE:
         return _VARINTS[value]
+    if 0 <= value < _FOUR_BYTES_END:
+        return _CONTINUED[value & 16383] + _VARINTS[value >> 14]
     value &= MASK_64
     return _CONTINUED[value & 16383] + varint(value >> 14)
 
