@@ -351,7 +351,7 @@ def deliveries(by_place: DataFrame, of_subscriptions: DataFrame) -> DataFrame:
 
 def subscriptions(of_subscriptions: DataFrame) -> DataFrame:
     """`since_ms`, in which `regions`, where it began (`initial`), whether somebody `moved` it by hand, and how far its
-    consumer came in `last_region`, where it was last (`reached`: the highest entry received there, per ledger)."""
+    consumer came in `last_region`, where it was last (`reached`: the last message received there, per ledger)."""
     is_ok = F.col("outcome") == "ok"
     subscribed = (
         of_subscriptions.where(F.col("op").isin("subscribe", "seek", "unsubscribe"))
@@ -367,11 +367,13 @@ def subscriptions(of_subscriptions: DataFrame) -> DataFrame:
     by_ledger = (
         _received(of_subscriptions)
         .groupBy(*SUBSCRIPTION, "region", "ledger_id")
-        .agg(F.max("entry_id").alias("entry_id"), F.max("at_ms").alias("until_ms"))
+        .agg(F.max(F.struct("entry_id", "batch_index")).alias("last"), F.max("at_ms").alias("until_ms"))
+        .withColumn("entry_id", F.col("last.entry_id"))
+        .withColumn("batch_index", F.col("last.batch_index"))
     )
     places = by_ledger.groupBy(*SUBSCRIPTION).agg(
         F.max_by("region", F.struct("until_ms", "region")).alias("last_region"),
-        F.collect_list(F.struct("region", "ledger_id", "entry_id")).alias("places"),
+        F.collect_list(F.struct("region", "ledger_id", "entry_id", "batch_index")).alias("places"),
     )
     reached = F.filter("places", lambda place: place["region"] == F.col("last_region"))
     # One that was never seen to subscribe is owed nothing, but what it received is known all the same.

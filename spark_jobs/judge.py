@@ -18,6 +18,7 @@ from spark_jobs.engines.contract import Engine
 from spark_jobs.engines.current import in_use, kept, small_frame
 from spark_jobs.engines.frames import DataFrame, F
 from spark_jobs.evidence import OUTAGE_SCHEMA, Evidence, Promises, gather, stored_messages
+from spark_jobs.journeys import Journey, collect_journeys
 from spark_jobs.limits import LimitResult, hold_limits
 from spark_jobs.loss import loss_result, measure_loss, regions_lost
 from spark_jobs.measures import Measures, take_measures
@@ -57,6 +58,8 @@ class Judgement:
     """What was expected of the run, and whether it came true. The verdict does not depend on it."""
     story: Story = field(default_factory=Story)
     """What was played."""
+    journeys: tuple[Journey, ...] = ()
+    """Of the messages that witnesses name."""
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -64,6 +67,7 @@ class Judgement:
             "run": self.run,
             **self.story.as_json(),
             "checks": [check.as_json() for check in self.checks],
+            "journeys": [journey.as_json() for journey in self.journeys],
             "limits": [limit.as_json() for limit in self.limits],
             "figures": dict(self.figures),
             "timeline": self.timeline.as_json(),
@@ -154,6 +158,7 @@ def _judge(folder: RunFolder, limits: Sequence[Limit]) -> Judgement:
         timeline=_timeline(folder, evidence, told, checks, measures),
         limits=hold_limits(limits, figures),
         story=read_story(folder, told.facts, told.start_ms),
+        journeys=collect_journeys(evidence, [witness for check in checks for witness in check.witness]),
     )
 
 

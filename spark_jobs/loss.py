@@ -178,7 +178,7 @@ def _cost(loss: Loss, regions: str) -> str:
 def _witness(one: Gone, loss: Loss) -> Mapping[str, Any]:
     return {
         "kind": "gone",
-        "region": one.region,
+        "origin_region": one.region,
         "topic": one.topic,
         "producer": one.producer,
         "sequence_id": one.first_sequence_id,

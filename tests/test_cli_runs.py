@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from emulator.history import read_events
+from emulator.history import HistoryWriter, read_events
 from tests.runtimes.fixtures import REGIONS, end_all, living, wait_until, write_topology
 from tests.test_cli import ROOT, geoemu
 
@@ -313,3 +313,16 @@ def test_nothing_is_left_of_a_scenario_that_is_ended(folder: Path, number: signa
     wait_until(lambda: living(folder / CURRENT) == [], "regions end by themselves")
     # Spark notices when it has started.
     wait_until(lambda: mentioned(str(folder)) == [], "actors and Spark end by themselves", seconds=90)
+
+
+def test_sealing_says_what_it_found(folder: Path) -> None:
+    typed(folder, "up", "--detach")
+    history = folder / CURRENT / "history" / "shop.jsonl"
+    writer = HistoryWriter(history, "shop")
+    assert "still runs" in geoemu("seal", "shop", folder=folder).stderr
+    writer.abandon()
+    assert typed(folder, "seal", "shop") == "shop is sealed\n"
+    assert typed(folder, "seal", "shop") == "shop has its end already\n"
+    refused = geoemu("seal", "shop", "shopp", folder=folder)
+    assert (refused.returncode, "(there are: shop)" in refused.stderr) == (2, True)
+    typed(folder, "down")

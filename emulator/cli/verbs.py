@@ -8,7 +8,7 @@ import json
 import shlex
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -41,12 +41,6 @@ from emulator.cli.options import (
 )
 from emulator.errors import RuntimeFailure
 from emulator.runtimes.contract import Runtime
-
-if TYPE_CHECKING:
-    from emulator.history import HistoryWriter
-
-OPERATOR_SECONDS = 10.0
-"""How long a verb waits for its turn to write the operator's history."""
 
 app = typer.Typer(
     help="Emulate geo-replicated Apache Pulsar: start regions, lose one on purpose, read a verified report.",
@@ -287,6 +281,12 @@ def explain(
     raise typer.Exit(0 if any(one.explanation for one in said) else 1)
 
 
+def _complete_actor(context: typer.Context, incomplete: str) -> list[str]:
+    from emulator.recording.sealing import unsealed
+
+    return unsealed(context.params.get("run_dir"), incomplete)
+
+
 # --- verdicts -------------------------------------------------------------------------------------------
 
 
@@ -376,6 +376,24 @@ def verify(
     raise typer.Exit(verdict.exit_code)
 
 
+@app.command(epilog="Example: geoemu seal shop")
+def seal(
+    actors: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="NAME...", help="History files, without their suffix.", autocompletion=_complete_actor
+        ),
+    ],
+    run_dir: RunDir = None,
+) -> None:
+    """Close the history of programs that were killed: you say that they are gone, and what they had asked for without
+    being told stays unknown."""
+    from emulator.recording.sealing import seal_actors
+
+    for sentence in seal_actors(run_dir, actors):
+        print(sentence)
+
+
 @app.command(epilog="Example: geoemu simulate region-failover --seeds 50 --jobs 2")
 def simulate(
     subject: Annotated[
@@ -460,12 +478,13 @@ def _change_regions(
     """The same for each of them at once. A region that is not in the run is refused before anything is done. One that
     is gone already is left alone, and what it is is said: "killed" would take a loss back in the history."""
     from emulator.cli.regions import regions_meant
+    from emulator.runtimes.operator import operator_history
 
     if bool(regions) == (cluster is not None):
         raise typer.BadParameter("name one or more regions, or --cluster and none", param_hint="REGION")
     run = _open(run_dir)
     meant = regions_meant(run.topology, regions, cluster)
-    history = _operator_history(run)
+    history = operator_history(run)
 
     async def one(region: str, state: str) -> None:
         if state in _NOTHING_LEFT.get(verb, ()):
@@ -502,23 +521,17 @@ def _change_link(
 
 def _act(run_dir: Path | None, verb: str, change: _Change, **fact: str) -> None:
     """Do it, and write down as a fact of the run's history that it was done: the verdict takes it into account."""
+    from emulator.runtimes.operator import operator_history
+
     run = _open(run_dir)
 
     async def act() -> None:
         await change(run)
 
     asyncio.run(act())
-    history = _operator_history(run)
+    history = operator_history(run)
     history.write(verb, "fact", **fact)
     history.close()
-
-
-def _operator_history(run: Runtime) -> HistoryWriter:
-    from emulator.history import HistoryWriter
-
-    # Another terminal may be writing its own.
-    path = run.run_dir / "history" / "operator.jsonl"
-    return HistoryWriter(path, "operator", program="geoemu", wait_seconds=OPERATOR_SECONDS)
 
 
 def _count(things: tuple[object, ...], noun: str) -> str:

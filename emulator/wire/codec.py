@@ -400,11 +400,12 @@ def decode_message(command: bytes) -> MessageMeta:
     )
 
 
-_MESSAGE_ACK_SET_TAGS: Final = (tag(4), tag(4, 2))
+_MESSAGE_ACK_SET_TAG: Final = tag(4)[0]
+_MESSAGE_ACK_SET_PACKED_TAG: Final = tag(4, 2)[0]
 
 
 def _holds_ack_set(command: bytes) -> bool:
-    return _MESSAGE_ACK_SET_TAGS[0] in command or _MESSAGE_ACK_SET_TAGS[1] in command
+    return _MESSAGE_ACK_SET_TAG in command or _MESSAGE_ACK_SET_PACKED_TAG in command
 
 
 # ACK.
@@ -427,7 +428,8 @@ class AckCommand(NamedTuple):
 
 
 _CUMULATIVE: Final = 1
-_ACK_SET_TAGS: Final = (tag(5), tag(5, 2))
+_ACK_SET_TAG: Final = tag(5)[0]
+_ACK_SET_PACKED_TAG: Final = tag(5, 2)[0]
 """Single words, and packed: protobuf's readers take both."""
 
 
@@ -460,7 +462,7 @@ def decode_ack(command: bytes) -> AckCommand:
 
 def _ack_ids(ack: pb.LeanAck, command: bytes) -> tuple[AckId, ...]:
     # Touching an empty repeated field is dear, and most acknowledgments have no ack sets.
-    if _ACK_SET_TAGS[0] in command or _ACK_SET_TAGS[1] in command:
+    if _ACK_SET_TAG in command or _ACK_SET_PACKED_TAG in command:
         return tuple([(each.ledgerId, each.entryId, tuple(each.ack_set) or None) for each in ack.message_id])
     return tuple([(each.ledgerId, each.entryId, None) for each in ack.message_id])
 

@@ -29,7 +29,14 @@ def find(evidence: Evidence) -> DataFrame:
     passed = F.exists(
         "reached",
         lambda place: (
-            (place["ledger_id"] == F.col("copy.ledger_id")) & (place["entry_id"] >= F.col("copy.entry_id"))
+            (place["ledger_id"] == F.col("copy.ledger_id"))
+            & (
+                (place["entry_id"] > F.col("copy.entry_id"))
+                | (
+                    (place["entry_id"] == F.col("copy.entry_id"))
+                    & (place["batch_index"] > F.col("copy.batch_index"))
+                )
+            )
         ),
     )
     return finding(

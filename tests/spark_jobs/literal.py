@@ -46,6 +46,7 @@ def stored(
     attributes: int = 0,
     is_sound: bool = True,
     marker_type: int | None = None,
+    batch_index: int = -1,
 ) -> Row:
     """A row of `region_log`. Entry n of `origin` is, unless said otherwise, where it came from."""
     replicated = origin if origin != region else None
@@ -53,7 +54,20 @@ def stored(
         source = f"1:{sequence_id}"
     source_ledger, source_entry = map(int, source.split(":")) if source else (None, None)
     return (
-        *(region, None, topic, 1, entry, -1, producer, sequence_id, 0, replicated, origin, marker_type),
+        *(
+            region,
+            None,
+            topic,
+            1,
+            entry,
+            batch_index,
+            producer,
+            sequence_id,
+            0,
+            replicated,
+            origin,
+            marker_type,
+        ),
         *(list(replicate_to) if replicate_to else None, source_ledger, source_entry, 1),
         *(digest, attributes, hash((digest, attributes)), is_sound, None),
     )
@@ -107,7 +121,13 @@ def acknowledged(region: str, entry: int, at_ms: float = 60.0, *, how: str = "in
 
 
 def received(
-    sequence_id: int, region: str, at_ms: float = 50.0, entry: int | None = None, *, named: bool = True
+    sequence_id: int,
+    region: str,
+    at_ms: float = 50.0,
+    entry: int | None = None,
+    *,
+    named: bool = True,
+    batch_index: int = -1,
 ) -> Event:
     origin = {"origin_region": "a", "producer": "p", "sequence_id": sequence_id} if named else {}
     return event(
@@ -117,7 +137,7 @@ def received(
         region=region,
         subscription="s",
         **origin,
-        message_id=f"1:{sequence_id if entry is None else entry}:-1",
+        message_id=f"1:{sequence_id if entry is None else entry}:{batch_index}",
     )
 
 

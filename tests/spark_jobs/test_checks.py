@@ -252,6 +252,15 @@ class TestConsumed:
         assert result.verdict == "unknown"
         assert "had not come that far" in result.sentence
 
+    @pytest.mark.parametrize(("given", "verdict"), [(0, "unknown"), (1, "invalid")])
+    def test_within_a_batch_only_what_stands_before_something_received_was_skipped(
+        self, engine: Engine, given: int, verdict: str
+    ) -> None:
+        batch = [stored(region, 0, n, source="1:0", batch_index=n) for region in ("a", "b") for n in (0, 1)]
+        asked = [event for n in (0, 1) for event in published(n, entry=0)]
+        events = [subscribed("a"), *asked, received(given, "a", entry=0, batch_index=given)]
+        assert judged(engine, consumed.CHECK, batch, events).verdict == verdict
+
     def test_only_what_was_asked_for_after_the_subscription_existed(self, engine: Engine) -> None:
         events = [published(0, at_ms=5), subscribed("a", 7), published(1), received(1, "a")]
         assert judged(engine, consumed.CHECK, BOTH_0_1, events).verdict == "valid"
