@@ -256,6 +256,7 @@ def owed_messages(messages: DataFrame, subscriptions: DataFrame, deliveries: Dat
         F.coalesce("times", F.lit(0)).alias("times"),
         F.coalesce("acknowledged", F.lit(False)).alias("acknowledged"),
         "given",
+        "came",
         "given_payload",
         "given_another",
         "last_ms",
@@ -288,13 +289,14 @@ def named_deliveries(of_subscriptions: DataFrame, stored: DataFrame) -> DataFram
     is_receive = (F.col("op") == "receive") & (F.col("outcome") == "ok")
     is_ack = (F.col("op") == "acknowledge") & (F.col("outcome") != "failed")
     place = ("region", "ledger_id", "entry_id", "batch_index")
-    given = ("times", "last_ms", "acknowledged", "payload_digest", "other_payload")
+    given = ("times", "first_ms", "last_ms", "acknowledged", "payload_digest", "other_payload")
     origin = F.struct(*ORIGIN[1:])
     by_place = (
         of_subscriptions.where(is_receive | is_ack)
         .groupBy(*SUBSCRIPTION, *place)
         .agg(
             F.count(F.when(is_receive, 1)).alias("times"),
+            F.min(F.when(is_receive, F.col("at_ms"))).alias("first_ms"),
             F.max(F.when(is_receive, F.col("at_ms"))).alias("last_ms"),
             F.coalesce(F.max(is_ack & (F.col("how") == "individual")), F.lit(False)).alias("acknowledged"),
             F.max(F.when(is_receive, F.col("payload_digest"))).alias("payload_digest"),
@@ -320,8 +322,8 @@ def named_deliveries(of_subscriptions: DataFrame, stored: DataFrame) -> DataFram
 
 
 def deliveries(by_place: DataFrame, of_subscriptions: DataFrame) -> DataFrame:
-    """Which subscription was `given` which message, where, how many `times`, when last, and whether it acknowledged
-    it, on its own or together with what stood before."""
+    """Which subscription was `given` which message, where, how many `times`, when first (`came`) and last, and whether
+    it acknowledged it, on its own or together with what stood before."""
     cumulative = (
         of_subscriptions.where(
             (F.col("op") == "acknowledge") & (F.col("how") == "cumulative") & (F.col("outcome") != "failed")
@@ -343,6 +345,7 @@ def deliveries(by_place: DataFrame, of_subscriptions: DataFrame) -> DataFrame:
             F.array_sort(F.collect_set(F.struct("region", "ledger_id", "entry_id", "batch_index"))).alias(
                 "given"
             ),
+            F.collect_list(F.struct("region", "first_ms")).alias("came"),
             F.max("payload_digest").alias("given_payload"),
             F.min("other_payload").alias("given_another"),
         )

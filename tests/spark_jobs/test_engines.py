@@ -75,6 +75,7 @@ OF_A_ROW: dict[str, Callable[[], Column]] = {
     "array_except": lambda: F.array_except("words", "other"),
     "array_intersect": lambda: F.array_sort(F.array_intersect("words", "other")),
     "array_join": lambda: F.array_join("other", " and "),
+    "array_max": lambda: F.array_max("words"),
     "array_min": lambda: F.array_min("words"),
     "array_min of structs": lambda: F.array_min("places"),
     "array_sort": lambda: F.array_sort("words"),

@@ -160,6 +160,10 @@ def array_min(values: Named) -> Column:
     return _call("list_min", values)
 
 
+def array_max(values: Named) -> Column:
+    return _call("list_max", values)
+
+
 def array_sort(values: Named) -> Column:
     """Nulls last."""
     return _call("list_sort", values, lit("ASC"), lit("NULLS LAST"))
