@@ -36,7 +36,7 @@ run: setup
 PYTEST := $(VENV)/python -m pytest -n 2 --dist loadfile
 
 test: setup
-	@$(PYTEST) -m "not long" $(ARGS)
+	@$(PYTEST) -m "not long and not slow" $(ARGS)
 
 test-all: setup
 	@$(PYTEST) $(ARGS)
