@@ -70,10 +70,6 @@ class LogView:
     ids: list[int] = field(default_factory=list)
     """Of all entries."""
 
-    @property
-    def is_without_gaps(self) -> bool:
-        return not self.ids or self.ids[-1] == len(self.ids) - 1
-
     def read_on(self, log: DurableLog) -> None:
         for index in range(len(self.ids), len(log.ids)):
             self.ids.append(log.ids[index])

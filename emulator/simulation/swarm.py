@@ -268,19 +268,14 @@ class _Run:
                 if cursor is not None and view is not None:
                     left = [one for one in view.messages if not cursor.is_done(one.entry, one.batch_index)]
                     claim = self.world.regions[region].backlog(topic, subscription)
-                    if not view.is_without_gaps:
-                        claim = None  # ids without an entry count as long as nobody has read past them
                     must_be_none = region == consumer.region or self._carries_everything(topic)
                     found[region, topic, subscription] = Left(left, claim, must_be_none)
         return found
 
     def _carries_everything(self, topic: str) -> bool:
         """Whether the position of a replicated subscription certainly comes to the other regions. Among more than two,
-        what trickles from one into another behind the last snapshot waits for the next; a region with room for one
-        snapshot may have dropped the newest; and messages that never reach the region where others are consumed
-        stay."""
-        return (
-            len(self.world.homes.regions(topic)) == 2
-            and not any(one.plan.choosy for one in self.producers)
-            and all(region.settings.snapshot_cache_size > 1 for region in self.plan.topology.regions)
+        what trickles from one into another behind the last snapshot waits for the next; and messages that never reach
+        the region where others are consumed stay."""
+        return len(self.world.homes.regions(topic)) == 2 and not any(
+            one.plan.choosy for one in self.producers
         )
