@@ -320,6 +320,8 @@ class Evidence:
     windows: Windows = field(default_factory=lambda: Windows(lambda: 0.0))
     left: Mapping[tuple[str, str, str], Left] = field(default_factory=dict)
     """By (region, topic, subscription), of subscriptions of which nothing should be left."""
+    restless: Collection[tuple[str, str]] = ()
+    """(region, topic) that are still written to although nobody publishes and nothing is owed."""
     deeds: Sequence[Deed] = ()
     """What clients did to subscriptions and regions, beyond publishing and consuming."""
     lost: Collection[str] = ()
