@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from emulator.history_format import FORMAT_VERSION, FRAME, LineCheck
 
@@ -67,6 +67,8 @@ class Event:
     """What the region told a producer that was opened: the newest id that it has of that name, or -1."""
     payload_digest: str | None = None
     attributes_digest: str | None = None
+    key: str | None = None
+    """The message's key, as its publisher gave it."""
     replicate_to: list[str] | None = None
     replicated: bool | None = None
     initial: str | None = None
@@ -130,6 +132,12 @@ class NotAHistory(ValueError):
     """A line that would not be one of a history; the message names field and rule."""
 
 
+class Writes(Protocol):
+    """Whoever writes lines down."""
+
+    def write(self, op: str, outcome: Outcome, **fields: Any) -> None: ...
+
+
 class HistoryWriter:
     """Appends events of one actor to one file, which nobody else writes at the same time.
 
@@ -154,7 +162,7 @@ class HistoryWriter:
         self._actor = actor
         self._now_ms = wall_clock_ms or (lambda: time.time() * 1000)
         self._check = LineCheck()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         try:
             _take(self._file, wait_seconds)
         except BlockingIOError:
@@ -211,18 +219,19 @@ class HistoryWriter:
 
     def close(self) -> None:
         """Write the end. A second time is harmless."""
-        if self._file >= 0:
-            end = {"lines": self._lines, "digest": self._digest.hexdigest()}
-            self._write("end", "fact", **end)
-            os.close(self._file)
-            self._file = -1
+        with self._lock:
+            if self._file >= 0:
+                end = {"lines": self._lines, "digest": self._digest.hexdigest()}
+                self._write("end", "fact", **end)
+                self.abandon()
+
+    def abandon(self) -> None:
+        """Write no more, not even the end: the file is another process's, or what it says is not the whole story."""
+        file, self._file = self._file, -1
+        if file >= 0:
+            os.close(file)
 
     def _write(self, op: str, outcome: Outcome, **fields: Any) -> None:
-        if self._file < 0:
-            # A client's threads may outlive it: what they say now came after the end, and stays unknown.
-            if outcome == "asked":
-                raise NotAHistory("the history is closed")
-            return
         given = {name: value for name, value in fields.items() if value is not None}
         line = {
             "at_ms": round(self._now_ms(), 3),
@@ -232,6 +241,11 @@ class HistoryWriter:
             **given,
         }
         with self._lock:
+            if self._file < 0:
+                # A client's threads may outlive it: what they say now came after the end, and stays unknown.
+                if outcome == "asked":
+                    raise NotAHistory("the history is closed")
+                return
             wrong = self._check.problem(line)
             if wrong is not None:
                 raise NotAHistory(str(wrong))
@@ -248,7 +262,7 @@ class ProducerHistory:
     """
 
     def __init__(
-        self, history: HistoryWriter, region: str, topic: str, producer: str, last_sequence_id: int
+        self, history: Writes, region: str, topic: str, producer: str, last_sequence_id: int
     ) -> None:
         self.session = new_session()
         self.place = {"region": region, "topic": topic, "producer": producer, "session": self.session}
@@ -276,6 +290,7 @@ class ProducerHistory:
             sequence_id=number,
             payload_digest=payload_digest(payload),
             attributes_digest=attributes_digest(key, properties, event_time_ms, ordering_key),
+            key=key or None,
             replicate_to=list(replicate_to) or None,
         )
         return PublishHistory(self._history, {**self.place, "sequence_id": number})
@@ -285,7 +300,7 @@ class ProducerHistory:
 class PublishHistory:
     """One publish. Say once what became of it; saying nothing means that nobody knows."""
 
-    history: HistoryWriter
+    history: Writes
     message: Mapping[str, Any]
 
     def ok(self, message_id: str | None) -> None:
@@ -326,6 +341,14 @@ def seal_history(path: Path, why: str, at_ms: float | None = None) -> bool:
         return _seal(file, why, time.time() * 1000 if at_ms is None else at_ms)
     finally:
         os.close(file)
+
+
+def is_closed(path: Path) -> bool:
+    """Whether a history has its end, or a seal."""
+    try:
+        return _closes(path.read_bytes())
+    except OSError:
+        return False
 
 
 def _take(file: int, wait_seconds: float) -> None:

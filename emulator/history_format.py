@@ -101,6 +101,7 @@ FIELDS: Mapping[str, Form] = {
     ),
     "payload_digest": _DIGEST,
     "attributes_digest": _DIGEST,
+    "key": _unrepeated(_text(r"(?s:.+)", "text")),
     "replicate_to": _NAMES,
     "replicated": _FLAG,
     "initial": _one_of("earliest", "latest"),
@@ -134,7 +135,7 @@ _PRODUCER = ("region", "topic", "producer")
 _MESSAGE = (*_PRODUCER, "session", "sequence_id")
 _SUBSCRIPTION = ("region", "topic", "subscription")
 _ORIGIN = ("origin_region", "producer", "sequence_id")
-_DELIVERY = (*_ORIGIN, "payload_digest", "attributes_digest", "detail")
+_DELIVERY = (*_ORIGIN, "payload_digest", "attributes_digest", "key", "detail")
 _ABOUT_A_REGION = Line(("region",), ("detail",))
 _ABOUT_A_LINK = Line(("region", "other_region", "detail"))
 
@@ -152,7 +153,8 @@ OPERATIONS: Mapping[str, Mapping[str, Line]] = {
     ),
     "publish": {
         "asked": Line(
-            (*_MESSAGE, "payload_digest"), ("attributes_digest", "replicate_to", "origin_region", "detail")
+            (*_MESSAGE, "payload_digest"),
+            ("attributes_digest", "key", "replicate_to", "origin_region", "detail"),
         ),
         "ok": Line(_MESSAGE, ("message_id", "origin_region", "detail")),
         "failed": Line(_MESSAGE, ("error", "origin_region", "detail")),
@@ -173,6 +175,8 @@ OPERATIONS: Mapping[str, Mapping[str, Line]] = {
     "move": {"fact": Line(("region",), ("other_region", "detail"))},
     "step": {"fact": Line(("detail",), ("error",))},
     "phase": {"fact": Line(("detail",))},
+    "redeliver": {"asked": Line(_SUBSCRIPTION, ("message_id", "detail"))},
+    "omission": {"fact": Line(("detail",))},
     "note": {"fact": Line(("detail",), ("region", "other_region", "topic", "subscription", "error"))},
     "hire": {"fact": Line(("file",), ("detail",))},
     "head": {"fact": Line(("format", "run"), ("program", "others"))},

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from typing import ClassVar
 
 STORE_FORMAT = 2
@@ -28,7 +29,9 @@ _ESCAPED = re.compile(r"[%/\x00-\x1f]")
 _ESCAPE = re.compile(r"%([0-9A-F]{2})")
 
 
+@lru_cache(maxsize=4096)
 def _escape(part: str) -> str:
+    """Names come again and again: a cursor's with each write of it."""
     return _ESCAPED.sub(lambda found: f"%{ord(found[0]):02X}", part)
 
 
@@ -45,7 +48,9 @@ class StoredKey:
     @property
     def text(self) -> str:
         """What the store is told."""
-        return "/".join((self.KIND, *(_escape(getattr(self, field.name)) for field in fields(self))))
+        names: tuple[str, ...] = self.__slots__
+        parts: list[str] = [getattr(self, name) for name in names]
+        return "/".join((self.KIND, *map(_escape, parts)))
 
     @classmethod
     def prefix(cls, *parts: str) -> str:
@@ -189,7 +194,7 @@ def parse_key(text: str) -> StoredKey | None:
 def _parse(text: str, kinds: dict[str, type[StoredKey]]) -> StoredKey | None:
     name, *parts = text.split("/")
     kind = kinds.get(name)
-    if kind is None or len(parts) != len(fields(kind)):
+    if kind is None or len(parts) != len(kind.__slots__):
         return None
     key = kind(*map(_unescape, parts))
     return key if key.text == text else None

@@ -3,7 +3,8 @@
     scripts/setup run|compose|test|bench
 
 `run` brings no more than a drill and its verdict need; `compose` adds what starts containers, `test` that, browsers'
-drivers and linters, `bench` the broker that ours is compared with. What may stop it is looked at first, so that nothing is half done: then it says
+drivers and linters, `bench` the broker that ours is compared with. What may stop it is looked at first, so that
+nothing is half done: then it says
 the one line to type and ends with exit code 2. Done once, it does nothing the next time (a stamp in `.venv` tells).
 Only the standard library, only what every Debian or Ubuntu has; where system packages are missing it installs them if
 it may (as root, or with a sudo that asks no password).
@@ -37,8 +38,8 @@ RUN = ("kafka", "cli", "scenarios", "spark")
 GOALS = {
     "run": RUN,
     "compose": (*RUN, "compose"),
-    "test": (*RUN, "compose", "dev"),
-    "bench": (*RUN, "compose", "bench"),
+    "test": (*RUN, "embedded", "compose", "dev"),
+    "bench": (*RUN, "embedded", "compose", "bench"),
 }
 """What somebody is about to do -> the extras of pyproject.toml that this needs."""
 TOOLS = ("setup",)

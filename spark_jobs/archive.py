@@ -20,9 +20,10 @@ def main() -> int:
     partial = archive.with_suffix(f".{os.getpid()}.partial")
     try:
         with spark_session(archive_to=partial) as spark:
+            from spark_jobs.engines.spark import SparkEngine
             from spark_jobs.warm_up import warm_up
 
-            warm_up(spark)
+            warm_up(SparkEngine(spark))
             gateway = spark.sparkContext._gateway
             assert gateway is not None, "a live session has a gateway"
         # Java writes the file when it ends, and it ends with us unless we wait for it.

@@ -19,16 +19,13 @@ has passed over everything earlier that it does not hold.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
-from pyspark.sql import types as T
-from pyspark.sql.pandas.types import to_arrow_schema
 
+from spark_jobs.engines.current import fields_of, kept
+from spark_jobs.engines.frames import Column, DataFrame, F
 from spark_jobs.run_folder import Namespace
 
 ORIGIN = ("topic", "origin_region", "producer", "sequence_id")
@@ -37,22 +34,12 @@ ORIGIN = ("topic", "origin_region", "producer", "sequence_id")
 LEDGER = 1 << 40
 """Room for entry ids where a place is one number, `ledger * LEDGER + entry`."""
 
-TRIMMED_SCHEMA = T.StructType(
-    [
-        T.StructField("region", T.StringType()),
-        T.StructField("topic", T.StringType()),
-        T.StructField("below", T.MapType(T.LongType(), T.LongType())),
-    ]
+TRIMMED_SCHEMA = pa.schema(
+    {"region": pa.string(), "topic": pa.string(), "below": pa.map_(pa.int64(), pa.int64())}
 )
 """Where retention let entries go: per ledger of a region's topic, those with a smaller id than this."""
 
-OUTAGE_SCHEMA = T.StructType(
-    [
-        T.StructField("region", T.StringType()),
-        T.StructField("down_ms", T.DoubleType()),
-        T.StructField("up_ms", T.DoubleType()),
-    ]
-)
+OUTAGE_SCHEMA = pa.schema({"region": pa.string(), "down_ms": pa.float64(), "up_ms": pa.float64()})
 """`up_ms` is null for a region that stayed down."""
 
 
@@ -104,12 +91,6 @@ def gather(
     )
 
 
-def kept(frame: DataFrame) -> DataFrame:
-    """The same rows, worked out once and at the first use. Unlike `persist` this also ends the plan, which would
-    otherwise be analysed anew for each of the dozens of frames that are made from it."""
-    return frame.localCheckpoint(eager=False)
-
-
 def history_topic(log_topic: str, history_topics: Collection[str]) -> str | None:
     """What the history calls a topic that is stored as `log_topic`. It speaks of a partitioned topic as a whole,
     unless it names partitions itself. None for topics of the system, which are nobody's business."""
@@ -121,12 +102,6 @@ def history_topic(log_topic: str, history_topics: Collection[str]) -> str | None
 
 _SYSTEM_TOPIC = re.compile(r"[a-z-]+://(pulsar/system/|[^/]+/[^/]+/__)")
 _PARTITION = re.compile(r"-partition-\d+$")
-
-
-def small_frame(spark: SparkSession, rows: Iterable[Sequence[Any]], schema: T.StructType) -> DataFrame:
-    """A few literal rows. From columns, because Spark sends rows through a Python worker that it must start first."""
-    dicts = [dict(zip(schema.names, row, strict=True)) for row in rows]
-    return spark.createDataFrame(pa.Table.from_pylist(dicts, schema=to_arrow_schema(schema)), schema)
 
 
 def stored_messages(
@@ -178,9 +153,12 @@ def publishes(events: DataFrame) -> DataFrame:
         .agg(
             F.min("at_ms").alias("asked_ms"),
             F.min(F.when(is_ok, F.col("at_ms"))).alias("acked_ms"),
-            F.collect_set(
-                F.when(
-                    is_ok & F.col("ledger_id").isNotNull(), F.struct("ledger_id", "entry_id", "batch_index")
+            F.array_sort(
+                F.collect_set(
+                    F.when(
+                        is_ok & F.col("ledger_id").isNotNull(),
+                        F.struct("ledger_id", "entry_id", "batch_index"),
+                    )
                 )
             ).alias("told"),
             F.collect_set(F.when(is_asked, F.col("payload_digest"))).alias("asked_payloads"),
@@ -201,7 +179,8 @@ def join_messages(published: DataFrame, stored: DataFrame, namespaces: Mapping[s
     own = F.col("region") == F.col("origin_region")
     place = F.struct(*COPY)
     copies = stored.groupBy(*ORIGIN).agg(
-        F.collect_list(place).alias("copies"),
+        # In an order of their own: whoever names the first of several names the same one every time.
+        F.array_sort(F.collect_list(place)).alias("copies"),
         F.min(F.when(own, F.struct("ledger_id", "entry_id"))).alias("own_position"),
         F.min(
             F.when(
@@ -212,10 +191,7 @@ def join_messages(published: DataFrame, stored: DataFrame, namespaces: Mapping[s
         F.max("replicate_to").alias("stored_to"),
     )
     told = F.transform("told", lambda place: F.struct(place["ledger_id"], place["entry_id"]))
-    # An empty array that says of what: not every engine has one that does not.
-    of_copies = copies.schema["copies"].dataType
-    assert isinstance(of_copies, T.ArrayType)
-    no_copies = F.slice(F.array(F.lit(None).cast(of_copies.elementType)), 1, 0)
+    no_copies = F.array().cast(_COPIES)
     acked_position = F.array_min(told).cast("struct<ledger_id: bigint, entry_id: bigint>")
     return (
         published.join(copies.hint("shuffle_hash"), list(ORIGIN), "full_outer")
@@ -242,19 +218,21 @@ def join_messages(published: DataFrame, stored: DataFrame, namespaces: Mapping[s
     )
 
 
-COPY = (
-    "region",
-    "ledger_id",
-    "entry_id",
-    "batch_index",
-    "source_ledger",
-    "source_entry",
-    "payload_digest",
-    "attributes_digest",
-    "bytes_digest",
-    "is_sound",
-)
-"""What `copies` says of each."""
+COPY = {
+    "region": "STRING",
+    "ledger_id": "BIGINT",
+    "entry_id": "BIGINT",
+    "batch_index": "INT",
+    "source_ledger": "BIGINT",
+    "source_entry": "BIGINT",
+    "payload_digest": "BIGINT",
+    "attributes_digest": "BIGINT",
+    "bytes_digest": "BIGINT",
+    "is_sound": "BOOLEAN",
+}
+"""What `copies` says of each, and of which type."""
+
+_COPIES = f"ARRAY<STRUCT<{', '.join(f'{name}: {kind}' for name, kind in COPY.items())}>>"
 
 
 def owed_messages(messages: DataFrame, subscriptions: DataFrame, deliveries: DataFrame) -> DataFrame:
@@ -278,6 +256,7 @@ def owed_messages(messages: DataFrame, subscriptions: DataFrame, deliveries: Dat
         F.coalesce("times", F.lit(0)).alias("times"),
         F.coalesce("acknowledged", F.lit(False)).alias("acknowledged"),
         "given",
+        "came",
         "given_payload",
         "given_another",
         "last_ms",
@@ -310,13 +289,14 @@ def named_deliveries(of_subscriptions: DataFrame, stored: DataFrame) -> DataFram
     is_receive = (F.col("op") == "receive") & (F.col("outcome") == "ok")
     is_ack = (F.col("op") == "acknowledge") & (F.col("outcome") != "failed")
     place = ("region", "ledger_id", "entry_id", "batch_index")
-
+    given = ("times", "first_ms", "last_ms", "acknowledged", "payload_digest", "other_payload")
     origin = F.struct(*ORIGIN[1:])
     by_place = (
         of_subscriptions.where(is_receive | is_ack)
         .groupBy(*SUBSCRIPTION, *place)
         .agg(
             F.count(F.when(is_receive, 1)).alias("times"),
+            F.min(F.when(is_receive, F.col("at_ms"))).alias("first_ms"),
             F.max(F.when(is_receive, F.col("at_ms"))).alias("last_ms"),
             F.coalesce(F.max(is_ack & (F.col("how") == "individual")), F.lit(False)).alias("acknowledged"),
             F.max(F.when(is_receive, F.col("payload_digest"))).alias("payload_digest"),
@@ -325,8 +305,7 @@ def named_deliveries(of_subscriptions: DataFrame, stored: DataFrame) -> DataFram
                 "origin"
             ),
         )
-        .select("*", "origin.*")
-        .drop("origin")
+        .select(*SUBSCRIPTION, *place, *given, *(F.col(f"origin.{name}") for name in ORIGIN[1:]))
     )
     in_log = stored.select("topic", *place, *(F.col(name).alias(f"stored_{name}") for name in ORIGIN[1:]))
     named = by_place.where(F.col("producer").isNotNull() | (F.col("times") == 0))
@@ -343,8 +322,8 @@ def named_deliveries(of_subscriptions: DataFrame, stored: DataFrame) -> DataFram
 
 
 def deliveries(by_place: DataFrame, of_subscriptions: DataFrame) -> DataFrame:
-    """Which subscription was `given` which message, where, how many `times`, when last, and whether it acknowledged
-    it, on its own or together with what stood before."""
+    """Which subscription was `given` which message, where, how many `times`, when first (`came`) and last, and whether
+    it acknowledged it, on its own or together with what stood before."""
     cumulative = (
         of_subscriptions.where(
             (F.col("op") == "acknowledge") & (F.col("how") == "cumulative") & (F.col("outcome") != "failed")
@@ -363,7 +342,10 @@ def deliveries(by_place: DataFrame, of_subscriptions: DataFrame) -> DataFrame:
                 F.col("acknowledged")
                 | F.coalesce(F.col("entry_id") <= F.col("acknowledged_upto"), F.lit(False))
             ).alias("acknowledged"),
-            F.collect_set(F.struct("region", "ledger_id", "entry_id", "batch_index")).alias("given"),
+            F.array_sort(F.collect_set(F.struct("region", "ledger_id", "entry_id", "batch_index"))).alias(
+                "given"
+            ),
+            F.collect_list(F.struct("region", "first_ms")).alias("came"),
             F.max("payload_digest").alias("given_payload"),
             F.min("other_payload").alias("given_another"),
         )
@@ -372,7 +354,7 @@ def deliveries(by_place: DataFrame, of_subscriptions: DataFrame) -> DataFrame:
 
 def subscriptions(of_subscriptions: DataFrame) -> DataFrame:
     """`since_ms`, in which `regions`, where it began (`initial`), whether somebody `moved` it by hand, and how far its
-    consumer came in `last_region`, where it was last (`reached`: the highest entry received there, per ledger)."""
+    consumer came in `last_region`, where it was last (`reached`: the last message received there, per ledger)."""
     is_ok = F.col("outcome") == "ok"
     subscribed = (
         of_subscriptions.where(F.col("op").isin("subscribe", "seek", "unsubscribe"))
@@ -388,11 +370,13 @@ def subscriptions(of_subscriptions: DataFrame) -> DataFrame:
     by_ledger = (
         _received(of_subscriptions)
         .groupBy(*SUBSCRIPTION, "region", "ledger_id")
-        .agg(F.max("entry_id").alias("entry_id"), F.max("at_ms").alias("until_ms"))
+        .agg(F.max(F.struct("entry_id", "batch_index")).alias("last"), F.max("at_ms").alias("until_ms"))
+        .withColumn("entry_id", F.col("last.entry_id"))
+        .withColumn("batch_index", F.col("last.batch_index"))
     )
     places = by_ledger.groupBy(*SUBSCRIPTION).agg(
-        F.max_by("region", "until_ms").alias("last_region"),
-        F.collect_list(F.struct("region", "ledger_id", "entry_id")).alias("places"),
+        F.max_by("region", F.struct("until_ms", "region")).alias("last_region"),
+        F.collect_list(F.struct("region", "ledger_id", "entry_id", "batch_index")).alias("places"),
     )
     reached = F.filter("places", lambda place: place["region"] == F.col("last_region"))
     # One that was never seen to subscribe is owed nothing, but what it received is known all the same.
@@ -416,13 +400,16 @@ def missing_copies(messages: DataFrame, trimmed: DataFrame) -> DataFrame:
     """
     reach = (
         messages.select(
-            "topic", "origin_region", "position", F.explode(F.array_distinct("copies.region")).alias("region")
+            "topic",
+            "origin_region",
+            "position",
+            F.explode(F.array_distinct(fields_of("copies", "region"))).alias("region"),
         )
         .groupBy("topic", "origin_region", "region", F.col("position.ledger_id").alias("origin_ledger"))
         .agg(F.min("position.entry_id").alias("first_held"), F.max("position.entry_id").alias("last_held"))
     )
     absent = (
-        messages.withColumn("region", F.explode(F.array_except("expected", F.col("copies.region"))))
+        messages.withColumn("region", F.explode(F.array_except("expected", fields_of("copies", "region"))))
         .withColumn("origin_ledger", F.col("position.ledger_id"))
         .join(reach, ["topic", "origin_region", "region", "origin_ledger"], "left")
         .join(trimmed.hint("broadcast"), ["topic", "region"], "left")

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
-from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.types import StructType
 
 from emulator.history import run_name
+from spark_jobs.engines.current import read
+from spark_jobs.engines.frames import DataFrame, F
 from spark_jobs.history_files import ROW_SCHEMA, HistoryFile, Slice, look_at, read_rows
-from spark_jobs.run_folder import Damage, RunFolder, open_run_folder
-
-EVENT_SCHEMA = from_arrow_schema(ROW_SCHEMA)
-LOCAL_BYTES = 8 * 1024 * 1024
-"""So much is read here before a task has begun."""
+from spark_jobs.run_folder import Damage, RunFolder
 
 
 def look_at_all(folder: RunFolder) -> list[HistoryFile]:
@@ -28,17 +21,12 @@ def look_at_all(folder: RunFolder) -> list[HistoryFile]:
     return [look_at(file, run, there) for file in folder.history]
 
 
-def read_history(spark: SparkSession, folder: RunFolder) -> tuple[DataFrame, list[Damage]]:
+def read_history(folder: RunFolder) -> tuple[DataFrame, list[Damage]]:
     """Every line as a row in the shape of ROW_SCHEMA, and why the files are not whole."""
     files = look_at_all(folder)
-    damages = [damage for file in files for damage in file.damages]
-    slices = [part for file in files for part in file.slices]
-    if sum(part.stop - part.start for part in slices) > LOCAL_BYTES:
-        spark.dataSource.register(HistorySource)
-        return spark.read.format("history").load(str(folder.path)), damages
-    batches = [batch for part in slices for batch in read_rows(part, folder.regions, folder.namespaces)]
-    table = pa.Table.from_batches(batches) if batches else pa.Table.from_pylist([], ROW_SCHEMA)
-    return spark.createDataFrame(table, EVENT_SCHEMA), damages
+    slices = tuple(part for file in files for part in file.slices)
+    lines = read(HistoryLines(slices, folder.regions, tuple(folder.namespaces)))
+    return lines, [damage for file in files for damage in file.damages]
 
 
 def events_of(lines: DataFrame) -> DataFrame:
@@ -46,44 +34,20 @@ def events_of(lines: DataFrame) -> DataFrame:
     return lines.where(F.col("damage").isNull())
 
 
-class HistorySource(DataSource):
-    """Option `path`: the run directory, as every executor sees it."""
+@dataclass(frozen=True)
+class HistoryLines:
+    """The lines of whole files, as a source."""
 
-    @classmethod
-    def name(cls) -> str:
-        return "history"
+    slices: tuple[Slice, ...]
+    regions: tuple[str, ...]
+    namespaces: tuple[str, ...]
+    schema = ROW_SCHEMA
 
-    def schema(self) -> StructType:
-        return EVENT_SCHEMA
+    def parts(self) -> Sequence[Slice]:
+        return self.slices
 
-    def reader(self, schema: StructType) -> DataSourceReader:
-        return HistoryReader(Path(self.options["path"]))
+    def size_bytes(self) -> int:
+        return sum(part.stop - part.start for part in self.slices)
 
-
-class HistorySlice(InputPartition):
-    """What one task reads."""
-
-    def __init__(self, part: Slice, regions: tuple[str, ...], namespaces: tuple[str, ...]) -> None:
-        self.part = part
-        self.regions = regions
-        self.namespaces = namespaces
-
-
-class HistoryReader(DataSourceReader):
-    """Plans on the driver, reads in the tasks."""
-
-    def __init__(self, run: Path) -> None:
-        self._run = run
-
-    def partitions(self) -> list[InputPartition]:
-        folder = open_run_folder(self._run)
-        namespaces = tuple(folder.namespaces)
-        return [
-            HistorySlice(part, folder.regions, namespaces)
-            for file in look_at_all(folder)
-            for part in file.slices
-        ]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, HistorySlice)
-        yield from read_rows(partition.part, partition.regions, partition.namespaces)
+    def read(self, part: Slice) -> Iterator[pa.RecordBatch]:
+        yield from read_rows(part, self.regions, self.namespaces)

@@ -134,7 +134,10 @@ def _frame_problems(data: bytes, run: str, there: Collection[str]) -> tuple[list
                 if fields.get("file") not in there:
                     problems.append(f":{number}: file: history/{fields.get('file')}.jsonl is not there")
     if is_open or not data:
-        problems.append(" has no end: its program still runs, or was killed and nobody sealed the file")
+        problems.append(
+            " has no end: its program still runs, or was killed and nobody sealed the file"
+            " (`geoemu seal` does, once it is gone)"
+        )
     elif last_at != len(data) - 1:
         what = "has no head" if last_at < 0 else "goes on behind its end"
         problems.append(f":{counted.before(last_at + 1) + 1}: {what}")
@@ -248,6 +251,8 @@ class _Reader:
             if isinstance(known, Wrong):
                 return known
         op = fields["op"]
+        if op == "omission":
+            return Wrong(None, f"what followed was not written down: {fields['detail']}")
         if op == "publish" and fields.get("origin_region", fields["region"]) != fields["region"]:
             return Wrong(
                 "origin_region", "of a publish must be its region: it originates where it is published"

@@ -9,21 +9,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
-
 from emulator.history import latency_in
 from emulator.limits import Limit
 from spark_jobs import history, source
 from spark_jobs.checks import CHECKS, all_findings, collect_findings
 from spark_jobs.checks.finding import Circumstances, Found
-from spark_jobs.evidence import OUTAGE_SCHEMA, Evidence, Promises, gather, kept, small_frame, stored_messages
+from spark_jobs.curves import Curve, collect_curves, shown
+from spark_jobs.engines.contract import Engine
+from spark_jobs.engines.current import in_use, kept, small_frame
+from spark_jobs.engines.frames import DataFrame, F
+from spark_jobs.evidence import OUTAGE_SCHEMA, Evidence, Promises, gather, stored_messages
+from spark_jobs.journeys import Journey, collect_journeys
 from spark_jobs.limits import LimitResult, hold_limits
 from spark_jobs.loss import loss_result, measure_loss, regions_lost
 from spark_jobs.measures import Measures, take_measures
 from spark_jobs.promises import read_promises
 from spark_jobs.run_folder import Damage, RunFolder, open_run_folder
-from spark_jobs.session import tune
 from spark_jobs.sessions import renumbered
 from spark_jobs.story import Story, read_story
 from spark_jobs.timeline import Timeline, actors_shown, collect_slices, make_timeline
@@ -58,6 +59,10 @@ class Judgement:
     """What was expected of the run, and whether it came true. The verdict does not depend on it."""
     story: Story = field(default_factory=Story)
     """What was played."""
+    journeys: tuple[Journey, ...] = ()
+    """Of the messages that witnesses name."""
+    curves: tuple[Curve, ...] = ()
+    """How late messages came: of each kind those that were latest."""
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -65,6 +70,8 @@ class Judgement:
             "run": self.run,
             **self.story.as_json(),
             "checks": [check.as_json() for check in self.checks],
+            "journeys": [journey.as_json() for journey in self.journeys],
+            "curves": [curve.as_json() for curve in self.curves],
             "limits": [limit.as_json() for limit in self.limits],
             "figures": dict(self.figures),
             "timeline": self.timeline.as_json(),
@@ -97,23 +104,28 @@ class _History:
 
 
 def judge_run(
-    spark: SparkSession, run: Path, *, in_network: bool = False, limits: Sequence[Limit] = ()
+    engine: Engine, run: Path, *, in_network: bool = False, limits: Sequence[Limit] = ()
 ) -> Judgement:
     """Read everything, check everything. Whatever the state of the folder, there is a judgement. `in_network`: see
     `open_run_folder`."""
     folder = open_run_folder(run, in_network=in_network)
-    tune(spark, folder.size_bytes)
-    lines, torn = history.read_history(spark, folder)
+    engine.tune(folder.size_bytes)
+    with in_use(engine):
+        return _judge(folder, limits)
+
+
+def _judge(folder: RunFolder, limits: Sequence[Limit]) -> Judgement:
+    lines, torn = history.read_history(folder)
     lines = kept(lines)
     # At once: the logs wait for Python workers to start, the history does not.
     with ThreadPoolExecutor(1) as aside:
-        logs = aside.submit(_read_logs, spark, folder)
+        logs = aside.submit(_read_logs, folder)
         told = _survey(lines)
         rows, stored = logs.result()
     read_at_ms = time.time() * 1000
-    trimmed, trim_damages = source.read_trimmed(spark, folder, told.topics)
+    trimmed, trim_damages = source.read_trimmed(folder, told.topics)
     log_topics = {topic for log in stored.values() for topic in log.topics}
-    promises, value_damages = _read_promises(spark, folder, rows, told)
+    promises, value_damages = _read_promises(folder, rows, told)
     messages = stored_messages(rows, log_topics, told.topics)
     good_lines = history.events_of(lines)
     events, remarks = renumbered(good_lines, messages)
@@ -121,7 +133,7 @@ def judge_run(
         messages,
         events,
         trimmed,
-        small_frame(spark, outages(told.facts), OUTAGE_SCHEMA),
+        small_frame(outages(told.facts), OUTAGE_SCHEMA),
         promises,
         folder.namespaces,
     )
@@ -136,7 +148,8 @@ def judge_run(
         *(check.conclude(found.get(check.name, []), circumstances) for check in CHECKS),
         *filter(None, [loss_result(loss)]),
     )
-    measures = take_measures(evidence, told.end_ms)
+    curves = collect_curves(evidence, told.start_ms, told.end_ms)
+    measures = take_measures(evidence, told.end_ms, curves)
     figures = {
         **_figures(folder, stored, found, told),
         "loss": loss.as_json() if loss.lost else None,
@@ -150,17 +163,17 @@ def judge_run(
         timeline=_timeline(folder, evidence, told, checks, measures),
         limits=hold_limits(limits, figures),
         story=read_story(folder, told.facts, told.start_ms),
+        curves=shown(curves),
+        journeys=collect_journeys(evidence, [witness for check in checks for witness in check.witness]),
     )
 
 
-def _read_logs(spark: SparkSession, folder: RunFolder) -> tuple[DataFrame, dict[str, _Stored]]:
-    rows = kept(source.read_region_logs(spark, folder.path, in_network=folder.in_network))
+def _read_logs(folder: RunFolder) -> tuple[DataFrame, dict[str, _Stored]]:
+    rows = kept(source.read_region_logs(folder))
     return rows, _count_stored(rows)
 
 
-def _read_promises(
-    spark: SparkSession, folder: RunFolder, rows: DataFrame, told: _History
-) -> tuple[Promises, list[Damage]]:
+def _read_promises(folder: RunFolder, rows: DataFrame, told: _History) -> tuple[Promises, list[Damage]]:
     markers = rows.where(F.col("marker").isNotNull()).select(
         "region", "topic", "origin_region", "ledger_id", "entry_id", "marker"
     )
@@ -173,7 +186,7 @@ def _read_promises(
     }
     values, damages = source.read_values(folder)
     markers_said = [row.asDict() for row in markers.collect()]
-    found, unread = read_promises(spark, markers_said, values, ends, told.topics)
+    found, unread = read_promises(markers_said, values, ends, told.topics)
     return found, [*damages, *unread]
 
 

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pyspark.sql import functions as F
-
 from spark_jobs.checks.judging import count
 from spark_jobs.durations import duration_text
+from spark_jobs.engines.current import fields_of
+from spark_jobs.engines.frames import F
 from spark_jobs.evidence import Evidence
 from spark_jobs.verdict import INFORMATION, CheckResult
 
@@ -106,7 +106,7 @@ def measure_loss(evidence: Evidence, lost: Mapping[str, float]) -> Loss:
     if not lost:
         return Loss()
     names = [F.lit(name) for name in sorted(lost)]
-    held = F.array_distinct(F.col("copies.region"))
+    held = F.array_distinct(fields_of("copies", "region"))
     acknowledged = F.col("acked_ms").isNotNull()
     rows = (
         evidence.messages.where(F.col("origin_region").isin(*lost))
@@ -129,7 +129,7 @@ def measure_loss(evidence: Evidence, lost: Mapping[str, float]) -> Loss:
 
 def _lacking(evidence: Evidence, lost: Mapping[str, float]) -> dict[str, int]:
     gone = F.array(*[F.lit(name) for name in sorted(lost)])
-    held = F.array_except("copies.region", gone)
+    held = F.array_except(fields_of("copies", "region"), gone)
     absent = evidence.messages.where(F.col("origin_region").isin(*lost) & (F.size(held) > 0)).select(
         F.explode(F.array_except(F.array_except("expected", gone), held)).alias("region")
     )
@@ -178,7 +178,7 @@ def _cost(loss: Loss, regions: str) -> str:
 def _witness(one: Gone, loss: Loss) -> Mapping[str, Any]:
     return {
         "kind": "gone",
-        "region": one.region,
+        "origin_region": one.region,
         "topic": one.topic,
         "producer": one.producer,
         "sequence_id": one.first_sequence_id,

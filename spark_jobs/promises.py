@@ -11,19 +11,19 @@ import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from pyspark.sql import SparkSession
-from pyspark.sql import types as T
+import pyarrow as pa
 
 from spark_jobs.cursors import consumed_ranges, cursors_of
-from spark_jobs.evidence import LEDGER, Promises, history_topic, small_frame
+from spark_jobs.engines.current import small_frame
+from spark_jobs.evidence import LEDGER, Promises, history_topic
 from spark_jobs.run_folder import Damage
 from spark_jobs.source_contract import StoredValue
 
-_TEXTS, _NUMBERS = T.StringType(), T.LongType()
+_TEXTS, _NUMBERS = pa.string(), pa.int64()
 
 
-def _schema(**fields: T.DataType) -> T.StructType:
-    return T.StructType([T.StructField(name, kind) for name, kind in fields.items()])
+def _schema(**fields: pa.DataType) -> pa.Schema:
+    return pa.schema(fields)
 
 
 SNAPSHOT_SCHEMA = _schema(
@@ -49,7 +49,6 @@ def place_number(ledger: int, entry: int) -> int:
 
 
 def read_promises(
-    spark: SparkSession,
     markers: Iterable[Mapping[str, Any]],
     values: Iterable[tuple[str, tuple[str, StoredValue]]],
     ends: Mapping[tuple[str, str], tuple[int, int]],
@@ -79,9 +78,9 @@ def read_promises(
                 updates.append((*where, region, place_number(*place)))
     cursors = list(_cursors(values, ends, history_topics, damages))
     promises = Promises(
-        small_frame(spark, snapshots, SNAPSHOT_SCHEMA),
-        small_frame(spark, updates, UPDATE_SCHEMA),
-        small_frame(spark, cursors, CURSOR_SCHEMA),
+        small_frame(snapshots, SNAPSHOT_SCHEMA),
+        small_frame(updates, UPDATE_SCHEMA),
+        small_frame(cursors, CURSOR_SCHEMA),
     )
     return promises, damages
 

@@ -12,9 +12,12 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from spark_jobs.causes import causes
+from spark_jobs.curves_drawing import draw_curves, title_of
 from spark_jobs.durations import duration_text
+from spark_jobs.journey_words import journey_lines
+from spark_jobs.journeys import Journey, Origin, origin_of
 from spark_jobs.judge import Judgement
-from spark_jobs.report_words import head_rows, legend, steps_in_short, tiles
+from spark_jobs.report_words import curves_by_kind, head_rows, legend, steps_in_short, tiles
 from spark_jobs.timeline import BINS, Timeline
 from spark_jobs.timeline_drawing import draw_timeline, full_height_count
 from spark_jobs.verdict import CheckResult, Verdict
@@ -66,6 +69,8 @@ def render_page(judgement: Judgement) -> str:
     )
     headline, explanation = HEADLINES[judgement.verdict]
     timeline = judgement.timeline
+    journeys = {journey.origin: journey for journey in judgement.journeys}
+    names = [title_of(curve) for curve in judgement.curves]
     return templates.get_template("report.html").render(
         judgement=judgement,
         headline=headline,
@@ -77,10 +82,17 @@ def render_page(judgement: Judgement) -> str:
         steps=judgement.story.steps,
         steps_in_short=steps_in_short(judgement.story.steps),
         checks=[
-            (check, _witness_table(check, timeline.start_ms), _beside(check, timeline))
+            (check, _witness_table(check, journeys, timeline.start_ms), _beside(check, timeline))
             for check in sorted(judgement.checks, key=lambda check: _GRAVEST.index(check.verdict))
         ],
         legend=legend(timeline),
+        curves=[
+            (
+                heading,
+                *(Markup(draw_curves(of_kind, timeline, width, names)) for width in (WIDE_PX, NARROW_PX)),
+            )
+            for heading, of_kind in curves_by_kind(judgement.curves)
+        ],
         # The drawing escapes every text it contains.
         wide=Markup(draw_timeline(timeline, WIDE_PX)),
         narrow=Markup(draw_timeline(timeline, NARROW_PX)),
@@ -133,10 +145,17 @@ def _stored(figures: Mapping[str, Any]) -> list[tuple[str, int, int]]:
     return [(region, n, figures["markers"].get(region, 0)) for region, n in figures["stored"].items()]
 
 
-def _witness_table(check: CheckResult, start_ms: float) -> tuple[list[str], list[list[str]]]:
-    """Column names and rows; only columns that some witness has, times as seconds since the start."""
+def _witness_table(
+    check: CheckResult, journeys: Mapping[Origin, Journey], start_ms: float
+) -> tuple[list[str], list[tuple[list[str], list[tuple[str, str]]]]]:
+    """Column names, and for each witness its cells and the lines of its message's journey; only columns that some
+    witness has, times as seconds since the start."""
     names = [name for name in _ordered(check.witness) if any(name in witness for witness in check.witness)]
-    rows = [[_cell(name, witness.get(name), start_ms) for name in names] for witness in check.witness]
+    rows = []
+    for witness in check.witness:
+        journey = journeys.get(origin_of(witness) or ("", "", "", 0))
+        lines = journey_lines(journey, start_ms) if journey is not None else []
+        rows.append(([_cell(name, witness.get(name), start_ms) for name in names], lines))
     return [_HEADS.get(name, name.replace("_", " ")) for name in names], rows
 
 

@@ -7,6 +7,7 @@ keeps the verdict from being valid; nothing here raises for the state of the fol
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,11 @@ class RegionLog:
     """kafka: host:port[,host:port...], as this machine sees them."""
     options: dict[str, Any] = field(default_factory=dict)
     """kafka: what the region was told (TLS, SASL, topic prefix)."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Of its files, about."""
+        return _size_of(Path(f"{self.path}{suffix}") for suffix in ("", "-wal"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +84,12 @@ class RunFolder:
     @property
     def size_bytes(self) -> int:
         """About how much there is to read."""
-        logs = (f"{log.path}{suffix}" for log in self.logs for suffix in ("", "-wal"))
-        files = [*map(Path, logs), *self.history]
-        return sum(file.stat().st_size for file in files if file.is_file())
+        return sum(log.size_bytes for log in self.logs) + _size_of(self.history)
+
+
+def looks_like_a_run(path: Path) -> bool:
+    """Whether anything of a run is there, be it damaged."""
+    return any((path / part).exists() for part in ("run.json", "topology.json", "regions", "history"))
 
 
 def open_run_folder(path: Path, *, in_network: bool = False) -> RunFolder:
@@ -124,6 +133,10 @@ def open_run_folder(path: Path, *, in_network: bool = False) -> RunFolder:
         damages=(*damages, *problems),
         in_network=in_network,
     )
+
+
+def _size_of(files: Iterable[Path]) -> int:
+    return sum(file.stat().st_size for file in files if file.is_file())
 
 
 def _read_topology(path: Path) -> tuple[dict[str, Any], list[Damage]]:

@@ -22,6 +22,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from spark_jobs.engines.contract import EngineUnavailable
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -57,7 +59,7 @@ _SMALL_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss4m"
 _LARGE_JVM = "-XX:+UseParallelGC -Xss4m"
 
 
-class SparkUnavailable(Exception):
+class SparkUnavailable(EngineUnavailable):
     """Spark cannot run here; the message says what to do."""
 
 

@@ -12,8 +12,7 @@ from collections.abc import Iterable, Mapping
 from itertools import combinations
 from typing import Any
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+from spark_jobs.engines.frames import DataFrame, F
 
 
 def renumbered(events: DataFrame, stored: DataFrame) -> tuple[DataFrame, list[str]]:

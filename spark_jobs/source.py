@@ -1,28 +1,23 @@
-"""The Spark data source `region_log`: what the regions of a run really stored, one row per message.
-
-    spark.dataSource.register(RegionLogSource)
-    spark.read.format("region_log").load("/path/to/run")
+"""What the regions of a run really stored, one row per message: ROW_SCHEMA says of which columns.
 
 Batches are split; markers are rows too (`marker_type`), so that nothing stored is out of sight. What cannot be read
 is a row as well: only `region` and `damage` are set, and whoever judges must not call the rest the whole truth.
-One partition per region and range of rows; tasks hand Spark Arrow batches, never single rows.
+One part per region and range of rows; rows come as Arrow batches, never one by one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from pathlib import Path
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
-from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.types import StructType
 
 from spark_jobs import source_kafka, source_sqlite
+from spark_jobs.engines.current import read, small_frame
+from spark_jobs.engines.frames import DataFrame
 from spark_jobs.entry_columns import ROW_SCHEMA, EntryColumns
-from spark_jobs.evidence import TRIMMED_SCHEMA, history_topic, small_frame
-from spark_jobs.run_folder import Damage, RegionLog, RunFolder, open_run_folder
+from spark_jobs.evidence import TRIMMED_SCHEMA, history_topic
+from spark_jobs.run_folder import Damage, RegionLog, RunFolder
 from spark_jobs.source_contract import LogDamaged, LogReader, RowRange, StoredValue
 
 BATCH_ROWS = 16_384
@@ -32,49 +27,38 @@ READERS: dict[str, LogReader] = {"sqlite": source_sqlite, "kafka": source_kafka}
 """Who reads which backend."""
 
 
-class RegionLogSource(DataSource):
-    """Option `path`: the run directory, as every executor sees it. Option `inNetwork`: see `open_run_folder`."""
-
-    @classmethod
-    def name(cls) -> str:
-        return "region_log"
-
-    def schema(self) -> StructType:
-        return from_arrow_schema(ROW_SCHEMA)
-
-    def reader(self, schema: StructType) -> DataSourceReader:
-        in_network = self.options.get("innetwork") == "true"
-        return RegionLogReader(Path(self.options["path"]), in_network)
-
-
-class LogSlice(InputPartition):
+@dataclass(frozen=True)
+class LogSlice:
     """A range of one region's log, or the reason why there is none."""
 
-    def __init__(self, log: RegionLog, rows: RowRange | None, damage: str | None = None) -> None:
-        self.log = log
-        self.rows = rows
-        self.damage = damage
+    log: RegionLog
+    rows: RowRange | None
+    damage: str | None = None
 
 
-class RegionLogReader(DataSourceReader):
-    """Plans on the driver, reads in the tasks."""
+@dataclass(frozen=True)
+class RegionLogs:
+    """All logs of a run, as a source."""
 
-    def __init__(self, run: Path, in_network: bool) -> None:
-        self._run = run
-        self._in_network = in_network
+    logs: tuple[RegionLog, ...]
+    schema = ROW_SCHEMA
 
-    def partitions(self) -> list[InputPartition]:
-        logs = open_run_folder(self._run, in_network=self._in_network).logs
-        return [part for log in logs for part in _slices(log)] or [LogSlice(RegionLog("", "", ""), None)]
+    def parts(self) -> Sequence[LogSlice]:
+        return [part for log in self.logs for part in _slices(log)]
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, LogSlice)
-        columns = EntryColumns(partition.log.region)
-        if partition.damage is not None:
-            columns.add_damage(partition.damage)
-        if partition.rows is not None:
+    def size_bytes(self) -> int | None:
+        """Of files. Nobody knows how large a log in Kafka is before it was read."""
+        if any(log.backend == "kafka" for log in self.logs):
+            return None
+        return sum(log.size_bytes for log in self.logs)
+
+    def read(self, part: LogSlice) -> Iterator[pa.RecordBatch]:
+        columns = EntryColumns(part.log.region)
+        if part.damage is not None:
+            columns.add_damage(part.damage)
+        if part.rows is not None:
             try:
-                for group in READERS[partition.log.backend].read_groups(partition.log, partition.rows):
+                for group in READERS[part.log.backend].read_groups(part.log, part.rows):
                     columns.add_group(group)
                     if len(columns) >= BATCH_ROWS:
                         yield columns.take()
@@ -84,7 +68,7 @@ class RegionLogReader(DataSourceReader):
         yield columns.take()
 
 
-def _slices(log: RegionLog) -> list[InputPartition]:
+def _slices(log: RegionLog) -> list[LogSlice]:
     reader = READERS.get(log.backend)
     if reader is None:
         return [LogSlice(log, None, f"the log of {log.region} cannot be read: its backend is {log.backend}")]
@@ -94,10 +78,9 @@ def _slices(log: RegionLog) -> list[InputPartition]:
         return [LogSlice(log, None, str(damage))]
 
 
-def read_region_logs(spark: SparkSession, run: Path, *, in_network: bool = False) -> DataFrame:
+def read_region_logs(folder: RunFolder) -> DataFrame:
     """All rows of all regions of a run."""
-    spark.dataSource.register(RegionLogSource)
-    return spark.read.format("region_log").option("inNetwork", in_network).load(str(run))
+    return read(RegionLogs(folder.logs))
 
 
 def read_values(folder: RunFolder) -> tuple[list[tuple[str, tuple[str, StoredValue]]], list[Damage]]:
@@ -115,9 +98,7 @@ def read_values(folder: RunFolder) -> tuple[list[tuple[str, tuple[str, StoredVal
     return found, damages
 
 
-def read_trimmed(
-    spark: SparkSession, folder: RunFolder, history_topics: Collection[str]
-) -> tuple[DataFrame, list[Damage]]:
+def read_trimmed(folder: RunFolder, history_topics: Collection[str]) -> tuple[DataFrame, list[Damage]]:
     """Where retention let entries go, in the shape of TRIMMED_SCHEMA: only in namespaces with a policy that lets go.
     Elsewhere what a log does not hold any more is missing. Ask AFTER the rows were read: what was let go in between
     then counts as trimmed, not as lost."""
@@ -137,4 +118,4 @@ def read_trimmed(
                 topic = history_topic(head.topic, history_topics) or head.topic
                 below.setdefault((log.region, topic), {})[head.ledger_id] = head.first_entry_id
     rows = [(region, topic, ledgers) for (region, topic), ledgers in below.items()]
-    return small_frame(spark, rows, TRIMMED_SCHEMA), damages
+    return small_frame(rows, TRIMMED_SCHEMA), damages

@@ -7,9 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from pyspark.sql import Column, Window
-from pyspark.sql import functions as F
-
+from spark_jobs.engines.frames import Column, F, Window
 from spark_jobs.evidence import ORIGIN, Evidence
 from spark_jobs.faults import Interval, Mark, down_times, link_faults, marks_of
 from spark_jobs.measures import Measures, Stretch

@@ -8,9 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-
+from spark_jobs.engines.frames import DataFrame, F
 from spark_jobs.run_folder import Damage
 
 PUBLISH = ("region", "topic", "producer", "session", "sequence_id")

@@ -13,29 +13,30 @@ import os
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from emulator.limits import LIMITS_FILE, Limit, parse_limits
-from spark_jobs.run_folder import open_run_folder
-from spark_jobs.session import LOCAL_MASTER, SparkUnavailable, in_a_sentence, spark_session
+from spark_jobs.engines.contract import Engine, EngineUnavailable
+from spark_jobs.engines.starting import ENGINES, choose, started
+from spark_jobs.run_folder import looks_like_a_run, open_run_folder
+from spark_jobs.session import LOCAL_MASTER
 from spark_jobs.verdict import EXIT_CODES
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 def main(arguments: list[str] | None = None) -> int:
     options = _options(arguments)
     run: Path = options.run_dir
-    if not options.wait and not run.is_dir():
+    if not options.wait and not looks_like_a_run(run):
         return _give_up(f"{run} is not a run directory; name the one that `geoemu up` or `geoemu run` made")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
-        with spark_session(options.master, evidence_bytes=open_run_folder(run).size_bytes) as spark:
-            if options.wait and not _warm_up_and_wait(spark):
+        name, remark = choose(options.engine, options.master)
+        if remark:
+            print(remark, file=sys.stderr, flush=True)
+        with started(name, master=options.master, evidence_bytes=open_run_folder(run).size_bytes) as engine:
+            if options.wait and not _warm_up_and_wait(engine):
                 return EXIT_CODES["unknown"]
-            return _verify(spark, run, options)
-    except SparkUnavailable as problem:
+            return _verify(engine, run, options)
+    except EngineUnavailable as problem:
         return _give_up(str(problem))
     except PermissionError as problem:
         return _give_up(f"{problem.filename} may not be read by user {os.getuid()}")
@@ -43,21 +44,14 @@ def main(arguments: list[str] | None = None) -> int:
         return 128 + signal.SIGINT
 
 
-def _verify(spark: SparkSession, run: Path, options: argparse.Namespace) -> int:
-    # Only now: these import all of Spark, which is of no use where it cannot start.
-    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-    from pyspark.errors import PySparkException
-
+def _verify(engine: Engine, run: Path, options: argparse.Namespace) -> int:
+    # Only now: of no use where no engine can start.
     from spark_jobs.ci_report import junit, markdown
     from spark_jobs.judge import judge_run
     from spark_jobs.limits import exit_code
     from spark_jobs.report import summary, write_report
 
-    try:
-        judgement = judge_run(spark, run, in_network=options.in_network, limits=_limits(run, options))
-    except (PySparkException, Py4JError) as problem:
-        # Out of the session's block, which may know better.
-        raise SparkUnavailable(f"Spark failed, so there is no verdict: {in_a_sentence(problem)}") from problem
+    judgement = judge_run(engine, run, in_network=options.in_network, limits=_limits(run, options))
     if options.called is not None:
         judgement = dataclasses.replace(judgement, run=options.called)
     try:
@@ -88,11 +82,11 @@ def _limits(run: Path, options: argparse.Namespace) -> tuple[Limit, ...]:
     return parse_limits(file.read_text()) if file.is_file() else ()
 
 
-def _warm_up_and_wait(spark: SparkSession) -> bool:
+def _warm_up_and_wait(engine: Engine) -> bool:
     """Wake everything while others still work; then True once told to go on."""
     from spark_jobs.warm_up import warm_up
 
-    warm_up(spark)
+    warm_up(engine)
     return sys.stdin.readline() != ""
 
 
@@ -111,12 +105,18 @@ def _parsed_limits(text: str) -> tuple[Limit, ...]:
 def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m spark_jobs.verify",
-        description="Check with Spark what a run stored against what its clients were told, and write a report.",
+        description="Check what a run stored against what its clients were told, and write a report.",
         epilog="example: python -m spark_jobs.verify runs/latest --json",
     )
     parser.add_argument("run_dir", type=Path, metavar="RUN_DIR", help="the run directory")
     parser.add_argument(
         "--master", help=f"a Spark cluster that sees RUN_DIR under the same path (default: {LOCAL_MASTER})"
+    )
+    parser.add_argument(
+        "--engine",
+        choices=ENGINES,
+        help="who works it out: Spark, or a database in this process, without Java, for runs of up to a million"
+        " messages (default: spark, or embedded where there is no Java)",
     )
     parser.add_argument("--json", action="store_true", help="print report.json instead of lines for people")
     parser.add_argument(
@@ -139,9 +139,12 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
         help="what the report calls the run (default: its directory, as it is here)",
     )
     parser.add_argument(
-        "--wait", action="store_true", help="start Spark now, verify when a line comes on standard input"
+        "--wait", action="store_true", help="start the engine now, verify when a line comes on standard input"
     )
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    if options.master is not None and options.engine == "embedded":
+        parser.error("--master is Spark's: the embedded engine is in this process")
+    return options
 
 
 if __name__ == "__main__":

@@ -11,12 +11,11 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import SparkSession
-
 from emulator.history import HistoryWriter
 from emulator.storage.group import encode_group
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.metadata import build_entry
+from spark_jobs.engines.contract import Engine
 from spark_jobs.judge import Judgement, judge_run
 
 REGIONS = ("a", "b")
@@ -25,11 +24,11 @@ MESSAGES = 2
 PAYLOAD = b"warm-up"
 
 
-def warm_up(spark: SparkSession) -> Judgement:
+def warm_up(engine: Engine) -> Judgement:
     """Also a self-test: the verdict on it is valid."""
     with tempfile.TemporaryDirectory(prefix="geoemu-warm-up-") as folder:
         write_tiny_run(Path(folder))
-        return judge_run(spark, Path(folder))
+        return judge_run(engine, Path(folder))
 
 
 def write_tiny_run(run: Path) -> None:

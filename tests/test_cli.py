@@ -35,7 +35,7 @@ def geoemu(
 
 def test_the_verbs_are_these() -> None:
     expected = (
-        "check cut down explain heal hold kill latency logs lose pause render restart resume run simulate start "
+        "check cut down explain heal hold kill latency logs lose pause render restart resume run seal simulate start "
         "status stop up verify"
     )
     assert " ".join(VERBS) == expected
@@ -142,12 +142,15 @@ def test_a_runtime_that_is_not_there_is_refused(tmp_path: Path) -> None:
     assert done.stderr == "this geoemu cannot run regions as 'steam': use --runtime process or compose\n"
 
 
-def test_without_java_a_scenario_does_not_begin(tmp_path: Path) -> None:
+def test_with_spark_and_without_java_a_scenario_does_not_begin(tmp_path: Path) -> None:
     write_topology(tmp_path)
     (tmp_path / "story.yaml").write_text("name: story\ntopic: t\nactors: {}\nsteps:\n  - phase: nothing\n")
-    done = geoemu("run", "story.yaml", folder=tmp_path, environment={"JAVA_HOME": str(tmp_path)})
+    done = geoemu(
+        *("run", "story.yaml", "--engine", "spark"), folder=tmp_path, environment={"JAVA_HOME": str(tmp_path)}
+    )
     assert done.returncode == 2
     assert "Spark needs Java 17 or newer" in done.stderr
+    assert "--engine embedded" in done.stderr
     assert not (tmp_path / ".geoemu").exists()
 
 

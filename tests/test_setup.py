@@ -181,7 +181,8 @@ def test_without_a_network_it_says_so_in_one_line(setup: ModuleType) -> None:
 def test_another_failure_of_pip_is_shown(setup: ModuleType) -> None:
     output = "Progress 1 of 2\nCollecting a\nERROR: THESE PACKAGES DO NOT MATCH THE HASHES\n"
     assert setup.pip_sentence(setup.Done(1, output)) == (
-        "pip could not install:\n  ERROR: THESE PACKAGES DO NOT MATCH THE HASHES\nWhen that is gone, type the same again"
+        "pip could not install:\n  ERROR: THESE PACKAGES DO NOT MATCH THE HASHES\n"
+        "When that is gone, type the same again"
     )
 
 

@@ -50,7 +50,7 @@ class StateKeeper:
         self._take_changes = take_changes
         self._failed = failed
         self._timer: asyncio.TimerHandle | None = None
-        self._under_way: asyncio.Future[Any] | None = None
+        self._under_way: Sequence[asyncio.Future[Any]] | None = None
         self._dirty = False
         self._waiting: list[asyncio.Future[None]] = []
         self._closed = False
@@ -85,7 +85,7 @@ class StateKeeper:
     async def settled(self) -> None:
         """After `close`: wait until what is under way has its outcome. Until then nobody knows what the store holds."""
         while self._under_way is not None:
-            await asyncio.wait([self._under_way])
+            await asyncio.wait(self._under_way)
 
     def _not_kept(self) -> StorageError:
         return StorageError(f"{self._what} is not kept here any more", definite=False)
@@ -152,13 +152,19 @@ class StateKeeper:
         self, futures: Sequence[asyncio.Future[Any]], done: Callable[[BaseException | None], None]
     ) -> None:
         """Call `done` when each has its outcome, also when one fails before others: until then the store may change."""
+        left = len(futures)
 
-        def all_done(outcome: asyncio.Future[list[Any]]) -> None:
-            self._under_way = None
-            done(next((one for one in outcome.result() if isinstance(one, BaseException)), None))
+        def one_done(_: asyncio.Future[Any]) -> None:
+            nonlocal left
+            left -= 1
+            if not left:
+                self._under_way = None
+                failures = [future.exception() for future in futures]
+                done(next(filter(None, failures), None))
 
-        self._under_way = asyncio.gather(*futures, return_exceptions=True)
-        self._under_way.add_done_callback(all_done)
+        self._under_way = futures
+        for future in futures:
+            future.add_done_callback(one_done)
 
     def _written(self) -> None:
         if self._closed:

@@ -8,11 +8,12 @@ import sys
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Literal
 
 from emulator import __version__
 from emulator.cli.interruption import INTERRUPTED_EXIT_CODE, interruption
 from emulator.cli.options import DEFAULT_TOPOLOGY
+from emulator.cli.patience import patience
 from emulator.cli.verifier import Verdict, WaitingVerifier, verify_command
 from emulator.errors import RuntimeFailure
 from emulator.limits import LIMITS_FILE, as_text, parse_limits
@@ -39,11 +40,12 @@ class Drill:
     """Limits, instead of those of the scenario."""
     junit: Path | None = None
     markdown: Path | None = None
+    engine: Literal["spark", "embedded"] | None = None
 
     async def perform(self) -> int:
         """The exit code. Raises before anything was started, or when regions failed and are down again."""
         topology, scenario = self._read()
-        _refuse_without_java()
+        engine = _engine(self.engine)
         run = create_run(self.runtime or topology.runtime, topology, self.run_dir)
         self._note_limits(run, scenario)
         note_made_by(
@@ -55,7 +57,7 @@ class Drill:
             steps=[step.text for step in scenario.steps],
         )
         with interruption() as told:
-            working = asyncio.create_task(self._perform_on(run, scenario))
+            working = asyncio.create_task(self._perform_on(run, scenario, engine))
             telling = asyncio.create_task(told.wait())
             await asyncio.wait({working, telling}, return_when=asyncio.FIRST_COMPLETED)
             telling.cancel()
@@ -92,7 +94,7 @@ class Drill:
         if limits:
             (run.run_dir / LIMITS_FILE).write_text(as_text(limits) + "\n")
 
-    async def _perform_on(self, run: Runtime, scenario: Scenario) -> Verdict:
+    async def _perform_on(self, run: Runtime, scenario: Scenario, engine: str) -> Verdict:
         verifier: WaitingVerifier | None = None
         try:
             self._say(f"starting {len(run.topology.regions)} regions; the run is kept in {run.run_dir}")
@@ -100,6 +102,7 @@ class Drill:
             verifier = await WaitingVerifier.start(
                 verify_command(
                     run.run_dir,
+                    engine=engine,
                     report=self.report,
                     as_json=self.as_json,
                     wait=True,
@@ -111,7 +114,8 @@ class Drill:
             # Not `down` yet: a Kafka that was started for the regions is read before it goes, too.
             await asyncio.gather(*(run.stop(region) for region in run.topology.region_names))
             self._say("verifying …")
-            return await verifier.verify()
+            with patience("verifying", self._talk):
+                return await verifier.verify()
         finally:
             if verifier is not None:
                 await verifier.end()
@@ -145,9 +149,13 @@ class Drill:
             print(text, file=self._talk, flush=True)
 
 
-def _refuse_without_java() -> None:
-    from spark_jobs.session import java_problem
+def _engine(name: Literal["spark", "embedded"] | None) -> str:
+    """Who judges. Refused before anything was started where that one cannot."""
+    from spark_jobs.engines.starting import choose, why_not
 
-    problem = java_problem()
-    if problem is not None:
+    engine, remark = choose(name)
+    if problem := why_not(engine):
         raise Refused(problem)
+    if remark:
+        print(remark, file=sys.stderr)
+    return engine

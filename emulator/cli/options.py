@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -98,6 +98,14 @@ def _milliseconds(text: str) -> float:
         raise typer.BadParameter(f"{text!r} {problem}") from None
 
 
+def seconds(text: str) -> float:
+    """A time as people write it; a bare number is seconds."""
+    try:
+        return float(text) if text.replace(".", "", 1).isdigit() else seconds_in(text)
+    except ValueError as problem:
+        raise typer.BadParameter(f"{text!r} {problem}") from None
+
+
 Milliseconds = Annotated[
     float,
     typer.Argument(
@@ -177,6 +185,14 @@ JunitFile = Annotated[
 ]
 MarkdownFile = Annotated[
     Path | None, typer.Option("--markdown", metavar="FILE", help="Write the checks as Markdown, too.")
+]
+EngineName = Annotated[
+    Literal["spark", "embedded"] | None,
+    typer.Option(
+        "--engine",
+        help="Who works the verdict out: Spark, or a database in the verifier itself, without Java. Default: spark, or"
+        " embedded where there is no Java.",
+    ),
 ]
 ReportDir = Annotated[
     Path | None,

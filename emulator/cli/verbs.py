@@ -6,7 +6,8 @@ from __future__ import annotations
 import asyncio
 import json
 import shlex
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,6 +18,7 @@ from emulator.cli.options import (
     DEFAULT_TOPOLOGY,
     AsJson,
     Cluster,
+    EngineName,
     Expect,
     ExplainedKind,
     ExplainedName,
@@ -37,15 +39,13 @@ from emulator.cli.options import (
     RunDir,
     RuntimeName,
     TopologyFile,
+    seconds,
 )
 from emulator.errors import RuntimeFailure
 from emulator.runtimes.contract import Runtime
 
 if TYPE_CHECKING:
     from emulator.history import HistoryWriter
-
-OPERATOR_SECONDS = 10.0
-"""How long a verb waits for its turn to write the operator's history."""
 
 app = typer.Typer(
     help="Emulate geo-replicated Apache Pulsar: start regions, lose one on purpose, read a verified report.",
@@ -146,8 +146,13 @@ def status(as_json: AsJson = False, run_dir: RunDir = None) -> None:
 def down(run_dir: RunDir = None) -> None:
     """Stop all regions in an orderly way and end the run. What it left stays in the run directory."""
     run = _open(run_dir)
-    asyncio.run(run.down())
-    print(f"the run in {run.run_dir} has ended")
+
+    async def end() -> str:
+        was_over = (await run.status()).ended
+        await run.down()  # all the same: what somebody started by hand ends, too
+        return "had ended already" if was_over else "has ended"
+
+    print(f"the run in {run.run_dir} {asyncio.run(end())}")
 
 
 @app.command(epilog="Example: geoemu logs us-east -f")
@@ -286,6 +291,12 @@ def explain(
     raise typer.Exit(0 if any(one.explanation for one in said) else 1)
 
 
+def _complete_actor(context: typer.Context, incomplete: str) -> list[str]:
+    from emulator.recording.sealing import unsealed
+
+    return unsealed(context.params.get("run_dir"), incomplete)
+
+
 # --- verdicts -------------------------------------------------------------------------------------------
 
 
@@ -305,13 +316,14 @@ def run(
     expect: Expect = None,
     junit: JunitFile = None,
     markdown: MarkdownFile = None,
+    engine: EngineName = None,
 ) -> None:
     """Start a topology, play a scenario on it, and tell the verdict.
 
     Exit code 0 valid, 1 invalid or a limit was missed, 2 unknown."""
     from emulator.cli.drill import Drill
 
-    drill = Drill(scenario, file, runtime, run_dir, report, as_json, expect, junit, markdown)
+    drill = Drill(scenario, file, runtime, run_dir, report, as_json, expect, junit, markdown, engine)
     raise typer.Exit(asyncio.run(drill.perform()))
 
 
@@ -334,6 +346,7 @@ def verify(
     expect: Expect = None,
     junit: JunitFile = None,
     markdown: MarkdownFile = None,
+    engine: EngineName = None,
 ) -> None:
     """Check what a run stored against what its clients were told. Exit code 0 valid, 1 invalid or a limit was
     missed, 2 unknown."""
@@ -342,6 +355,8 @@ def verify(
 
     if directory and run_dir and directory != run_dir:
         raise typer.BadParameter("name one run directory only", param_hint="--run-dir")
+    if master is not None and engine == "embedded":
+        raise typer.BadParameter("a cluster is Spark's", param_hint="--engine")
     path = directory or run_dir or find_run(None).path
     if in_network:
         here_only = {
@@ -350,6 +365,7 @@ def verify(
             "--expect": expect,
             "--junit": junit,
             "--markdown": markdown,
+            "--engine": engine,
         }
         if unfit := next((option for option, given in here_only.items() if given), None):
             raise typer.BadParameter(f"{unfit} is for a verdict on this machine", param_hint="--in-network")
@@ -358,6 +374,7 @@ def verify(
         command = verify_command(
             path,
             master=master,
+            engine=engine,
             report=report,
             as_json=as_json,
             expect=expect,
@@ -367,6 +384,24 @@ def verify(
     verdict = verify_now(command)
     print(verdict.output, end="")
     raise typer.Exit(verdict.exit_code)
+
+
+@app.command(epilog="Example: geoemu seal shop")
+def seal(
+    actors: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="NAME...", help="History files, without their suffix.", autocompletion=_complete_actor
+        ),
+    ],
+    run_dir: RunDir = None,
+) -> None:
+    """Close the history of programs that were killed: you say that they are gone, and what they had asked for without
+    being told stays unknown."""
+    from emulator.recording.sealing import seal_actors
+
+    for sentence in seal_actors(run_dir, actors):
+        print(sentence)
 
 
 @app.command(epilog="Example: geoemu simulate region-failover --seeds 50 --jobs 2")
@@ -386,7 +421,8 @@ def simulate(
     first: Annotated[int, typer.Option("--from", metavar="S", min=0, help="The first seed.")] = 1,
     jobs: Annotated[int, typer.Option("--jobs", metavar="J", min=1, help="Processes to use.")] = 1,
     time_budget: Annotated[
-        float | None, typer.Option("--time-budget", metavar="SECONDS", min=0, help="Stop after so long.")
+        float | None,
+        typer.Option("--time-budget", metavar="TIME", parser=seconds, help="Stop after so long: 90s, or 90."),
     ] = None,
     shrink: Annotated[
         bool, typer.Option("--shrink", help="Make the first seed that fails as small as it can be.")
@@ -430,18 +466,6 @@ def _open(run_dir: Path | None) -> Runtime:
     return open_run(run_dir)
 
 
-_NOTHING_LEFT: Mapping[str, tuple[str, ...]] = {
-    "kill": ("killed", "lost", "stopped"),
-    "stop": ("killed", "lost", "stopped"),
-    "lose": ("lost",),
-}
-"""By verb: the states in which there is nothing left for it to do."""
-
-
-async def _states(run: Runtime) -> dict[str, str]:
-    return {region.name: region.state for region in (await run.status()).regions}
-
-
 def _change_regions(
     run_dir: Path | None,
     regions: list[str] | None,
@@ -453,25 +477,26 @@ def _change_regions(
     """The same for each of them at once. A region that is not in the run is refused before anything is done. One that
     is gone already is left alone, and what it is is said: "killed" would take a loss back in the history."""
     from emulator.cli.regions import regions_meant
+    from emulator.runtimes.operator import operator_history
 
     if bool(regions) == (cluster is not None):
         raise typer.BadParameter("name one or more regions, or --cluster and none", param_hint="REGION")
     run = _open(run_dir)
     meant = regions_meant(run.topology, regions, cluster)
-    history = _operator_history(run)
 
-    async def one(region: str, state: str) -> None:
-        if state in _NOTHING_LEFT.get(verb, ()):
-            print(f"{region} is {state} already")
-            return
+    async def one(history: HistoryWriter, region: str) -> None:
         await change(run, region)
         history.write(verb, "fact", region=region)
         print(f"{region} {outcome}")
 
     async def all_of_them() -> None:
-        states = await _states(run) if verb in _NOTHING_LEFT else {}
-        changes = [one(region, states.get(region, "")) for region in meant]
-        outcomes = await asyncio.gather(*changes, return_exceptions=True)
+        left = await _left_to_do(run, verb, meant)
+        if not left:
+            return
+        with closing(operator_history(run)) as history:
+            outcomes = await asyncio.gather(
+                *(one(history, region) for region in left), return_exceptions=True
+            )
         failures = [failure for failure in outcomes if isinstance(failure, BaseException)]
         for failure in failures:
             if not isinstance(failure, RuntimeFailure):
@@ -479,10 +504,20 @@ def _change_regions(
         if failures:
             raise failures[0] if len(failures) == 1 else RuntimeFailure("\n".join(map(str, failures)))
 
-    try:
-        asyncio.run(all_of_them())
-    finally:
-        history.close()
+    asyncio.run(all_of_them())
+
+
+async def _left_to_do(run: Runtime, verb: str, regions: list[str]) -> list[str]:
+    """The regions that `verb` changes; of the others it says why not."""
+    from emulator.cli.deeds import nothing_to_do, refuse_ended
+
+    status = await run.status()
+    refuse_ended(status)
+    states = {region.name: region.state for region in status.regions}
+    reasons = {region: nothing_to_do(verb, region, states[region]) for region in regions}
+    for reason in filter(None, reasons.values()):
+        print(reason)
+    return [region for region in regions if not reasons[region]]
 
 
 def _change_link(
@@ -495,23 +530,19 @@ def _change_link(
 
 def _act(run_dir: Path | None, verb: str, change: _Change, **fact: str) -> None:
     """Do it, and write down as a fact of the run's history that it was done: the verdict takes it into account."""
+    from emulator.runtimes.operator import operator_history
+
     run = _open(run_dir)
 
     async def act() -> None:
+        from emulator.cli.deeds import refuse_ended
+
+        refuse_ended(await run.status())
         await change(run)
 
     asyncio.run(act())
-    history = _operator_history(run)
-    history.write(verb, "fact", **fact)
-    history.close()
-
-
-def _operator_history(run: Runtime) -> HistoryWriter:
-    from emulator.history import HistoryWriter
-
-    # Another terminal may be writing its own.
-    path = run.run_dir / "history" / "operator.jsonl"
-    return HistoryWriter(path, "operator", program="geoemu", wait_seconds=OPERATOR_SECONDS)
+    with closing(operator_history(run)) as history:
+        history.write(verb, "fact", **fact)
 
 
 def _count(things: tuple[object, ...], noun: str) -> str:

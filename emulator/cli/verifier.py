@@ -12,10 +12,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from emulator.cli.patience import patience
 from emulator.runtimes.region_process import environment
 
 NICENESS = 5
-"""While regions run, Spark has to wait for them and not they for Spark."""
+"""While regions run, the verifier has to wait for them and not they for it."""
 LEAVE_SECONDS = 5.0
 
 
@@ -37,6 +38,7 @@ def verify_command(
     run_dir: Path,
     *,
     master: str | None = None,
+    engine: str | None = None,
     report: Path | None = None,
     as_json: bool = False,
     wait: bool = False,
@@ -48,6 +50,8 @@ def verify_command(
     command = [sys.executable, "-m", "spark_jobs.verify", str(run_dir)]
     if master is not None:
         command += ["--master", master]
+    if engine is not None:
+        command += ["--engine", engine]
     if report is not None:
         command += ["--report", str(report)]
     if expect is not None:
@@ -86,20 +90,31 @@ def in_network_command(run_dir: Path, *, as_json: bool = False) -> list[str]:
 
 def verify_now(command: list[str]) -> Verdict:
     """Have a run judged that is over. Complaints go to where ours go."""
-    with subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, text=True) as process:
+    with (
+        patience("verifying", sys.stderr),
+        subprocess.Popen(
+            command,
+            env=environment(),
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,  # Ctrl-C is for us
+        ) as process,
+    ):
         try:
             output, _ = process.communicate()
         except KeyboardInterrupt:
-            # The terminal told it, too: it ends by itself, and so does what it has started.
+            # It ends what it has started, unless that takes too long.
+            process.send_signal(signal.SIGINT)
             with suppress(subprocess.TimeoutExpired):
                 process.communicate(timeout=LEAVE_SECONDS)
-            process.kill()
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
             raise
     return Verdict(output, "", process.returncode)
 
 
 class WaitingVerifier:
-    """Spark, started early, so that it is warm when there is something to verify."""
+    """An engine, started early, so that it is warm when there is something to verify."""
 
     def __init__(self, process: Process) -> None:
         self._process = process

@@ -30,7 +30,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Mapping
 from enum import Enum
-from typing import Any
+from typing import Any, Final
 
 from emulator.model import BEFORE_EVERYTHING, Position
 
@@ -56,6 +56,11 @@ class Verdict(Enum):
     DUPLICATE = "already admitted: do not store it; acknowledge it after everything issued before"
 
 
+_ACCEPT: Final = Verdict.ACCEPT
+_DUPLICATE: Final = Verdict.DUPLICATE
+"""A member of an enum costs several times as much to look up, and every publish does."""
+
+
 class _Progress:
     """One producer name. Invariant: pushed >= persisted."""
 
@@ -76,12 +81,11 @@ class ProducerDeduplication:
         self.drops_overlaps = False
         """As upstream: a batch is a duplicate when its first message is (`compatibility: overlapping_batches`)."""
 
-    def check(
+    def admit(
         self, name: str, sequence_id: int, highest_sequence_id: int, *, is_chunk_not_last: bool = False
     ) -> Verdict:
         """Judge one publish: a message, a batch (sequence ids sequence_id..highest_sequence_id; 0 or less
-        than sequence_id for a single message) or a chunk. Changes nothing; `pushed` follows when it is
-        admitted.
+        than sequence_id for a single message) or a chunk. What is accepted counts as pushed from here on.
 
         A batch is a duplicate only when all of it is. One that overlaps what is known (an application that
         resends from its own checkpoint, batched differently) is stored: upstream acknowledges and drops it,
@@ -90,23 +94,19 @@ class ProducerDeduplication:
         All chunks of a message carry its sequence id, which is recorded with the last one only. So an id that
         is known means a message that is complete, and every chunk of it is a duplicate; until then none is.
         """
+        last = highest_sequence_id if highest_sequence_id > sequence_id else sequence_id
         progress = self._progress.get(name)
-        if progress is None:
-            return Verdict.ACCEPT
-        last = sequence_id
-        if highest_sequence_id > last and not is_chunk_not_last and not self.drops_overlaps:
-            last = highest_sequence_id
-        return Verdict.DUPLICATE if last <= progress.pushed else Verdict.ACCEPT
-
-    def pushed(self, name: str, highest_sequence_id: int) -> None:
-        """Everything up to here was admitted. Not to be told of a chunk that is not the last."""
-        progress = self._used(name)
-        if highest_sequence_id > progress.pushed:
-            progress.pushed = highest_sequence_id
+        if progress is not None:
+            judged_by = sequence_id if is_chunk_not_last or self.drops_overlaps else last
+            if judged_by <= progress.pushed:
+                return _DUPLICATE
+        if not is_chunk_not_last:
+            self._used(name, progress).pushed = last
+        return _ACCEPT
 
     def persisted(self, name: str, highest_sequence_id: int) -> None:
         """Everything up to here is durable: told live, and when the log is read again after a start."""
-        progress = self._used(name)
+        progress = self._used(name, self._progress.get(name))
         if highest_sequence_id > progress.persisted:
             progress.persisted = highest_sequence_id
             if highest_sequence_id > progress.pushed:
@@ -117,8 +117,8 @@ class ProducerDeduplication:
         progress = self._progress.get(name)
         return -1 if progress is None else progress.persisted
 
-    def _used(self, name: str) -> _Progress:
-        progress = self._progress.get(name)
+    def _used(self, name: str, progress: _Progress | None) -> _Progress:
+        """The newest use of a name is this. `progress` is what is known of it."""
         if progress is None:
             progress = self._progress[name] = _Progress(-1)
             if len(self._progress) > self._names_max:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from emulator.core.admission import Peer, Publisher
 from emulator.core.cursor import Cursor
@@ -46,8 +46,6 @@ class Facts(Protocol):
     @property
     def is_batch(self) -> bool: ...
     @property
-    def is_chunk(self) -> bool: ...
-    @property
     def chunk_id(self) -> int | None: ...
     @property
     def num_chunks(self) -> int: ...
@@ -67,6 +65,11 @@ class LastData(NamedTuple):
     entry_id: int
     messages: int
     """How many a batch has; -1 for a single message."""
+
+
+_new_tuple: Final = tuple.__new__
+"""Makes a NamedTuple in half the time of its own constructor; values in the order of the fields."""
+_ACCEPT: Final = Verdict.ACCEPT
 
 
 class TopicState:
@@ -116,15 +119,12 @@ class TopicState:
             return True
         if not self.deduplicates:
             return True
-        is_inner = _is_inner_chunk(facts)
-        last = last_sequence_id(facts.sequence_id, facts.highest_sequence_id, facts.num_messages)
-        name = facts.producer_name
-        verdict = self.deduplication.check(name, facts.sequence_id, last, is_chunk_not_last=is_inner)
-        if verdict is not Verdict.ACCEPT:
-            return False
-        if not is_inner:
-            self.deduplication.pushed(name, last)
-        return True
+        sequence_id = facts.sequence_id
+        last = last_sequence_id(sequence_id, facts.highest_sequence_id, facts.num_messages)
+        verdict = self.deduplication.admit(
+            facts.producer_name, sequence_id, last, is_chunk_not_last=_is_inner_chunk(facts)
+        )
+        return verdict is _ACCEPT
 
     # Folding.
 
@@ -144,7 +144,7 @@ class TopicState:
             return
         if facts.replicate_to:
             self.visibility.restrict(entry_id, (source or self.region, facts.replicate_to))
-        self.last_data = LastData(entry_id, facts.num_messages if facts.is_batch else -1)
+        self.last_data = _new_tuple(LastData, (entry_id, facts.num_messages if facts.is_batch else -1))
         if self.deduplicates and source is None and not _is_inner_chunk(facts):
             last = last_sequence_id(facts.sequence_id, facts.highest_sequence_id, facts.num_messages)
             self.deduplication.persisted(facts.producer_name, last)
@@ -257,4 +257,4 @@ class TopicState:
 
 def _is_inner_chunk(facts: Facts) -> bool:
     """Whether this is a piece of a message, and not its last: only the last is counted."""
-    return facts.is_chunk and facts.chunk_id != facts.num_chunks - 1
+    return facts.num_chunks > 1 and facts.chunk_id != facts.num_chunks - 1

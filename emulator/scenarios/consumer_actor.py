@@ -7,12 +7,12 @@ from pathlib import Path
 import pulsar  # type: ignore[import-untyped]
 
 from emulator.history import HistoryWriter, payload_digest
+from emulator.recording.answers import message_id_text
 from emulator.scenarios.pulsar_client import (
     RETRY_SECONDS,
     Pause,
     connect_client,
     disconnect,
-    message_id_text,
     read_identity,
 )
 from emulator.scenarios.workload import ConsumerPart, Counts

@@ -11,13 +11,12 @@ from typing import Any
 import pulsar  # type: ignore[import-untyped]
 
 from emulator.history import HistoryWriter, Outcome, new_session, payload_digest
+from emulator.recording.answers import message_id_text, outcome_of
 from emulator.scenarios.pulsar_client import (
     RETRY_SECONDS,
     Pause,
     connect_client,
     disconnect,
-    message_id_text,
-    outcome_of,
 )
 from emulator.scenarios.workload import Counts, ProducerPart
 

@@ -1,4 +1,4 @@
-"""The real Pulsar client as actors use it: its settings, its end, and what its answers prove."""
+"""The real Pulsar client as actors use it: its settings and its end."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from typing import Any
 
 import pulsar  # type: ignore[import-untyped]
 
-from emulator.history import Outcome
-
 OPERATION_TIMEOUT_SECONDS = 2
 """The one setting that bounds how long the client takes to notice that a region is back. It repeats a lookup
 after 0.1, 0.2, 0.4, 0.8 … s until this time is over, and then begins again at 0.1 s. Measured: with the
@@ -22,18 +20,6 @@ RETRY_SECONDS = 0.1
 """Pause before a refused producer or subscription is asked for again."""
 CLOSE_SECONDS = 1.0
 """How long closing may take; a client of a dead region is abandoned after that."""
-
-NEVER_SENT = frozenset(
-    {
-        pulsar.Result.MessageTooBig,
-        pulsar.Result.InvalidMessage,
-        pulsar.Result.ProducerQueueIsFull,
-        pulsar.Result.MemoryBufferIsFull,
-        pulsar.Result.CryptoError,
-    }
-)
-"""Refused by the client before anything was sent: the message certainly was not stored. After any other
-failure it may have been, if only by an attempt whose receipt was lost."""
 
 Pause = Callable[[float], None]
 """Lets seconds pass, and raises when the actor has been told to leave meanwhile."""
@@ -61,20 +47,6 @@ def _close_quietly(client: pulsar.Client) -> None:
     # A close that the region refuses or does not hear ends the connection all the same.
     with contextlib.suppress(pulsar.PulsarException):
         client.close()
-
-
-def message_id_text(message_id: Any) -> str | None:
-    """None for what a region confirms without saying where it is: something that it had stored before."""
-    if message_id.ledger_id() < 0:
-        return None
-    return f"{message_id.ledger_id()}:{message_id.entry_id()}:{message_id.batch_index()}"
-
-
-def outcome_of(result: pulsar.Result) -> Outcome:
-    """What a publish's result proves."""
-    if result == pulsar.Result.Ok:
-        return "ok"
-    return "failed" if result in NEVER_SENT else "unknown"
 
 
 def read_identity(payload: bytes) -> dict[str, Any] | None:

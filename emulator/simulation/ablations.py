@@ -21,7 +21,7 @@ from emulator.broker.topic.tail import StoredEntry
 from emulator.broker.topic.topic import Topic
 from emulator.core.admission import Client, Publisher
 from emulator.core.cursor import Cursor
-from emulator.core.deduplication import ProducerDeduplication, SourceWatermarks
+from emulator.core.deduplication import ProducerDeduplication, SourceWatermarks, Verdict
 from emulator.core.dispatch import Limits, Read, Shared, SingleActive, Strategy, SubscriptionType
 from emulator.core.replication import Forwarding, ReplicationProgress, forwarding
 from emulator.core.snapshots import PENDING_MAX, Effect, SnapshotController
@@ -93,9 +93,13 @@ class _SaysWhatWasAdmitted(ProducerDeduplication):
         super().__init__(*args, **kwargs)
         self._admitted: dict[str, int] = {}
 
-    def pushed(self, name: str, highest_sequence_id: int) -> None:
-        super().pushed(name, highest_sequence_id)
-        self._admitted[name] = max(highest_sequence_id, self._admitted.get(name, -1))
+    def admit(
+        self, name: str, sequence_id: int, highest_sequence_id: int, *, is_chunk_not_last: bool = False
+    ) -> Verdict:
+        verdict = super().admit(name, sequence_id, highest_sequence_id, is_chunk_not_last=is_chunk_not_last)
+        if verdict is Verdict.ACCEPT and not is_chunk_not_last:
+            self._admitted[name] = max(highest_sequence_id, self._admitted.get(name, -1))
+        return verdict
 
     def last_sequence_id(self, name: str) -> int:
         return max(super().last_sequence_id(name), self._admitted.get(name, -1))
@@ -159,9 +163,13 @@ class _KnowsThisLifeOnly(ProducerDeduplication):
         super().__init__(*args, **kwargs)
         self._seen: set[str] = set()
 
-    def pushed(self, name: str, highest_sequence_id: int) -> None:
-        self._seen.add(name)
-        super().pushed(name, highest_sequence_id)
+    def admit(
+        self, name: str, sequence_id: int, highest_sequence_id: int, *, is_chunk_not_last: bool = False
+    ) -> Verdict:
+        verdict = super().admit(name, sequence_id, highest_sequence_id, is_chunk_not_last=is_chunk_not_last)
+        if verdict is Verdict.ACCEPT and not is_chunk_not_last:
+            self._seen.add(name)
+        return verdict
 
     def persisted(self, name: str, highest_sequence_id: int) -> None:
         if name in self._seen:

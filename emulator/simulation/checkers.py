@@ -58,24 +58,20 @@ def acknowledged_stored(evidence: Evidence) -> Found:
         told = [attempt for attempt in attempts.values() if attempt.acknowledged]
         if not told:
             continue
-        copies = {one.text: one.place for one in _copies(evidence, origin.region).get(origin, ())}
+        copies = {one.text for one in _copies(evidence, origin.region).get(origin, ())}
         for attempt in told:
-            witness = {"message": str(origin), "text": attempt.text, "region": origin.region}
             if attempt.text not in copies:
+                witness = {"message": str(origin), "text": attempt.text, "region": origin.region}
                 yield f"{origin} was acknowledged in {origin.region} and is not stored there", witness
     yield from _wrong_places(evidence)
 
 
 def _wrong_places(evidence: Evidence) -> Found:
-    by_place = {
-        (region, topic, one.place): one
-        for (region, topic), view in evidence.logs.items()
-        for one in view.messages
-    }
     for origin, attempts in evidence.asked.items():
+        by_place = evidence.log(origin.region, origin.topic).by_place
         for attempt in attempts.values():
             for place in attempt.message_ids:
-                there = by_place.get((origin.region, origin.topic, place))
+                there = by_place.get(place)
                 if there is None or (there.origin, there.text) != (origin, attempt.text):
                     found = "nothing" if there is None else str(there.origin)
                     yield (
@@ -322,13 +318,10 @@ def older_owners_end(evidence: Evidence) -> Found:
 
 def given_is_stored(evidence: Evidence) -> Found:
     """What a consumer or reader was given is stored in that region, at that place."""
-    places: dict[tuple[str, str], dict[str, Stored]] = {
-        key: {one.place: one for one in view.messages} for key, view in evidence.logs.items()
-    }
     for event in evidence.events:
         if event.op not in ("receive", "read"):
             continue
-        stored = places.get((event.region or "", full(event.topic)), {}).get(event.message_id or "")
+        stored = evidence.log(event.region or "", full(event.topic)).by_place.get(event.message_id or "")
         if stored is None or (stored.origin, stored.text) != (origin_of(event), event.detail):
             yield (
                 f"{event.actor} was given {origin_of(event)} at {event.message_id} in {event.region}, "

@@ -69,6 +69,8 @@ class LogView:
     """Ids of entries that are no entries."""
     ids: list[int] = field(default_factory=list)
     """Of all entries."""
+    by_place: dict[str, Stored] = field(default_factory=dict)
+    """Messages by the name of their place."""
 
     def read_on(self, log: DurableLog) -> None:
         for index in range(len(self.ids), len(log.ids)):
@@ -94,12 +96,12 @@ class LogView:
             for index, number, part in parts:
                 origin = Origin(self.topic, origin_region, info.producer_name, number)
                 text = bytes(part).rstrip(b" ").decode()
-                self.messages.append(
-                    Stored(
-                        *(origin, text, self.region, self.ledger, entry_id, index),
-                        *(info.source_position, info.replicate_to, info.publish_time_ms),
-                    )
+                stored = Stored(
+                    *(origin, text, self.region, self.ledger, entry_id, index),
+                    *(info.source_position, info.replicate_to, info.publish_time_ms),
                 )
+                self.messages.append(stored)
+                self.by_place[stored.place] = stored
         except (GeoemuError, ValueError):
             self.garbled.append(entry_id)
 
@@ -142,6 +144,7 @@ class Homes:
     def __init__(self, namespaces: Iterable[NamespaceConfig]) -> None:
         self._namespaces = {one.name: one for one in namespaces}
         self._of_topics: dict[str, NamespaceConfig] = {}
+        self._owed: dict[tuple[str, str, tuple[str, ...]], list[str]] = {}
 
     def regions(self, topic: str) -> tuple[str, ...]:
         """Of a full topic name: the regions that replicate it between each other."""
@@ -152,11 +155,15 @@ class Homes:
 
     def owed(self, origin: Origin, replicate_to: tuple[str, ...]) -> list[str]:
         """Where a message belongs: where it was published, and the regions that its sender meant."""
-        return [
-            region
-            for region in self.regions(origin.topic)
-            if region == origin.region or not replicate_to or region in replicate_to
-        ]
+        wanted = (origin.topic, origin.region, replicate_to)
+        found = self._owed.get(wanted)
+        if found is None:
+            found = self._owed[wanted] = [
+                region
+                for region in self.regions(origin.topic)
+                if region == origin.region or not replicate_to or region in replicate_to
+            ]
+        return found
 
     def _of(self, topic: str) -> NamespaceConfig:
         found = self._of_topics.get(topic)
@@ -294,6 +301,24 @@ class Attempt(NamedTuple):
     """Places that were told."""
 
 
+Asked = dict[Origin, dict[str, Attempt]]
+"""By origin, then by text: a number may have been used for several messages whose outcome is unknown."""
+
+
+def note_publish(asked: Asked, event: Event) -> None:
+    """A client asked for a publish, or was told what came of it."""
+    attempts = asked.setdefault(origin_of(event), {})
+    text = event.detail or ""
+    if event.outcome == "ok":
+        before = attempts.get(text)
+        ids = before.message_ids if before is not None else ()
+        if event.message_id is not None and not event.message_id.startswith("-1"):
+            ids = (*ids, event.message_id)
+        attempts[text] = Attempt(text, True, ids)
+    elif text not in attempts:
+        attempts[text] = Attempt(text, False, ())
+
+
 @dataclass(slots=True)
 class Evidence:
     """Everything there is to judge by."""
@@ -329,24 +354,8 @@ class Evidence:
     Their disks are judged as they are."""
     copies: dict[str, dict[Origin, list[Stored]]] = field(default_factory=dict)
     """By region; filled by the checks."""
-    asked: dict[Origin, dict[str, Attempt]] = field(default_factory=dict)
-    """By origin, then by text: a number may have been used for several messages whose outcome is unknown."""
-
-    def __post_init__(self) -> None:
-        for event in self.events:
-            if event.op == "publish":
-                self._add_publish(event)
-
-    def _add_publish(self, event: Event) -> None:
-        attempts = self.asked.setdefault(origin_of(event), {})
-        text = event.detail or ""
-        before = attempts.get(text, Attempt(text, False, ()))
-        if event.outcome == "ok":
-            ids = before.message_ids
-            if event.message_id is not None and not event.message_id.startswith("-1"):
-                ids = (*ids, event.message_id)
-            before = Attempt(text, True, ids)
-        attempts[text] = before
+    asked: Asked = field(default_factory=dict)
+    """What clients published, and what they were told of it."""
 
     @property
     def topics(self) -> list[str]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from emulator.history import Event, Outcome
 from emulator.simulation.clocks import EPOCH_MS
-from emulator.simulation.evidence import Deed, Given, Windows, full, origin_of
+from emulator.simulation.evidence import Asked, Deed, Given, Windows, full, note_publish, origin_of
 
 
 class Record:
@@ -16,6 +16,7 @@ class Record:
     def __init__(self, now_seconds: Callable[[], float]) -> None:
         self.events: list[Event] = []
         self.given = Given()
+        self.asked: Asked = {}
         self.deeds: list[Deed] = []
         self.windows = Windows(now_seconds)
         self._now_seconds = now_seconds
@@ -26,7 +27,9 @@ class Record:
         at_ms = round(EPOCH_MS + self._now_seconds() * 1000, 3)
         event = Event(at_ms, actor, op, outcome, **fields)
         self.events.append(event)
-        if op == "receive":
+        if op == "publish":
+            note_publish(self.asked, event)
+        elif op == "receive":
             topic, subscription = full(event.topic), event.subscription or ""
             self.given.add(event.region or "", topic, subscription, origin_of(event), event.detail or "")
 

@@ -257,6 +257,7 @@ class _Run:
             homes=self.world.homes,
             events=self.record.events,
             given=self.record.given,
+            asked=self.record.asked,
             logs=self.disks.logs,
             cursors=self.disks.cursors(),
             fallen=self.watch.fallen,

@@ -52,11 +52,12 @@ _SMALL_ENTRY_BYTES: Final = 4_096
 """Below this a copy is cheaper than a memoryview."""
 
 
-@dataclass
+@dataclass(slots=True)
 class EntryInfo:
     """The metadata by which a broker decides what happens to an entry. Absent strings, ids and positions are None.
 
-    Not to be changed. Readers set only what an entry says, each field by its name; the rest are the class's defaults.
+    Not to be changed. It has slots, so that each holds the same: what others hold would depend on which fields any
+    entry ever had. Readers set each field by its name.
     """
 
     producer_name: str
@@ -85,7 +86,7 @@ class EntryInfo:
         return self.num_chunks > 1
 
 
-@dataclass
+@dataclass(slots=True)
 class EntryDetails(EntryInfo):
     """All that clients, and those that judge a log, ask of an entry. Absent keys are None."""
 
@@ -114,10 +115,12 @@ _read_lean: Final = pb.LeanEntry.FromString
 _read_all: Final = pb.LeanMetadata.FromString
 _NO_KEY: Final = b"\xff"
 """Default of the lean partition_key."""
-_PROPERTIES_TAG: Final = tag(4, 2)
-_REPLICATED_FROM_TAG: Final = tag(5, 2)
-_REPLICATE_TO_TAG: Final = tag(7, 2)
-_ENCRYPTION_KEYS_TAG: Final = tag(13, 2)
+_PROPERTIES: Final = tag(4, 2)
+_PROPERTIES_TAG: Final = _PROPERTIES[0]
+_REPLICATED_FROM_TAG: Final = tag(5, 2)[0]
+_REPLICATE_TO_TAG: Final = tag(7, 2)[0]
+_ENCRYPTION_KEYS_TAG: Final = tag(13, 2)[0]
+"""Tags to look for are numbers: to find one byte in bytes is five times as quick as to find bytes."""
 _POSITION_KEY: Final = SOURCE_POSITION_PROPERTY.encode()
 
 
@@ -144,6 +147,7 @@ def scan_entry(data: bytes, *, verify: bool = False) -> EntryInfo:
             _take_rare(info, lean, metadata)
         else:
             _take_usual(info, usual, metadata, end)
+            info.replicate_to, info.marker_type, info.chunk_id, info.num_chunks = (), None, None, 0
         return info
     except UNREADABLE as problem:
         raise malformed("message metadata", problem, closes_connection=False) from None
@@ -191,54 +195,54 @@ def _take_usual(
     info.producer_name = _name(producer_name)
     info.highest_sequence_id = lean.highest_sequence_id
     num_messages = lean.num_messages_in_batch
-    if num_messages != ABSENT_I32:
+    if num_messages == ABSENT_I32:
+        info.num_messages, info.is_batch = 1, False
+    else:
         if num_messages < 1:
             raise Malformed(f"a batch of {num_messages} messages")  # consumers' permits are counted by it
-        info.num_messages = num_messages
-        info.is_batch = True
+        info.num_messages, info.is_batch = num_messages, True
     replicated_from = lean.replicated_from
     if replicated_from:
         info.replicated_from = _name(replicated_from)
     elif _REPLICATED_FROM_TAG in metadata and lean.HasField("replicated_from"):
         info.replicated_from = ""  # a claim all the same
+    else:
+        info.replicated_from = None
     partition_key = lean.partition_key
     if partition_key != _NO_KEY:
         partition_key.decode()
     # Repeated fields are dear to touch even if empty, hence the look at the bytes (which may be there for other
     # reasons). A search for 30 bytes is dear, too.
-    if _PROPERTIES_TAG in metadata and _POSITION_KEY in metadata:
-        info.source_position = _source_position(lean.properties)
+    may_have_position = _PROPERTIES_TAG in metadata and _POSITION_KEY in metadata
+    info.source_position = _source_position(lean.properties) if may_have_position else None
 
 
 def _take_rare(info: EntryInfo, lean: pb.LeanEntry | pb.LeanMetadata, metadata: bytes) -> None:
     marker_type, chunk_id = lean.marker_type, lean.chunk_id
-    if _REPLICATE_TO_TAG in metadata:
-        info.replicate_to = tuple(map(_name, lean.replicate_to))
-    if marker_type != ABSENT_I32:
-        info.marker_type = marker_type
-    if chunk_id != ABSENT_I32:
-        info.chunk_id = chunk_id
+    info.replicate_to = tuple(map(_name, lean.replicate_to)) if _REPLICATE_TO_TAG in metadata else ()
+    info.marker_type = None if marker_type == ABSENT_I32 else marker_type
+    info.chunk_id = None if chunk_id == ABSENT_I32 else chunk_id
     info.num_chunks = lean.num_chunks_from_msg
     lean.uuid.decode()
 
 
 def _take_details(details: EntryDetails, lean: pb.LeanMetadata, metadata: bytes) -> None:
     partition_key, deliver_at_time_ms = lean.partition_key, lean.deliver_at_time
-    if partition_key != _NO_KEY:
-        details.partition_key = partition_key.decode()
+    details.partition_key = None if partition_key == _NO_KEY else partition_key.decode()
     details.partition_key_is_base64 = lean.partition_key_b64_encoded
     details.ordering_key = lean.ordering_key or None
     details.compression = lean.compression
     details.uncompressed_size = lean.uncompressed_size
     details.event_time_ms = lean.event_time
-    if deliver_at_time_ms != ABSENT_I64:
-        details.deliver_at_time_ms = deliver_at_time_ms
+    details.deliver_at_time_ms = None if deliver_at_time_ms == ABSENT_I64 else deliver_at_time_ms
     details.schema_version = lean.schema_version or None
     details.null_value = lean.null_value
     details.is_encrypted = _ENCRYPTION_KEYS_TAG in metadata and len(lean.encryption_keys) > 0
     details.uuid = lean.uuid.decode() or None
     txn_least, txn_most = lean.txnid_least_bits, lean.txnid_most_bits
-    if not txn_least == txn_most == ABSENT_U64:
+    if txn_least == txn_most == ABSENT_U64:
+        details.txn_least = details.txn_most = None
+    else:
         details.txn_least, details.txn_most = present_or_0(txn_least), present_or_0(txn_most)
 
 
@@ -397,8 +401,9 @@ def read_properties(data: bytes) -> dict[str, str]:
         raise malformed("message properties", problem, closes_connection=False) from None
 
 
-_TXN_LEAST_TAG: Final = tag(22)
-_TXN_MOST_TAG: Final = tag(23)
+_TXN_LEAST_TAG, _TXN_MOST_TAG = tag(22), tag(23)
+_TXN_LEAST_BYTE: Final = _TXN_LEAST_TAG[0]
+_TXN_MOST_BYTE: Final = _TXN_MOST_TAG[0]
 
 
 def with_replication(data: bytes, replicated_from: str, source_position: Position) -> bytes:
@@ -418,7 +423,9 @@ def with_replication(data: bytes, replicated_from: str, source_position: Positio
 
 
 def _without_transaction(metadata: bytes) -> bytes:
-    if _TXN_LEAST_TAG not in metadata and _TXN_MOST_TAG not in metadata:
+    if not (_TXN_LEAST_BYTE in metadata and _TXN_LEAST_TAG in metadata) and not (
+        _TXN_MOST_BYTE in metadata and _TXN_MOST_TAG in metadata
+    ):
         return metadata  # nearly always; the bytes may also be there by chance, then this is a detour
     message = pb.MessageMetadata.FromString(metadata)
     message.ClearField("txnid_least_bits")
@@ -431,15 +438,16 @@ def _replicated_from(region: str) -> bytes:
     return length_delimited(5, region.encode())
 
 
+_POSITION_HEADS: Final = [
+    _PROPERTIES + varint(len(_POSITION_PAIR) + 1 + size) + _POSITION_PAIR + varint(size)
+    for size in range(len(str(AFTER_EVERYTHING)) + 1)
+]
+"""By the size of the position's text: the property up to that text."""
+
+
 def _position_property(position: Position) -> bytes:
     text = b"%d:%d" % position
-    return (
-        _PROPERTIES_TAG
-        + varint(len(_POSITION_PAIR) + 1 + len(text))
-        + _POSITION_PAIR
-        + varint(len(text))
-        + text
-    )
+    return _POSITION_HEADS[len(text)] + text
 
 
 def replication_bytes_max(replicated_from: str) -> int:

@@ -8,9 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-
 from spark_jobs.checks import (
     consumed,
     converged,
@@ -26,6 +23,7 @@ from spark_jobs.checks import (
 )
 from spark_jobs.checks.finding import EXAMPLES, GROUP, Found, all_of, found_of, summed_up
 from spark_jobs.checks.judging import COUNTED_BY, Check, Count, Counted
+from spark_jobs.engines.frames import Column, DataFrame, F
 from spark_jobs.evidence import Evidence
 
 CHECKS: Sequence[Check] = (
@@ -67,23 +65,26 @@ def _counted(evidence: Evidence, frame: Counted, counts: Sequence[tuple[Check, C
     if not counts:
         return None
     by = COUNTED_BY[frame]
-    sums = [
-        F.expr(f"SUM(CAST({count.number} AS BIGINT))").alias(f"n{i}") for i, (_, count) in enumerate(counts)
-    ]
-    named = ", ".join(
-        f"STRUCT('{check.name}' AS check, '{count.kind}' AS kind, n{i} AS n)"
+    sums = [F.sum(_number(count).cast("bigint")).alias(f"n{i}") for i, (_, count) in enumerate(counts)]
+    named = [
+        F.struct(F.lit(check.name).alias("check"), F.lit(count.kind).alias("kind"), F.col(f"n{i}").alias("n"))
         for i, (check, count) in enumerate(counts)
-    )
+    ]
     rows: DataFrame = getattr(evidence.promises if hasattr(evidence.promises, frame) else evidence, frame)
-    each = rows.groupBy(by).agg(*sums).select(by, F.expr(f"INLINE(ARRAY({named}))"))
-    return each.selectExpr(
-        "check",
-        *(name if name in ("kind", by) else f"CAST(NULL AS STRING) AS {name}" for name in GROUP),
-        "n",
-        "CAST(NULL AS DOUBLE) AS first_ms",
-        "CAST(NULL AS DOUBLE) AS last_ms",
-        f"CAST(ARRAY() AS {EXAMPLES}) AS examples",
+    each = rows.groupBy(by).agg(*sums).select(by, F.explode(F.array(*named)).alias("one"))
+    given = {"kind": F.col("one.kind"), by: F.col(by)}
+    return each.select(
+        F.col("one.check"),
+        *(given.get(name, F.lit(None).cast("string")).alias(name) for name in GROUP),
+        F.col("one.n"),
+        F.lit(None).cast("double").alias("first_ms"),
+        F.lit(None).cast("double").alias("last_ms"),
+        F.array().cast(EXAMPLES).alias("examples"),
     )
+
+
+def _number(count: Count) -> Column:
+    return F.expr(count.number) if isinstance(count.number, str) else count.number()
 
 
 def collect_findings(findings: DataFrame) -> dict[str, list[Found]]:

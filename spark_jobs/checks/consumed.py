@@ -14,11 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-
 from spark_jobs.checks.finding import Circumstances, Found, finding
 from spark_jobs.checks.judging import Check, Count, count, examples, judged_or_not, of_kind, total
+from spark_jobs.engines.frames import DataFrame, F
 from spark_jobs.evidence import Evidence, position_text
 from spark_jobs.verdict import CheckResult, Verdict
 
@@ -31,7 +29,14 @@ def find(evidence: Evidence) -> DataFrame:
     passed = F.exists(
         "reached",
         lambda place: (
-            (place["ledger_id"] == F.col("copy.ledger_id")) & (place["entry_id"] >= F.col("copy.entry_id"))
+            (place["ledger_id"] == F.col("copy.ledger_id"))
+            & (
+                (place["entry_id"] > F.col("copy.entry_id"))
+                | (
+                    (place["entry_id"] == F.col("copy.entry_id"))
+                    & (place["batch_index"] > F.col("copy.batch_index"))
+                )
+            )
         ),
     )
     return finding(

@@ -8,9 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-
 from spark_jobs.checks.finding import Circumstances, Found, all_of, finding
 from spark_jobs.checks.judging import (
     Check,
@@ -25,14 +22,16 @@ from spark_jobs.checks.judging import (
     total,
     trimmed_remark,
 )
-from spark_jobs.evidence import Evidence
+from spark_jobs.engines.current import fields_of
+from spark_jobs.engines.frames import DataFrame, F
+from spark_jobs.evidence import Evidence, entry_text
 from spark_jobs.verdict import CheckResult, worst
 
 
 def find(evidence: Evidence) -> DataFrame:
-    regions = F.size(F.array_distinct("copies.region"))
+    regions = F.size(F.array_distinct(fields_of("copies", "region")))
     once = F.size("copies") == regions
-    contents = F.size(F.array_distinct("copies.bytes_digest"))
+    contents = F.size(F.array_distinct(fields_of("copies", "bytes_digest")))
     differing = evidence.messages.where(once & (contents > 1))
     # Several messages under one number: every region has as many different ones as all together.
     several = evidence.messages.where(
@@ -44,10 +43,15 @@ def find(evidence: Evidence) -> DataFrame:
         [
             finding(absent.where(~named), F.col("absence"), at_ms="COALESCE(acked_ms, asked_ms)"),
             finding(absent.where(named), F.concat(F.lit("named "), F.col("absence")), at_ms="acked_ms"),
-            finding(differing, "differs", at_ms="asked_ms"),
-            finding(several, "differs", at_ms="asked_ms"),
+            _differs(differing),
+            _differs(several),
         ]
     )
+
+
+def _differs(messages: DataFrame) -> DataFrame:
+    placed = messages.withColumn("origin_position", entry_text(F.col("position")))
+    return finding(placed, "differs", position="NULL", at_ms="asked_ms")
 
 
 def conclude(found: Sequence[Found], circumstances: Circumstances) -> CheckResult:

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-
 from spark_jobs.checks.finding import Circumstances, Found, finding
 from spark_jobs.checks.judging import Check, count, examples, of_kind
 from spark_jobs.durations import duration_text
+from spark_jobs.engines.frames import DataFrame, F
 from spark_jobs.evidence import Evidence
 from spark_jobs.verdict import INFORMATION, CheckResult
 
@@ -27,7 +25,7 @@ def find(evidence: Evidence) -> DataFrame:
     elsewhere = F.col("region") != F.col("lost_region")
     resumed = ~before & (elsewhere | F.coalesce(F.col("at_ms") > F.col("up_ms"), F.lit(False)))
     gaps = (
-        received.join(F.broadcast(outages))
+        received.crossJoin(outages.hint("broadcast"))
         .groupBy("lost_region", "down_ms", "topic", "subscription")
         .agg(
             F.max_by(F.when(before, F.col("region")), F.when(before, F.col("at_ms"))).alias("was_in"),

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
-from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as F
-
+from spark_jobs.engines.current import narrowed
+from spark_jobs.engines.frames import Column, DataFrame, F, Window
 from spark_jobs.run_folder import Namespace
 from spark_jobs.verdict import Witness
 
@@ -102,14 +101,14 @@ def finding(frame: DataFrame, kind: str | Column, **columns: str | Column | int)
         value = given.get(name, name if name in present else "NULL")
         # Text where it can be text: a column built piece by piece costs a trip to Java for each piece.
         if isinstance(value, str):
-            return F.expr(f"CAST({value} AS {type_name}) AS {name}")
+            return F.expr(f"CAST({value} AS {type_name})").alias(name)
         return F.lit(value).cast(type_name).alias(name)
 
     return frame.select(*(column(name, type_name) for name, type_name in COLUMNS.items()))
 
 
 def all_of(frames: Iterable[DataFrame]) -> DataFrame:
-    return reduce(DataFrame.unionAll, frames)
+    return reduce(lambda one, other: one.unionAll(other), frames)
 
 
 def summed_up(findings: DataFrame) -> DataFrame:
@@ -117,10 +116,8 @@ def summed_up(findings: DataFrame) -> DataFrame:
     keys = ["check", *GROUP]
     order = Window.partitionBy(*keys).orderBy("at_ms", "topic", "producer", "sequence_id", "position")
     example = F.when(F.col("rank") <= WITNESSES_MAX, F.struct("rank", *WITNESS))
-    # Every task of a stage carries the plans of all its branches: few tasks, many branches each.
-    tasks = int(findings.sparkSession.conf.get("spark.sql.shuffle.partitions") or 1)
     return (
-        findings.coalesce(tasks)
+        narrowed(findings)
         .withColumn("rank", F.row_number().over(order))
         .groupBy(*keys)
         .agg(

@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from pyspark.sql import DataFrame
-
 from spark_jobs.checks.finding import Circumstances, Found
+from spark_jobs.engines.frames import Column, DataFrame
 from spark_jobs.evidence import Evidence
 from spark_jobs.verdict import CheckResult, Verdict, Witness
 
@@ -36,8 +35,8 @@ class Count:
 
     kind: str
     of: Counted
-    number: str
-    """What a row adds, in SQL; a condition adds one where it holds."""
+    number: str | Callable[[], Column]
+    """What a row adds, in SQL that every engine reads, or as a column; a condition adds one where it holds."""
 
 
 @dataclass(frozen=True, slots=True)

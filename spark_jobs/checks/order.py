@@ -9,11 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as F
-
 from spark_jobs.checks.finding import Circumstances, Found, all_of, finding
 from spark_jobs.checks.judging import Check, Count, count, examples, judged_or_not, of_kind, per_region, total
+from spark_jobs.engines.frames import Column, DataFrame, F, Window
 from spark_jobs.evidence import ORIGIN, Evidence, position_text
 from spark_jobs.verdict import CheckResult, Verdict
 

@@ -12,11 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
-
 from spark_jobs.checks.finding import Circumstances, Found, all_of, finding
 from spark_jobs.checks.judging import Check, Count, count, examples, judged_or_not, of_kind, per_region, total
+from spark_jobs.engines.current import fields_of
+from spark_jobs.engines.frames import Column, DataFrame, F
 from spark_jobs.evidence import LEDGER, ORIGIN, Evidence, entry_text
 from spark_jobs.verdict import CheckResult, Verdict
 
@@ -82,7 +81,14 @@ def _broken_updates(evidence: Evidence) -> DataFrame:
         .withColumn("copy", F.explode("copies"))
         .withColumn("at", _place(F.col("copy.ledger_id"), F.col("copy.entry_id")))
         .withColumn("region", F.col("copy.region"))
-        .select("subscription", *ORIGIN, "region", "at", F.col("copies.region").alias("held_in"), "acked_ms")
+        .select(
+            "subscription",
+            *ORIGIN,
+            "region",
+            "at",
+            fields_of("copies", "region").alias("held_in"),
+            "acked_ms",
+        )
     )
     broken = open_messages.join(updates.hint("broadcast"), ["topic", "subscription", "region"]).where(
         (F.col("at") <= F.col("upto")) & F.array_contains("held_in", F.col("source_region"))

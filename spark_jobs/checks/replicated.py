@@ -9,9 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-
 from spark_jobs.checks.finding import Circumstances, Found, all_of, finding
 from spark_jobs.checks.judging import (
     Check,
@@ -27,6 +24,8 @@ from spark_jobs.checks.judging import (
     total,
     trimmed_remark,
 )
+from spark_jobs.engines.current import fields_of
+from spark_jobs.engines.frames import DataFrame, F
 from spark_jobs.evidence import ORIGIN, Evidence, position_text
 from spark_jobs.verdict import CheckResult, worst
 
@@ -39,11 +38,11 @@ def find(evidence: Evidence) -> DataFrame:
 
 
 def _doubles(messages: DataFrame) -> DataFrame:
-    several = messages.where(F.size("copies") > F.size(F.array_distinct("copies.region")))
+    several = messages.where(F.size("copies") > F.size(F.array_distinct(fields_of("copies", "region"))))
     here = F.filter("copies", lambda copy: copy["region"] == F.col("region"))
     at_origin = F.filter("copies", lambda copy: copy["region"] == F.col("origin_region"))
     doubled = (
-        several.withColumn("region", F.explode(F.array_distinct("copies.region")))
+        several.withColumn("region", F.explode(F.array_distinct(fields_of("copies", "region"))))
         .select(
             *ORIGIN,
             "namespace",

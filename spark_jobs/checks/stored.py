@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-
 from spark_jobs.checks.finding import Circumstances, Found, finding
 from spark_jobs.checks.judging import (
     Check,
@@ -20,6 +17,7 @@ from spark_jobs.checks.judging import (
     total,
     trimmed_remark,
 )
+from spark_jobs.engines.frames import DataFrame, F
 from spark_jobs.evidence import Evidence
 from spark_jobs.verdict import CheckResult
 

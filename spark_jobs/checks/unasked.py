@@ -10,11 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
-
 from spark_jobs.checks.finding import Circumstances, Found, all_of, finding
 from spark_jobs.checks.judging import Check, Count, count, examples, judged_or_not, of_kind, total
+from spark_jobs.engines.frames import Column, DataFrame, F
 from spark_jobs.evidence import Evidence, position_text
 from spark_jobs.verdict import CheckResult, Verdict
 
@@ -91,6 +89,10 @@ _BROKEN = {
 }
 
 
+def _is_closed() -> Column:
+    return F.col("asked_ms").isNotNull() & F.exists("copies", lambda copy: copy["payload_digest"].isNull())
+
+
 def conclude(found: Sequence[Found], circumstances: Circumstances) -> CheckResult:
     judged = total(found, "judged")
     broken, strangers = of_kind(found, *_BROKEN), of_kind(found, "stranger")
@@ -129,11 +131,7 @@ CHECK = Check(
     "INV-3",
     [
         Count("judged", "messages", "SIZE(copies) > 0 AND asked_ms IS NOT NULL"),
-        Count(
-            "closed",
-            "messages",
-            "asked_ms IS NOT NULL AND EXISTS(copies, one -> one.payload_digest IS NULL)",
-        ),
+        Count("closed", "messages", _is_closed),
     ],
     find,
     conclude,

@@ -33,7 +33,7 @@ def ids(found: list[StoredEntry] | None) -> list[int] | None:
 
 
 def see_every_kind() -> None:
-    """Once a field was set in one entry, the interpreter keeps room for it in all that follow."""
+    """What an entry holds must not depend on the fields that others had."""
     metadata = pb.MessageMetadata(producer_name="p", sequence_id=1, publish_time=1, marker_type=10)
     metadata.num_messages_in_batch, metadata.num_chunks_from_msg, metadata.chunk_id = 2, 2, 0
     metadata.replicate_to.append("eu")

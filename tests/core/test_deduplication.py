@@ -18,82 +18,82 @@ def through_json(state):
 
 
 def test_a_producer_nobody_knows_is_accepted():
-    assert ProducerDeduplication().check("p", 0, 0) is ACCEPT
+    assert ProducerDeduplication().admit("p", 0, 0) is ACCEPT
 
 
 def test_what_was_admitted_is_a_duplicate_durable_or_not():
     deduplication = ProducerDeduplication()
-    deduplication.pushed("p", 5)
-    assert deduplication.check("p", 5, 0) is DUPLICATE
-    assert deduplication.check("p", 6, 0) is ACCEPT
+    assert deduplication.admit("p", 5, 0) is ACCEPT
+    assert deduplication.admit("p", 5, 0) is DUPLICATE
     assert deduplication.last_sequence_id("p") == -1, "nothing is durable yet"
     deduplication.persisted("p", 5)
-    assert deduplication.check("p", 3, 0) is DUPLICATE
+    assert deduplication.admit("p", 3, 0) is DUPLICATE
     assert deduplication.last_sequence_id("p") == 5
 
 
-def test_asking_changes_nothing():
+def test_a_duplicate_changes_nothing():
     deduplication = ProducerDeduplication()
-    deduplication.check("p", 7, 9)
-    assert deduplication.check("p", 7, 9) is ACCEPT
+    deduplication.persisted("p", 9)
+    assert deduplication.admit("p", 3, 4) is DUPLICATE
+    assert deduplication.admit("p", 10, 10) is ACCEPT
+    assert deduplication.last_sequence_id("p") == 9
 
 
 def test_producers_do_not_share_numbers():
     deduplication = ProducerDeduplication()
     deduplication.persisted("p", 5)
-    assert deduplication.check("q", 5, 0) is ACCEPT
+    assert deduplication.admit("q", 5, 0) is ACCEPT
 
 
 def test_a_batch_counts_with_its_highest_sequence_id():
     deduplication = ProducerDeduplication()
-    deduplication.pushed("p", 9)
-    assert deduplication.check("p", 5, 9) is DUPLICATE
-    assert deduplication.check("p", 10, 14) is ACCEPT
+    deduplication.admit("p", 9, 0)
+    assert deduplication.admit("p", 5, 9) is DUPLICATE
+    assert deduplication.admit("p", 10, 14) is ACCEPT
 
 
 def test_a_batch_with_a_new_part_is_stored_rather_than_lost():
     """Upstream drops and acknowledges it (INV-1 forbids that)."""
     deduplication = ProducerDeduplication()
     deduplication.persisted("p", 9)
-    assert deduplication.check("p", 8, 12) is ACCEPT
+    assert deduplication.admit("p", 8, 12) is ACCEPT
 
 
 def test_chunks_are_accepted_until_the_last_one_was_recorded():
     """All chunks of a message share one sequence id."""
     deduplication = ProducerDeduplication()
     deduplication.persisted("p", 3)
-    assert deduplication.check("p", 4, 0, is_chunk_not_last=True) is ACCEPT
-    assert deduplication.check("p", 4, 0, is_chunk_not_last=True) is ACCEPT
-    assert deduplication.check("p", 4, 0) is ACCEPT
-    deduplication.pushed("p", 4)
-    assert deduplication.check("p", 4, 0, is_chunk_not_last=True) is DUPLICATE
-    assert deduplication.check("p", 4, 0) is DUPLICATE
+    assert deduplication.admit("p", 4, 0, is_chunk_not_last=True) is ACCEPT
+    assert deduplication.admit("p", 4, 0, is_chunk_not_last=True) is ACCEPT
+    assert deduplication.admit("p", 4, 0) is ACCEPT
+    assert deduplication.admit("p", 4, 0, is_chunk_not_last=True) is DUPLICATE
+    assert deduplication.admit("p", 4, 0) is DUPLICATE
 
 
 def test_a_checkpoint_knows_only_what_is_durable():
     deduplication = ProducerDeduplication()
     deduplication.persisted("p", 5)
-    deduplication.pushed("p", 8)
-    deduplication.pushed("q", 2)
+    deduplication.admit("p", 8, 0)
+    deduplication.admit("q", 2, 0)
     again = ProducerDeduplication.from_json(through_json(deduplication.to_json()))
-    assert again.check("p", 5, 0) is DUPLICATE
-    assert again.check("p", 6, 0) is ACCEPT
-    assert again.check("q", 0, 0) is ACCEPT
+    assert again.admit("p", 5, 0) is DUPLICATE
+    assert again.admit("p", 6, 0) is ACCEPT
+    assert again.admit("q", 0, 0) is ACCEPT
 
 
 def test_the_names_used_least_recently_are_forgotten():
     deduplication = ProducerDeduplication(names_max=2)
     deduplication.persisted("a", 1)
     deduplication.persisted("b", 1)
-    deduplication.pushed("a", 2)
+    deduplication.admit("a", 2, 0)
     deduplication.persisted("c", 1)
     assert len(deduplication) == 2
-    assert deduplication.check("a", 1, 0) is DUPLICATE
-    assert deduplication.check("b", 1, 0) is ACCEPT
+    assert deduplication.last_sequence_id("a") == 1
+    assert deduplication.last_sequence_id("b") == -1
     again = ProducerDeduplication.from_json(through_json(deduplication.to_json()), names_max=2)
     again.persisted("d", 1)
-    assert again.check("a", 1, 0) is ACCEPT, "the order of use survives a checkpoint"
-    assert again.check("c", 1, 0) is DUPLICATE
+    assert again.admit("c", 1, 0) is DUPLICATE
+    assert again.admit("a", 1, 0) is ACCEPT, "the order of use survives a checkpoint"
 
 
 @settings(max_examples=100, deadline=None)
@@ -107,8 +107,7 @@ def test_resending_from_anywhere_stores_every_message_once_and_in_order(resend_f
     for back in [*resend_from, 20]:
         next_id = max(deduplication.last_sequence_id("p") + 1, next_id - back) if back < 20 else 0
         for sequence_id in range(next_id, min(next_id + 5, 20) if back < 20 else 20):
-            if deduplication.check("p", sequence_id, 0) is ACCEPT:
-                deduplication.pushed("p", sequence_id)
+            if deduplication.admit("p", sequence_id, 0) is ACCEPT:
                 issued.append(sequence_id)
             next_id = sequence_id + 1
         durable = data.draw(st.integers(0, len(issued))) if back < 20 else len(issued)
@@ -156,8 +155,8 @@ def test_upstream_drops_a_batch_that_overlaps() -> None:
     """`compatibility: {overlapping_batches: upstream}`: its first message decides."""
     deduplication = ProducerDeduplication()
     deduplication.drops_overlaps = True
-    deduplication.pushed("p", 5)
-    assert deduplication.check("p", 4, 8) is Verdict.DUPLICATE
-    assert deduplication.check("p", 6, 8) is Verdict.ACCEPT
+    deduplication.admit("p", 5, 0)
+    assert deduplication.admit("p", 4, 8) is Verdict.DUPLICATE
+    assert deduplication.admit("p", 6, 8) is Verdict.ACCEPT
     deduplication.drops_overlaps = False
-    assert deduplication.check("p", 4, 8) is Verdict.ACCEPT
+    assert deduplication.admit("p", 7, 9) is Verdict.ACCEPT

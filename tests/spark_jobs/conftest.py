@@ -6,19 +6,31 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
-from spark_jobs.session import spark_session, tune
+from spark_jobs.engines.contract import Engine
+from spark_jobs.engines.current import in_use
+from spark_jobs.engines.embedded.engine import EmbeddedEngine
+from spark_jobs.engines.spark import SparkEngine
+from spark_jobs.session import spark_session
 
 from .sample_run import failover_drill
 from .spark_cluster import SparkCluster, running_spark
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
+def spark() -> Iterator[SparkEngine]:
     with spark_session("local[1]") as session:
-        tune(session, 0)
-        yield session
+        engine = SparkEngine(session)
+        engine.tune(0)
+        yield engine
+
+
+@pytest.fixture(params=["embedded", pytest.param("spark", marks=pytest.mark.slow)])
+def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
+    """Each of them, and frames are its. That both mean the same is for `test_engines` to show."""
+    made: Engine = EmbeddedEngine() if request.param == "embedded" else request.getfixturevalue("spark")
+    with in_use(made):
+        yield made
 
 
 @pytest.fixture(scope="session")

@@ -5,25 +5,25 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 
-from pyspark.sql import DataFrame, SparkSession
-
 from emulator.history import Event
 from spark_jobs.checks import all_findings, collect_findings
 from spark_jobs.checks.finding import Circumstances
 from spark_jobs.checks.judging import Check
+from spark_jobs.engines.contract import Engine
+from spark_jobs.engines.current import in_use, small_frame
+from spark_jobs.engines.frames import DataFrame
+from spark_jobs.entry_columns import ROW_SCHEMA
 from spark_jobs.evidence import (
     OUTAGE_SCHEMA,
     TRIMMED_SCHEMA,
     Promises,
     gather,
-    small_frame,
     stored_messages,
 )
-from spark_jobs.history import EVENT_SCHEMA
+from spark_jobs.history_files import ROW_SCHEMA as EVENT_SCHEMA
 from spark_jobs.history_files import full_topic, row_of
 from spark_jobs.promises import CURSOR_SCHEMA, SNAPSHOT_SCHEMA, UPDATE_SCHEMA
 from spark_jobs.run_folder import Namespace
-from spark_jobs.source import RegionLogSource
 from spark_jobs.verdict import CheckResult
 
 TOPIC = "persistent://public/default/t"
@@ -46,6 +46,7 @@ def stored(
     attributes: int = 0,
     is_sound: bool = True,
     marker_type: int | None = None,
+    batch_index: int = -1,
 ) -> Row:
     """A row of `region_log`. Entry n of `origin` is, unless said otherwise, where it came from."""
     replicated = origin if origin != region else None
@@ -53,7 +54,20 @@ def stored(
         source = f"1:{sequence_id}"
     source_ledger, source_entry = map(int, source.split(":")) if source else (None, None)
     return (
-        *(region, None, topic, 1, entry, -1, producer, sequence_id, 0, replicated, origin, marker_type),
+        *(
+            region,
+            None,
+            topic,
+            1,
+            entry,
+            batch_index,
+            producer,
+            sequence_id,
+            0,
+            replicated,
+            origin,
+            marker_type,
+        ),
         *(list(replicate_to) if replicate_to else None, source_ledger, source_entry, 1),
         *(digest, attributes, hash((digest, attributes)), is_sound, None),
     )
@@ -107,7 +121,13 @@ def acknowledged(region: str, entry: int, at_ms: float = 60.0, *, how: str = "in
 
 
 def received(
-    sequence_id: int, region: str, at_ms: float = 50.0, entry: int | None = None, *, named: bool = True
+    sequence_id: int,
+    region: str,
+    at_ms: float = 50.0,
+    entry: int | None = None,
+    *,
+    named: bool = True,
+    batch_index: int = -1,
 ) -> Event:
     origin = {"origin_region": "a", "producer": "p", "sequence_id": sequence_id} if named else {}
     return event(
@@ -117,12 +137,12 @@ def received(
         region=region,
         subscription="s",
         **origin,
-        message_id=f"1:{sequence_id if entry is None else entry}:-1",
+        message_id=f"1:{sequence_id if entry is None else entry}:{batch_index}",
     )
 
 
 def judged(
-    spark: SparkSession,
+    engine: Engine,
     check: Check,
     rows: Iterable[Row] = (),
     events: Iterable[Event | list[Event]] = (),
@@ -137,25 +157,26 @@ def judged(
     """What `check` says about this. Events may be given in lists."""
     told = [one for item in events for one in (item if isinstance(item, list) else [item])]
     rows = list(rows)
-    in_logs = small_frame(spark, rows, RegionLogSource({}).schema())
-    asked = {one.topic for one in told if one.topic and one.op == "publish"}
-    evidence = gather(
-        stored_messages(in_logs, {str(row[2]) for row in rows}, asked),
-        history_frame(spark, told),
-        small_frame(spark, trimmed, TRIMMED_SCHEMA),
-        small_frame(spark, outages, OUTAGE_SCHEMA),
-        Promises(
-            small_frame(spark, snapshots, SNAPSHOT_SCHEMA),
-            small_frame(spark, updates, UPDATE_SCHEMA),
-            small_frame(spark, cursors, CURSOR_SCHEMA),
-        ),
-        (circumstances or Circumstances(NAMESPACES)).namespaces,
-    )
-    found = collect_findings(all_findings(evidence, [check]))
+    with in_use(engine):
+        in_logs = small_frame(rows, ROW_SCHEMA)
+        asked = {one.topic for one in told if one.topic and one.op == "publish"}
+        evidence = gather(
+            stored_messages(in_logs, {str(row[2]) for row in rows}, asked),
+            history_frame(told),
+            small_frame(trimmed, TRIMMED_SCHEMA),
+            small_frame(outages, OUTAGE_SCHEMA),
+            Promises(
+                small_frame(snapshots, SNAPSHOT_SCHEMA),
+                small_frame(updates, UPDATE_SCHEMA),
+                small_frame(cursors, CURSOR_SCHEMA),
+            ),
+            (circumstances or Circumstances(NAMESPACES)).namespaces,
+        )
+        found = collect_findings(all_findings(evidence, [check]))
     return check.conclude(found.get(check.name, []), circumstances or Circumstances(NAMESPACES))
 
 
-def history_frame(spark: SparkSession, events: Iterable[Event]) -> DataFrame:
+def history_frame(events: Iterable[Event]) -> DataFrame:
     lines = [json.loads(one.to_line()) for one in events]
     rows = [row_of(line, full_topic(line["topic"]) if "topic" in line else None) for line in lines]
-    return small_frame(spark, rows, EVENT_SCHEMA)
+    return small_frame(rows, EVENT_SCHEMA)

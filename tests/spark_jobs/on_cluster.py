@@ -21,7 +21,10 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from spark_jobs.engines.current import in_use
+from spark_jobs.engines.spark import SparkEngine
 from spark_jobs.judge import judge_run
+from spark_jobs.run_folder import open_run_folder
 from spark_jobs.session import spark_session
 from spark_jobs.source import read_region_logs
 
@@ -31,19 +34,21 @@ ORDER = ("region", "topic", "ledger_id", "entry_id", "batch_index")
 
 
 def main(master: str, folder: Path, runs: list[Path]) -> None:
-    with spark_session(master) as spark:
+    with spark_session(master) as session, in_use(SparkEngine(session)) as spark:
         judgement = judge_run(spark, runs[0])
         (folder / "verdict.json").write_text(json.dumps(judgement.as_json()))
-        wait_for_executors(spark)
+        wait_for_executors(session)
         for number, run in enumerate(runs[:-1]):
-            write_rows(ordered_rows(spark, run), folder / f"{number}.arrow")
-        tasks = read_region_logs(spark, runs[-1]).select("region").rdd.mapPartitions(who_read).collect()
+            write_rows(ordered_rows(run), folder / f"{number}.arrow")
+        tasks = (
+            read_region_logs(open_run_folder(runs[-1])).select("region").rdd.mapPartitions(who_read).collect()
+        )
     (folder / "tasks.json").write_text(json.dumps(tasks))
 
 
-def ordered_rows(spark: SparkSession, run: Path) -> pa.Table:
+def ordered_rows(run: Path) -> pa.Table:
     """In the order of the logs; how many batches they came in is forgotten."""
-    return read_region_logs(spark, run).orderBy(*ORDER).toArrow().combine_chunks()
+    return read_region_logs(open_run_folder(run)).orderBy(*ORDER).toArrow().combine_chunks()
 
 
 def write_rows(rows: pa.Table, path: Path) -> None:

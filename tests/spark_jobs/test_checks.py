@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from pyspark.sql import SparkSession
 
 from spark_jobs.checks import (
     consumed,
@@ -22,6 +21,7 @@ from spark_jobs.checks import (
 )
 from spark_jobs.checks.finding import Circumstances
 from spark_jobs.checks.judging import Check
+from spark_jobs.engines.contract import Engine
 from spark_jobs.run_folder import Namespace
 
 from .literal import NAMESPACES, TOPIC, judged, published, received, stored, subscribed
@@ -47,51 +47,51 @@ BOTH_0_1 = [stored("a", 0, 0), stored("a", 1, 1), stored("b", 0, 0), stored("b",
     ],
     ids=lambda check: check.name,
 )
-def test_without_any_evidence_nothing_is_valid(spark: SparkSession, check: Check) -> None:
-    assert judged(spark, check).verdict == "not applicable"
+def test_without_any_evidence_nothing_is_valid(engine: Engine, check: Check) -> None:
+    assert judged(engine, check).verdict == "not applicable"
 
 
 class TestStored:
-    def test_all_there(self, spark: SparkSession) -> None:
-        result = judged(spark, stored_check.CHECK, BOTH_0_1, [published(0), published(1)])
+    def test_all_there(self, engine: Engine) -> None:
+        result = judged(engine, stored_check.CHECK, BOTH_0_1, [published(0), published(1)])
         assert (result.verdict, result.invariant) == ("valid", "INV-1")
         assert "2 acknowledged messages" in result.sentence
 
-    def test_an_acknowledged_message_that_is_not_in_its_own_region_is_lost(self, spark: SparkSession) -> None:
+    def test_an_acknowledged_message_that_is_not_in_its_own_region_is_lost(self, engine: Engine) -> None:
         rows = [stored("a", 0, 0), stored("b", 0, 0), stored("b", 1, 1)]
-        result = judged(spark, stored_check.CHECK, rows, [published(0), published(1)])
+        result = judged(engine, stored_check.CHECK, rows, [published(0), published(1)])
         assert result.verdict == "invalid"
         (witness,) = result.witness
         assert (witness["region"], witness["producer"], witness["sequence_id"]) == ("a", "p", 1)
         assert witness["origin_position"] == "1:1"
 
-    def test_what_was_never_acknowledged_may_be_missing(self, spark: SparkSession) -> None:
+    def test_what_was_never_acknowledged_may_be_missing(self, engine: Engine) -> None:
         result = judged(
-            spark,
+            engine,
             stored_check.CHECK,
             BOTH_0_1,
             [published(0), published(7, "unknown"), published(8, "failed")],
         )
         assert result.verdict == "valid"
 
-    def test_what_retention_let_go_is_neither_lost_nor_proof(self, spark: SparkSession) -> None:
+    def test_what_retention_let_go_is_neither_lost_nor_proof(self, engine: Engine) -> None:
         rows = [stored("a", 1, 1), stored("b", 0, 0), stored("b", 1, 1)]
         trimmed = [("a", TOPIC, {1: 1})]
-        result = judged(spark, stored_check.CHECK, rows, [published(0), published(1)], trimmed=trimmed)
+        result = judged(engine, stored_check.CHECK, rows, [published(0), published(1)], trimmed=trimmed)
         assert result.verdict == "valid"
         assert "Not judged: 1 copy that retention let go." in result.sentence
 
-    def test_a_damaged_log_proves_no_loss(self, spark: SparkSession) -> None:
+    def test_a_damaged_log_proves_no_loss(self, engine: Engine) -> None:
         damaged = Circumstances(NAMESPACES, damaged_regions=frozenset("a"))
-        result = judged(spark, stored_check.CHECK, BOTH_0_1[2:], [published(0)], circumstances=damaged)
+        result = judged(engine, stored_check.CHECK, BOTH_0_1[2:], [published(0)], circumstances=damaged)
         assert result.verdict == "unknown"
         assert "the log of a is damaged" in result.sentence
 
 
 class TestReplicated:
-    def test_a_region_that_holds_later_ones_has_lost_what_it_does_not_hold(self, spark: SparkSession) -> None:
+    def test_a_region_that_holds_later_ones_has_lost_what_it_does_not_hold(self, engine: Engine) -> None:
         rows = [stored("a", 0, 0), stored("a", 1, 1), stored("b", 0, 1)]
-        result = judged(spark, replicated.CHECK, rows, [published(0), published(1)])
+        result = judged(engine, replicated.CHECK, rows, [published(0), published(1)])
         assert result.verdict == "invalid"
         assert [(one["region"], one["sequence_id"]) for one in result.witness] == [("b", 0)]
 
@@ -105,129 +105,130 @@ class TestReplicated:
         ],
     )
     def test_a_region_that_is_behind_for_a_reason_may_still_catch_up(
-        self, spark: SparkSession, circumstances: Circumstances, reason: str
+        self, engine: Engine, circumstances: Circumstances, reason: str
     ) -> None:
         rows = [stored("a", 0, 0), stored("a", 1, 1), stored("b", 0, 0)]
         result = judged(
-            spark, replicated.CHECK, rows, [published(0), published(1)], circumstances=circumstances
+            engine, replicated.CHECK, rows, [published(0), published(1)], circumstances=circumstances
         )
         assert result.verdict == "unknown"
         assert reason in result.sentence
 
-    def test_a_region_that_is_behind_for_no_reason_has_lost_it(self, spark: SparkSession) -> None:
+    def test_a_region_that_is_behind_for_no_reason_has_lost_it(self, engine: Engine) -> None:
         rows = [stored("a", 0, 0), stored("a", 1, 1), stored("b", 0, 0)]
-        assert judged(spark, replicated.CHECK, rows, [published(0), published(1)]).verdict == "invalid"
+        assert judged(engine, replicated.CHECK, rows, [published(0), published(1)]).verdict == "invalid"
 
-    def test_a_second_copy_is_a_violation_where_deduplication_is_on(self, spark: SparkSession) -> None:
+    def test_a_second_copy_is_a_violation_where_deduplication_is_on(self, engine: Engine) -> None:
         rows = [stored("a", 0, 0), stored("a", 1, 0), stored("b", 0, 0), stored("b", 1, 0)]
-        result = judged(spark, replicated.CHECK, rows, [published(0)])
+        result = judged(engine, replicated.CHECK, rows, [published(0)])
         assert result.verdict == "invalid"
         assert result.witness[0]["times"] == 2
         assert result.witness[0]["position"] == "1:0:-1 and 1:1:-1"
 
-    def test_a_second_copy_is_legitimate_where_deduplication_is_off(self, spark: SparkSession) -> None:
+    def test_a_second_copy_is_legitimate_where_deduplication_is_off(self, engine: Engine) -> None:
         rows = [stored("a", 0, 0), stored("a", 1, 0), stored("b", 0, 0), stored("b", 1, 0)]
         off = Circumstances({"public/default": Namespace(("a", "b"), deduplication=False)})
-        result = judged(spark, replicated.CHECK, rows, [published(0)], circumstances=off)
+        result = judged(engine, replicated.CHECK, rows, [published(0)], circumstances=off)
         assert result.verdict == "valid"
         assert "legitimate double" in result.sentence
 
-    def test_replication_may_not_double_even_then(self, spark: SparkSession) -> None:
+    def test_replication_may_not_double_even_then(self, engine: Engine) -> None:
         rows = [stored("a", 0, 0), stored("b", 0, 0), stored("b", 1, 0)]
         off = Circumstances({"public/default": Namespace(("a", "b"), deduplication=False)})
-        assert judged(spark, replicated.CHECK, rows, [published(0)], circumstances=off).verdict == "invalid"
+        assert judged(engine, replicated.CHECK, rows, [published(0)], circumstances=off).verdict == "invalid"
 
-    def test_a_message_is_expected_only_where_its_sender_wants_it(self, spark: SparkSession) -> None:
+    def test_a_message_is_expected_only_where_its_sender_wants_it(self, engine: Engine) -> None:
         rows = [stored("a", 0, 0, replicate_to=["__local__"])]
         asked = published(0, replicate_to=["__local__"])
-        assert judged(spark, replicated.CHECK, rows, [asked]).verdict == "valid"
+        assert judged(engine, replicated.CHECK, rows, [asked]).verdict == "valid"
         # That the log says so excuses nothing when the client did not ask for it.
-        assert judged(spark, replicated.CHECK, rows, [published(0)]).verdict == "invalid"
-        assert judged(spark, unasked.CHECK, rows, [published(0)]).witness[0]["kind"] == "restricted"
+        assert judged(engine, replicated.CHECK, rows, [published(0)]).verdict == "invalid"
+        assert judged(engine, unasked.CHECK, rows, [published(0)]).witness[0]["kind"] == "restricted"
 
-    def test_other_namespaces_have_other_regions(self, spark: SparkSession) -> None:
+    def test_other_namespaces_have_other_regions(self, engine: Engine) -> None:
         topic = "persistent://public/local/t"
         local = Circumstances({**NAMESPACES, "public/local": Namespace(("a",), deduplication=True)})
         rows = [stored("a", 0, 0, topic=topic)]
-        result = judged(spark, replicated.CHECK, rows, [published(0, topic=topic)], circumstances=local)
+        result = judged(engine, replicated.CHECK, rows, [published(0, topic=topic)], circumstances=local)
         assert result.verdict == "valid"
 
-    def test_what_a_region_let_go_before_its_oldest_is_not_judged(self, spark: SparkSession) -> None:
+    def test_what_a_region_let_go_before_its_oldest_is_not_judged(self, engine: Engine) -> None:
         rows = [stored("a", 0, 0), stored("a", 1, 1), stored("a", 2, 2), stored("b", 1, 1)]
         asked = [published(0), published(1), published(2)]
-        result = judged(spark, replicated.CHECK, rows, asked, trimmed=[("b", TOPIC, {1: 1})])
+        result = judged(engine, replicated.CHECK, rows, asked, trimmed=[("b", TOPIC, {1: 1})])
         assert result.verdict == "invalid"
         assert [one["sequence_id"] for one in result.witness] == [2]
         assert "Not judged: 1 copy" in result.sentence
 
-    def test_partitions_belong_to_the_topic_that_the_history_speaks_of(self, spark: SparkSession) -> None:
+    def test_partitions_belong_to_the_topic_that_the_history_speaks_of(self, engine: Engine) -> None:
         rows = [stored(region, 0, 0, topic=f"{TOPIC}-partition-3") for region in "ab"]
-        assert judged(spark, replicated.CHECK, rows, [published(0)]).verdict == "valid"
+        assert judged(engine, replicated.CHECK, rows, [published(0)]).verdict == "valid"
 
 
 class TestUnasked:
-    def test_a_known_producer_never_asked_for_it(self, spark: SparkSession) -> None:
+    def test_a_known_producer_never_asked_for_it(self, engine: Engine) -> None:
         rows = [*BOTH_0_1, stored("a", 2, 99)]
-        result = judged(spark, unasked.CHECK, rows, [published(0), published(1)])
+        result = judged(engine, unasked.CHECK, rows, [published(0), published(1)])
         assert result.verdict == "invalid"
         assert [(one["sequence_id"], one["position"]) for one in result.witness] == [(99, "1:2:-1")]
 
-    def test_with_a_part_of_the_history_gone_it_proves_nothing(self, spark: SparkSession) -> None:
+    def test_with_a_part_of_the_history_gone_it_proves_nothing(self, engine: Engine) -> None:
         gone = Circumstances(NAMESPACES, history_damaged=True)
         rows = [*BOTH_0_1, stored("a", 2, 99)]
-        result = judged(spark, unasked.CHECK, rows, [published(0), published(1)], circumstances=gone)
+        result = judged(engine, unasked.CHECK, rows, [published(0), published(1)], circumstances=gone)
         assert result.verdict == "unknown"
 
-    def test_a_producer_that_the_history_does_not_know_leaves_it_open(self, spark: SparkSession) -> None:
+    def test_a_producer_that_the_history_does_not_know_leaves_it_open(self, engine: Engine) -> None:
         rows = [*BOTH_0_1, stored("a", 2, 5, producer="somebody")]
-        result = judged(spark, unasked.CHECK, rows, [published(0), published(1)])
+        result = judged(engine, unasked.CHECK, rows, [published(0), published(1)])
         assert result.verdict == "unknown"
         assert "somebody" in result.sentence
 
-    def test_topics_that_the_history_does_not_know_leave_it_open(self, spark: SparkSession) -> None:
+    def test_topics_that_the_history_does_not_know_leave_it_open(self, engine: Engine) -> None:
         rows = [
             *BOTH_0_1,
             stored("a", 0, 5, producer="somebody", topic="persistent://public/default/other"),
             stored("a", 3, 0, producer="pulsar.marker", marker_type=10),
         ]
-        assert judged(spark, unasked.CHECK, rows, [published(0), published(1)]).verdict == "unknown"
+        assert judged(engine, unasked.CHECK, rows, [published(0), published(1)]).verdict == "unknown"
 
-    def test_what_certainly_failed_must_not_be_stored(self, spark: SparkSession) -> None:
-        result = judged(spark, unasked.CHECK, BOTH_0_1, [published(0), published(1, "failed")])
+    def test_what_certainly_failed_must_not_be_stored(self, engine: Engine) -> None:
+        result = judged(engine, unasked.CHECK, BOTH_0_1, [published(0), published(1, "failed")])
         assert result.verdict == "invalid"
         assert result.witness[0]["kind"] == "refused"
 
-    def test_what_may_have_happened_may_be_stored(self, spark: SparkSession) -> None:
+    def test_what_may_have_happened_may_be_stored(self, engine: Engine) -> None:
         assert (
-            judged(spark, unasked.CHECK, BOTH_0_1, [published(0), published(1, "unknown")]).verdict == "valid"
+            judged(engine, unasked.CHECK, BOTH_0_1, [published(0), published(1, "unknown")]).verdict
+            == "valid"
         )
 
 
 class TestOrder:
-    def test_a_message_behind_a_later_one(self, spark: SparkSession) -> None:
+    def test_a_message_behind_a_later_one(self, engine: Engine) -> None:
         rows = [stored("a", 0, 0), stored("a", 1, 1), stored("b", 0, 1), stored("b", 1, 0)]
-        result = judged(spark, order.CHECK, rows)
+        result = judged(engine, order.CHECK, rows)
         assert result.verdict == "invalid"
         assert [(one["region"], one["sequence_id"], one["position"]) for one in result.witness] == [
             ("b", 0, "1:1:-1")
         ]
 
-    def test_a_second_copy_stands_behind_by_nature(self, spark: SparkSession) -> None:
+    def test_a_second_copy_stands_behind_by_nature(self, engine: Engine) -> None:
         rows = [stored("a", 0, 0), stored("a", 1, 1), stored("a", 2, 0)]
-        assert judged(spark, order.CHECK, rows).verdict == "valid"
+        assert judged(engine, order.CHECK, rows).verdict == "valid"
 
-    def test_origins_may_interleave(self, spark: SparkSession) -> None:
+    def test_origins_may_interleave(self, engine: Engine) -> None:
         rows = [
             stored("a", 0, 5),
             stored("a", 1, 0, origin="b"),
             stored("a", 2, 6),
             stored("a", 3, 1, producer="q"),
         ]
-        assert judged(spark, order.CHECK, rows).verdict == "valid"
+        assert judged(engine, order.CHECK, rows).verdict == "valid"
 
 
 class TestConsumed:
-    def test_seen_in_either_region(self, spark: SparkSession) -> None:
+    def test_seen_in_either_region(self, engine: Engine) -> None:
         events = [
             subscribed("a"),
             subscribed("b", 30),
@@ -236,84 +237,93 @@ class TestConsumed:
             received(0, "a"),
             received(1, "b", 60),
         ]
-        result = judged(spark, consumed.CHECK, BOTH_0_1, events)
+        result = judged(engine, consumed.CHECK, BOTH_0_1, events)
         assert (result.verdict, result.invariant) == ("valid", "INV-5")
 
-    def test_skipped_when_a_later_one_was_received_in_the_last_region(self, spark: SparkSession) -> None:
+    def test_skipped_when_a_later_one_was_received_in_the_last_region(self, engine: Engine) -> None:
         events = [subscribed("a"), published(0), published(1), received(1, "b", entry=1)]
-        result = judged(spark, consumed.CHECK, BOTH_0_1, events)
+        result = judged(engine, consumed.CHECK, BOTH_0_1, events)
         assert result.verdict == "invalid"
         assert [(one["sequence_id"], one["position"]) for one in result.witness] == [(0, "1:0:-1")]
 
-    def test_not_reached_yet_is_not_proven_lost(self, spark: SparkSession) -> None:
+    def test_not_reached_yet_is_not_proven_lost(self, engine: Engine) -> None:
         events = [subscribed("a"), published(0), published(1), received(0, "a")]
-        result = judged(spark, consumed.CHECK, BOTH_0_1, events)
+        result = judged(engine, consumed.CHECK, BOTH_0_1, events)
         assert result.verdict == "unknown"
         assert "had not come that far" in result.sentence
 
-    def test_only_what_was_asked_for_after_the_subscription_existed(self, spark: SparkSession) -> None:
-        events = [published(0, at_ms=5), subscribed("a", 7), published(1), received(1, "a")]
-        assert judged(spark, consumed.CHECK, BOTH_0_1, events).verdict == "valid"
+    @pytest.mark.parametrize(("given", "verdict"), [(0, "unknown"), (1, "invalid")])
+    def test_within_a_batch_only_what_stands_before_something_received_was_skipped(
+        self, engine: Engine, given: int, verdict: str
+    ) -> None:
+        batch = [stored(region, 0, n, source="1:0", batch_index=n) for region in ("a", "b") for n in (0, 1)]
+        asked = [event for n in (0, 1) for event in published(n, entry=0)]
+        events = [subscribed("a"), *asked, received(given, "a", entry=0, batch_index=given)]
+        assert judged(engine, consumed.CHECK, batch, events).verdict == verdict
 
-    def test_received_but_never_asked_for_means_that_history_is_missing(self, spark: SparkSession) -> None:
+    def test_only_what_was_asked_for_after_the_subscription_existed(self, engine: Engine) -> None:
+        events = [published(0, at_ms=5), subscribed("a", 7), published(1), received(1, "a")]
+        assert judged(engine, consumed.CHECK, BOTH_0_1, events).verdict == "valid"
+
+    def test_received_but_never_asked_for_means_that_history_is_missing(self, engine: Engine) -> None:
         events = [subscribed("a"), published(0), received(0, "a"), received(1, "a")]
-        result = judged(spark, consumed.CHECK, BOTH_0_1, events)
+        result = judged(engine, consumed.CHECK, BOTH_0_1, events)
         assert result.verdict == "unknown"
         assert "a part of the history is missing" in result.sentence
 
 
 class TestConverged:
-    def test_needs_no_history(self, spark: SparkSession) -> None:
-        assert judged(spark, converged.CHECK, BOTH_0_1).verdict == "valid"
+    def test_needs_no_history(self, engine: Engine) -> None:
+        assert judged(engine, converged.CHECK, BOTH_0_1).verdict == "valid"
 
-    def test_unacknowledged_messages_count_too(self, spark: SparkSession) -> None:
-        result = judged(spark, converged.CHECK, BOTH_0_1[:3], [published(0), published(1, "unknown")])
+    def test_unacknowledged_messages_count_too(self, engine: Engine) -> None:
+        result = judged(engine, converged.CHECK, BOTH_0_1[:3], [published(0), published(1, "unknown")])
         assert result.verdict == "invalid"
         assert [(one["region"], one["sequence_id"]) for one in result.witness] == [("b", 1)]
 
-    def test_the_bytes_must_be_the_same(self, spark: SparkSession) -> None:
-        result = judged(spark, converged.CHECK, [stored("a", 0, 0, digest=1), stored("b", 0, 0, digest=2)])
+    def test_the_bytes_must_be_the_same(self, engine: Engine) -> None:
+        result = judged(engine, converged.CHECK, [stored("a", 0, 0, digest=1), stored("b", 0, 0, digest=2)])
         assert result.verdict == "invalid"
         assert result.witness[0]["kind"] == "differs"
 
 
 class TestFigures:
-    def test_received_again(self, spark: SparkSession) -> None:
+    def test_received_again(self, engine: Engine) -> None:
         events = [received(0, "a"), received(0, "b", 60), received(0, "b", 61), received(1, "b", 62)]
-        result = judged(spark, reread.CHECK, [], events)
+        result = judged(engine, reread.CHECK, [], events)
         assert (result.verdict, result.invariant) == ("valid", "info")
         # The subscription is not replicated: it is one in each region.
         assert "1 of 3 received messages came more than once (1 repeated delivery)" in result.sentence
 
-    def test_outcomes(self, spark: SparkSession) -> None:
+    def test_outcomes(self, engine: Engine) -> None:
         events = [published(0), published(1, "unknown"), published(2, "failed"), published(3, "unknown")]
-        result = judged(spark, outcomes.CHECK, BOTH_0_1, events)
+        result = judged(engine, outcomes.CHECK, BOTH_0_1, events)
         assert result.sentence == (
             "4 messages asked to be published: 1 acknowledged, 1 certainly failed, 2 without an answer"
             " (1 of these are stored)."
         )
 
-    def test_gap_ends_in_another_region_not_in_the_clients_own_memory(self, spark: SparkSession) -> None:
+    def test_gap_ends_in_another_region_not_in_the_clients_own_memory(self, engine: Engine) -> None:
         events = [
             received(0, "a", 900),
             received(1, "a", 1005),
             received(1, "b", 1840),
             received(2, "b", 1900),
         ]
-        result = judged(spark, failover.CHECK, [], events, outages=[("a", 1000.0, 9000.0)])
+        result = judged(engine, failover.CHECK, [], events, outages=[("a", 1000.0, 9000.0)])
         assert "0.840 s later, in b" in result.sentence
         assert (result.witness[0]["region"], result.witness[0]["other_region"]) == ("a", "b")
 
-    def test_gap_ends_in_the_same_region_once_it_is_back(self, spark: SparkSession) -> None:
+    def test_gap_ends_in_the_same_region_once_it_is_back(self, engine: Engine) -> None:
         events = [received(0, "a", 900), received(1, "a", 4000)]
-        result = judged(spark, failover.CHECK, [], events, outages=[("a", 1000.0, 3500.0)])
+        result = judged(engine, failover.CHECK, [], events, outages=[("a", 1000.0, 3500.0)])
         assert "3.000 s later, in a" in result.sentence
 
-    def test_a_subscription_that_was_elsewhere_has_no_gap(self, spark: SparkSession) -> None:
+    def test_a_subscription_that_was_elsewhere_has_no_gap(self, engine: Engine) -> None:
         events = [received(0, "b", 900), received(1, "b", 1800)]
-        result = judged(spark, failover.CHECK, [], events, outages=[("a", 1000.0, None)])
+        result = judged(engine, failover.CHECK, [], events, outages=[("a", 1000.0, None)])
         assert result.sentence == "No subscription was in a region that went down."
 
-    def test_a_subscription_that_never_went_on_is_named(self, spark: SparkSession) -> None:
-        result = judged(spark, failover.CHECK, [], [received(0, "a", 900)], outages=[("a", 1000.0, None)])
+    def test_a_subscription_that_never_went_on_is_named(self, engine: Engine) -> None:
+        result = judged(engine, failover.CHECK, [], [received(0, "a", 900)], outages=[("a", 1000.0, None)])
         assert "s after a went down" in result.sentence

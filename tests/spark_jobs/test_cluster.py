@@ -15,10 +15,11 @@ from pathlib import Path
 import pytest
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
 
 from emulator.runtimes.kafka_server import KafkaServer
 from emulator.storage.kafka import open_kafka
+from spark_jobs.engines.current import in_use
+from spark_jobs.engines.spark import SparkEngine
 from spark_jobs.judge import judge_run
 from spark_jobs.session import cluster_problem, in_a_sentence
 from spark_jobs.source_kafka import SLICE_RECORDS
@@ -80,13 +81,14 @@ def start(cluster: SparkCluster, cwd: Path, *command: object) -> subprocess.Comp
 
 @pytest.mark.real
 def test_rows_and_verdict_are_those_of_a_local_spark_and_made_by_all_workers(
-    spark_cluster: SparkCluster, runs: Runs, spark: SparkSession, tmp_path: Path
+    spark_cluster: SparkCluster, runs: Runs, spark: SparkEngine, tmp_path: Path
 ) -> None:
     paths = (runs.on_sqlite, runs.on_kafka, runs.bulk)
     done = start(spark_cluster, HOME, "tests.spark_jobs.on_cluster", spark_cluster.url, tmp_path, *paths)
     assert (done.returncode, done.stderr) == (0, "")
     for number, run in enumerate(paths[:-1]):
-        rows = ordered_rows(spark, run)
+        with in_use(spark):
+            rows = ordered_rows(run)
         assert rows["damage"].null_count == rows.num_rows > 0
         write_rows(rows, tmp_path / "local.arrow")
         assert (tmp_path / f"{number}.arrow").read_bytes() == (tmp_path / "local.arrow").read_bytes()
@@ -104,7 +106,7 @@ def test_rows_and_verdict_are_those_of_a_local_spark_and_made_by_all_workers(
 
 @pytest.mark.real
 def test_the_command_line_takes_a_cluster(
-    spark_cluster: SparkCluster, runs: Runs, spark: SparkSession, tmp_path: Path
+    spark_cluster: SparkCluster, runs: Runs, spark: SparkEngine, tmp_path: Path
 ) -> None:
     """From a folder where nothing of ours is, on logs in Kafka; one of the masters that are named is away."""
     master = spark_cluster.url.replace("spark://", "spark://127.0.0.1:1,")

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
 from emulator.history import HistoryWriter, seal_history
-from spark_jobs.history import EVENT_SCHEMA, HistoryReader, read_history
+from spark_jobs.engines.contract import Engine
+from spark_jobs.history import read_history
 from spark_jobs.history_files import digest_number, look_at, read_rows
 from spark_jobs.run_folder import open_run_folder
 
@@ -43,10 +43,10 @@ def damages_of(path: Path, run: str = "") -> list[str]:
     return [damage.sentence for damage in file.damages] + [row["damage"] for row in rows if row["damage"]]
 
 
-def rows_of(path: Path) -> list[dict[str, Any]]:
+def rows_of(path: Path, regions: Sequence[str] = REGIONS) -> list[dict[str, Any]]:
     parts = look_at(path, "", {path.stem}).slices
     return [
-        row for part in parts for batch in read_rows(part, REGIONS, NAMESPACES) for row in batch.to_pylist()
+        row for part in parts for batch in read_rows(part, regions, NAMESPACES) for row in batch.to_pylist()
     ]
 
 
@@ -144,16 +144,12 @@ def test_what_is_wrong_everywhere_is_named_a_few_times_and_counted(tmp_path: Pat
     assert damages[-1] == "history/shop.jsonl: 81 more lines are wrong"
 
 
-def test_here_and_in_tasks_the_same_rows_are_read(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_frame_has_every_line(engine: Engine, tmp_path: Path) -> None:
     run = SampleRun()
     run.publish("us-east", 1, 1.0)
-    # A name that means something to Spark's file patterns.
+    # A name that means something to file patterns.
     folder = open_run_folder(run.write(tmp_path / "run [1] {a,b} é"))
-    frame, damages = read_history(spark, folder)
+    frame, damages = read_history(folder)
     assert damages == []
-    reader = HistoryReader(folder.path)
-    batches = [batch for part in reader.partitions() for batch in reader.read(part)]
-    assert sorted(map(str, (row for batch in batches for row in batch.to_pylist()))) == sorted(
-        str(row.asDict()) for row in frame.collect()
-    )
-    assert frame.schema == EVENT_SCHEMA
+    rows = [row for file in folder.history for row in rows_of(file, folder.regions)]
+    assert sorted(map(str, rows)) == sorted(str(row.asDict()) for row in frame.collect())

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
 from emulator.history import HistoryWriter
 from emulator.storage.group import decode_group, encode_group
 from emulator.wire.metadata import scan_entry
+from spark_jobs.engines.contract import Engine
 from spark_jobs.judge import Judgement, judge_run
 from spark_jobs.verdict import CheckResult
 from spark_jobs.warm_up import warm_up
@@ -32,8 +32,8 @@ def check(judgement: Judgement, invariant: str) -> CheckResult:
     return found
 
 
-def test_a_drill_that_went_well(spark: SparkSession, drill: Path) -> None:
-    judgement = judge_run(spark, drill)
+def test_a_drill_that_went_well(engine: Engine, drill: Path) -> None:
+    judgement = judge_run(engine, drill)
     # The sample holds no snapshot and no cursor.
     assert {one.name for one in judgement.checks if one.verdict == "not applicable"} == {
         "snapshots-hold",
@@ -89,10 +89,10 @@ def skip_entry(run: Path, region: str, entry_id: int) -> bytes:
 
 
 @pytest.mark.parametrize("which", ["first", "middle", "last"])
-def test_one_entry_skipped_is_the_witness(spark: SparkSession, drill: Path, which: str) -> None:
+def test_one_entry_skipped_is_the_witness(engine: Engine, drill: Path, which: str) -> None:
     last = len(failover_drill(seconds=4.0, per_second=50).logs["us-west"]) - 1
     gone = scan_entry(skip_entry(drill, "us-west", {"first": 0, "middle": last // 2, "last": last}[which]))
-    judgement = judge_run(spark, drill)
+    judgement = judge_run(engine, drill)
     assert judgement.verdict == "invalid"
     origin = (gone.replicated_from, gone.producer_name, gone.sequence_id)
     (witness,) = check(judgement, "INV-2").witness
@@ -104,9 +104,9 @@ def test_one_entry_skipped_is_the_witness(spark: SparkSession, drill: Path, whic
     assert check(judgement, "INV-1").verdict == "valid"
 
 
-def test_an_acknowledged_entry_gone_from_its_own_region(spark: SparkSession, drill: Path) -> None:
+def test_an_acknowledged_entry_gone_from_its_own_region(engine: Engine, drill: Path) -> None:
     gone = scan_entry(skip_entry(drill, "eu-central", 0))
-    judgement = judge_run(spark, drill)
+    judgement = judge_run(engine, drill)
     assert judgement.verdict == "invalid"
     (witness,) = check(judgement, "INV-1").witness
     assert (witness["producer"], witness["sequence_id"]) == (gone.producer_name, gone.sequence_id)
@@ -148,23 +148,23 @@ def garble_history(run: Path) -> None:
     ],
 )
 def test_a_damaged_folder_is_unknown_with_the_reason(
-    spark: SparkSession, drill: Path, damage: Callable[[Path], None], reason: str
+    engine: Engine, drill: Path, damage: Callable[[Path], None], reason: str
 ) -> None:
     damage(drill)
-    judgement = judge_run(spark, drill)
+    judgement = judge_run(engine, drill)
     assert judgement.verdict == "unknown"
     assert reason in " ".join(one.sentence for one in judgement.checks if one.verdict == "unknown")
 
 
-def test_an_empty_folder_is_unknown(spark: SparkSession, tmp_path: Path) -> None:
-    judgement = judge_run(spark, tmp_path)
+def test_an_empty_folder_is_unknown(engine: Engine, tmp_path: Path) -> None:
+    judgement = judge_run(engine, tmp_path)
     assert judgement.verdict == "unknown"
     assert {
         one.verdict for one in judgement.checks if one.name not in ("failover-gap", "evidence-whole")
     } == {"not applicable"}
 
 
-def test_a_region_that_never_came_back_leaves_it_open(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_region_that_never_came_back_leaves_it_open(engine: Engine, tmp_path: Path) -> None:
     run = SampleRun()
     run.subscribe("us-west", 0.1)
     for number in range(4):
@@ -172,21 +172,21 @@ def test_a_region_that_never_came_back_leaves_it_open(spark: SparkSession, tmp_p
     for number in range(3):
         run.receive("us-west", "us-east", number, 5, number)
     run.fact(6, "kill", region="us-east")
-    judgement = judge_run(spark, run.write(tmp_path / "run"))
+    judgement = judge_run(engine, run.write(tmp_path / "run"))
     assert judgement.verdict == "unknown"
     assert "us-east was down when the history ended" in check(judgement, "INV-2").sentence
     run.fact(7, "start", region="us-east")
-    assert judge_run(spark, run.write(tmp_path / "second")).verdict == "invalid"
+    assert judge_run(engine, run.write(tmp_path / "second")).verdict == "invalid"
 
 
-def test_a_scenario_that_failed_is_no_pass(spark: SparkSession, drill: Path) -> None:
+def test_a_scenario_that_failed_is_no_pass(engine: Engine, drill: Path) -> None:
     history = HistoryWriter(drill / "history/scenario.jsonl", "scenario", lambda: 1_763_712_009_000)
     history.write("step", "fact", detail="step 3 failed", error="drain: 3 messages never came")
     history.close()
-    judgement = judge_run(spark, drill)
+    judgement = judge_run(engine, drill)
     assert judgement.verdict == "unknown"
     assert "3 messages never came" in check(judgement, "evidence-whole").sentence
 
 
-def test_the_warm_up_is_a_valid_run(spark: SparkSession) -> None:
-    assert warm_up(spark).verdict == "valid"
+def test_the_warm_up_is_a_valid_run(engine: Engine) -> None:
+    assert warm_up(engine).verdict == "valid"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
 from emulator.limits import parse_limits
 from spark_jobs.ci_report import junit, markdown
+from spark_jobs.engines.contract import Engine
 from spark_jobs.judge import Judgement, judge_run
 from spark_jobs.verdict import CheckResult
 
@@ -43,8 +43,8 @@ def lossy_run(only_at_home: int = 3, *, hole: bool = False, back: bool = False) 
     return run
 
 
-def judged(spark: SparkSession, run: SampleRun, folder: Path, limits: str = "") -> Judgement:
-    return judge_run(spark, run.write(folder), limits=parse_limits(limits))
+def judged(engine: Engine, run: SampleRun, folder: Path, limits: str = "") -> Judgement:
+    return judge_run(engine, run.write(folder), limits=parse_limits(limits))
 
 
 def check(judgement: Judgement, name: str) -> CheckResult:
@@ -52,8 +52,8 @@ def check(judgement: Judgement, name: str) -> CheckResult:
     return found
 
 
-def test_what_only_the_lost_region_had_is_counted_and_dated(spark: SparkSession, tmp_path: Path) -> None:
-    judgement = judged(spark, lossy_run(), tmp_path / "run")
+def test_what_only_the_lost_region_had_is_counted_and_dated(engine: Engine, tmp_path: Path) -> None:
+    judgement = judged(engine, lossy_run(), tmp_path / "run")
     assert judgement.verdict == "valid", [one for one in judgement.checks if one.verdict != "valid"]
     loss = judgement.figures["loss"]
     assert loss["regions"] == ["us-east"]
@@ -66,25 +66,25 @@ def test_what_only_the_lost_region_had_is_counted_and_dated(spark: SparkSession,
     assert "3 messages of 10 went with us-east" in check(judgement, "INV-5").sentence
 
 
-def test_a_loss_excuses_no_hole(spark: SparkSession, tmp_path: Path) -> None:
-    judgement = judged(spark, lossy_run(hole=True), tmp_path / "run")
+def test_a_loss_excuses_no_hole(engine: Engine, tmp_path: Path) -> None:
+    judgement = judged(engine, lossy_run(hole=True), tmp_path / "run")
     assert check(judgement, "INV-2").verdict == "invalid"
     assert [one["sequence_id"] for one in check(judgement, "INV-2").witness] == [2]
 
 
-def test_a_region_that_came_back_was_not_lost(spark: SparkSession, tmp_path: Path) -> None:
-    judgement = judged(spark, lossy_run(back=True), tmp_path / "run")
+def test_a_region_that_came_back_was_not_lost(engine: Engine, tmp_path: Path) -> None:
+    judgement = judged(engine, lossy_run(back=True), tmp_path / "run")
     assert judgement.figures["loss"] is None
     assert check(judgement, "INV-2").verdict != "valid"
     assert judgement.verdict != "valid"
 
 
 def test_a_lost_region_owes_no_log_but_one_that_can_be_read_must_hold_what_it_acknowledged(
-    spark: SparkSession, tmp_path: Path
+    engine: Engine, tmp_path: Path
 ) -> None:
     gone = lossy_run().write(tmp_path / "gone")
     (gone / "regions" / "us-east" / "log.sqlite").unlink()
-    judgement = judge_run(spark, gone)
+    judgement = judge_run(engine, gone)
     assert judgement.verdict == "valid", [one for one in judgement.checks if one.verdict != "valid"]
     loss = judgement.figures["loss"]
     assert (loss["unrecovered"], loss["kept_in_lost_logs"]) == (3, 0)
@@ -92,23 +92,21 @@ def test_a_lost_region_owes_no_log_but_one_that_can_be_read_must_hold_what_it_ac
 
     forgetful = lossy_run()
     del forgetful.logs["us-east"][4]
-    assert check(judged(spark, forgetful, tmp_path / "forgetful"), "INV-1").verdict == "invalid"
+    assert check(judged(engine, forgetful, tmp_path / "forgetful"), "INV-1").verdict == "invalid"
 
 
-def test_what_is_between_the_regions_that_are_left_is_judged_as_ever(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_what_is_between_the_regions_that_are_left_is_judged_as_ever(engine: Engine, tmp_path: Path) -> None:
     run = lossy_run()
     run.publish("us-west", 0, 0.5, to=["us-east"])
     run.publish("us-west", 1, 0.6)
-    judgement = judged(spark, run, tmp_path / "run")
+    judgement = judged(engine, run, tmp_path / "run")
     assert check(judgement, "INV-2").verdict == "invalid"
     assert [one["region"] for one in check(judgement, "INV-2").witness] == ["eu-central"]
 
 
-def test_limits_are_held_and_written_for_continuous_integration(spark: SparkSession, tmp_path: Path) -> None:
+def test_limits_are_held_and_written_for_continuous_integration(engine: Engine, tmp_path: Path) -> None:
     judgement = judged(
-        spark, lossy_run(), tmp_path / "run", "unrecovered=0,outage<=2s,latency.max<=10s,gap<=1s"
+        engine, lossy_run(), tmp_path / "run", "unrecovered=0,outage<=2s,latency.max<=10s,gap<=1s"
     )
     assert [one.outcome for one in judgement.limits] == ["missed", "kept", "kept", "kept"]
     assert judgement.verdict == "valid", "a limit does not change the verdict"

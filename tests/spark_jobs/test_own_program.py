@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
 from emulator.history import HistoryWriter
+from spark_jobs.engines.contract import Engine
 from spark_jobs.judge import Judgement, judge_run
 
 from .sample_run import TOPIC, SampleRun, payload_of
@@ -45,7 +45,7 @@ def sentences(judgement: Judgement) -> str:
 
 @pytest.mark.parametrize("second_begins_behind", [MESSAGES - 1, -1], ids=["told where", "counting from 0"])
 def test_a_program_that_runs_twice_under_one_name_is_no_violation(
-    spark: SparkSession, tmp_path: Path, second_begins_behind: int
+    engine: Engine, tmp_path: Path, second_begins_behind: int
 ) -> None:
     path = stored_twice(tmp_path / "run")
     for first, last_sequence_id in ((0, -1), (MESSAGES, second_begins_behind)):
@@ -54,14 +54,14 @@ def test_a_program_that_runs_twice_under_one_name_is_no_violation(
         if first:
             consume(history)
         history.close()
-    judgement = judge_run(spark, path)
+    judgement = judge_run(engine, path)
     assert judgement.verdict == "valid", sentences(judgement)
     assert f"{2 * MESSAGES} acknowledged messages" in sentences(judgement)
     assert ("are 5 higher" in sentences(judgement)) == (second_begins_behind == -1)
 
 
 def test_a_program_that_was_killed_leaves_only_open_operations_unknown(
-    spark: SparkSession, tmp_path: Path
+    engine: Engine, tmp_path: Path
 ) -> None:
     path = stored_twice(tmp_path / "run")
     first = HistoryWriter.in_run(path, "shop")
@@ -70,16 +70,16 @@ def test_a_program_that_was_killed_leaves_only_open_operations_unknown(
     first.close()
     file = path / "history" / "shop.jsonl"
     file.write_text("".join(file.read_text().splitlines(keepends=True)[:-2]))  # the last receipt, and the end
-    assert "has no end" in sentences(judge_run(spark, path))
+    assert "has no end" in sentences(judge_run(engine, path))
     second = HistoryWriter.in_run(path, "shop")  # the next life seals what the first one left
     consume(second)
     second.close()
-    judgement = judge_run(spark, path)
+    judgement = judge_run(engine, path)
     assert judgement.verdict == "valid", sentences(judgement)
     assert judgement.figures["published"]["unknown"] == 1
 
 
-def test_regions_and_places_that_do_not_exist_are_not_believed(spark: SparkSession, tmp_path: Path) -> None:
+def test_regions_and_places_that_do_not_exist_are_not_believed(engine: Engine, tmp_path: Path) -> None:
     path = stored_twice(tmp_path / "run")
     history = HistoryWriter.in_run(path, "shop")
     producer = history.opened_producer("us-eats", TOPIC, "shop", -1)
@@ -87,6 +87,6 @@ def test_regions_and_places_that_do_not_exist_are_not_believed(spark: SparkSessi
         producer.asked_publish(payload_of(REGION, entry)).ok(f"1:{entry}:-1")
     history.received("atlantis", TOPIC, "billing", "1:0:-1")
     history.close()
-    judgement = judge_run(spark, path)
+    judgement = judge_run(engine, path)
     assert judgement.verdict == "unknown"
     assert "region: must be a region of this run" in sentences(judgement)

@@ -16,6 +16,8 @@ from emulator.made_by import note_made_by
 from spark_jobs.causes import causes
 from spark_jobs.durations import duration_text
 from spark_jobs.faults import Interval
+from spark_jobs.journey_words import journey_lines
+from spark_jobs.journeys import Journey, Stop, StoredCopy
 from spark_jobs.judge import Judgement
 from spark_jobs.measures import Measures, Stretch
 from spark_jobs.picture import nice_step
@@ -402,3 +404,54 @@ class TestDrawing:
     )
     def test_ticks_are_round(self, seconds: float, ticks: float, step: float) -> None:
         assert nice_step(seconds, ticks) == pytest.approx(step)
+
+
+class TestJourney:
+    def journey(self) -> Journey:
+        ask = {"region": "us-east", "op": "publish"}
+        return Journey(
+            "persistent://public/default/orders",
+            "us-east",
+            EVIL,
+            7,
+            stored=(
+                StoredCopy("us-east", "1:7:-1", 1000.0, 1002.0),
+                StoredCopy("eu-central", "1:9:-1", 1000.0, None),
+            ),
+            absent=("us-west",),
+            stops=(
+                Stop(1000.0, outcome="asked", **ask),
+                Stop(1002.0, outcome="ok", position="1:7:-1", **ask),
+                Stop(1100.0, "receive", "ok", "us-east", "billing", "1:7:-1"),
+                Stop(1200.0, "receive", "ok", "us-east", "billing", "1:7:-1"),
+                Stop(1201.0, "acknowledge", "asked", "us-east", "billing", "1:8", "cumulative"),
+            ),
+        )
+
+    def test_it_is_told_in_the_order_in_which_it_happened(self) -> None:
+        assert journey_lines(self.journey(), 0.0) == [
+            ("1.000 s", f"{EVIL} asks us-east to publish it"),
+            ("1.002 s", "stored in us-east at 1:7:-1: after 1.000 s, by 1.002 s"),
+            ("1.002 s", "us-east acknowledges it, at 1:7:-1"),
+            ("1.100 s", "billing receives it in us-east, from 1:7:-1"),
+            ("1.200 s", "billing receives it again in us-east, from 1:7:-1"),
+            ("1.201 s", "billing acknowledges it to us-east, with everything up to 1:8"),
+            ("", "stored in eu-central at 1:9:-1: after 1.000 s, nobody saw when"),
+            ("", "us-west does not store it, and was to"),
+        ]
+
+    def test_it_stands_beside_the_witness_that_names_the_message(self) -> None:
+        told = judgement()
+        witness = {
+            "kind": "missing",
+            "topic": "persistent://public/default/orders",
+            "origin_region": "us-east",
+            "producer": EVIL,
+            "sequence_id": 7,
+        }
+        check = replace(told.checks[0], witness=(witness, {**witness, "sequence_id": 8}))
+        text = render_page(replace(told, checks=(check,), journeys=(self.journey(),)))
+        page = Page(text)
+        assert page.stack == []
+        assert page.text.count("the journey of this message") == 1
+        assert "us-west does not store it, and was to" in page.text

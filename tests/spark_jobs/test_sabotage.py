@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
 from emulator.markers import Snapshot, SubscriptionUpdate
 from emulator.model import Position
@@ -21,6 +20,7 @@ from emulator.stored_keys import CursorKey
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.markers import encode_marker
 from emulator.wire.metadata import build_entry, read_metadata, scan_entry, with_replication
+from spark_jobs.engines.contract import Engine
 from spark_jobs.judge import Judgement, judge_run
 from spark_jobs.verdict import Verdict
 
@@ -230,6 +230,16 @@ class Sabotage:
     on_disk: Callable[[Path], object] | None = None
     run: Callable[[], SampleRun] = small_run
 
+    def write(self, path: Path) -> Path:
+        """The run directory with evidence that was tampered with."""
+        run = self.run()
+        if self.in_memory is not None:
+            self.in_memory(run)
+        run.write(path)
+        if self.on_disk is not None:
+            self.on_disk(path)
+        return path
+
 
 SABOTAGES = [
     Sabotage("a checksum that is wrong", "invalid", "INV-3", "corrupt", wrong_checksum),
@@ -330,14 +340,8 @@ SABOTAGES = [
 
 
 @pytest.mark.parametrize("sabotage", SABOTAGES, ids=lambda one: one.name)
-def test_it_is_seen(spark: SparkSession, tmp_path: Path, sabotage: Sabotage) -> None:
-    run = sabotage.run()
-    if sabotage.in_memory is not None:
-        sabotage.in_memory(run)
-    path = run.write(tmp_path / "run")
-    if sabotage.on_disk is not None:
-        sabotage.on_disk(path)
-    judgement = judge_run(spark, path)
+def test_it_is_seen(engine: Engine, tmp_path: Path, sabotage: Sabotage) -> None:
+    judgement = judge_run(engine, sabotage.write(tmp_path / "run"))
     (check,) = [one for one in judgement.checks if sabotage.check in (one.invariant, one.name)]
     assert check.verdict == sabotage.verdict, told(judgement)
     assert judgement.verdict in ("invalid", sabotage.verdict), told(judgement)
@@ -361,13 +365,11 @@ def untouched() -> SampleRun:
     [untouched, two_producers, lambda: small_run(replicated=False)],
     ids=["all", "producers", "one region"],
 )
-def test_what_nobody_touched_is_valid(
-    spark: SparkSession, tmp_path: Path, make: Callable[[], SampleRun]
-) -> None:
+def test_what_nobody_touched_is_valid(engine: Engine, tmp_path: Path, make: Callable[[], SampleRun]) -> None:
     path = make().write(tmp_path / "run")
     if make is untouched:
         cursor_at(11)(path)
-    judgement = judge_run(spark, path)
+    judgement = judge_run(engine, path)
     assert judgement.verdict == "valid", told(judgement)
     if make is untouched:
         assert {one.verdict for one in judgement.checks} == {"valid"}, told(judgement)

@@ -7,7 +7,6 @@ import json
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
 from emulator.runtimes.kafka_server import KafkaServer
 from emulator.storage.contract import Store
@@ -15,6 +14,9 @@ from emulator.storage.group import decode_group
 from emulator.storage.kafka import open_kafka
 from emulator.storage.sqlite import open_sqlite
 from spark_jobs import source_kafka
+from spark_jobs.engines.contract import Engine
+from spark_jobs.engines.frames import F
+from spark_jobs.entry_columns import ROW_SCHEMA
 from spark_jobs.run_folder import RegionLog, open_run_folder
 from spark_jobs.source import read_region_logs, read_trimmed
 from spark_jobs.source_contract import Group, Head, LogDamaged
@@ -119,15 +121,13 @@ def test_a_kafka_that_is_away_or_knows_nothing_is_a_damage(
             source_kafka.plan(RegionLog("us-east", "kafka", "", servers))
 
 
-COLUMNS = """topic, batch_index, producer_name, sequence_id, publish_time_ms, replicated_from, origin_region,
-    marker_type, replicate_to, source_ledger, source_entry, payload_bytes, payload_digest,
-    attributes_digest, bytes_digest, is_sound, marker"""
+COLUMNS = [name for name in ROW_SCHEMA.names if name not in ("damage", "ledger_id", "entry_id")]
 """All but the positions, which every backend gives in its own way, in the order of the log."""
 
 
 @pytest.mark.real
 def test_the_same_entries_give_the_same_rows_as_from_sqlite(
-    kafka_server: KafkaServer, spark: SparkSession, tmp_path: Path
+    kafka_server: KafkaServer, engine: Engine, tmp_path: Path
 ) -> None:
     """The same run written to both."""
     run = failover_drill(seconds=4.0, per_second=50)
@@ -137,14 +137,13 @@ def test_the_same_entries_give_the_same_rows_as_from_sqlite(
     asyncio.run(move_to_kafka(run, on_kafka, kafka_server, prefix))
     rows = []
     for path in (on_sqlite, on_kafka):
-        read_region_logs(spark, path).createOrReplaceTempView("rows")
-        assert spark.sql("SELECT damage FROM rows WHERE damage IS NOT NULL").collect() == []
-        rows.append(
-            spark.sql(f"SELECT region, {COLUMNS} FROM rows ORDER BY region, ledger_id, entry_id").collect()
-        )
+        read = read_region_logs(open_run_folder(path))
+        assert read.where(F.col("damage").isNotNull()).collect() == []
+        in_order = read.orderBy("region", "ledger_id", "entry_id").select(*COLUMNS)
+        rows.append([row.asDict() for row in in_order.collect()])
     assert rows[0] == rows[1]
     assert len(rows[0]) == sum(map(len, run.logs.values()))
-    trimmed, damages = read_trimmed(spark, open_run_folder(on_kafka), [])
+    trimmed, damages = read_trimmed(open_run_folder(on_kafka), [])
     assert (trimmed.count(), damages) == (0, [])
 
 

@@ -59,12 +59,55 @@ def test_nobody_says_go_on(tmp_path: Path) -> None:
     assert (told.returncode, told.stdout, told.stderr) == (2, "", "")
 
 
-def test_without_java_one_sentence(tmp_path: Path) -> None:
-    told = run(tmp_path, JAVA_HOME=str(tmp_path))
+def test_without_java_spark_says_so_in_a_line(tmp_path: Path) -> None:
+    told = run(tmp_path, "--engine", "spark", JAVA_HOME=str(tmp_path))
     assert told.returncode == 2
     assert told.stdout == ""
     assert told.stderr.count("\n") == 1
     assert "openjdk-17-jre-headless" in told.stderr
+    assert "--engine embedded" in told.stderr
+
+
+def test_without_java_the_embedded_engine_judges_and_that_is_said(
+    drill_template: Path, tmp_path: Path
+) -> None:
+    told = run(drill_template, "--report", tmp_path, "--json", JAVA_HOME=str(tmp_path))
+    assert (told.returncode, json.loads(told.stdout)["verdict"]) == (0, "valid")
+    assert told.stderr.count("\n") == 1
+    assert told.stderr.endswith("Until then the embedded engine judges.\n")
+
+
+def test_the_embedded_engine_needs_neither_java_nor_spark(drill_template: Path, tmp_path: Path) -> None:
+    """Nor is a class of PySpark ever looked for."""
+    program = (
+        "import sys; sys.modules['pyspark'] = None; from spark_jobs.verify import main; sys.exit(main())"
+    )
+    told = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            program,
+            str(drill_template),
+            "--engine",
+            "embedded",
+            "--report",
+            str(tmp_path),
+        ],
+        cwd=HOME,
+        env={**os.environ, "JAVA_HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_SECONDS,
+        check=False,
+    )
+    assert (told.returncode, told.stderr) == (0, "")
+    assert told.stdout.startswith("VALID")
+
+
+def test_a_cluster_is_not_the_embedded_engines(tmp_path: Path) -> None:
+    told = run(tmp_path, "--engine", "embedded", "--master", "spark://127.0.0.1:1")
+    assert told.returncode == 2
+    assert "--master is Spark's" in told.stderr
 
 
 def test_no_such_folder(tmp_path: Path) -> None:

@@ -14,6 +14,8 @@ from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Iterable
 from itertools import islice
+from operator import attrgetter
+from typing import Final
 
 from emulator.broker.budgets import Account, Charge
 from emulator.markers import Marker
@@ -59,10 +61,9 @@ class StoredEntry:
         return self._info
 
 
-ENTRY_OVERHEAD_BYTES = 410
+ENTRY_OVERHEAD_BYTES = 360
 """What an entry holds besides its bytes: their header, this object, its metadata and numbers, its place in a list.
-A test counts it, in a process that has seen entries of every kind: the interpreter then keeps room in each for the
-fields of all."""
+A test counts it."""
 BLOCK_BYTES = 65_536
 """A block that holds this much takes no further entries."""
 
@@ -70,10 +71,11 @@ BLOCK_BYTES = 65_536
 class Block:
     """Consecutive entries of one topic, which come together and go together."""
 
-    __slots__ = ("charge", "entries", "tail")
+    __slots__ = ("charge", "entries", "first_entry_id", "tail")
 
-    def __init__(self, tail: TailCache, charge: Charge) -> None:
+    def __init__(self, tail: TailCache, first_entry_id: int, charge: Charge) -> None:
         self.tail = tail
+        self.first_entry_id = first_entry_id
         self.entries: list[StoredEntry] = []
         self.charge = charge
 
@@ -95,8 +97,8 @@ class TailPool:
         self._blocks: OrderedDict[Block, None] = OrderedDict()
         """Oldest first. Of one topic's blocks the oldest goes first too, so that what is left is its newest end."""
 
-    def open_block(self, tail: TailCache) -> Block:
-        block = Block(tail, self._account.charge(0))
+    def open_block(self, tail: TailCache, first_entry_id: int) -> Block:
+        block = Block(tail, first_entry_id, self._account.charge(0))
         self._blocks[block] = None
         return block
 
@@ -124,7 +126,7 @@ class TailCache:
     def extend(self, entries: list[StoredEntry]) -> None:
         """Add entries, at least one, that follow all others."""
         if not self._blocks or self._blocks[-1].is_full:
-            self._blocks.append(self._pool.open_block(self))
+            self._blocks.append(self._pool.open_block(self, entries[0].entry_id))
         self._blocks[-1].add(entries)
         self._pool.make_room()
 
@@ -153,9 +155,5 @@ class TailCache:
         self._blocks.clear()
 
 
-def _id(entry: StoredEntry) -> int:
-    return entry.entry_id
-
-
-def _first_id(block: Block) -> int:
-    return block.entries[0].entry_id
+_id: Final = attrgetter("entry_id")
+_first_id: Final = attrgetter("first_entry_id")

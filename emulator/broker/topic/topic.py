@@ -52,6 +52,7 @@ class Topic:
         self.name = name
         self.full_name = str(name)
         self.log = log
+        self.ledger_id = log.ledger_id
         self.deduplicates = deduplicates
         self.tail = TailCache(log.next_entry_id, region.tails)
         parts = region.environment.parts
@@ -306,10 +307,6 @@ class Topic:
     # Reading.
 
     @property
-    def ledger_id(self) -> int:
-        return self.log.ledger_id
-
-    @property
     def first_entry_id(self) -> int:
         return self.log.first_entry_id
 
@@ -350,7 +347,7 @@ class Topic:
     @property
     def last_position(self) -> Position:
         """Of the newest applied entry, marker or not; (ledger, -1) when there is none."""
-        return Position(self.log.ledger_id, self.end_entry_id - 1)
+        return Position(self.ledger_id, self.end_entry_id - 1)
 
     async def read(self, from_entry_id: int, entries_max: int, bytes_max: int) -> list[StoredEntry]:
         """Read from the tail or the store. StorageError when the store fails."""
@@ -358,11 +355,8 @@ class Topic:
         if cached is not None:
             return cached
         entries = await self.log.read(from_entry_id, entries_max, bytes_max)
-        return [
-            StoredEntry.read(entry.entry_id, entry.data)
-            for entry in entries
-            if entry.entry_id < self.end_entry_id
-        ]
+        end = self.end_entry_id
+        return [StoredEntry.read(entry_id, data) for entry_id, data in entries if entry_id < end]
 
     def hears(self, region: str) -> bool:
         """Whether that region's replicator is connected to this topic: only then can its answers arrive."""

@@ -1,0 +1,42 @@
+"""What the Pulsar client's answers prove."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pulsar  # type: ignore[import-untyped]
+
+from emulator.history import Outcome
+
+NEVER_SENT = frozenset(
+    {
+        pulsar.Result.MessageTooBig,
+        pulsar.Result.InvalidMessage,
+        pulsar.Result.ProducerQueueIsFull,
+        pulsar.Result.MemoryBufferIsFull,
+        pulsar.Result.CryptoError,
+    }
+)
+"""Refused by the client before anything was sent: the message certainly was not stored. After any other
+failure it may have been, if only by an attempt whose receipt was lost."""
+
+
+def message_id_text(message_id: Any) -> str | None:
+    """None for what a region confirms without saying where it is: something that it had stored before."""
+    if message_id.ledger_id() < 0:
+        return None
+    return f"{message_id.ledger_id()}:{message_id.entry_id()}:{message_id.batch_index()}"
+
+
+def outcome_of(result: pulsar.Result) -> Outcome:
+    """What a publish's result proves."""
+    if result == pulsar.Result.Ok:
+        return "ok"
+    return "failed" if result in NEVER_SENT else "unknown"
+
+
+def raised_by(result: pulsar.Result) -> Exception:
+    """What the client's blocking calls raise for a result."""
+    kind: type[Exception] = getattr(pulsar, result.name, pulsar.PulsarException)
+    said = {"Timeout": "TimeOut"}.get(result.name, result.name)
+    return kind(f"Pulsar error: {said}")

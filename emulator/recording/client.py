@@ -1,0 +1,132 @@
+"""`pulsar.Client`, recorded."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pulsar  # type: ignore[import-untyped]
+
+from emulator.recording.consumer import RecordedConsumer, RecordedReader
+from emulator.recording.delegate import Delegate
+from emulator.recording.journal import Journal
+from emulator.recording.place import Whereabouts
+from emulator.recording.producer import RecordedProducer
+from emulator.recording.publishing import Publishing
+from emulator.recording.receiving import Receiving
+
+NO_PROMISE = "non-persistent://"
+"""Topics that keep nothing: there is nothing to hold anybody to."""
+
+
+class RecordingClient(Delegate):
+    """What both kinds of client have in common."""
+
+    def __init__(self, inner: Any, journal: Journal, whereabouts: Whereabouts) -> None:
+        super().__init__(inner)
+        self._journal = journal
+        self._whereabouts = whereabouts
+        self._leaving = threading.Lock()
+        """Taken by the first who closes, and never given back."""
+
+    def _leave(self) -> None:
+        if self._leaving.acquire(blocking=False):
+            self._journal.let_go()
+
+    def _connecting_failed(self, topic: str, given: dict[str, Any], refusal: Exception) -> None:
+        place = {"region": self._whereabouts.region, "topic": topic}
+        name = given.get("producer_name") or "(named by the region)"
+        self._journal.write("connect", "unknown", **place, producer=name, error=str(refusal))
+
+    def _receiving(self, topic: Any, subscription: str | None) -> Receiving:
+        """`topic`: one, several, or a pattern."""
+        topics = [topic] if isinstance(topic, str) else topic if isinstance(topic, list) else []
+        return Receiving(self._journal, self._whereabouts, topics, subscription)
+
+
+class RecordedClient(RecordingClient):
+    """Like `pulsar.Client`."""
+
+    def create_producer(self, *args: Any, **named: Any) -> Any:
+        given = given_to(self._inner.create_producer, args, named)
+        topic = given["topic"]
+        try:
+            producer = self._inner.create_producer(**given)
+        except pulsar.PulsarException as refusal:
+            self._connecting_failed(topic, given, refusal)
+            raise
+        if topic.startswith(NO_PROMISE):
+            return producer
+        publishing = Publishing(self._journal, self._whereabouts, producer, topic)
+        return RecordedProducer(producer, publishing, batching=bool(given.get("batching_enabled")))
+
+    def subscribe(self, *args: Any, **named: Any) -> Any:
+        given = given_to(self._inner.subscribe, args, named)
+        topic, name = given["topic"], given["subscription_name"]
+        if str(topic).startswith(NO_PROMISE):
+            return self._inner.subscribe(**given)
+        receiving, told = self._receiving(topic, name), subscription_told(given)
+        listener = given.get("message_listener")
+        if listener is not None:
+            given["message_listener"] = recorded_listener(listener, receiving, RecordedConsumer)
+        receiving.subscribing("asked", **told)
+        try:
+            consumer = self._inner.subscribe(**given)
+        except pulsar.PulsarException as refusal:
+            receiving.subscribing("unknown", error=str(refusal), **told)
+            raise
+        receiving.subscribing("ok", **told)
+        return RecordedConsumer(consumer, receiving)
+
+    def create_reader(self, *args: Any, **named: Any) -> Any:
+        given = given_to(self._inner.create_reader, args, named)
+        receiving = self._receiving(given["topic"], None)
+        listener = given.get("reader_listener")
+        if listener is not None:
+            given["reader_listener"] = recorded_listener(listener, receiving, RecordedReader)
+        return RecordedReader(self._inner.create_reader(**given), receiving)
+
+    def close(self) -> None:
+        try:
+            self._inner.close()
+        finally:
+            self._leave()
+
+    def shutdown(self) -> None:
+        try:
+            self._inner.shutdown()
+        finally:
+            self._leave()
+
+
+def given_to(function: Callable[..., Any], args: Any, named: Any) -> dict[str, Any]:
+    """Arguments by name; those given as `**` are names among the others. TypeError as the function's own."""
+    bound = inspect.signature(function).bind(*args, **named)
+    given = dict(bound.arguments)
+    for name, parameter in bound.signature.parameters.items():
+        if parameter.kind is parameter.VAR_KEYWORD:
+            given |= given.pop(name, {})
+    return given
+
+
+def subscription_told(given: dict[str, Any]) -> dict[str, Any]:
+    """What the history says of a subscription."""
+    initial = given.get("initial_position", pulsar.InitialPosition.Latest)
+    return {
+        "replicated": bool(given.get("replicate_subscription_state_enabled")),
+        "initial": "earliest" if initial == pulsar.InitialPosition.Earliest else "latest",
+    }
+
+
+def recorded_listener(
+    listener: Callable[[Any, Any], None], receiving: Receiving, wrap: Callable[[Any, Receiving], Any]
+) -> Callable[[Any, Any], None]:
+    """The program's listener, called with a recorded consumer after the delivery was written down."""
+
+    def listen(consumer: Any, message: Any) -> None:
+        receiving.received(message)
+        listener(wrap(consumer, receiving), message)
+
+    return listen

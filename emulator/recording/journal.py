@@ -1,0 +1,136 @@
+"""The history file of this program, shared by all clients that it records under one name.
+
+Its end is written when the last of them is closed, and at the latest when the program ends. A program that is killed
+leaves it without one; whoever ran it seals it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+from emulator.history import HistoryWriter, Outcome
+from emulator.runtimes.contract import Refused
+from emulator.runtimes.run_directory import RunDirectory
+
+_journals: dict[tuple[str, str], Journal] = {}
+"""Open ones, by run and actor."""
+_guard = threading.RLock()
+
+
+class Journal:
+    """A history that never stops the program whose doings it has. Threads may share it."""
+
+    def __init__(self, key: tuple[str, str], history: HistoryWriter) -> None:
+        self._key = key
+        self._history = history
+        self._users = 0
+        self._is_open = True
+
+    @property
+    def is_open(self) -> bool:
+        """Whether what happens is still written down."""
+        return self._is_open
+
+    def write(self, op: str, outcome: Outcome, **fields: Any) -> None:
+        """Append a line. One that cannot be written ends the recording, and the verdict is told so."""
+        if not self._is_open:
+            return
+        try:
+            self._history.write(op, outcome, **fields)
+        except (OSError, ValueError) as problem:
+            self.give_up(f"a {op} could not be written down: {problem}")
+
+    def give_up(self, why: str) -> None:
+        """What the program does from now on is not known, and the history says so."""
+        with _guard:
+            if not self._is_open:
+                return
+            self._is_open = False
+            print(f"geoemu: {self._key[1]} is recorded no more: {why}", file=sys.stderr)
+            try:
+                self._history.write("omission", "fact", detail=why)
+                self._history.close()
+            except OSError:
+                self._history.abandon()
+
+    def use(self) -> None:
+        with _guard:
+            self._users += 1
+
+    def let_go(self) -> None:
+        """One client fewer; with the last one the history ends."""
+        with _guard:
+            self._users -= 1
+            if self._users <= 0:
+                self._end()
+
+    def _end(self) -> None:
+        if _journals.get(self._key) is self:
+            del _journals[self._key]
+        if self._is_open:
+            self._is_open = False
+            self._history.close()
+
+    def forget(self) -> None:
+        """This process is a copy of the one whose history it is."""
+        self._is_open = False
+        self._history.abandon()
+
+
+def open_journal(directory: RunDirectory, actor: str, *, named: bool) -> Journal:
+    """The history of an actor. Another process of the same program writes one of its own, unless the name was chosen:
+    Refused then."""
+    with _guard:
+        key = (str(directory.path.absolute()), actor)
+        journal = _journals.get(key)
+        if journal is None:
+            journal = _opened(directory, actor, named)
+        journal.use()
+        return journal
+
+
+def _opened(directory: RunDirectory, actor: str, named: bool) -> Journal:
+    for name in (actor, f"{actor}-{os.getpid()}"):
+        key = (str(directory.path.absolute()), name)
+        if key in _journals:
+            return _journals[key]
+        try:
+            history = HistoryWriter.in_run(directory.path, name, program=" ".join(sys.argv)[:200])
+        except BlockingIOError as busy:
+            if named or name != actor:
+                raise Refused(str(busy)) from None
+        else:
+            journal = _journals[key] = Journal(key, history)
+            return journal
+    raise AssertionError("the second name is opened or refused")
+
+
+def end_journals(run_dir: Path) -> None:
+    """What this process records of a run ends here."""
+    with _guard:
+        for (run, _), journal in list(_journals.items()):
+            if run == str(run_dir.absolute()):
+                journal._end()
+
+
+def _end_all() -> None:
+    with _guard:
+        for journal in list(_journals.values()):
+            journal._end()
+
+
+def _forget_all() -> None:
+    global _guard
+    _guard = threading.RLock()
+    for journal in _journals.values():
+        journal.forget()
+    _journals.clear()
+
+
+atexit.register(_end_all)
+os.register_at_fork(after_in_child=_forget_all)

@@ -1,0 +1,36 @@
+"""Closing the history of programs that cannot do it themselves any more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from emulator.errors import GeoemuError
+from emulator.history import is_closed, seal_history
+from emulator.runtimes.contract import Refused
+from emulator.runtimes.run_directory import find_run
+
+
+def seal_actors(run_dir: Path | None, actors: Iterable[str]) -> Iterator[str]:
+    """A sentence for each. Refused, before anything is done, when one has no history or still writes it."""
+    folder = find_run(run_dir).path / "history"
+    files = {actor: folder / f"{actor}.jsonl" for actor in actors}
+    for actor, file in files.items():
+        if not file.is_file():
+            there = ", ".join(sorted(one.stem for one in folder.glob("*.jsonl"))) or "none"
+            raise Refused(f"{folder} has no history of {actor!r} (there are: {there})")
+    for actor, file in files.items():
+        try:
+            sealed = seal_history(file, "somebody said that the program is gone")
+        except BlockingIOError:
+            raise Refused(f"{actor} still runs and writes its history: end it first") from None
+        yield f"{actor} is sealed" if sealed else f"{actor} has its end already"
+
+
+def unsealed(run_dir: Path | None, begins: str) -> list[str]:
+    """Names of histories without an end; for the shell's completion, which must not fail."""
+    try:
+        files = (find_run(run_dir).path / "history").glob(f"{begins}*.jsonl")
+    except GeoemuError:
+        return []
+    return sorted(file.stem for file in files if not is_closed(file))

@@ -1,0 +1,62 @@
+"""geoemu, for programs.
+
+    client = geoemu.recorded(pulsar.Client("pulsar://127.0.0.1:15437"))
+
+writes down what an unmodified program asks of Pulsar and is told, as evidence for `geoemu verify`
+(docs/OWN_SERVICE.md).
+
+    with geoemu.up("topology.yaml") as geo:
+        geo.kill("us-east")
+        ...
+        assert geo.verify().is_valid
+
+does what the verbs of the command line do (docs/LIBRARY.md).
+
+What is named here is what other people's code may rely on; everything else, in `emulator` and `spark_jobs`, may change
+from one version to the next. Nothing is loaded before it is used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from emulator.errors import ConfigurationError, GeoemuError, RuntimeFailure
+    from emulator.recording import recorded
+    from geoemu.run import Geo, attach, up
+    from geoemu.verdict import Finding, Verdict
+
+__all__ = [
+    "ConfigurationError",
+    "Finding",
+    "Geo",
+    "GeoemuError",
+    "RuntimeFailure",
+    "Verdict",
+    "attach",
+    "recorded",
+    "up",
+]
+
+_HOMES = {
+    "ConfigurationError": "emulator.errors",
+    "Finding": "geoemu.verdict",
+    "Geo": "geoemu.run",
+    "GeoemuError": "emulator.errors",
+    "RuntimeFailure": "emulator.errors",
+    "Verdict": "geoemu.verdict",
+    "attach": "geoemu.run",
+    "recorded": "emulator.recording",
+    "up": "geoemu.run",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *_HOMES]

@@ -1,0 +1,273 @@
+"""A run of regions, for programs: what the verbs of the command line do, as methods that wait until it has happened."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import json
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import TypeVar
+
+from emulator.cli.regions import regions_meant
+from emulator.cli.verifier import verify_command, verify_now
+from emulator.errors import RuntimeFailure
+from emulator.history import latency_detail
+from emulator.model import TopicName, seconds_in
+from emulator.recording import recorded
+from emulator.recording.journal import end_journals
+from emulator.recording.sealing import seal_actors
+from emulator.recording.surroundings import surroundings
+from emulator.runtimes.contract import RegionState, RegionStatus, Runtime
+from emulator.runtimes.opening import create_run, open_run
+from emulator.runtimes.operator import operator_history
+from emulator.scenarios.topics import read_topics_over_http, survey
+from emulator.topology_file import load_topology
+from geoemu.background import Background
+from geoemu.verdict import Verdict, verdict_from
+
+_Client = TypeVar("_Client")
+LOOK_SECONDS = 0.1
+
+
+def up(
+    topology: str | Path = "topology.yaml", *, runtime: str | None = None, run_dir: str | Path | None = None
+) -> Geo:
+    """Start every region of a topology and wait until all are ready. Use it in a `with`: leaving it ends the run.
+
+    `runtime`: `process` or `compose`; None: what the topology says. `run_dir`: None: a new one in `.geoemu/runs`.
+    ConfigurationError tells all that is wrong with the files.
+    """
+    declared = load_topology(Path(topology))
+    directory = None if run_dir is None else Path(run_dir)
+    geo = Geo(create_run(runtime or declared.runtime, declared, directory), ends=True)
+    geo._bring_up()
+    return geo
+
+
+def attach(run_dir: str | Path | None = None) -> Geo:
+    """A run that somebody else started, by default the latest of the current folder. Leaving it does not end it."""
+    return Geo(open_run(None if run_dir is None else Path(run_dir)), ends=False)
+
+
+class Geo:
+    """A run. Made by `up` and `attach`."""
+
+    def __init__(self, runtime: Runtime, *, ends: bool) -> None:
+        self._runtime = runtime
+        self._background = Background()
+        self._ends = ends
+
+    @property
+    def run_dir(self) -> Path:
+        """Where everything that the run leaves is kept."""
+        return self._runtime.run_dir
+
+    @property
+    def regions(self) -> tuple[str, ...]:
+        """Names, in the order of the topology."""
+        return tuple(self._runtime.topology.region_names)
+
+    # --- for clients --------------------------------------------------------------------------------------
+
+    def url(self, region: str) -> str:
+        """Where Pulsar clients connect to."""
+        return self._region(region).service_url
+
+    def admin_url(self, region: str) -> str:
+        """Where the admin API is."""
+        return self._region(region).admin_url
+
+    def state(self, region: str) -> RegionState:
+        """starting, running, paused, stopped, killed or lost."""
+        return self._region(region).state
+
+    def recorded(self, client: _Client, *, actor: str | None = None) -> _Client:
+        """`geoemu.recorded` in this run."""
+        return recorded(client, self.run_dir, actor=actor)
+
+    def environment(self, region: str, *, actor: str) -> dict[str, str]:
+        """Variables for a program of one's own that is to work in a region: GEOEMU_SERVICE_URL and so on
+        (docs/OWN_SERVICE.md)."""
+        return surroundings(self.run_dir, actor, self._region(region).name, self._regions())
+
+    # --- regions ------------------------------------------------------------------------------------------
+
+    def kill(self, *regions: str, cluster: str | None = None) -> None:
+        """kill -9: what they had not written down is gone."""
+        self._change_regions("kill", regions, cluster)
+
+    def lose(self, *regions: str, cluster: str | None = None) -> None:
+        """kill -9 for good: nobody waits for them any more, and the verdict tells what the loss cost."""
+        self._change_regions("lose", regions, cluster)
+
+    def stop(self, *regions: str, cluster: str | None = None) -> None:
+        """End them in an orderly way."""
+        self._change_regions("stop", regions, cluster)
+
+    def start(self, *regions: str, cluster: str | None = None) -> None:
+        """Start them on what they had stored, and wait until they are ready."""
+        self._change_regions("start", regions, cluster)
+
+    def restart(self, *regions: str, cluster: str | None = None) -> None:
+        """Stop and start them."""
+        self._change_regions("restart", regions, cluster)
+
+    def pause(self, *regions: str, cluster: str | None = None) -> None:
+        """Freeze them: they keep their connections and answer nothing."""
+        self._change_regions("pause", regions, cluster)
+
+    def resume(self, *regions: str, cluster: str | None = None) -> None:
+        """Thaw them."""
+        self._change_regions("resume", regions, cluster)
+
+    # --- links --------------------------------------------------------------------------------------------
+
+    def cut(self, a: str, b: str, *, one_way: bool = False) -> None:
+        """Let nothing pass between two regions."""
+        self._background.do(self._runtime.cut(a, b, one_way=one_way))
+        self._note("cut", region=a, other_region=b, detail=_way(one_way))
+
+    def hold(self, a: str, b: str, *, one_way: bool = False) -> None:
+        """Let what they send each other wait."""
+        self._background.do(self._runtime.hold(a, b, one_way=one_way))
+        self._note("hold", region=a, other_region=b, detail=_way(one_way))
+
+    def latency(self, a: str, b: str, time: str, *, jitter: str | None = None, one_way: bool = False) -> None:
+        """Let what they send each other take so long, one way, like `200ms`; and by chance up to `jitter` longer."""
+        milliseconds = seconds_in(time) * 1000
+        jitter_ms = None if jitter is None else seconds_in(jitter) * 1000
+        self._background.do(self._runtime.latency(a, b, milliseconds, jitter_ms=jitter_ms, one_way=one_way))
+        detail = latency_detail(milliseconds, one_way=one_way)
+        self._note("latency", region=a, other_region=b, detail=detail)
+
+    def heal(self, a: str | None = None, b: str | None = None) -> None:
+        """Undo `cut`, `hold` and `latency` between two regions, or everywhere."""
+        self._background.do(self._runtime.heal(a, b))
+        self._note("heal", region=a, other_region=b, detail=None if a else "everything")
+
+    # --- what came of it ----------------------------------------------------------------------------------
+
+    def backlog(self, region: str, topic: str, subscription: str) -> int | None:
+        """How many messages a subscription has not acknowledged in a region; None: the region does not know it."""
+        found = self._background.do(survey([self._region(region)], read_topics_over_http))
+        known = found.topics.get(region, {}).get(str(TopicName.parse(topic)))
+        return None if known is None else known.unacknowledged.get(subscription)
+
+    def drain(self, within: str = "10s") -> None:
+        """Wait until no region owes another one anything; a lost one is owed nothing. RuntimeFailure says what is
+        still under way."""
+        deadline = time.monotonic() + seconds_in(within)
+        while (owed := self._owed()) is not None:
+            if time.monotonic() > deadline:
+                raise RuntimeFailure(f"{owed} after {within}")
+            time.sleep(LOOK_SECONDS)
+
+    def seal(self, *actors: str) -> None:
+        """Close the history of programs that were killed."""
+        for _ in seal_actors(self.run_dir, actors):
+            pass
+
+    def verify(
+        self,
+        *,
+        stop: bool = True,
+        expect: str | None = None,
+        report: str | Path | None = None,
+        engine: str | None = None,
+    ) -> Verdict:
+        """Judge the run: what its regions stored against what its clients were told.
+
+        The recording of clients in this process ends here, and unless `stop` is False so do the regions: what is under
+        way while it is looked at is unknown. `expect`: limits, as on the command line (docs/LIMITS.md). `engine`:
+        `spark` or `embedded`; None: as on the command line. RuntimeFailure when no verdict could be reached.
+        """
+        end_journals(self.run_dir)
+        if stop:
+            self._background.do(_all(self._runtime.stop(region) for region in self.regions))
+        page = self.run_dir / "report" if report is None else Path(report)
+        command = verify_command(self.run_dir, as_json=True, expect=expect, report=page, engine=engine)
+        said = verify_now(command)
+        if not said.output:
+            raise RuntimeFailure(f"there is no verdict on {self.run_dir}: see the lines above")
+        return verdict_from(json.loads(said.output), said.exit_code, page / "report.html")
+
+    # --- the end ------------------------------------------------------------------------------------------
+
+    def down(self) -> None:
+        """Stop all regions and end the run; its folder stays. Twice is harmless."""
+        atexit.unregister(self.down)
+        try:
+            self._background.do(self._runtime.down())
+        except KeyboardInterrupt:
+            self._background.do(_all(self._runtime.kill(region) for region in self.regions))
+            raise
+
+    def __enter__(self) -> Geo:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not self._ends:
+            return
+        if problem is None:
+            self.down()
+        else:
+            with suppress(RuntimeFailure):  # what happened first is what there is to say
+                self.down()
+
+    # --- inside -------------------------------------------------------------------------------------------
+
+    def _bring_up(self) -> None:
+        self._background.do(self._runtime.up())
+        atexit.register(self.down)
+
+    def _regions(self) -> tuple[RegionStatus, ...]:
+        return self._background.do(self._runtime.status()).regions
+
+    def _region(self, region: str) -> RegionStatus:
+        regions_meant(
+            self._runtime.topology, [region], None
+        )  # or refused, with the name that was probably meant
+        return next(one for one in self._regions() if one.name == region)
+
+    def _change_regions(self, verb: str, regions: Iterable[str], cluster: str | None) -> None:
+        meant = regions_meant(self._runtime.topology, list(regions), cluster)
+        if not meant:
+            raise TypeError(f"{verb} needs the names of regions, or cluster=…")
+        change = getattr(self._runtime, verb)
+
+        async def one(region: str) -> None:
+            await change(region)
+            await asyncio.to_thread(self._note, verb, region=region)
+
+        self._background.do(_all(map(one, meant)))
+
+    def _note(self, op: str, **fact: str | None) -> None:
+        history = operator_history(self._runtime)
+        history.write(op, "fact", **fact)
+        history.close()
+
+    def _owed(self) -> str | None:
+        regions = self._regions()
+        lost = {one.name for one in regions if one.state == "lost"}
+        left = [one for one in regions if one.name not in lost]
+        found = self._background.do(survey(left, read_topics_over_http))
+        topics = sorted({topic for known in found.topics.values() for topic in known})
+        owed = (debt for topic in topics for debt in found.debts(topic, forgiven=lost))
+        return next(iter(found.silent), None) or next(owed, None)
+
+
+async def _all(works: Iterable[object]) -> None:
+    outcomes = await asyncio.gather(*works, return_exceptions=True)  # type: ignore[call-overload]
+    for failure in outcomes:
+        if isinstance(failure, BaseException):
+            raise failure
+
+
+def _way(one_way: bool) -> str:
+    return "one way" if one_way else "both ways"

@@ -1,0 +1,85 @@
+"""What `geoemu verify` found, as values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+Outcome = Literal["valid", "invalid", "unknown", "not applicable"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What one check found."""
+
+    name: str
+    """Like `acknowledged-stored`."""
+    invariant: str
+    """`INV-n` (docs/INVARIANTS.md), or `info` for a check that only measures."""
+    outcome: Outcome
+    sentence: str
+    witness: tuple[Mapping[str, Any], ...]
+    """The first few messages or places that prove it."""
+
+    def __str__(self) -> str:
+        return f"{self.outcome} {self.invariant} {self.name}: {self.sentence}"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The verdict on a run. Unknown is not a pass."""
+
+    outcome: Outcome
+    findings: tuple[Finding, ...]
+    figures: Mapping[str, Any]
+    """As in report.json (docs/COMMAND_LINE.md)."""
+    limits: tuple[Mapping[str, Any], ...]
+    """What became of each limit."""
+    limits_kept: bool
+    report: Path
+    """The page for people."""
+
+    @property
+    def is_valid(self) -> bool:
+        """Every promise was kept, and so was every limit."""
+        return self.outcome == "valid" and self.limits_kept
+
+    @property
+    def broken(self) -> tuple[Finding, ...]:
+        """Findings that are neither valid nor without anything to judge."""
+        return tuple(one for one in self.findings if one.outcome in ("invalid", "unknown"))
+
+    def finding(self, name_or_invariant: str) -> Finding:
+        """One by its name or its invariant. KeyError when there is none."""
+        for one in self.findings:
+            if name_or_invariant in (one.name, one.invariant):
+                return one
+        raise KeyError(name_or_invariant)
+
+    def __str__(self) -> str:
+        return "\n".join([f"{self.outcome}: {self.report}", *(f"  {one}" for one in self.findings)])
+
+
+def verdict_from(said: Mapping[str, Any], exit_code: int, report: Path) -> Verdict:
+    """From what `geoemu verify --json` printed."""
+    findings = tuple(
+        Finding(
+            name=check["name"],
+            invariant=check["invariant"],
+            outcome=check["verdict"],
+            sentence=check["sentence"],
+            witness=tuple(check["witness"]),
+        )
+        for check in said["checks"]
+    )
+    kept = exit_code == 0 or said["verdict"] != "valid"
+    return Verdict(
+        outcome=said["verdict"],
+        findings=findings,
+        figures=said["figures"],
+        limits=tuple(said["limits"]),
+        limits_kept=kept,
+        report=report,
+    )

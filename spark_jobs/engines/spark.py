@@ -1,0 +1,114 @@
+"""Spark through PySpark."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+from pyspark.sql import Window, functions
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+from spark_jobs.engines.contract import Source
+from spark_jobs.session import SparkUnavailable, in_a_sentence, spark_session, tune
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+LOCAL_BYTES = 8 * 1024 * 1024
+"""So much is read here before a Python worker has begun."""
+
+
+@contextlib.contextmanager
+def spark_engine(master: str | None = None, *, evidence_bytes: int = 0) -> Iterator[SparkEngine]:
+    """Over a session of its own that ends with the block. Raises SparkUnavailable, also for what fails within."""
+    with spark_session(master, evidence_bytes=evidence_bytes) as session:
+        try:
+            yield SparkEngine(session)
+        except (PySparkException, Py4JError) as problem:
+            # Out of the session's block, which may know better.
+            raise SparkUnavailable(
+                f"Spark failed, so there is no verdict: {in_a_sentence(problem)}"
+            ) from problem
+
+
+class SparkEngine:
+    """An engine over a session, which is somebody else's to end."""
+
+    functions: Any = functions
+    window: Any = Window
+
+    def __init__(self, session: SparkSession, *, local_bytes: int = LOCAL_BYTES) -> None:
+        self.session = session
+        self._local_bytes = local_bytes
+
+    def tune(self, evidence_bytes: int) -> None:
+        tune(self.session, evidence_bytes)
+
+    def table(self, rows: pa.Table) -> DataFrame:
+        """From columns, because Spark sends rows through a Python worker that it must start first."""
+        # A column without a piece has no type.
+        rows = rows if rows.num_rows else rows.schema.empty_table()
+        return self.session.createDataFrame(rows, from_arrow_schema(rows.schema))
+
+    def read(self, source: Source) -> DataFrame:
+        size_bytes = source.size_bytes()
+        if size_bytes is not None and size_bytes <= self._local_bytes:
+            batches = (batch for part in source.parts() for batch in source.read(part))
+            return self.table(pa.Table.from_batches(batches, source.schema))
+        register_source(self.session, source)
+        return self.session.read.format(SOURCE_FORMAT).load()
+
+    def kept(self, frame: DataFrame) -> DataFrame:
+        """Unlike `persist` this also ends the plan, which would otherwise be analysed anew for each of the dozens of
+        frames that are made from it. Worked out at the first use."""
+        return frame.localCheckpoint(eager=False)
+
+    def narrowed(self, frame: DataFrame) -> DataFrame:
+        """Every task of a stage carries the plans of all its branches: few tasks, many branches each."""
+        return frame.coalesce(int(self.session.conf.get("spark.sql.shuffle.partitions") or 1))
+
+    def fields_of(self, array: str, field: str) -> Column:
+        return functions.col(f"{array}.{field}")
+
+
+SOURCE_FORMAT = "evidence"
+
+
+def register_source(session: SparkSession, source: Source) -> None:
+    """As the data source of that format, until the next one."""
+
+    class Evidence(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return SOURCE_FORMAT
+
+        def schema(self) -> StructType:
+            return from_arrow_schema(source.schema)
+
+        def reader(self, schema: StructType) -> DataSourceReader:
+            return PartReader(source)
+
+    session.dataSource.register(Evidence)
+
+
+class Part(InputPartition):
+    """What one task reads."""
+
+
+class PartReader(DataSourceReader):
+    """Plans on the driver, reads in the tasks."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+
+    def partitions(self) -> list[InputPartition]:
+        return [Part(part) for part in self._source.parts()]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        yield from self._source.read(partition.value)

@@ -1,0 +1,55 @@
+"""Starts the engine that somebody asked for, and ends it.
+
+Spark is asked unless somebody says otherwise. Where it cannot run for want of a Java, the embedded engine does its work
+and says so: the verdict is the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from importlib.util import find_spec
+from typing import Literal, get_args
+
+from spark_jobs.engines.contract import Engine, EngineUnavailable
+from spark_jobs.session import java_problem
+
+EngineName = Literal["spark", "embedded"]
+ENGINES: tuple[EngineName, ...] = get_args(EngineName)
+
+
+def choose(name: EngineName | None, master: str | None = None) -> tuple[EngineName, str | None]:
+    """The engine that was named, or else the one that can work; and a remark if that is not the usual one."""
+    if name is not None or master is not None:
+        return name or "spark", None
+    problem = java_problem()
+    if problem is None or why_not("embedded"):
+        return "spark", None
+    return "embedded", f"{problem} Until then the embedded engine judges."
+
+
+def why_not(name: EngineName) -> str | None:
+    """Why an engine cannot work here, as one sentence; None when it can."""
+    if name == "spark":
+        problem = java_problem()
+        return problem and f"{problem} Or do without it: --engine embedded."
+    if find_spec("duckdb") is None:
+        return "The embedded engine needs the package duckdb, and it is not installed: pip install duckdb."
+    return None
+
+
+@contextlib.contextmanager
+def started(name: EngineName, *, master: str | None = None, evidence_bytes: int = 0) -> Iterator[Engine]:
+    """The engine, ready, until the end of the block. Raises EngineUnavailable, also for what fails within."""
+    if problem := why_not(name):
+        raise EngineUnavailable(problem)
+    if name == "spark":
+        from spark_jobs.engines.spark import spark_engine
+
+        with spark_engine(master, evidence_bytes=evidence_bytes) as engine:
+            yield engine
+    else:
+        from spark_jobs.engines.embedded.engine import embedded_engine
+
+        with embedded_engine() as embedded:
+            yield embedded

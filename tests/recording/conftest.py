@@ -1,0 +1,15 @@
+"""One run for all tests that leave its regions alone; each test has a topic and an actor of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from .regions import Stand, regions_up
+
+
+@pytest.fixture(scope="session")
+def stand(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stand]:
+    with regions_up(tmp_path_factory.mktemp("recorded")) as up:
+        yield up

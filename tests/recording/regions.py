@@ -1,0 +1,91 @@
+"""Two regions that are up, and what they stored."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from emulator.runtimes.process import ProcessRuntime
+from emulator.topology_file import load_topology
+from spark_jobs.entry_columns import EntryColumns
+from spark_jobs.history_files import HistoryFile, digest_number, look_at
+from spark_jobs.run_folder import open_run_folder
+from spark_jobs.source_sqlite import plan, read_groups
+from tests.runtimes.fixtures import end_all, write_topology
+
+TOPIC = "persistent://public/default/orders"
+
+
+class Stand:
+    """A run, its folder and its addresses."""
+
+    def __init__(self, runtime: ProcessRuntime) -> None:
+        self.runtime = runtime
+        self.run_dir = runtime.run_dir
+
+    def do(self, verb: str, *names: str) -> Any:
+        return asyncio.run(getattr(self.runtime, verb)(*names))
+
+    def url(self, region: str) -> str:
+        status = asyncio.run(self.runtime.status())
+        return next(one.service_url for one in status.regions if one.name == region)
+
+    def lines(self, actor: str, op: str = "", outcome: str = "") -> list[dict[str, Any]]:
+        """What an actor's history says, of one kind if one is named."""
+        text = (self.run_dir / "history" / f"{actor}.jsonl").read_text()
+        lines = [json.loads(line) for line in text.splitlines()]
+        return [
+            line
+            for line in lines
+            if (not op or line["op"] == op) and (not outcome or line["outcome"] == outcome)
+        ]
+
+    def file(self, actor: str) -> HistoryFile:
+        """Whether the history of an actor is whole."""
+        created = json.loads((self.run_dir / "run.json").read_text())["created_at"]
+        return look_at(self.run_dir / "history" / f"{actor}.jsonl", created, {actor})
+
+    def stored(self, region: str, topic: str = TOPIC) -> list[dict[str, Any]]:
+        """Messages in a region's log, in their order."""
+        log = next(one for one in open_run_folder(self.run_dir).logs if one.region == region)
+        columns = EntryColumns(region)
+        for rows in plan(log):
+            for group in read_groups(log, rows):
+                columns.add_group(group)
+        rows_read = columns.take().to_pylist()
+        return [row for row in rows_read if row["topic"] == topic and row["marker_type"] is None]
+
+
+def asked_and_stored(
+    stand: Stand, actor: str, region: str, topic: str
+) -> tuple[dict[Any, Any], dict[Any, Any]]:
+    """By producer and number: payload and attributes, as the history says and as the log holds."""
+    asked = {
+        (line["producer"], line["sequence_id"]): (
+            digest_number(line["payload_digest"]),
+            digest_number(line["attributes_digest"]) if "attributes_digest" in line else 0,
+        )
+        for line in stand.lines(actor, "publish", "asked")
+    }
+    stored = {
+        (row["producer_name"], row["sequence_id"]): (row["payload_digest"], row["attributes_digest"])
+        for row in stand.stored(region, topic)
+    }
+    return asked, stored
+
+
+@contextmanager
+def regions_up(folder: Path) -> Iterator[Stand]:
+    file = write_topology(folder)
+    file.write_text(file.read_text().replace("{regions: all}", "{regions: all, deduplication: true}"))
+    runtime = ProcessRuntime.create(load_topology(file), folder / "run")
+    try:
+        asyncio.run(runtime.up())
+        yield Stand(runtime)
+        asyncio.run(runtime.down())
+    finally:
+        end_all(folder / "run")

@@ -1,0 +1,77 @@
+"""Programs that record themselves, and how they end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from emulator.history import seal_history
+
+from .regions import Stand
+
+pytestmark = pytest.mark.real
+
+PUBLISH = """
+import atexit, os, sys, time
+import pulsar, geoemu
+client = geoemu.recorded(pulsar.Client(sys.argv[1], logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)))
+producer = client.create_producer("lives", producer_name=None if sys.argv[2] == "fork" else "lives")
+producer.send(b"one")
+print("sent", flush=True)
+if sys.argv[2] == "fork":
+    if os.fork() == 0:
+        atexit._run_exitfuncs()
+        os._exit(0)
+    os.wait()
+    producer.send(b"two")
+elif sys.argv[2] == "wait":
+    time.sleep(60)
+"""
+
+
+def program(stand: Stand, folder: Path, how: str) -> subprocess.Popen[str]:
+    """The program `lives.py`, which has sent its first message."""
+    file = folder / "lives.py"
+    file.write_text(PUBLISH)
+    root = str(Path(__file__).parents[2])
+    begun = subprocess.Popen(
+        [sys.executable, str(file), stand.url("us-east"), how],
+        env={**os.environ, "PYTHONPATH": root, "GEOEMU_RUN_DIR": str(stand.run_dir)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert begun.stdout is not None
+    assert begun.stdout.readline() == "sent\n"
+    return begun
+
+
+def test_a_program_that_is_killed_is_sealed_by_whoever_ran_it_and_goes_on_in_its_next_life(
+    stand: Stand, tmp_path: Path
+) -> None:
+    with program(stand, tmp_path, "wait") as first:
+        first.send_signal(signal.SIGKILL)
+    assert "has no end" in str(stand.file("lives").damages)
+    assert seal_history(stand.run_dir / "history" / "lives.jsonl", "killed")
+    assert not stand.file("lives").damages
+    with program(stand, tmp_path, "end") as second:
+        pass
+    assert second.returncode == 0
+    assert not stand.file("lives").damages  # nobody closed its client: it ended all the same
+    assert [line["last_sequence_id"] for line in stand.lines("lives", "connect")] == [-1, 0]
+
+
+def test_two_processes_of_one_program_write_a_file_each(stand: Stand, tmp_path: Path) -> None:
+    with program(stand, tmp_path, "wait") as first:
+        second = program(stand, tmp_path, "fork")
+        assert second.wait(20) == 0
+        own = f"lives-{second.pid}"
+        # Its child was a copy: it wrote nothing, and neither did its end.
+        assert not stand.file(own).damages
+        assert len(stand.lines(own, "publish", "ok")) == 2
+        first.send_signal(signal.SIGKILL)
+    seal_history(stand.run_dir / "history" / "lives.jsonl", "killed")

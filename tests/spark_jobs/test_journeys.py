@@ -1,0 +1,46 @@
+"""Everything that is known of one message, out of the history and the logs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from spark_jobs.engines.contract import Engine
+from spark_jobs.journeys import Journey, origin_of
+from spark_jobs.judge import judge_run
+
+from .sample_run import TOPIC, SampleRun
+
+
+def told(journey: Journey, sample: SampleRun) -> list[tuple[float, str, str, str, str | None]]:
+    return [
+        (round(stop.at_ms - sample.time_ms(0), 3), stop.op, stop.outcome, stop.region, stop.position)
+        for stop in journey.stops
+    ]
+
+
+def test_a_witness_s_message_is_followed_through_regions_and_clients(engine: Engine, tmp_path: Path) -> None:
+    sample = SampleRun()
+    sample.subscribe("us-west", 0.5)
+    sample.publish("us-east", 0, 1.0)
+    # us-west has it, eu-central holds the later one only: that one is missing.
+    sample.publish("us-east", 1, 2.0, to=["us-west"])
+    sample.publish("us-east", 2, 3.0)
+    sample.receive("us-west", "us-east", 1, 2.1, entry=1)
+    sample.receive("us-west", "us-east", 1, 2.2, entry=1)
+    sample.acknowledge("us-west", 1, 2.3)
+    judgement = judge_run(engine, sample.write(tmp_path / "run"))
+    assert judgement.verdict == "invalid"
+    journey = next(one for one in judgement.journeys if one.origin == (TOPIC, "us-east", "orders-us-east", 1))
+    assert told(journey, sample) == [
+        (2000.0, "publish", "asked", "us-east", None),
+        (2002.0, "publish", "ok", "us-east", "1:1:-1"),
+        (2100.0, "receive", "ok", "us-west", "1:1:-1"),
+        (2200.0, "receive", "ok", "us-west", "1:1:-1"),
+        (2300.0, "acknowledge", "asked", "us-west", "1:1:-1"),
+    ]
+    assert journey.absent == ("eu-central",)
+    seen = {copy.region: copy.by_ms and round(copy.by_ms - sample.time_ms(0), 3) for copy in journey.stored}
+    assert seen == {"us-east": 2002.0, "us-west": 2100.0}
+    assert {origin_of(witness) for check in judgement.checks for witness in check.witness} - {None} == {
+        one.origin for one in judgement.journeys
+    }

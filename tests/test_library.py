@@ -1,0 +1,121 @@
+"""`geoemu.up` and what it gives: as a test of somebody's own service would use it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pulsar  # type: ignore[import-untyped]
+import pytest
+
+import geoemu
+from emulator.history import read_events
+from tests.runtimes.fixtures import end_all, living, wait_until, write_topology
+
+pytestmark = pytest.mark.real
+
+ROOT = Path(__file__).parents[1]
+QUIET = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    write_topology(tmp_path)
+    yield tmp_path
+    end_all(tmp_path / "run")
+
+
+def test_a_drill_in_a_few_lines_ends_with_its_verdict(folder: Path) -> None:
+    with geoemu.up(folder / "topology.yaml", run_dir=folder / "run") as geo:
+        assert geo.regions == ("us-east", "us-west", "eu-central")
+        client = geo.recorded(pulsar.Client(geo.url("us-east"), logger=QUIET), actor="shop")
+        consumer = client.subscribe("orders", "billing", initial_position=pulsar.InitialPosition.Earliest)
+        client.create_producer("orders").send(b"one")
+        assert geo.backlog("us-east", "orders", "billing") == 1
+        consumer.acknowledge(consumer.receive(10_000))
+        geo.latency("us-east", "eu-central", "5ms", one_way=True)
+        geo.kill("us-west", "eu-central")
+        assert geo.state("eu-central") == "killed"
+        with pytest.raises(geoemu.RuntimeFailure, match="is killed after"):
+            geo.drain(within="100ms")
+        geo.start("us-west", "eu-central")
+        geo.heal()
+        geo.drain()
+        verdict = geo.verify(expect="outage<=60s", engine="embedded")
+    assert verdict.is_valid, str(verdict)
+    assert verdict.finding("INV-5").outcome == "valid"
+    assert verdict.figures["published"]["acknowledged"] == 1
+    assert verdict.report.is_file()
+    assert not verdict.broken
+    done = [event.op for event in read_events(folder / "run" / "history" / "operator.jsonl")]
+    assert sorted(done) == ["heal", "kill", "kill", "latency", "start", "start"]
+    assert living(folder / "run") == []
+
+
+def test_an_exception_ends_everything_and_stays_what_it_was(folder: Path) -> None:
+    with (
+        pytest.raises(ZeroDivisionError),
+        geoemu.up(folder / "topology.yaml", run_dir=folder / "run"),
+    ):
+        1 / 0  # noqa: B018
+    assert living(folder / "run") == []
+
+
+def test_it_works_inside_of_somebody_s_event_loop_and_names_what_was_meant(folder: Path) -> None:
+    async def drill() -> None:
+        with geoemu.up(folder / "topology.yaml", run_dir=folder / "run") as geo:
+            assert geoemu.attach(folder / "run").url("us-west") == geo.url("us-west")
+            with pytest.raises(geoemu.GeoemuError, match="did you mean us-east"):
+                geo.kill("us-eats")
+            with pytest.raises(TypeError):
+                geo.kill()
+            told = geo.environment("us-west", actor="shop")
+            assert told["GEOEMU_SERVICE_URL"] == told["GEOEMU_SERVICE_URL_US_WEST"] == geo.url("us-west")
+
+    asyncio.run(drill())
+
+
+def test_what_is_wrong_with_a_topology_is_raised_before_anything_starts(folder: Path) -> None:
+    (folder / "topology.yaml").write_text("nonsense: true\n")
+    with pytest.raises(geoemu.ConfigurationError, match="nonsense"):
+        geoemu.up(folder / "topology.yaml", run_dir=folder / "run")
+
+
+@pytest.mark.parametrize("when", ["starting", "up"])
+def test_ctrl_c_leaves_nothing_behind(folder: Path, when: str) -> None:
+    program = (
+        "import sys, time, geoemu\n"
+        "print('starting', flush=True)\n"
+        "with geoemu.up(sys.argv[1], run_dir=sys.argv[2]):\n"
+        "    print('up', flush=True)\n"
+        "    time.sleep(60)\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, str(folder / "topology.yaml"), str(folder / "run")],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    for line in process.stdout:
+        if line == f"{when}\n":
+            break
+    if when == "starting":
+        wait_until(lambda: (folder / "run" / "run.json").exists(), "a run is made")
+    process.send_signal(signal.SIGINT)
+    _, complaints = process.communicate(timeout=30)
+    assert complaints.splitlines()[-1] == "KeyboardInterrupt"
+    assert living(folder / "run") == []
+
+
+def test_a_service_that_is_recorded_loads_no_more_than_it_needs() -> None:
+    heavy = ["pydantic", "typer", "yaml", "pyspark", "pyarrow", "rich", "httpx"]
+    program = f"import sys, geoemu; geoemu.recorded; print([n for n in {heavy} if n in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout == "[]\n", done.stderr
