@@ -11,24 +11,23 @@ GEOEMU_SERVICE_URL_EU_CENTRAL   the same of each region, called so
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from pathlib import Path
 
 from emulator.recording.place import ACTOR_VARIABLE, RUN_DIR_VARIABLE
-from emulator.runtimes.contract import RegionStatus
+from emulator.runtimes.run_directory import RunDirectory
 
 
-def surroundings(run_dir: Path, actor: str, region: str, regions: Iterable[RegionStatus]) -> dict[str, str]:
+def surroundings(run_dir: Path, actor: str, region: str) -> dict[str, str]:
     """The variables. KeyError when there is no such region."""
-    known = {one.name: one for one in regions}
-    here = known[region]
+    regions = RunDirectory(run_dir).read().regions
+    here = regions[region]
     return {
         RUN_DIR_VARIABLE: str(run_dir.absolute()),
         ACTOR_VARIABLE: actor,
         "GEOEMU_REGION": region,
         "GEOEMU_SERVICE_URL": here.service_url,
         "GEOEMU_ADMIN_URL": here.admin_url,
-        **{_variable(name): one.service_url for name, one in known.items()},
+        **{_variable(name): one.service_url for name, one in regions.items()},
     }
 
 
