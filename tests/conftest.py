@@ -6,9 +6,14 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 if TYPE_CHECKING:
     from emulator.runtimes.kafka_server import KafkaServer
+
+settings.register_profile("patient", deadline=None)
+settings.load_profile("patient")
+"""On a machine that does other things too a deadline fails what is right."""
 
 
 @pytest.fixture(scope="session")

@@ -168,9 +168,10 @@ class ReplicationProgress:
         """An entry is on its way; gives the room that is left."""
         assert entry_id >= self.next_entry_id, "entries are sent in log order"
         self.next_entry_id = entry_id + 1
-        self._in_flight.append((entry_id, size_bytes))
+        in_flight = self._in_flight
+        in_flight.append((entry_id, size_bytes))
         self._bytes_in_flight += size_bytes
-        return self.room
+        return 0 if self._bytes_in_flight >= self._bytes_max else self._entries_max - len(in_flight)
 
     def skipped(self, entry_id: int) -> None:
         """This entry is not for the remote."""

@@ -24,6 +24,7 @@ from emulator.wire.protobuf import (
     Malformed,
     malformed,
     present_or_0,
+    read_varint,
     require_text,
     tag,
     varint,
@@ -158,6 +159,33 @@ def encode_send(
     marker: bool = False,
 ) -> bytes:
     """The command of a SEND; what has its default value is left out."""
+    body = _send_body(
+        producer_id,
+        sequence_id,
+        num_messages,
+        highest_sequence_id,
+        txn_least,
+        txn_most,
+        is_chunk,
+        marker,
+    )
+    return _command(CommandType.SEND, body)
+
+
+_SEND: Final = _BEFORE_BODY_SIZE[CommandType.SEND]
+
+
+def _send_body(
+    producer_id: int,
+    sequence_id: int,
+    num_messages: int,
+    highest_sequence_id: int,
+    txn_least: int | None,
+    txn_most: int | None,
+    is_chunk: bool,
+    marker: bool,
+) -> bytes:
+    """Never so large that its size takes more than one byte."""
     body = b"\x08" + varint(producer_id) + b"\x10" + varint(sequence_id)
     if num_messages != 1:
         body += b"\x18" + varint(num_messages)
@@ -169,7 +197,7 @@ def encode_send(
         body += b"\x38\x01"
     if marker:
         body += b"\x40\x01"
-    return _command(CommandType.SEND, body)
+    return body
 
 
 def send_header(
@@ -185,18 +213,18 @@ def send_header(
     marker: bool = False,
 ) -> bytes:
     """Everything of a SEND before the entry of `data_length` bytes, which follows as it is to be stored."""
-    command = encode_send(
+    body = _send_body(
         producer_id,
         sequence_id,
         num_messages,
         highest_sequence_id,
-        txn_least=txn_least,
-        txn_most=txn_most,
-        is_chunk=is_chunk,
-        marker=marker,
+        txn_least,
+        txn_most,
+        is_chunk,
+        marker,
     )
-    size = len(command)
-    return _pack_sizes(size + data_length + 4, size) + command
+    size = len(_SEND) + 1 + len(body)
+    return _pack_sizes(size + data_length + 4, size) + _SEND + varint(len(body)) + body
 
 
 def send_frame(
@@ -435,6 +463,38 @@ _ACK_SET_PACKED_TAG: Final = tag(5, 2)[0]
 
 def decode_ack(command: bytes) -> AckCommand:
     """Read an ACK."""
+    return _usual_ack(command) or _any_ack(command)
+
+
+_ACK: Final = _BEFORE_BODY_SIZE[CommandType.ACK]
+
+
+def _usual_ack(command: bytes) -> AckCommand | None:
+    """One of a whole entry, that wants no answer, read by hand: of nested messages that takes half of protobuf's time.
+    None for every other form, and for numbers that might be negative: protobuf reads those, and judges them."""
+    try:
+        if not (command.startswith(_ACK) and command[3] == len(command) - 4 < 128 and command[4] == 0x08):
+            return None
+        consumer_id, at = read_varint(command, 5)
+        type_ = command[at + 1]
+        if command[at] != 0x10 or type_ > _CUMULATIVE or command[at + 2] != 0x1A or command[at + 4] != 0x08:
+            return None
+        size, at = command[at + 3], at + 4
+        if size != len(command) - at:
+            return None
+        ledger, at = read_varint(command, at + 1)
+        if command[at] != 0x10:
+            return None
+        entry, at = read_varint(command, at + 1)
+        if at != len(command) or consumer_id >= ABSENT_U64 or ledger >= ABSENT_U64 or entry >= ABSENT_U64:
+            return None
+        ids = ((ledger, entry, None),)
+        return _new_tuple(AckCommand, (consumer_id, type_ == _CUMULATIVE, ids, None, None, None, None))
+    except IndexError:
+        return None
+
+
+def _any_ack(command: bytes) -> AckCommand:
     try:
         ack = _read(command).ack
     except UNREADABLE as problem:

@@ -438,11 +438,16 @@ def _replicated_from(region: str) -> bytes:
     return length_delimited(5, region.encode())
 
 
+_POSITION_HEADS: Final = [
+    _PROPERTIES + varint(len(_POSITION_PAIR) + 1 + size) + _POSITION_PAIR + varint(size)
+    for size in range(len(str(AFTER_EVERYTHING)) + 1)
+]
+"""By the size of the position's text: the property up to that text."""
+
+
 def _position_property(position: Position) -> bytes:
     text = b"%d:%d" % position
-    return (
-        _PROPERTIES + varint(len(_POSITION_PAIR) + 1 + len(text)) + _POSITION_PAIR + varint(len(text)) + text
-    )
+    return _POSITION_HEADS[len(text)] + text
 
 
 def replication_bytes_max(replicated_from: str) -> int:

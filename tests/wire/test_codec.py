@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from google.protobuf.message import DecodeError
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -298,6 +299,30 @@ def test_an_ack_by_hand_is_what_protobuf_writes(ack: AckCommand) -> None:
 def test_an_ack_of_any_encoder_is_decoded(ack: AckCommand) -> None:
     assert decode_ack(encode_ack_command(ack)) == ack
     assert decode_ack(ack_by_protobuf(ack).SerializeToString()) == ack
+
+
+@patient
+@given(u64, u64, st.data())
+def test_an_ack_with_a_changed_byte_reads_as_protobuf_reads_it(
+    ledger: int, entry: int, data: st.DataObject
+) -> None:
+    """The form that comes once a message is read by hand; whatever differs from it by little is not that form."""
+    command = bytearray(encode_ack(1, [(ledger, entry, None)]))
+    command[data.draw(st.integers(2, len(command) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        theirs = pb.BaseCommand.FromString(bytes(command))
+    except DecodeError:
+        with pytest.raises(ProtocolError):
+            decode_ack(bytes(command))
+        return
+    if theirs.ack.HasField("consumer_id"):
+        ours = decode_ack(bytes(command))
+        assert ours.consumer_id == theirs.ack.consumer_id
+        assert ours.cumulative == (theirs.ack.ack_type == pb.CommandAck.Cumulative)
+        if all(each.IsInitialized() for each in theirs.ack.message_id):
+            assert [(as_u64(one[0]), as_u64(one[1])) for one in ours.ids] == [
+                (each.ledgerId, each.entryId) for each in theirs.ack.message_id
+            ]
 
 
 def test_an_ack_set_may_come_packed() -> None:

@@ -7,6 +7,7 @@ are no part of the entries that topics keep in memory: they would double what th
 from __future__ import annotations
 
 from collections import deque
+from typing import Final
 
 from emulator.broker.budgets import Account
 from emulator.broker.topic.tail import StoredEntry
@@ -17,6 +18,9 @@ FORMS_BYTES_MAX = 4_194_304
 """Of one region. Two windows of 1,000 entries of 1 KiB; larger entries are copied, which costs them little."""
 FORM_OVERHEAD_BYTES = 300
 """What a form holds besides its bytes: their header, its key, its places."""
+
+_new_tuple: Final = tuple.__new__
+"""Makes a NamedTuple in half the time of its own constructor; values in the order of the fields."""
 
 
 class ReplicatedForms:
@@ -32,9 +36,10 @@ class ReplicatedForms:
 
     def of(self, ledger_id: int, entry: StoredEntry) -> bytes:
         """What is sent of an entry."""
-        form = self._forms.get((ledger_id, entry.entry_id))
+        place = (ledger_id, entry.entry_id)
+        form = self._forms.get(place)
         if form is None:
-            position = Position(ledger_id, entry.entry_id)
+            position = _new_tuple(Position, place)
             form = self._forms[position] = with_replication(entry.data, self._region, position)
             self._oldest_first.append(position)
             self._held_bytes += len(form) + FORM_OVERHEAD_BYTES

@@ -13,7 +13,6 @@ from emulator.broker.subscription.consumer import Consumer
 from emulator.broker.subscription.stored_cursor import StoredCursor
 from emulator.core.cursor import Cursor
 from emulator.core.dispatch import (
-    Candidate,
     ConsumerState,
     Delivery,
     Limits,
@@ -159,8 +158,7 @@ class Subscription:
             self.schedule_pump()
 
     def _deliver(self, read: Read, entries: list[StoredEntry]) -> None:
-        candidates = [Candidate(entry.entry_id, entry.messages, entry.hidden) for entry in entries]
-        deliveries = self.dispatcher.offer(read, candidates)
+        deliveries = self.dispatcher.offer(read, entries)
         if deliveries:
             self._write(entries, deliveries)
         self.topic.entries_read(self.name, entries)
@@ -170,20 +168,21 @@ class Subscription:
         frames: dict[ConsumerState, list[bytes]] = {}
         for state, index, redelivery_count, ack_set in deliveries:
             entry, consumer = entries[index], self.consumers[state]
-            frames.setdefault(state, []).extend(
-                (
-                    message_header(
-                        consumer.consumer_id,
-                        ledger_id,
-                        entry.entry_id,
-                        partition,
-                        redelivery_count,
-                        ack_set,
-                        consumer.epoch,
-                        len(entry.data),
-                    ),
-                    entry.data,
-                )
+            data, parts = entry.data, frames.get(state)
+            if parts is None:
+                parts = frames[state] = []
+            parts += (
+                message_header(
+                    consumer.consumer_id,
+                    ledger_id,
+                    entry.entry_id,
+                    partition,
+                    redelivery_count,
+                    ack_set,
+                    consumer.epoch,
+                    len(data),
+                ),
+                data,
             )
         for state, parts in frames.items():
             self.consumers[state].connection.write(b"".join(parts))

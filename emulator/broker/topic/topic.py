@@ -363,11 +363,8 @@ class Topic:
         if cached is not None:
             return cached
         entries = await self.log.read(from_entry_id, entries_max, bytes_max)
-        return [
-            StoredEntry.read(entry.entry_id, entry.data)
-            for entry in entries
-            if entry.entry_id < self.end_entry_id
-        ]
+        end = self.end_entry_id
+        return [StoredEntry.read(entry_id, data) for entry_id, data in entries if entry_id < end]
 
     def hears(self, region: str) -> bool:
         """Whether that region's replicator is connected to this topic: only then can its answers arrive."""

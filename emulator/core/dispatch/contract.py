@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 
 class SubscriptionType(Enum):
@@ -44,13 +44,17 @@ class Wake(NamedTuple):
     """On the clock that `next` is given."""
 
 
-class Candidate(NamedTuple):
+class Candidate(Protocol):
     """What a strategy needs to know of an entry that was read."""
 
-    entry_id: int
-    messages: int
-    hidden: bool
-    """A marker: never delivered."""
+    @property
+    def entry_id(self) -> int: ...
+    @property
+    def messages(self) -> int: ...
+    @property
+    def hidden(self) -> bool:
+        """A marker: never delivered."""
+        ...
 
 
 class Pending:

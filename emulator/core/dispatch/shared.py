@@ -50,7 +50,8 @@ class Shared(Strategy):
     def _hand_out(self, candidates: Sequence[Candidate]) -> list[Delivery]:
         deliveries: list[Delivery] = []
         consumer, run = None, 0
-        for index, (entry_id, messages, hidden) in enumerate(candidates):
+        for index, candidate in enumerate(candidates):
+            entry_id = candidate.entry_id
             is_new = entry_id >= self._read_end
             if not is_new and entry_id not in self.replay:
                 continue
@@ -62,11 +63,11 @@ class Shared(Strategy):
                 self._pass_to(entry_id)
             else:
                 self.replay.discard(entry_id)
-            if hidden:
+            if candidate.hidden:
                 self.cursor.ack_range(entry_id, entry_id)
             elif not self.cursor.is_acked(entry_id):
                 run += 1
-                deliveries.append(self._deliver(consumer, index, entry_id, messages))
+                deliveries.append(self._deliver(consumer, index, entry_id, candidate.messages))
         return deliveries
 
     def _deliver(self, consumer: ConsumerState, index: int, entry_id: int, messages: int) -> Delivery:

@@ -32,15 +32,16 @@ class SingleActive(Strategy):
         deliveries: list[Delivery] = []
         if consumer is None:
             return deliveries
-        for index, (entry_id, messages, hidden) in enumerate(candidates):
+        for index, candidate in enumerate(candidates):
             if consumer.permits <= 0:
                 break
+            entry_id = candidate.entry_id
             self._pass_to(entry_id)
-            if hidden:
+            if candidate.hidden:
                 cursor.ack_range(entry_id, entry_id)
             elif not cursor.is_acked(entry_id):
                 ack_set = cursor.ack_set_of(entry_id)
-                consumer.permits -= messages if ack_set is None else bits_set(ack_set)
+                consumer.permits -= candidate.messages if ack_set is None else bits_set(ack_set)
                 deliveries.append(Delivery(consumer, index, 0, ack_set))
         return deliveries
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from emulator.core.cursor import Cursor
-from emulator.core.dispatch import Candidate, ConsumerState, Dispatcher, Limits, Read, SubscriptionType
+from emulator.core.dispatch import ConsumerState, Dispatcher, Limits, Read, SubscriptionType
 
 EXCLUSIVE, SHARED, FAILOVER = SubscriptionType.EXCLUSIVE, SubscriptionType.SHARED, SubscriptionType.FAILOVER
 END = 1_000
@@ -14,6 +15,14 @@ FAILOVER_DELAY_MS = 100
 
 def dispatcher(mark_delete: int = -1, unacked_messages_max: int = 1000) -> Dispatcher:
     return Dispatcher(Cursor(mark_delete), Limits(unacked_messages_max, FAILOVER_DELAY_MS))
+
+
+class Candidate(NamedTuple):
+    """An entry of a log."""
+
+    entry_id: int
+    messages: int
+    hidden: bool
 
 
 def log(*ids: int, hidden: tuple[int, ...] = ()) -> list[Candidate]:

@@ -10,8 +10,8 @@ import random
 
 import pytest
 
-from emulator.core.dispatch import Candidate, ConsumerState, Read, SubscriptionType, Wake
-from tests.core.dispatch.playbook import EXCLUSIVE, FAILOVER, SHARED, dispatcher, found
+from emulator.core.dispatch import ConsumerState, Read, SubscriptionType, Wake
+from tests.core.dispatch.playbook import EXCLUSIVE, FAILOVER, SHARED, Candidate, dispatcher, found
 
 UNACKED_MAX = 12
 STEPS = 300

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from emulator.core.dispatch import Candidate
-from tests.core.dispatch.playbook import END, SHARED, dispatcher, handed_out, joined, log, wanted
+from tests.core.dispatch.playbook import END, SHARED, Candidate, dispatcher, handed_out, joined, log, wanted
 
 
 def test_shared_consumers_take_turns():

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from emulator.core.dispatch import Candidate, Wake
+from emulator.core.dispatch import Wake
 from tests.core.dispatch.playbook import (
     END,
     EXCLUSIVE,
     FAILOVER,
     FAILOVER_DELAY_MS,
+    Candidate,
     dispatcher,
     found,
     handed_out,
