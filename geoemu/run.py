@@ -92,7 +92,7 @@ class Geo:
     def environment(self, region: str, *, actor: str) -> dict[str, str]:
         """Variables for a program of one's own that is to work in a region: GEOEMU_SERVICE_URL and so on
         (docs/OWN_SERVICE.md)."""
-        return surroundings(self.run_dir, actor, self._region(region).name)
+        return surroundings(self.run_dir, actor, self._region(region).name, self._regions())
 
     # --- regions ------------------------------------------------------------------------------------------
 

@@ -11,23 +11,38 @@ GEOEMU_SERVICE_URL_EU_CENTRAL   the same of each region, called so
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Protocol
 
-from emulator.recording.place import ACTOR_VARIABLE, RUN_DIR_VARIABLE
-from emulator.runtimes.run_directory import RunDirectory
+RUN_DIR_VARIABLE = "GEOEMU_RUN_DIR"
+ACTOR_VARIABLE = "GEOEMU_ACTOR"
 
 
-def surroundings(run_dir: Path, actor: str, region: str) -> dict[str, str]:
+class Addressed(Protocol):
+    """A region, and where it is for clients outside."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def service_url(self) -> str: ...
+
+    @property
+    def admin_url(self) -> str: ...
+
+
+def surroundings(run_dir: Path, actor: str, region: str, regions: Iterable[Addressed]) -> dict[str, str]:
     """The variables. KeyError when there is no such region."""
-    regions = RunDirectory(run_dir).read().regions
-    here = regions[region]
+    known = {one.name: one for one in regions}
+    here = known[region]
     return {
         RUN_DIR_VARIABLE: str(run_dir.absolute()),
         ACTOR_VARIABLE: actor,
         "GEOEMU_REGION": region,
         "GEOEMU_SERVICE_URL": here.service_url,
         "GEOEMU_ADMIN_URL": here.admin_url,
-        **{_variable(name): one.service_url for name, one in regions.items()},
+        **{_variable(name): one.service_url for name, one in known.items()},
     }
 
 

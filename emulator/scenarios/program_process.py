@@ -7,10 +7,11 @@ import os
 import signal
 import sys
 from asyncio.subprocess import DEVNULL, Process
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from emulator.recording.surroundings import surroundings
+from emulator.recording.surroundings import Addressed, surroundings
 from emulator.scenarios.program_history import ProgramHistory
 from emulator.scenarios.workload import ActorFailure, Counts, Part, ProgramPart, ProgramVerb
 
@@ -20,12 +21,16 @@ OWN_PYTHON = "python"
 ENDED_WHEN_TOLD = (0, -signal.SIGTERM, 128 + signal.SIGTERM)
 """Exit codes of a program that was told to end and did."""
 
+AskRegions = Callable[[], Awaitable[Iterable[Addressed]]]
+"""Where the regions of the run are."""
+
 
 class ProgramProcess:
     """One program: its process group, and the history that it writes."""
 
-    def __init__(self, part: ProgramPart, run_dir: Path) -> None:
+    def __init__(self, part: ProgramPart, run_dir: Path, ask_regions: AskRegions) -> None:
         self._part = part
+        self._ask_regions = ask_regions
         self._run_dir = run_dir
         self._region = part.region
         self._process: Process | None = None
@@ -127,7 +132,8 @@ class ProgramProcess:
         command = list(self._part.command)
         if command[0] == OWN_PYTHON:
             command[0] = sys.executable
-        told = surroundings(self._run_dir, self._part.name, self._region)
+        regions = await self._ask_regions()
+        told = surroundings(self._run_dir, self._part.name, self._region, regions)
         with self.log.open("ab") as log:
             try:
                 self._process = await asyncio.create_subprocess_exec(

@@ -103,15 +103,20 @@ class Stage:
     """Where the story's own facts go, given the run directory."""
 
 
-def real_stage(run_dir: Path) -> Stage:
+def real_stage(runtime: Runtime) -> Stage:
     """Real clients and programs, each in a process of its own."""
     from emulator.scenarios.actor_process import hire_processes
     from emulator.scenarios.program_process import ProgramProcess
 
-    hire_actor = hire_processes(run_dir)
+    hire_actor = hire_processes(runtime.run_dir)
+
+    async def ask_regions() -> tuple[RegionStatus, ...]:
+        return (await runtime.status()).regions
 
     def hire(part: Part) -> Actor:
-        return ProgramProcess(part, run_dir) if isinstance(part, ProgramPart) else hire_actor(part)
+        if isinstance(part, ProgramPart):
+            return ProgramProcess(part, runtime.run_dir, ask_regions)
+        return hire_actor(part)
 
     return Stage(hire=hire)
 
@@ -171,7 +176,7 @@ async def play(
     scenario: Scenario, runtime: Runtime, observer: Observer, stage: Stage | None = None
 ) -> PlayResult:
     """Play a scenario on regions that are up. Cancelling it makes the actors leave first."""
-    return await _Play(scenario, runtime, observer, stage or real_stage(runtime.run_dir)).perform()
+    return await _Play(scenario, runtime, observer, stage or real_stage(runtime)).perform()
 
 
 class _Play:

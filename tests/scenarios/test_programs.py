@@ -13,6 +13,7 @@ import pytest
 
 from emulator.errors import ConfigurationError
 from emulator.history import read_events
+from emulator.runtimes.contract import RegionStatus
 from emulator.runtimes.process import ProcessRuntime
 from emulator.scenarios.program_process import ProgramProcess
 from emulator.scenarios.progress import Quiet
@@ -85,12 +86,12 @@ def test_the_simulation_refuses_programs_in_one_sentence(tmp_path: Path) -> None
 
 
 @pytest.fixture
-def run_dir(tmp_path: Path) -> Path:
-    """Of a run whose regions were never started."""
-    return fake_run(tmp_path).run_dir
+def run(tmp_path: Path) -> ProcessRuntime:
+    """Whose regions were never started."""
+    return fake_run(tmp_path)
 
 
-def program(run_dir: Path, code: str, **changes: object) -> ProgramProcess:
+def program(run: ProcessRuntime, code: str, **changes: object) -> ProgramProcess:
     fields: dict[str, object] = {
         "name": "shop",
         "region": "us-east",
@@ -101,7 +102,12 @@ def program(run_dir: Path, code: str, **changes: object) -> ProgramProcess:
         "restarts": False,
         "stop_seconds": 5.0,
     }
-    return ProgramProcess(ProgramPart(**{**fields, **changes}), run_dir)  # type: ignore[arg-type]
+
+    async def regions() -> tuple[RegionStatus, ...]:
+        return (await run.status()).regions
+
+    part = ProgramPart(**{**fields, **changes})  # type: ignore[arg-type]
+    return ProgramProcess(part, run.run_dir, regions)
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -120,9 +126,9 @@ SAYS_WHERE = (
 
 
 @pytest.mark.real
-def test_a_program_is_told_where_it_is_and_begins_anew_elsewhere(run_dir: Path) -> None:
+def test_a_program_is_told_where_it_is_and_begins_anew_elsewhere(run: ProcessRuntime) -> None:
     async def work() -> None:
-        actor = program(run_dir, SAYS_WHERE)
+        actor = program(run, SAYS_WHERE)
         await actor.begin("")
         await until(lambda: printed(actor) == ["us-east orders"])
         await actor.move("us-west", "")
@@ -135,30 +141,30 @@ def test_a_program_is_told_where_it_is_and_begins_anew_elsewhere(run_dir: Path) 
 
 
 @pytest.mark.real
-def test_the_end_of_a_program_is_noticed(run_dir: Path) -> None:
+def test_the_end_of_a_program_is_noticed(run: ProcessRuntime) -> None:
     async def work() -> None:
-        actor = program(run_dir, "raise SystemExit(3)")
+        actor = program(run, "raise SystemExit(3)")
         await actor.begin("")
         await until(lambda: actor.problem is not None)
         assert f"shop ended by itself with exit code 3; see {actor.log}" == actor.problem
         with pytest.raises(ActorFailure, match="exit code 3"):
             await actor.finish()
-        done = program(run_dir, "pass")
+        done = program(run, "pass")
         await done.begin("")
         await until(lambda: done.exit_code == 0)
         await done.finish()
         with pytest.raises(ActorFailure, match="does not run"):
             await done.change("pause")
         with pytest.raises(ActorFailure, match="cannot be started"):
-            await program(run_dir, "", command=("/no/such/program",)).begin("")
+            await program(run, "", command=("/no/such/program",)).begin("")
 
     asyncio.run(work())
 
 
 @pytest.mark.real
-def test_a_program_is_started_again_if_it_is_to_be(run_dir: Path) -> None:
+def test_a_program_is_started_again_if_it_is_to_be(run: ProcessRuntime) -> None:
     async def work() -> None:
-        actor = program(run_dir, "print('here'); raise SystemExit(1)", restarts=True)
+        actor = program(run, "print('here'); raise SystemExit(1)", restarts=True)
         await actor.begin("")
         await until(lambda: len(printed(actor)) >= 3)
         assert actor.problem is None
@@ -168,7 +174,7 @@ def test_a_program_is_started_again_if_it_is_to_be(run_dir: Path) -> None:
 
 
 @pytest.mark.real
-def test_what_a_program_started_ends_with_it_and_its_history_is_sealed(run_dir: Path) -> None:
+def test_what_a_program_started_ends_with_it_and_its_history_is_sealed(run: ProcessRuntime) -> None:
     code = (
         "import os, sys, time; from pathlib import Path; from emulator.history import HistoryWriter\n"
         "history = HistoryWriter.in_run(Path(os.environ['GEOEMU_RUN_DIR']), os.environ['GEOEMU_ACTOR'])\n"
@@ -179,7 +185,7 @@ def test_what_a_program_started_ends_with_it_and_its_history_is_sealed(run_dir: 
     )
 
     async def work() -> None:
-        actor = program(run_dir, code, environment=(("PYTHONPATH", str(ROOT)),))
+        actor = program(run, code, environment=(("PYTHONPATH", str(ROOT)),))
         await actor.begin("")
         await until(lambda: actor.counts.received == 1 and len(printed(actor)) == 2)
         await actor.change("pause")
@@ -192,7 +198,7 @@ def test_what_a_program_started_ends_with_it_and_its_history_is_sealed(run_dir: 
             await until(lambda process=process: not lives(process))  # type: ignore[misc]
 
     asyncio.run(work())
-    last = (run_dir / "history" / "shop.jsonl").read_text().splitlines()[-1]
+    last = (run.run_dir / "history" / "shop.jsonl").read_text().splitlines()[-1]
     assert json.loads(last)["op"] == "seal"
 
 
