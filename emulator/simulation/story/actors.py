@@ -324,6 +324,7 @@ def hire_simulated(world: World, record: Record) -> Hire:
     def hire(part: Part) -> SimulatedProducer | SimulatedConsumer:
         if isinstance(part, ProducerPart):
             return SimulatedProducer(world, record, part)
+        assert isinstance(part, ConsumerPart), "programs are refused when a story is loaded"
         return SimulatedConsumer(world, record, part)
 
     return hire
