@@ -153,9 +153,12 @@ def publishes(events: DataFrame) -> DataFrame:
         .agg(
             F.min("at_ms").alias("asked_ms"),
             F.min(F.when(is_ok, F.col("at_ms"))).alias("acked_ms"),
-            F.collect_set(
-                F.when(
-                    is_ok & F.col("ledger_id").isNotNull(), F.struct("ledger_id", "entry_id", "batch_index")
+            F.array_sort(
+                F.collect_set(
+                    F.when(
+                        is_ok & F.col("ledger_id").isNotNull(),
+                        F.struct("ledger_id", "entry_id", "batch_index"),
+                    )
                 )
             ).alias("told"),
             F.collect_set(F.when(is_asked, F.col("payload_digest"))).alias("asked_payloads"),
@@ -176,7 +179,8 @@ def join_messages(published: DataFrame, stored: DataFrame, namespaces: Mapping[s
     own = F.col("region") == F.col("origin_region")
     place = F.struct(*COPY)
     copies = stored.groupBy(*ORIGIN).agg(
-        F.collect_list(place).alias("copies"),
+        # In an order of their own: whoever names the first of several names the same one every time.
+        F.array_sort(F.collect_list(place)).alias("copies"),
         F.min(F.when(own, F.struct("ledger_id", "entry_id"))).alias("own_position"),
         F.min(
             F.when(
@@ -338,7 +342,9 @@ def deliveries(by_place: DataFrame, of_subscriptions: DataFrame) -> DataFrame:
                 F.col("acknowledged")
                 | F.coalesce(F.col("entry_id") <= F.col("acknowledged_upto"), F.lit(False))
             ).alias("acknowledged"),
-            F.collect_set(F.struct("region", "ledger_id", "entry_id", "batch_index")).alias("given"),
+            F.array_sort(F.collect_set(F.struct("region", "ledger_id", "entry_id", "batch_index"))).alias(
+                "given"
+            ),
             F.collect_list(F.struct("region", "first_ms")).alias("came"),
             F.max("payload_digest").alias("given_payload"),
             F.min("other_payload").alias("given_another"),
@@ -369,7 +375,7 @@ def subscriptions(of_subscriptions: DataFrame) -> DataFrame:
         .withColumn("batch_index", F.col("last.batch_index"))
     )
     places = by_ledger.groupBy(*SUBSCRIPTION).agg(
-        F.max_by("region", "until_ms").alias("last_region"),
+        F.max_by("region", F.struct("until_ms", "region")).alias("last_region"),
         F.collect_list(F.struct("region", "ledger_id", "entry_id", "batch_index")).alias("places"),
     )
     reached = F.filter("places", lambda place: place["region"] == F.col("last_region"))
