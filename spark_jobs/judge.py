@@ -14,6 +14,7 @@ from emulator.limits import Limit
 from spark_jobs import history, source
 from spark_jobs.checks import CHECKS, all_findings, answered, collect_findings
 from spark_jobs.checks.finding import Circumstances, Found
+from spark_jobs.curves import Curve, collect_curves, shown
 from spark_jobs.engines.contract import Engine
 from spark_jobs.engines.current import in_use, kept, small_frame
 from spark_jobs.engines.frames import DataFrame, F
@@ -25,6 +26,7 @@ from spark_jobs.measures import Measures, take_measures
 from spark_jobs.promises import read_promises
 from spark_jobs.run_folder import Damage, RunFolder, open_run_folder
 from spark_jobs.sessions import renumbered
+from spark_jobs.standings import measure_standings, standing_result
 from spark_jobs.story import Story, read_story
 from spark_jobs.timeline import Timeline, actors_shown, collect_slices, make_timeline
 from spark_jobs.unfounded import unfounded
@@ -60,6 +62,8 @@ class Judgement:
     """What was played."""
     journeys: tuple[Journey, ...] = ()
     """Of the messages that witnesses name."""
+    curves: tuple[Curve, ...] = ()
+    """How late messages came: of each kind those that were latest."""
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -68,6 +72,7 @@ class Judgement:
             **self.story.as_json(),
             "checks": [check.as_json() for check in self.checks],
             "journeys": [journey.as_json() for journey in self.journeys],
+            "curves": [curve.as_json() for curve in self.curves],
             "limits": [limit.as_json() for limit in self.limits],
             "figures": dict(self.figures),
             "timeline": self.timeline.as_json(),
@@ -136,6 +141,8 @@ def _judge(folder: RunFolder, limits: Sequence[Limit]) -> Judgement:
     judged = [*CHECKS, *([answered.check_of(folder.answers)] if folder.answers else [])]
     found = collect_findings(all_findings(evidence, judged))
     loss = measure_loss(evidence, regions_lost(told.facts))
+    left = [region for region in folder.regions_with_cursors if region not in loss.lost]
+    standings = measure_standings(evidence, left, folder.namespaces)
     others = [*torn, *trim_damages, *value_damages]
     # Last: where lines are known to be gone, this is only what follows from it.
     damages = [*_all_damages(folder, stored, told, others), *unfounded(good_lines)]
@@ -143,13 +150,15 @@ def _judge(folder: RunFolder, limits: Sequence[Limit]) -> Judgement:
     checks = (
         _wholeness(damages, told, loss.lost, remarks),
         *(check.conclude(found.get(check.name, []), circumstances) for check in judged),
-        *filter(None, [loss_result(loss)]),
+        *filter(None, [loss_result(loss), standing_result(standings, loss.lost)]),
     )
-    measures = take_measures(evidence, told.end_ms)
+    curves = collect_curves(evidence, told.start_ms, told.end_ms)
+    measures = take_measures(evidence, told.end_ms, curves)
     figures = {
         **_figures(folder, stored, found, told),
         "loss": loss.as_json() if loss.lost else None,
         "measures": measures.as_json(),
+        "standings": [standing.as_json() for standing in standings],
     }
     return Judgement(
         run=str(folder.path),
@@ -159,6 +168,7 @@ def _judge(folder: RunFolder, limits: Sequence[Limit]) -> Judgement:
         timeline=_timeline(folder, evidence, told, checks, measures),
         limits=hold_limits(limits, figures),
         story=read_story(folder, told.facts, told.start_ms),
+        curves=shown(curves),
         journeys=collect_journeys(evidence, [witness for check in checks for witness in check.witness]),
     )
 
