@@ -31,6 +31,7 @@ from pydantic import (
     model_validator,
 )
 
+from emulator.answers import Answers
 from emulator.limits import Limit
 from emulator.scenarios.words import (
     LIST,
@@ -108,6 +109,8 @@ class ProducerEntry(Written):
     """After this the client gives a publish up, and its outcome is unknown. `0s`: never."""
     max_pending: Annotated[int, Field(gt=0)] = 10_000
     """Publishes without an outcome after which the producer waits before it publishes more."""
+    keyed: bool = False
+    """Whether each message has a key of its own: `<name>-<number>`."""
 
     def part(self, default_topic: str) -> ProducerPart:
         return ProducerPart(
@@ -121,6 +124,7 @@ class ProducerEntry(Written):
             batching_delay_ms=round(self.batching_delay * 1000),
             send_timeout_ms=round(self.send_timeout * 1000),
             max_pending=self.max_pending,
+            keyed=self.keyed,
         )
 
 
@@ -543,6 +547,20 @@ class Expected(Written):
         )
 
 
+class AnswersEntry(Written):
+    """A subscription acknowledges a message only when one with the same key is on another topic."""
+
+    subscription: Annotated[str, Field(min_length=1)]
+    """Who promises it."""
+    of: Topic | None = None
+    """The topic that is answered; the scenario's when left out."""
+    on: Topic
+    """The topic of the answers."""
+
+    def promised(self, default_topic: str) -> Answers:
+        return Answers(self.subscription, self.of or default_topic, self.on)
+
+
 class ScenarioFile(Written):
     """A story that is played on a topology: who publishes and receives, and what happens to the regions."""
 
@@ -554,6 +572,8 @@ class ScenarioFile(Written):
     """Topic of all actors that name no other."""
     actors: Cast
     """Who takes part."""
+    answers: Annotated[tuple[AnswersEntry, ...], LIST] = ()
+    """What services promise beside what Pulsar promises; the verdict holds them to it."""
     expect: Expected = Expected()
     """Limits for what the report measures; a missed one fails the run, whatever the verdict."""
     steps: Annotated[tuple[StepEntry, ...], LIST, NOT_EMPTY, Field(json_schema_extra={"minItems": 1})]

@@ -14,6 +14,7 @@ from typing import Any
 
 import yaml
 
+from emulator.answers import Answers
 from emulator.errors import ConfigurationError, Problem
 from emulator.limits import Limit
 from emulator.model import TopicName
@@ -71,6 +72,8 @@ class Scenario:
     steps: tuple[Step, ...]
     limits: tuple[Limit, ...] = ()
     """What is expected of the figures."""
+    answers: tuple[Answers, ...] = ()
+    """What services promise."""
 
     def part(self, name: str) -> Part:
         return next(part for part in self.parts if part.name == name)
@@ -128,7 +131,10 @@ def _check(file: YamlFile, topology: Topology) -> Scenario:
         if entry.action is not None
     )
     _refuse_problems(file)
-    return Scenario(written.name, written.description, written.topic, parts, steps, written.expect.limits)
+    answers = tuple(entry.promised(written.topic) for entry in written.answers)
+    return Scenario(
+        written.name, written.description, written.topic, parts, steps, written.expect.limits, answers
+    )
 
 
 def _refuse_problems(file: YamlFile) -> None:

@@ -34,6 +34,7 @@ class ProducerPart:
     send_timeout_ms: int
     """0: never."""
     max_pending: int
+    keyed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

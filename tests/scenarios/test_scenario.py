@@ -155,7 +155,7 @@ steps:
         'story.yaml:6: actors.producers[1].name: "a": another actor is called so',
         'story.yaml:6: actors.producers[1].batching: "maybe": must be true or false',
         "story.yaml:6: actors.producers[1].mesages: 5: is no key here; there are name, region, topic,"
-        " rate_per_second, messages, message_bytes, batching, batching_delay, send_timeout, max_pending"
+        " rate_per_second, messages, message_bytes, batching, batching_delay, send_timeout, max_pending, keyed"
         " (did you mean 'messages'?)",
         "story.yaml:8: actors.consumers[0]:"
         ' {"name": "c", "region": "eu-central", "subscription": "s", …:'
