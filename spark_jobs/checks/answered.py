@@ -1,4 +1,4 @@
-"""INV-19: what a service promised to answer, it answered before it let go of it.
+"""INV-20: what a service promised to answer, it answered before it let go of it.
 
 A service reads a topic and writes another one. It keeps what it promised when each message that its subscription
 acknowledged has an answer: a message with the same key on the other topic, which is stored or was acknowledged. With
@@ -31,7 +31,7 @@ def check_of(promised: Sequence[Answers]) -> Check:
     def conclude(found: Sequence[Found], circumstances: Circumstances) -> CheckResult:
         return _conclude(check, promised, found, circumstances)
 
-    check = Check(NAME, "what was promised is answered", "INV-19", [], find, conclude)
+    check = Check(NAME, "what was promised is answered", "INV-20", [], find, conclude)
     return check
 
 

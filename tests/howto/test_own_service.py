@@ -85,8 +85,8 @@ def test_the_service_of_the_page_is_short_and_one_word_of_it_is_there_for_the_dr
 def test_the_drill_of_the_page_finds_the_bug_and_nothing_else(folder: Path) -> None:
     report = drilled(folder, on_the_page("file: billing.py"))
     assert report["verdict"] == "invalid", report["checks"]
-    assert failing(report) == ["INV-19"]
-    (found,) = [check for check in report["checks"] if check["invariant"] == "INV-19"]
+    assert failing(report) == ["INV-20"]
+    (found,) = [check for check in report["checks"] if check["invariant"] == "INV-20"]
     assert "without an answer" in found["sentence"]
     assert found["witness"][0]["kind"] == "unanswered"
     said = on_the_page("verdict of: as it is")
@@ -97,6 +97,6 @@ def test_the_drill_of_the_page_finds_the_bug_and_nothing_else(folder: Path) -> N
 def test_the_service_that_the_page_mends_keeps_its_promise(folder: Path) -> None:
     report = drilled(folder, mended(on_the_page("file: billing.py")))
     assert report["verdict"] == "valid", report["checks"]
-    (answered,) = [check for check in report["checks"] if check["invariant"] == "INV-19"]
+    (answered,) = [check for check in report["checks"] if check["invariant"] == "INV-20"]
     assert answered["verdict"] == "valid"
     assert "each answered" in answered["sentence"]

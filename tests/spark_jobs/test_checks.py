@@ -349,7 +349,7 @@ class TestAnswered:
     def test_each_acknowledged_message_has_an_answer(self, engine: Engine) -> None:
         events = [self.orders(0, 1), self.invoice(0, 0), self.invoice(1, 1), self.invoice(2, 1)]
         result = judged(engine, self.CHECK, BOTH_0_1, events)
-        assert (result.verdict, result.invariant) == ("valid", "INV-19")
+        assert (result.verdict, result.invariant) == ("valid", "INV-20")
         assert "2 acknowledged messages, each answered" in result.sentence
 
     @pytest.mark.parametrize("outcome", ["failed", "unknown"])
