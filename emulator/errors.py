@@ -71,7 +71,8 @@ class Problem:
         place = self.file if self.line is None else f"{self.file}:{self.line}"
         path = f" {self.key_path}:" if self.key_path else ""
         value = f" {self.value}:" if self.value else ""
-        hint = f" (did you mean {self.suggestion!r}?)" if self.suggestion else ""
+        meant = " or ".join(map(repr, (self.suggestion or "").split(" or ")))
+        hint = f" (did you mean {meant}?)" if self.suggestion else ""
         return f"{place}:{path}{value} {self.rule}{hint}"
 
 

@@ -1,7 +1,7 @@
 """Limits that a person sets for a run: `unrecovered=0`, `gap<=5s`, `latency.p99[billing]<=200ms`.
 
     LIMIT      MEASURE [ '[' ACTOR ']' ] OPERATOR VALUE
-    MEASURE    unrecovered  repeated  gap  stall  outage  latency.p50  latency.p99  latency.max
+    MEASURE    unrecovered  repeated  gap  stall  outage  latency.p50  latency.p99  latency.max  lag
     OPERATOR   =  <=  <
     VALUE      a whole number (unrecovered, repeated), or a duration with its unit
 
@@ -21,7 +21,7 @@ from emulator.model import seconds_in
 LIMITS_FILE = "limits"
 """In a run directory: the limits that the run was made with, as `as_text` writes them."""
 COUNTS = ("unrecovered", "repeated")
-DURATIONS = ("gap", "stall", "outage", "latency.p50", "latency.p99", "latency.max")
+DURATIONS = ("gap", "stall", "outage", "latency.p50", "latency.p99", "latency.max", "lag")
 MEASURES = (*COUNTS, *DURATIONS)
 _WRITTEN = re.compile(r"\s*([a-z0-9.]+)\s*(?:\[\s*([^\]]+?)\s*\])?\s*(<=|<|=)\s*(\S+)\s*")
 

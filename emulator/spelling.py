@@ -7,9 +7,17 @@ from collections.abc import Iterable
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The known name that `name` was probably meant to be; swapped letters are the likeliest slip."""
+    """The known name that `name` was probably meant to be, or `a or b` where several are as near; None: none is near.
+    Swapped letters are the likeliest slip."""
     written = name.casefold()
     folded = {candidate.casefold(): candidate for candidate in known}
     matches = difflib.get_close_matches(written, folded, n=3, cutoff=0.6)
     swapped = [match for match in matches if sorted(match) == sorted(written)]
-    return next((folded[match] for match in swapped + matches), None)
+    if swapped or not matches:
+        return folded[swapped[0]] if swapped else None
+    near = [match for match in matches if _likeness(written, match) == _likeness(written, matches[0])]
+    return " or ".join(sorted(folded[match] for match in near))
+
+
+def _likeness(written: str, known: str) -> float:
+    return difflib.SequenceMatcher(None, known, written).ratio()

@@ -153,9 +153,12 @@ def publishes(events: DataFrame) -> DataFrame:
         .agg(
             F.min("at_ms").alias("asked_ms"),
             F.min(F.when(is_ok, F.col("at_ms"))).alias("acked_ms"),
-            F.collect_set(
-                F.when(
-                    is_ok & F.col("ledger_id").isNotNull(), F.struct("ledger_id", "entry_id", "batch_index")
+            F.array_sort(
+                F.collect_set(
+                    F.when(
+                        is_ok & F.col("ledger_id").isNotNull(),
+                        F.struct("ledger_id", "entry_id", "batch_index"),
+                    )
                 )
             ).alias("told"),
             F.collect_set(F.when(is_asked, F.col("payload_digest"))).alias("asked_payloads"),
@@ -176,7 +179,8 @@ def join_messages(published: DataFrame, stored: DataFrame, namespaces: Mapping[s
     own = F.col("region") == F.col("origin_region")
     place = F.struct(*COPY)
     copies = stored.groupBy(*ORIGIN).agg(
-        F.collect_list(place).alias("copies"),
+        # In an order of their own: whoever names the first of several names the same one every time.
+        F.array_sort(F.collect_list(place)).alias("copies"),
         F.min(F.when(own, F.struct("ledger_id", "entry_id"))).alias("own_position"),
         F.min(
             F.when(
@@ -252,6 +256,7 @@ def owed_messages(messages: DataFrame, subscriptions: DataFrame, deliveries: Dat
         F.coalesce("times", F.lit(0)).alias("times"),
         F.coalesce("acknowledged", F.lit(False)).alias("acknowledged"),
         "given",
+        "came",
         "given_payload",
         "given_another",
         "last_ms",
@@ -284,13 +289,14 @@ def named_deliveries(of_subscriptions: DataFrame, stored: DataFrame) -> DataFram
     is_receive = (F.col("op") == "receive") & (F.col("outcome") == "ok")
     is_ack = (F.col("op") == "acknowledge") & (F.col("outcome") != "failed")
     place = ("region", "ledger_id", "entry_id", "batch_index")
-    given = ("times", "last_ms", "acknowledged", "payload_digest", "other_payload")
+    given = ("times", "first_ms", "last_ms", "acknowledged", "payload_digest", "other_payload")
     origin = F.struct(*ORIGIN[1:])
     by_place = (
         of_subscriptions.where(is_receive | is_ack)
         .groupBy(*SUBSCRIPTION, *place)
         .agg(
             F.count(F.when(is_receive, 1)).alias("times"),
+            F.min(F.when(is_receive, F.col("at_ms"))).alias("first_ms"),
             F.max(F.when(is_receive, F.col("at_ms"))).alias("last_ms"),
             F.coalesce(F.max(is_ack & (F.col("how") == "individual")), F.lit(False)).alias("acknowledged"),
             F.max(F.when(is_receive, F.col("payload_digest"))).alias("payload_digest"),
@@ -316,8 +322,8 @@ def named_deliveries(of_subscriptions: DataFrame, stored: DataFrame) -> DataFram
 
 
 def deliveries(by_place: DataFrame, of_subscriptions: DataFrame) -> DataFrame:
-    """Which subscription was `given` which message, where, how many `times`, when last, and whether it acknowledged
-    it, on its own or together with what stood before."""
+    """Which subscription was `given` which message, where, how many `times`, when first (`came`) and last, and whether
+    it acknowledged it, on its own or together with what stood before."""
     cumulative = (
         of_subscriptions.where(
             (F.col("op") == "acknowledge") & (F.col("how") == "cumulative") & (F.col("outcome") != "failed")
@@ -336,7 +342,10 @@ def deliveries(by_place: DataFrame, of_subscriptions: DataFrame) -> DataFrame:
                 F.col("acknowledged")
                 | F.coalesce(F.col("entry_id") <= F.col("acknowledged_upto"), F.lit(False))
             ).alias("acknowledged"),
-            F.collect_set(F.struct("region", "ledger_id", "entry_id", "batch_index")).alias("given"),
+            F.array_sort(F.collect_set(F.struct("region", "ledger_id", "entry_id", "batch_index"))).alias(
+                "given"
+            ),
+            F.collect_list(F.struct("region", "first_ms")).alias("came"),
             F.max("payload_digest").alias("given_payload"),
             F.min("other_payload").alias("given_another"),
         )
@@ -366,7 +375,7 @@ def subscriptions(of_subscriptions: DataFrame) -> DataFrame:
         .withColumn("batch_index", F.col("last.batch_index"))
     )
     places = by_ledger.groupBy(*SUBSCRIPTION).agg(
-        F.max_by("region", "until_ms").alias("last_region"),
+        F.max_by("region", F.struct("until_ms", "region")).alias("last_region"),
         F.collect_list(F.struct("region", "ledger_id", "entry_id", "batch_index")).alias("places"),
     )
     reached = F.filter("places", lambda place: place["region"] == F.col("last_region"))

@@ -14,6 +14,7 @@ from emulator.limits import Limit
 from spark_jobs import history, source
 from spark_jobs.checks import CHECKS, all_findings, collect_findings
 from spark_jobs.checks.finding import Circumstances, Found
+from spark_jobs.curves import Curve, collect_curves, shown
 from spark_jobs.engines.contract import Engine
 from spark_jobs.engines.current import in_use, kept, small_frame
 from spark_jobs.engines.frames import DataFrame, F
@@ -60,6 +61,8 @@ class Judgement:
     """What was played."""
     journeys: tuple[Journey, ...] = ()
     """Of the messages that witnesses name."""
+    curves: tuple[Curve, ...] = ()
+    """How late messages came: of each kind those that were latest."""
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -68,6 +71,7 @@ class Judgement:
             **self.story.as_json(),
             "checks": [check.as_json() for check in self.checks],
             "journeys": [journey.as_json() for journey in self.journeys],
+            "curves": [curve.as_json() for curve in self.curves],
             "limits": [limit.as_json() for limit in self.limits],
             "figures": dict(self.figures),
             "timeline": self.timeline.as_json(),
@@ -144,7 +148,8 @@ def _judge(folder: RunFolder, limits: Sequence[Limit]) -> Judgement:
         *(check.conclude(found.get(check.name, []), circumstances) for check in CHECKS),
         *filter(None, [loss_result(loss)]),
     )
-    measures = take_measures(evidence, told.end_ms)
+    curves = collect_curves(evidence, told.start_ms, told.end_ms)
+    measures = take_measures(evidence, told.end_ms, curves)
     figures = {
         **_figures(folder, stored, found, told),
         "loss": loss.as_json() if loss.lost else None,
@@ -158,6 +163,7 @@ def _judge(folder: RunFolder, limits: Sequence[Limit]) -> Judgement:
         timeline=_timeline(folder, evidence, told, checks, measures),
         limits=hold_limits(limits, figures),
         story=read_story(folder, told.facts, told.start_ms),
+        curves=shown(curves),
         journeys=collect_journeys(evidence, [witness for check in checks for witness in check.witness]),
     )
 

@@ -81,6 +81,8 @@ def _figures_of(measure: str, figures: Mapping[str, Any]) -> dict[str, float]:
             return {name: _or_forever(seconds) for name, seconds in figures["gaps"].items()}
         case ["latency", statistic]:
             return {name: one[statistic] for name, one in measures["latency_seconds"].items()}
+        case ["lag"]:
+            return {name: one["max"] for name, one in measures["lag_seconds"].items()}
         case [stretch]:
             return {name: one["seconds"] for name, one in measures[stretch].items()}
         case _:

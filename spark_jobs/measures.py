@@ -3,7 +3,8 @@
     gap        of a subscription: from the moment its region went down to its next message elsewhere
     stall      of a subscription: the longest time in which an acknowledged message waited and it received nothing
     outage     of a producer: the longest time in which it had asked and nothing of its was acknowledged
-    latency    of a subscription: from asking to publish a message to the first time that it received it
+    latency    of a subscription: from asking to publish a message to the first time that it received it (curves.py)
+    lag        of a link: from an acknowledgement in one region to the first delivery in the other (curves.py)
     repeated   of a subscription: deliveries of messages that it had received before
 
 All are read off the history, on the clock of the machine that drove the run.
@@ -11,14 +12,14 @@ All are read off the history, on the clock of the machine that drove the run.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from spark_jobs.curves import Curve, lateness_seconds
 from spark_jobs.engines.frames import Column, DataFrame, F, Window
-from spark_jobs.evidence import ORIGIN, Evidence
+from spark_jobs.evidence import Evidence
 
-PERCENTILES = {"p50": 0.5, "p99": 0.99}
 STRETCHES_MAX = 5
 """Of one actor."""
 STRETCH_SECONDS_MIN = 0.25
@@ -45,6 +46,8 @@ class Measures:
     stalls: Mapping[str, tuple[Stretch, ...]] = field(default_factory=dict)
     latency_seconds: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """Percentile, or `max` -> seconds."""
+    lag_seconds: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """The same of links, by `us-east > us-west`."""
     repeated: Mapping[str, int] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
@@ -52,6 +55,7 @@ class Measures:
             "outage": {name: _stretch_json(one) for name, (one, *_) in self.outages.items()},
             "stall": {name: _stretch_json(one) for name, (one, *_) in self.stalls.items()},
             "latency_seconds": {name: dict(one) for name, one in self.latency_seconds.items()},
+            "lag_seconds": {name: dict(one) for name, one in self.lag_seconds.items()},
             "repeated": dict(self.repeated),
         }
 
@@ -60,13 +64,14 @@ def _stretch_json(stretch: Stretch) -> dict[str, Any]:
     return {"seconds": stretch.seconds, "from_ms": stretch.from_ms, "ended": stretch.ended}
 
 
-def take_measures(evidence: Evidence, end_ms: float) -> Measures:
+def take_measures(evidence: Evidence, end_ms: float, curves: Collection[Curve]) -> Measures:
     """`end_ms`: when the history ended."""
     received = evidence.events.where((F.col("op") == "receive") & (F.col("outcome") == "ok"))
     return Measures(
         outages=_longest(_publishing(evidence), end_ms),
         stalls=_longest(_consuming(evidence, received), end_ms),
-        latency_seconds=_latencies(evidence, received),
+        latency_seconds=lateness_seconds(curves, "latency"),
+        lag_seconds=lateness_seconds(curves, "lag"),
         repeated=_repeated(evidence),
     )
 
@@ -121,27 +126,6 @@ def _longest(waits_and_comes: DataFrame, end_ms: float) -> dict[str, tuple[Stret
         stretch = Stretch(round(row["waited_ms"] / 1000, 3), row["from_ms"], row["next_ms"] is not None)
         found[row["actor"]] = (*found.get(row["actor"], ()), stretch)
     return found
-
-
-def _latencies(evidence: Evidence, received: DataFrame) -> dict[str, dict[str, float]]:
-    first = received.groupBy("subscription", *ORIGIN).agg(F.min("at_ms").alias("first_ms"))
-    asked = evidence.messages.where(F.col("asked_ms").isNotNull()).select(*ORIGIN, "asked_ms")
-    took = first.join(asked, list(ORIGIN)).withColumn("took_ms", F.col("first_ms") - F.col("asked_ms"))
-    rows = (
-        took.groupBy("subscription")
-        .agg(
-            *(
-                F.percentile_approx("took_ms", percentile, 10_000).alias(name)
-                for name, percentile in PERCENTILES.items()
-            ),
-            F.max("took_ms").alias("max"),
-        )
-        .collect()
-    )
-    return {
-        row["subscription"]: {name: round(row[name] / 1000, 4) for name in (*PERCENTILES, "max")}
-        for row in sorted(rows, key=lambda row: row["subscription"])
-    }
 
 
 def _repeated(evidence: Evidence) -> dict[str, int]:

@@ -12,11 +12,12 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from spark_jobs.causes import causes
+from spark_jobs.curves_drawing import draw_curves, title_of
 from spark_jobs.durations import duration_text
 from spark_jobs.journey_words import journey_lines
 from spark_jobs.journeys import Journey, Origin, origin_of
 from spark_jobs.judge import Judgement
-from spark_jobs.report_words import head_rows, legend, steps_in_short, tiles
+from spark_jobs.report_words import curves_by_kind, head_rows, legend, steps_in_short, tiles
 from spark_jobs.timeline import BINS, Timeline
 from spark_jobs.timeline_drawing import draw_timeline, full_height_count
 from spark_jobs.verdict import CheckResult, Verdict
@@ -69,6 +70,7 @@ def render_page(judgement: Judgement) -> str:
     headline, explanation = HEADLINES[judgement.verdict]
     timeline = judgement.timeline
     journeys = {journey.origin: journey for journey in judgement.journeys}
+    names = [title_of(curve) for curve in judgement.curves]
     return templates.get_template("report.html").render(
         judgement=judgement,
         headline=headline,
@@ -84,6 +86,13 @@ def render_page(judgement: Judgement) -> str:
             for check in sorted(judgement.checks, key=lambda check: _GRAVEST.index(check.verdict))
         ],
         legend=legend(timeline),
+        curves=[
+            (
+                heading,
+                *(Markup(draw_curves(of_kind, timeline, width, names)) for width in (WIDE_PX, NARROW_PX)),
+            )
+            for heading, of_kind in curves_by_kind(judgement.curves)
+        ],
         # The drawing escapes every text it contains.
         wide=Markup(draw_timeline(timeline, WIDE_PX)),
         narrow=Markup(draw_timeline(timeline, NARROW_PX)),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from spark_jobs.curves import Curve
 from spark_jobs.durations import duration_text
 from spark_jobs.judge import Judgement
 from spark_jobs.story import Step
@@ -102,6 +103,24 @@ def _latency_tile(latencies: Mapping[str, Any] | None) -> Tile | None:
         return None
     name, latency = max(latencies.items(), key=lambda pair: float(pair[1]["p99"]))
     return duration_text(latency["p99"]), "end-to-end latency, p99", name
+
+
+def curves_by_kind(curves: Sequence[Curve]) -> list[tuple[str, list[Curve]]]:
+    """Under what they are drawn; nothing of what there is none."""
+    found = [(heading, [curve for curve in curves if curve.what == what]) for what, heading in _HEADINGS]
+    return [(heading, of_kind) for heading, of_kind in found if of_kind]
+
+
+_HEADINGS = (
+    (
+        "latency",
+        "End-to-end latency: from asking to publish a message until the subscription received it first",
+    ),
+    (
+        "lag",
+        "Replication lag, as consumers saw it: from the acknowledgement to the first delivery in the other region",
+    ),
+)
 
 
 def legend(timeline: Timeline) -> list[tuple[str, str]]:

@@ -87,6 +87,11 @@ class RunFolder:
         return sum(log.size_bytes for log in self.logs) + _size_of(self.history)
 
 
+def looks_like_a_run(path: Path) -> bool:
+    """Whether anything of a run is there, be it damaged."""
+    return any((path / part).exists() for part in ("run.json", "topology.json", "regions", "history"))
+
+
 def open_run_folder(path: Path, *, in_network: bool = False) -> RunFolder:
     """Look at what is there. An absent folder is a folder without anything in it. `in_network`: this is a container
     in the network of the regions, and finds a Kafka where they do."""

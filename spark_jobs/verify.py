@@ -17,7 +17,7 @@ from pathlib import Path
 from emulator.limits import LIMITS_FILE, Limit, parse_limits
 from spark_jobs.engines.contract import Engine, EngineUnavailable
 from spark_jobs.engines.starting import ENGINES, choose, started
-from spark_jobs.run_folder import open_run_folder
+from spark_jobs.run_folder import looks_like_a_run, open_run_folder
 from spark_jobs.session import LOCAL_MASTER
 from spark_jobs.verdict import EXIT_CODES
 
@@ -25,7 +25,7 @@ from spark_jobs.verdict import EXIT_CODES
 def main(arguments: list[str] | None = None) -> int:
     options = _options(arguments)
     run: Path = options.run_dir
-    if not options.wait and not run.is_dir():
+    if not options.wait and not looks_like_a_run(run):
         return _give_up(f"{run} is not a run directory; name the one that `geoemu up` or `geoemu run` made")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:

@@ -133,8 +133,8 @@ def test_several_regions_and_whole_clusters_at_once(folder: Path) -> None:
         "us-west is lost",
     ]
     assert states(folder) == {"us-east": "lost", "us-west": "lost", "eu-central": "running"}
-    for verb in ("kill", "stop", "lose"):
-        assert typed(folder, verb, "us-east") == "us-east is lost already\n"
+    for verb in ("kill", "lose"):
+        assert typed(folder, verb, "us-east") == "us-east is lost already: nothing was done\n"
     for wrong, said in (
         (["us-west", "us-esat"], "no region 'us-esat' in this run: did you mean us-east?"),
         (["--cluster", "america"], "no cluster 'america' in this run: did you mean americas?"),
@@ -147,6 +147,27 @@ def test_several_regions_and_whole_clusters_at_once(folder: Path) -> None:
     assert states(folder)["eu-central"] == "running"
     facts = [(e.op, e.region) for e in read_events(folder / CURRENT / "history" / "operator.jsonl")]
     assert sorted(facts[-2:]) == [("lose", "us-east"), ("lose", "us-west")]
+
+
+def test_what_changes_nothing_is_no_fault_of_the_run(folder: Path) -> None:
+    typed(folder, "up", "-d")
+    typed(folder, "kill", "us-east")
+    assert typed(folder, "kill", "us-east") == "us-east is killed already: nothing was done\n"
+    refused = geoemu("stop", "us-east", folder=folder)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "us-east is killed: it cannot end in order any more" in refused.stderr
+    typed(folder, "lose", "us-east")
+    assert typed(folder, "kill", "us-east") == "us-east is lost already: nothing was done\n"
+    assert "all links are up, but none reaches us-east" in typed(folder, "status")
+    assert "has ended" in typed(folder, "down")
+    for verb in (("kill", "us-west"), ("cut", "us-west", "eu-central"), ("heal",), ("start", "us-east")):
+        refused = geoemu(*verb, folder=folder)
+        assert refused.returncode == 2
+        assert "has ended: start a new one with `geoemu up`" in refused.stderr
+    assert "links" not in typed(folder, "status")
+    assert "had ended already" in typed(folder, "down")
+    facts = [(e.op, e.region) for e in read_events(folder / CURRENT / "history" / "operator.jsonl")]
+    assert facts == [("kill", "us-east"), ("lose", "us-east")]
 
 
 def test_links_are_cut_held_and_healed_and_a_restarted_region_knows(folder: Path) -> None:

@@ -26,7 +26,7 @@ def test_limits_are_read_with_measure_actor_operator_and_value() -> None:
         ("gap", "'gap' is no limit: write one like gap<=5s"),
         ("gap>5s", "'gap>5s' is no limit"),
         ("gpa<=5s", "'gpa' is no measure: must be one of .* \\(did you mean 'gap'\\?\\)"),
-        ("lag<=5s", "'lag' is no measure: must be one of unrecovered, repeated, gap"),
+        ("backlog<=5s", "'backlog' is no measure: must be one of unrecovered, repeated, gap"),
         ("gap<=5", "gap: '5' must be a duration with its unit, like 500ms, 10s or 2m"),
         ("unrecovered<=-1", "unrecovered: '-1' must be a whole number, 0 or more"),
         ("repeated<=2s", "repeated: '2s' must be a whole number"),

@@ -13,6 +13,7 @@ from typing import IO, TYPE_CHECKING, Literal
 from emulator import __version__
 from emulator.cli.interruption import INTERRUPTED_EXIT_CODE, interruption
 from emulator.cli.options import DEFAULT_TOPOLOGY
+from emulator.cli.patience import patience
 from emulator.cli.verifier import Verdict, WaitingVerifier, verify_command
 from emulator.errors import RuntimeFailure
 from emulator.limits import LIMITS_FILE, as_text, parse_limits
@@ -113,7 +114,8 @@ class Drill:
             # Not `down` yet: a Kafka that was started for the regions is read before it goes, too.
             await asyncio.gather(*(run.stop(region) for region in run.topology.region_names))
             self._say("verifying …")
-            return await verifier.verify()
+            with patience("verifying", self._talk):
+                return await verifier.verify()
         finally:
             if verifier is not None:
                 await verifier.end()

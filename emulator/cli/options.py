@@ -98,6 +98,14 @@ def _milliseconds(text: str) -> float:
         raise typer.BadParameter(f"{text!r} {problem}") from None
 
 
+def seconds(text: str) -> float:
+    """A time as people write it; a bare number is seconds."""
+    try:
+        return float(text) if text.replace(".", "", 1).isdigit() else seconds_in(text)
+    except ValueError as problem:
+        raise typer.BadParameter(f"{text!r} {problem}") from None
+
+
 Milliseconds = Annotated[
     float,
     typer.Argument(

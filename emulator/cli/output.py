@@ -18,6 +18,7 @@ _STYLES = {
     "lost": "bold red",
     "stopped": "red",
 }
+_GONE = frozenset({"stopped", "killed", "lost"})
 
 
 def show_status(status: RunStatus) -> None:
@@ -37,13 +38,21 @@ def show_status(status: RunStatus) -> None:
     for region in status.regions:
         if region.waiting_for:
             print(f"{region.name} waits: {region.waiting_for}")
+    if not status.ended:
+        _show_links(status)
+    print(f"{'ended run' if status.ended else 'run'} in {status.run_dir}")
+
+
+def _show_links(status: RunStatus) -> None:
+    """Those that somebody disturbed; a link whose end is gone carries nothing, whatever was declared."""
+    gone = [region.name for region in status.regions if region.state in _GONE]
     disturbed = [link for link in status.links if link.state != "up" or not link.has_declared_speed]
     for link in disturbed:
         slow = "" if link.has_declared_speed else f", {_speed(link.shape)}"
         print(f"{link.source} -> {link.target} is {link.state}{slow}")
     if not disturbed:
-        print("all links are up")
-    print(f"{'ended run' if status.ended else 'run'} in {status.run_dir}")
+        unreached = f", but none reaches {' or '.join(gone)}" if gone else ""
+        print(f"all links are up{unreached}")
 
 
 def status_as_json(status: RunStatus) -> dict[str, Any]:

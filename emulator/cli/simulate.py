@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from emulator import __version__
 from emulator.cli.options import DEFAULT_TOPOLOGY
+from emulator.cli.patience import patience
 from emulator.errors import ConfigurationError, Problem
 from emulator.made_by import note_made_by
 from emulator.spelling import nearest
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from emulator.simulation.outcome import Figures, Outcome
     from emulator.simulation.story.run import Story
 
-PROGRESS_SECONDS = 5.0
+PROGRESS_SECONDS = 2.0
 RUNS = Path(".geoemu") / "simulated"
 """Where worlds that failed are kept, in the current folder."""
 
@@ -68,6 +69,8 @@ class Simulate:
             if result.violation is not None:
                 failed.append(result)
                 self._tell(result)
+                if self.shrink:
+                    break
             if time.monotonic() - told >= PROGRESS_SECONDS:
                 told = time.monotonic()
                 _say(f"{done} seeds, {len(failed)} failed, {done / (told - began):.1f} a second")
@@ -129,17 +132,23 @@ class Simulate:
 
         seams = seams_without(self.without)
         outcome = run_one(subject, result.seed, seams)
+        self._keep_outcome(outcome, result.seed, "")
         if self.shrink:
-            _say(f"shrinking seed {result.seed} …")
-            outcome = shrink(outcome, seams=seams)
-        if self.shrink:
+            with patience(f"shrinking seed {result.seed}", sys.stderr):
+                outcome = shrink(outcome, seams=seams)
             print(f"what is left of seed {result.seed}:")
             for line in story_of(outcome):
                 print(f"    {line}")
-        path = self.run_dir or _free_folder(RUNS, f"{outcome.plan.kind}-{result.seed}")
+            self._keep_outcome(outcome, result.seed, "-shrunk")
+
+    def _keep_outcome(self, outcome: Outcome, seed: int, which: str) -> None:
+        path = self.run_dir or _free_folder(RUNS, f"{outcome.plan.kind}-{seed}")
+        path = path.with_name(path.name + which)
         keep_run(outcome, path)
-        note_made_by(path, __version__, self._replay(result.seed), scenario=self.subject)
-        print(f"its run folder: {path} (geoemu verify {path})")
+        note_made_by(path, __version__, self._replay(seed), scenario=self.subject)
+        print(
+            f"the run folder of seed {seed}{which and ', shrunk'}: {path} (geoemu verify {path})", flush=True
+        )
 
 
 def _check_known(option: str, value: str, known: list[str], otherwise: str = "") -> None:

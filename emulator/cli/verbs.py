@@ -6,9 +6,10 @@ from __future__ import annotations
 import asyncio
 import json
 import shlex
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
+from contextlib import closing
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -38,9 +39,13 @@ from emulator.cli.options import (
     RunDir,
     RuntimeName,
     TopologyFile,
+    seconds,
 )
 from emulator.errors import RuntimeFailure
 from emulator.runtimes.contract import Runtime
+
+if TYPE_CHECKING:
+    from emulator.history import HistoryWriter
 
 app = typer.Typer(
     help="Emulate geo-replicated Apache Pulsar: start regions, lose one on purpose, read a verified report.",
@@ -141,8 +146,13 @@ def status(as_json: AsJson = False, run_dir: RunDir = None) -> None:
 def down(run_dir: RunDir = None) -> None:
     """Stop all regions in an orderly way and end the run. What it left stays in the run directory."""
     run = _open(run_dir)
-    asyncio.run(run.down())
-    print(f"the run in {run.run_dir} has ended")
+
+    async def end() -> str:
+        was_over = (await run.status()).ended
+        await run.down()  # all the same: what somebody started by hand ends, too
+        return "had ended already" if was_over else "has ended"
+
+    print(f"the run in {run.run_dir} {asyncio.run(end())}")
 
 
 @app.command(epilog="Example: geoemu logs us-east -f")
@@ -411,7 +421,8 @@ def simulate(
     first: Annotated[int, typer.Option("--from", metavar="S", min=0, help="The first seed.")] = 1,
     jobs: Annotated[int, typer.Option("--jobs", metavar="J", min=1, help="Processes to use.")] = 1,
     time_budget: Annotated[
-        float | None, typer.Option("--time-budget", metavar="SECONDS", min=0, help="Stop after so long.")
+        float | None,
+        typer.Option("--time-budget", metavar="TIME", parser=seconds, help="Stop after so long: 90s, or 90."),
     ] = None,
     shrink: Annotated[
         bool, typer.Option("--shrink", help="Make the first seed that fails as small as it can be.")
@@ -455,18 +466,6 @@ def _open(run_dir: Path | None) -> Runtime:
     return open_run(run_dir)
 
 
-_NOTHING_LEFT: Mapping[str, tuple[str, ...]] = {
-    "kill": ("killed", "lost", "stopped"),
-    "stop": ("killed", "lost", "stopped"),
-    "lose": ("lost",),
-}
-"""By verb: the states in which there is nothing left for it to do."""
-
-
-async def _states(run: Runtime) -> dict[str, str]:
-    return {region.name: region.state for region in (await run.status()).regions}
-
-
 def _change_regions(
     run_dir: Path | None,
     regions: list[str] | None,
@@ -484,20 +483,20 @@ def _change_regions(
         raise typer.BadParameter("name one or more regions, or --cluster and none", param_hint="REGION")
     run = _open(run_dir)
     meant = regions_meant(run.topology, regions, cluster)
-    history = operator_history(run)
 
-    async def one(region: str, state: str) -> None:
-        if state in _NOTHING_LEFT.get(verb, ()):
-            print(f"{region} is {state} already")
-            return
+    async def one(history: HistoryWriter, region: str) -> None:
         await change(run, region)
         history.write(verb, "fact", region=region)
         print(f"{region} {outcome}")
 
     async def all_of_them() -> None:
-        states = await _states(run) if verb in _NOTHING_LEFT else {}
-        changes = [one(region, states.get(region, "")) for region in meant]
-        outcomes = await asyncio.gather(*changes, return_exceptions=True)
+        left = await _left_to_do(run, verb, meant)
+        if not left:
+            return
+        with closing(operator_history(run)) as history:
+            outcomes = await asyncio.gather(
+                *(one(history, region) for region in left), return_exceptions=True
+            )
         failures = [failure for failure in outcomes if isinstance(failure, BaseException)]
         for failure in failures:
             if not isinstance(failure, RuntimeFailure):
@@ -505,10 +504,20 @@ def _change_regions(
         if failures:
             raise failures[0] if len(failures) == 1 else RuntimeFailure("\n".join(map(str, failures)))
 
-    try:
-        asyncio.run(all_of_them())
-    finally:
-        history.close()
+    asyncio.run(all_of_them())
+
+
+async def _left_to_do(run: Runtime, verb: str, regions: list[str]) -> list[str]:
+    """The regions that `verb` changes; of the others it says why not."""
+    from emulator.cli.deeds import nothing_to_do, refuse_ended
+
+    status = await run.status()
+    refuse_ended(status)
+    states = {region.name: region.state for region in status.regions}
+    reasons = {region: nothing_to_do(verb, region, states[region]) for region in regions}
+    for reason in filter(None, reasons.values()):
+        print(reason)
+    return [region for region in regions if not reasons[region]]
 
 
 def _change_link(
@@ -526,12 +535,14 @@ def _act(run_dir: Path | None, verb: str, change: _Change, **fact: str) -> None:
     run = _open(run_dir)
 
     async def act() -> None:
+        from emulator.cli.deeds import refuse_ended
+
+        refuse_ended(await run.status())
         await change(run)
 
     asyncio.run(act())
-    history = operator_history(run)
-    history.write(verb, "fact", **fact)
-    history.close()
+    with closing(operator_history(run)) as history:
+        history.write(verb, "fact", **fact)
 
 
 def _count(things: tuple[object, ...], noun: str) -> str:

@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from emulator.cli.patience import patience
 from emulator.runtimes.region_process import environment
 
 NICENESS = 5
@@ -89,14 +90,25 @@ def in_network_command(run_dir: Path, *, as_json: bool = False) -> list[str]:
 
 def verify_now(command: list[str]) -> Verdict:
     """Have a run judged that is over. Complaints go to where ours go."""
-    with subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, text=True) as process:
+    with (
+        patience("verifying", sys.stderr),
+        subprocess.Popen(
+            command,
+            env=environment(),
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,  # Ctrl-C is for us
+        ) as process,
+    ):
         try:
             output, _ = process.communicate()
         except KeyboardInterrupt:
-            # The terminal told it, too: it ends by itself, and so does what it has started.
+            # It ends what it has started, unless that takes too long.
+            process.send_signal(signal.SIGINT)
             with suppress(subprocess.TimeoutExpired):
                 process.communicate(timeout=LEAVE_SECONDS)
-            process.kill()
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
             raise
     return Verdict(output, "", process.returncode)
 

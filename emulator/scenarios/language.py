@@ -456,6 +456,8 @@ class Expected(Written):
     """The same: 99 of 100 are faster."""
     latency_max: Seconds | None = Field(default=None, alias="latency.max")
     """The same: all are faster."""
+    lag: Seconds | None = None
+    """The longest time from an acknowledgement in one region to the first delivery in another one."""
 
     @property
     def limits(self) -> tuple[Limit, ...]:

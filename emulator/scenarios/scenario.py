@@ -31,6 +31,7 @@ from emulator.scenarios.language import (
 )
 from emulator.scenarios.words import GROUPS, Names
 from emulator.scenarios.workload import ConsumerPart, Part, ProducerPart
+from emulator.spelling import nearest
 from emulator.topology import Topology
 from emulator.yaml_file import KeyPath, YamlFile, one_of, parse_yaml, read_yaml
 
@@ -81,7 +82,8 @@ def load_scenario(path: Path, topology: Topology) -> Scenario:
     """Read and check a scenario file. ConfigurationError with every problem found."""
     if not path.exists():
         rule = f"no such file; geoemu comes with {one_of(shipped_scenarios())} in {SHIPPED}"
-        raise ConfigurationError([Problem(str(path), None, "", "", rule)])
+        meant = nearest(path.stem, shipped_scenarios())
+        raise ConfigurationError([Problem(str(path), None, "", "", rule, meant)])
     return _check(read_yaml(path), topology)
 
 

@@ -173,7 +173,7 @@ def story_of(outcome: Outcome) -> list[str]:
     if violation is not None:
         number = violation.witness.get("text")
         touching = [event for event in outcome.events if number and event.detail == number]
-        for event in touching[:12]:
+        for event in sorted(touching, key=seconds_of)[:12]:
             where = f" at {event.message_id}" if event.message_id else ""
             lines.append(
                 f"{seconds_of(event):.2f} s: {event.actor} {event.op} {event.outcome} {number} in {event.region}{where}"

@@ -24,7 +24,7 @@ from spark_jobs.checks.judging import (
 )
 from spark_jobs.engines.current import fields_of
 from spark_jobs.engines.frames import DataFrame, F
-from spark_jobs.evidence import Evidence
+from spark_jobs.evidence import Evidence, entry_text
 from spark_jobs.verdict import CheckResult, worst
 
 
@@ -43,10 +43,15 @@ def find(evidence: Evidence) -> DataFrame:
         [
             finding(absent.where(~named), F.col("absence"), at_ms="COALESCE(acked_ms, asked_ms)"),
             finding(absent.where(named), F.concat(F.lit("named "), F.col("absence")), at_ms="acked_ms"),
-            finding(differing, "differs", at_ms="asked_ms"),
-            finding(several, "differs", at_ms="asked_ms"),
+            _differs(differing),
+            _differs(several),
         ]
     )
+
+
+def _differs(messages: DataFrame) -> DataFrame:
+    placed = messages.withColumn("origin_position", entry_text(F.col("position")))
+    return finding(placed, "differs", position="NULL", at_ms="asked_ms")
 
 
 def conclude(found: Sequence[Found], circumstances: Circumstances) -> CheckResult:

@@ -34,7 +34,7 @@ def why_not(name: EngineName) -> str | None:
         problem = java_problem()
         return problem and f"{problem} Or do without it: --engine embedded."
     if find_spec("duckdb") is None:
-        return "The embedded engine needs the package duckdb, and it is not installed: pip install 'geoemu[embedded]'."
+        return "The embedded engine needs the package duckdb, and it is not installed: pip install duckdb."
     return None
 
 

@@ -25,9 +25,9 @@ def spark() -> Iterator[SparkEngine]:
         yield engine
 
 
-@pytest.fixture(params=["embedded", "spark"])
+@pytest.fixture(params=["embedded", pytest.param("spark", marks=pytest.mark.slow)])
 def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
-    """Each of them, and frames are its."""
+    """Each of them, and frames are its. That both mean the same is for `test_engines` to show."""
     made: Engine = EmbeddedEngine() if request.param == "embedded" else request.getfixturevalue("spark")
     with in_use(made):
         yield made

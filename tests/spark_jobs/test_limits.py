@@ -23,6 +23,7 @@ FIGURES: dict[str, Any] = {
         "outage": {"orders": {"seconds": 2.5, "from_ms": 1.0, "ended": True}},
         "stall": {"billing": {"seconds": 0.5, "from_ms": 1.0, "ended": True}},
         "latency_seconds": {"billing": {"p50": 0.01, "p99": 0.2, "max": 3.0}},
+        "lag_seconds": {"a > b": {"p50": 0.07, "p99": 0.09, "max": 2.5}},
         "repeated": {"billing": 244},
     },
 }
@@ -46,6 +47,8 @@ NOTHING: dict[str, Any] = {
         ("outage<=2s", "missed", "outage was 2.500 s (orders)"),
         ("latency.p99<=200ms", "kept", "latency.p99 was 0.200 s (billing)"),
         ("latency.max<=2s", "missed", "latency.max was 3.000 s (billing)"),
+        ("lag<=2s", "missed", "lag was 2.500 s (a > b)"),
+        ("lag[a > b]<=3s", "kept", "lag was 2.500 s (a > b)"),
         ("outage[ordres]<=2s", "unknown", "there is no figure of ordres; figures are there of: orders"),
     ],
 )

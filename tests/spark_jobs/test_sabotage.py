@@ -230,6 +230,16 @@ class Sabotage:
     on_disk: Callable[[Path], object] | None = None
     run: Callable[[], SampleRun] = small_run
 
+    def write(self, path: Path) -> Path:
+        """The run directory with evidence that was tampered with."""
+        run = self.run()
+        if self.in_memory is not None:
+            self.in_memory(run)
+        run.write(path)
+        if self.on_disk is not None:
+            self.on_disk(path)
+        return path
+
 
 SABOTAGES = [
     Sabotage("a checksum that is wrong", "invalid", "INV-3", "corrupt", wrong_checksum),
@@ -331,13 +341,7 @@ SABOTAGES = [
 
 @pytest.mark.parametrize("sabotage", SABOTAGES, ids=lambda one: one.name)
 def test_it_is_seen(engine: Engine, tmp_path: Path, sabotage: Sabotage) -> None:
-    run = sabotage.run()
-    if sabotage.in_memory is not None:
-        sabotage.in_memory(run)
-    path = run.write(tmp_path / "run")
-    if sabotage.on_disk is not None:
-        sabotage.on_disk(path)
-    judgement = judge_run(engine, path)
+    judgement = judge_run(engine, sabotage.write(tmp_path / "run"))
     (check,) = [one for one in judgement.checks if sabotage.check in (one.invariant, one.name)]
     assert check.verdict == sabotage.verdict, told(judgement)
     assert judgement.verdict in ("invalid", sabotage.verdict), told(judgement)

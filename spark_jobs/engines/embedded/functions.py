@@ -76,7 +76,7 @@ def create_map(*pairs: Named) -> Column:
     return Column(f"map([{keys}], [{values}])")
 
 
-# ---- arrays ----
+# ---- arrays (those of structs are in the order of their fields; where a field is null, every engine has its own) ----
 
 
 def array(*columns: Named) -> Column:
@@ -138,7 +138,7 @@ def array_union(one: Named, other: Named) -> Column:
 
 
 def array_intersect(one: Named, other: Named) -> Column:
-    return _call("list_intersect", one, other)
+    return _of_both(one, other, f"list_intersect({column(one).sql}, {column(other).sql})")
 
 
 def array_except(values: Named, others: Named) -> Column:
@@ -147,11 +147,21 @@ def array_except(values: Named, others: Named) -> Column:
     number = next(_arguments)
     one, at = f"each_{number}", f"at_{number}"
     kept = f"NOT list_contains({column(others).sql}, {one}) AND list_position({sql}, {one}) = {at}"
-    return Column(f"list_filter({sql}, lambda {one}, {at}: {kept})")
+    return _of_both(values, others, f"list_filter({sql}, lambda {one}, {at}: {kept})")
+
+
+def _of_both(one: Named, other: Named, sql: str) -> Column:
+    """Null where one of them is."""
+    both = (column(one).isNotNull() & column(other).isNotNull()).sql
+    return Column(f"CASE WHEN {both} THEN {sql} END")
 
 
 def array_min(values: Named) -> Column:
     return _call("list_min", values)
+
+
+def array_max(values: Named) -> Column:
+    return _call("list_max", values)
 
 
 def array_sort(values: Named) -> Column:

@@ -1,0 +1,38 @@
+"""Says what is going on while something takes long, so that nobody sits before a screen that is silent."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import IO
+
+SILENCE_SECONDS = 2.0
+"""How long nothing may be said. On a terminal one line is rewritten more often."""
+REWRITE_SECONDS = 0.5
+
+
+@contextmanager
+def patience(text: str | Callable[[], str], stream: IO[str]) -> Iterator[None]:
+    """Meanwhile `text`, with the seconds that have passed, appears on `stream`."""
+    over = threading.Event()
+    thread = threading.Thread(target=_repeat, args=(text, stream, over), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def _repeat(text: str | Callable[[], str], stream: IO[str], over: threading.Event) -> None:
+    rewrites, started = stream.isatty(), time.monotonic()
+    with suppress(OSError, ValueError):  # nobody reads it any more
+        while not over.wait(REWRITE_SECONDS if rewrites else SILENCE_SECONDS):
+            line = f"{text() if callable(text) else text}, {time.monotonic() - started:.0f} s"
+            stream.write(f"\r\x1b[K{line}" if rewrites else f"{line}\n")
+            stream.flush()
+        if rewrites:
+            stream.write("\r\x1b[K")
+            stream.flush()
