@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from emulator.history import Event
 from spark_jobs.checks import all_findings, collect_findings
@@ -16,6 +16,7 @@ from spark_jobs.entry_columns import ROW_SCHEMA
 from spark_jobs.evidence import (
     OUTAGE_SCHEMA,
     TRIMMED_SCHEMA,
+    Evidence,
     Promises,
     gather,
     stored_messages,
@@ -155,25 +156,49 @@ def judged(
     circumstances: Circumstances | None = None,
 ) -> CheckResult:
     """What `check` says about this. Events may be given in lists."""
-    told = [one for item in events for one in (item if isinstance(item, list) else [item])]
-    rows = list(rows)
+    known = circumstances or Circumstances(NAMESPACES)
     with in_use(engine):
-        in_logs = small_frame(rows, ROW_SCHEMA)
-        asked = {one.topic for one in told if one.topic and one.op == "publish"}
-        evidence = gather(
-            stored_messages(in_logs, {str(row[2]) for row in rows}, asked),
-            history_frame(told),
-            small_frame(trimmed, TRIMMED_SCHEMA),
-            small_frame(outages, OUTAGE_SCHEMA),
-            Promises(
-                small_frame(snapshots, SNAPSHOT_SCHEMA),
-                small_frame(updates, UPDATE_SCHEMA),
-                small_frame(cursors, CURSOR_SCHEMA),
-            ),
-            (circumstances or Circumstances(NAMESPACES)).namespaces,
+        evidence = evidence_from(
+            rows,
+            events,
+            trimmed=trimmed,
+            outages=outages,
+            snapshots=snapshots,
+            updates=updates,
+            cursors=cursors,
+            namespaces=known.namespaces,
         )
         found = collect_findings(all_findings(evidence, [check]))
-    return check.conclude(found.get(check.name, []), circumstances or Circumstances(NAMESPACES))
+    return check.conclude(found.get(check.name, []), known)
+
+
+def evidence_from(
+    rows: Iterable[Row],
+    events: Iterable[Event | list[Event]],
+    *,
+    trimmed: Iterable[tuple[str, str, dict[int, int]]] = (),
+    outages: Iterable[tuple[str, float, float | None]] = (),
+    snapshots: Iterable[Row] = (),
+    updates: Iterable[Row] = (),
+    cursors: Iterable[Row] = (),
+    namespaces: Mapping[str, Namespace] = NAMESPACES,
+) -> Evidence:
+    """All of it together, of the engine that is in use."""
+    told = [one for item in events for one in (item if isinstance(item, list) else [item])]
+    rows = list(rows)
+    asked = {one.topic for one in told if one.topic and one.op == "publish"}
+    return gather(
+        stored_messages(small_frame(rows, ROW_SCHEMA), {str(row[2]) for row in rows}, asked),
+        history_frame(told),
+        small_frame(trimmed, TRIMMED_SCHEMA),
+        small_frame(outages, OUTAGE_SCHEMA),
+        Promises(
+            small_frame(snapshots, SNAPSHOT_SCHEMA),
+            small_frame(updates, UPDATE_SCHEMA),
+            small_frame(cursors, CURSOR_SCHEMA),
+        ),
+        namespaces,
+    )
 
 
 def history_frame(events: Iterable[Event]) -> DataFrame:
