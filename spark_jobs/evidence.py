@@ -455,6 +455,28 @@ def _expected_regions(namespaces: Mapping[str, Namespace]) -> Column:
         for name, namespace in sorted(namespaces.items())
         for part in (F.lit(name), F.array(*map(F.lit, namespace.regions)).cast("array<string>"))
     ]
-    declared = F.coalesce(F.create_map(*pairs)[F.col("namespace")], own)
+    declared = _owed(namespaces, F.coalesce(F.create_map(*pairs)[F.col("namespace")], own), own)
     chosen = F.when(F.size("chosen") > 0, F.array_intersect(declared, F.col("chosen")))
     return F.array_union(own, F.coalesce(chosen, declared))
+
+
+def _owed(namespaces: Mapping[str, Namespace], declared: Column, own: Column) -> Column:
+    """Without what policies that were changed meanwhile left out of it."""
+    pairs = [
+        F.lit(part)
+        for name, namespace in sorted(namespaces.items())
+        for (origin, other), since_ms in sorted(namespace.owed_since_ms.items())
+        for part in (f"{name} {origin} {other}", since_ms)
+    ]
+    if pairs:
+        since_ms = F.create_map(*pairs)
+        # What nobody asked for is owed by a policy of all the time only.
+        asked_ms = F.coalesce("asked_ms", F.lit(0.0))
+
+        def is_owed(region: Column) -> Column:
+            key = F.concat_ws(" ", F.col("namespace"), F.col("origin_region"), region)
+            return asked_ms >= F.coalesce(since_ms[key], F.lit(0.0))
+
+        declared = F.filter(declared, is_owed)
+    topics = sorted({topic for namespace in namespaces.values() for topic in namespace.own_topics})
+    return F.when(F.col("topic").isin(topics), own).otherwise(declared) if topics else declared

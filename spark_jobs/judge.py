@@ -147,7 +147,7 @@ def _judge(folder: RunFolder, limits: Sequence[Limit]) -> Judgement:
     damages = [*_all_damages(folder, stored, told, others), *unfounded(good_lines)]
     circumstances = _circumstances(folder, told, damages, read_at_ms)
     checks = (
-        _wholeness(damages, told, loss.lost, remarks),
+        _wholeness(damages, told, loss.lost, [*remarks, *_policy_remarks(folder)]),
         *(check.conclude(found.get(check.name, []), circumstances) for check in CHECKS),
         *filter(None, [loss_result(loss), standing_result(standings, loss.lost)]),
     )
@@ -308,6 +308,22 @@ def _wholeness(
         return _whole("valid", " ".join([sentence, *remarks]))
     witness = tuple({"damage": damage.sentence} for damage in damages[:DAMAGES_SHOWN_MAX])
     return _whole("unknown", " ".join(sentences), witness)
+
+
+def _policy_remarks(folder: RunFolder) -> list[str]:
+    """What was judged by policies that are not those of the topology."""
+    changed = [name for name, one in folder.namespaces.items() if one.owed_since_ms]
+    own = sum(len(one.own_topics) for one in folder.namespaces.values())
+    remarks = [
+        f"The replication of {name} changed while the run went on: each message was judged by what held when it was"
+        " published."
+        for name in changed
+    ]
+    if own:
+        remarks.append(
+            f"{own} topics had replication clusters of their own: what they owe to others is not judged."
+        )
+    return remarks
 
 
 def _whole(verdict: Verdict, sentence: str, witness: tuple[Witness, ...] = ()) -> CheckResult:

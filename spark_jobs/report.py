@@ -147,16 +147,18 @@ def _stored(figures: Mapping[str, Any]) -> list[tuple[str, int, int]]:
 
 def _witness_table(
     check: CheckResult, journeys: Mapping[Origin, Journey], start_ms: float
-) -> tuple[list[str], list[tuple[list[str], list[tuple[str, str]]]]]:
-    """Column names, and for each witness its cells and the lines of its message's journey; only columns that some
-    witness has, times as seconds since the start."""
-    names = [name for name in _ordered(check.witness) if any(name in witness for witness in check.witness)]
+) -> tuple[str, list[str], list[tuple[list[str], list[tuple[str, str]]]]]:
+    """The topic that all are about, if it is one; column names; and for each witness its cells and the lines of its
+    message's journey. Only columns that some witness has, times as seconds since the start."""
+    topics = {witness.get("topic") for witness in check.witness}
+    shared = str(*topics) if len(topics) == 1 and None not in topics else ""
+    names = [name for name in _ordered(check.witness) if name != "topic" or not shared]
     rows = []
     for witness in check.witness:
         journey = journeys.get(origin_of(witness) or ("", "", "", 0))
         lines = journey_lines(journey, start_ms) if journey is not None else []
         rows.append(([_cell(name, witness.get(name), start_ms) for name in names], lines))
-    return [_HEADS.get(name, name.replace("_", " ")) for name in names], rows
+    return shared, [_HEADS.get(name, name.replace("_", " ")) for name in names], rows
 
 
 _HEADS = {
