@@ -11,9 +11,11 @@ from pathlib import Path
 
 from benchmarks import (
     against_peer,
+    beside_holes,
     busy_topics,
     containers,
     kafka,
+    many_topics,
     raw_load,
     replicated_load,
     replication,
@@ -24,6 +26,8 @@ DOCUMENT = Path("docs/BENCHMARKS.md")
 TABLES = {
     "raw_load": raw_load.table,
     "busy_topics": busy_topics.table,
+    "beside_holes": beside_holes.table,
+    "many_topics": many_topics.table,
     "against_peer": against_peer.table,
     "replicated_load": replicated_load.table,
     "replication": replication.table,

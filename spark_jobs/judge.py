@@ -12,7 +12,7 @@ from typing import Any
 from emulator.history import latency_in
 from emulator.limits import Limit
 from spark_jobs import history, source
-from spark_jobs.checks import CHECKS, all_findings, collect_findings
+from spark_jobs.checks import CHECKS, all_findings, answered, collect_findings
 from spark_jobs.checks.finding import Circumstances, Found
 from spark_jobs.curves import Curve, collect_curves, shown
 from spark_jobs.engines.contract import Engine
@@ -138,7 +138,8 @@ def _judge(folder: RunFolder, limits: Sequence[Limit]) -> Judgement:
         promises,
         folder.namespaces,
     )
-    found = collect_findings(all_findings(evidence))
+    judged = [*CHECKS, *([answered.check_of(folder.answers)] if folder.answers else [])]
+    found = collect_findings(all_findings(evidence, judged))
     loss = measure_loss(evidence, regions_lost(told.facts))
     left = [region for region in folder.regions_with_cursors if region not in loss.lost]
     standings = measure_standings(evidence, left, folder.namespaces)
@@ -148,7 +149,7 @@ def _judge(folder: RunFolder, limits: Sequence[Limit]) -> Judgement:
     circumstances = _circumstances(folder, told, damages, read_at_ms)
     checks = (
         _wholeness(damages, told, loss.lost, [*remarks, *_policy_remarks(folder)]),
-        *(check.conclude(found.get(check.name, []), circumstances) for check in CHECKS),
+        *(check.conclude(found.get(check.name, []), circumstances) for check in judged),
         *filter(None, [loss_result(loss), standing_result(standings, loss.lost)]),
     )
     curves = collect_curves(evidence, told.start_ms, told.end_ms)

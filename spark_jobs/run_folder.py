@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from emulator.answers import Answers, read_answers
 from spark_jobs.policy_changes import read_changes
 
 KAFKA_SERVERS_FILE = "kafka_servers"
@@ -81,6 +82,8 @@ class RunFolder:
     damages: tuple[Damage, ...]
     in_network: bool = False
     """Logs are called as the regions call them."""
+    answers: tuple[Answers, ...] = ()
+    """What somebody promised for a service of theirs."""
 
     @property
     def regions_with_cursors(self) -> tuple[str, ...]:
@@ -130,6 +133,8 @@ def open_run_folder(path: Path, *, in_network: bool = False) -> RunFolder:
         damages += problems
     namespaces, problems = _namespaces(path, topology["namespaces"])
     damages += problems
+    answers, answers_damages = _read_answers(path)
+    damages += answers_damages
     history, problems = _history_files(path / "history")
     if not regions:
         damages.append(Damage(f"no region's log is in {path / 'regions'}"))
@@ -143,6 +148,7 @@ def open_run_folder(path: Path, *, in_network: bool = False) -> RunFolder:
         history=history,
         damages=(*damages, *problems),
         in_network=in_network,
+        answers=answers,
     )
 
 
@@ -161,6 +167,13 @@ def _namespaces(
             regions, one.deduplication, owed_since_ms=one.owed_since_ms, own_topics=one.own_topics
         )
     return namespaces, [Damage(sentence) for _, sentence in unreadable]
+
+
+def _read_answers(path: Path) -> tuple[tuple[Answers, ...], list[Damage]]:
+    try:
+        return read_answers(path), []
+    except (OSError, ValueError) as problem:
+        return (), [Damage(f"what was promised cannot be read: {problem}")]
 
 
 def _size_of(files: Iterable[Path]) -> int:

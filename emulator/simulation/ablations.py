@@ -24,10 +24,11 @@ from emulator.core.cursor import Cursor
 from emulator.core.deduplication import ProducerDeduplication, SourceWatermarks, Verdict
 from emulator.core.dispatch import Limits, Read, Shared, SingleActive, Strategy, SubscriptionType
 from emulator.core.replication import Forwarding, ReplicationProgress, forwarding
-from emulator.core.snapshots import SnapshotController
+from emulator.core.snapshots import PENDING_MAX, Effect, SnapshotController
 from emulator.core.subscription_updates import Applied, apply_update
 from emulator.core.topic_state import TopicState
 from emulator.errors import StorageError, StorageFenced
+from emulator.markers import SnapshotRequest
 from emulator.model import Position
 from emulator.simulation.ablation import Ablation, parts, topic
 from emulator.simulation.disk import DiskStore, SimulatedDisk
@@ -45,21 +46,21 @@ class _Mute:
 
     publisher: Publisher = Client("mute", "nowhere")
 
-    def stored(self, outcomes: object) -> None:
+    def stored(self, publishes: object) -> None:
         pass
 
 
 class _AcknowledgesAtOnce(Topic):
     def flush(self) -> None:
-        told: dict[Any, list[tuple[PendingPublish, int]]] = {}
+        told: dict[Any, list[PendingPublish]] = {}
         for publish in self._batch:
             if publish.send is not None:
-                told.setdefault(publish.attachment, []).append((publish, -1))
+                told.setdefault(publish.attachment, []).append(publish)
                 publish.attachment = _Mute()
         super().flush()
-        for publisher, outcomes in told.items():
+        for publisher, publishes in told.items():
             # Behind the chunk of bytes that is being read: only then does a connection know what it owes answers for.
-            asyncio.get_running_loop().call_soon(publisher.stored, outcomes)
+            asyncio.get_running_loop().call_soon(publisher.stored, publishes)
 
 
 class _OverlooksFormerLives(Topic):
@@ -80,7 +81,7 @@ class _AcknowledgesDuplicatesAtOnce(_OverlooksFormerLives):
 
     def flush(self) -> None:
         batch, self._batch = self._batch, []
-        self._acknowledge([publish for publish in batch if publish.duplicate], [])
+        self._acknowledge([publish for publish in batch if publish.duplicate])
         self._batch = [publish for publish in batch if not publish.duplicate]
         super().flush()
 
@@ -126,9 +127,10 @@ class _ShowsAtOnce(Topic):
             return
         fresh = [publish for publish in batch if not publish.duplicate]
         entries = self._numbered(done.result(), fresh)
-        for entry in entries:
+        for publish, entry in zip(fresh, entries, strict=True):
+            publish.entry_id = entry.entry_id
             self.state.fold(entry.entry_id, entry.info)
-        self._acknowledge(batch, entries)
+        self._acknowledge(batch)
         self._notify(entries)
 
     def _numbered(self, first: int, fresh: Sequence[PendingPublish]) -> list[StoredEntry]:
@@ -226,6 +228,21 @@ class _TrustingSingleActive(SingleActive):
 
 class _TrustingShared(Shared):
     def is_overtaken(self, read: Read) -> bool:
+        return False
+
+
+class _EndlessSnapshots(SnapshotController):
+    def request_stored(self, request: SnapshotRequest, last_position: Position) -> list[Effect]:
+        news = SnapshotRequest(f"{request.snapshot_id}?", request.source_region)
+        answers = super().request_stored(news, last_position)
+        return super().request_stored(request, last_position) if answers else []
+
+
+class _ImpatientSnapshots(SnapshotController):
+    def _lose_patience(self) -> None:
+        self._room = PENDING_MAX
+
+    def _is_under_way(self, last_data_position: Position) -> bool:
         return False
 
 
@@ -366,6 +383,18 @@ OF_THE_BROKER = (
         "A snapshot is used after one round of answers, however many regions there are.",
         ("INV-5",),
         parts(snapshots=partial(SnapshotController, rounds=1)),
+    ),
+    Ablation(
+        "snapshots-without-patience",
+        "Snapshots are begun at every interval, however many wait for answers and however many came too late.",
+        ("INV-17", "INV-19"),
+        parts(snapshots=_ImpatientSnapshots),
+    ),
+    Ablation(
+        "afterthought-calls-for-another",
+        "A snapshot that was begun without news makes other regions begin one in turn.",
+        ("INV-19",),
+        parts(snapshots=_EndlessSnapshots),
     ),
     Ablation(
         "update-acknowledges-unseen",

@@ -89,10 +89,11 @@ def published(
     digest: int = 0,
     replicate_to: list[str] | None = None,
     entry: int | None = None,
+    key: str | None = None,
 ) -> list[Event]:
     """Asked for at `at_ms`; then told each outcome (ok, unless said otherwise) a millisecond later each."""
     origin: dict[str, object] = {"origin_region": region, "producer": "p", "sequence_id": sequence_id}
-    asked = {"session": session, "payload_digest": f"{digest:016x}", "replicate_to": replicate_to}
+    asked = {"session": session, "payload_digest": f"{digest:016x}", "replicate_to": replicate_to, "key": key}
     events = [event(at_ms, "publish", "asked", region=region, topic=topic, **asked, **origin)]
     for number, outcome in enumerate(outcomes or ("ok",), 1):
         message_id = f"1:{sequence_id if entry is None else entry}:-1" if outcome == "ok" else None

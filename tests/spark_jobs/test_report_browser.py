@@ -18,7 +18,7 @@ from spark_jobs.story import Head, Step, Story
 
 from .test_report import EVIL, judgement
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.long]
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 
