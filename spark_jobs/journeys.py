@@ -15,7 +15,8 @@ import pyarrow as pa
 
 from spark_jobs.engines.current import small_frame
 from spark_jobs.engines.frames import Column, DataFrame, F
-from spark_jobs.evidence import ORIGIN, Evidence, entry_text, position_text
+from spark_jobs.evidence import Evidence
+from spark_jobs.origins import ORIGIN, entry_text, position_text
 from spark_jobs.verdict import Witness
 
 JOURNEYS_MAX = 100

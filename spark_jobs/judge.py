@@ -18,11 +18,12 @@ from spark_jobs.curves import Curve, collect_curves, shown
 from spark_jobs.engines.contract import Engine
 from spark_jobs.engines.current import in_use, kept, small_frame
 from spark_jobs.engines.frames import DataFrame, F
-from spark_jobs.evidence import OUTAGE_SCHEMA, Evidence, Promises, gather, stored_messages
+from spark_jobs.evidence import OUTAGE_SCHEMA, Evidence, Promises, gather
 from spark_jobs.journeys import Journey, collect_journeys
 from spark_jobs.limits import LimitResult, hold_limits
 from spark_jobs.loss import loss_result, measure_loss, regions_lost
 from spark_jobs.measures import Measures, take_measures
+from spark_jobs.messages import stored_messages
 from spark_jobs.promises import read_promises
 from spark_jobs.run_folder import Damage, RunFolder, open_run_folder
 from spark_jobs.sessions import renumbered
@@ -141,7 +142,8 @@ def _judge(folder: RunFolder, limits: Sequence[Limit]) -> Judgement:
     judged = [*CHECKS, *([answered.check_of(folder.answers)] if folder.answers else [])]
     found = collect_findings(all_findings(evidence, judged))
     loss = measure_loss(evidence, regions_lost(told.facts))
-    left = [region for region in folder.regions_with_cursors if region not in loss.lost]
+    unread = {damage.region for damage in (*folder.damages, *value_damages)}
+    left = {log.region for log in folder.logs if log.backend != "memory"} - unread - set(loss.lost)
     standings = measure_standings(evidence, left, folder.namespaces)
     others = [*torn, *trim_damages, *value_damages]
     # Last: where lines are known to be gone, this is only what follows from it.
@@ -189,6 +191,9 @@ def _read_promises(folder: RunFolder, rows: DataFrame, told: _History) -> tuple[
             F.max("ledger_id").alias("ledger_id"), F.max("entry_id").alias("entry_id")
         ).collect()
     }
+    for place, end in source.read_ends(folder).items():
+        if place in ends:
+            ends[place] = (ends[place][0], max(ends[place][1], end))
     values, damages = source.read_values(folder)
     markers_said = [row.asDict() for row in markers.collect()]
     found, unread = read_promises(markers_said, values, ends, told.topics)

@@ -85,12 +85,6 @@ class RunFolder:
     answers: tuple[Answers, ...] = ()
     """What somebody promised for a service of theirs."""
 
-    @property
-    def regions_with_cursors(self) -> tuple[str, ...]:
-        """Those whose stored cursors can be read."""
-        damaged = {damage.region for damage in self.damages}
-        return tuple(log.region for log in self.logs if log.backend == "sqlite" and log.region not in damaged)
-
     def trims(self, topic: str) -> bool:
         """Whether a policy of the topic's namespace lets old entries go."""
         namespace = self.namespaces.get(topic.partition("://")[2].rpartition("/")[0])

@@ -53,6 +53,11 @@ def read_heads(log: RegionLog) -> list[Head]:
         return [Head(*row) for row in connection.execute("SELECT name, log_id, first_entry_id FROM logs")]
 
 
+def read_ends(log: RegionLog) -> dict[str, int]:
+    """Its newest entries have the highest ids."""
+    return {}
+
+
 def read_values(log: RegionLog) -> list[tuple[str, StoredValue]]:
     """Stored cursors, by key."""
     with _opened(log) as connection:
