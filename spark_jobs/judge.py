@@ -19,7 +19,7 @@ from spark_jobs.engines.contract import Engine
 from spark_jobs.engines.current import in_use, kept, small_frame
 from spark_jobs.engines.frames import DataFrame, F
 from spark_jobs.evidence import OUTAGE_SCHEMA, Evidence, Promises, gather
-from spark_jobs.journeys import Journey, collect_journeys
+from spark_jobs.journeys import Journey, collect_journeys, follow_messages
 from spark_jobs.limits import LimitResult, hold_limits
 from spark_jobs.loss import loss_result, measure_loss, regions_lost
 from spark_jobs.measures import Measures, take_measures
@@ -63,6 +63,8 @@ class Judgement:
     """What was played."""
     journeys: tuple[Journey, ...] = ()
     """Of the messages that witnesses name."""
+    followed: tuple[Journey, ...] = ()
+    """Of the messages that somebody asked about."""
     curves: tuple[Curve, ...] = ()
     """How late messages came: of each kind those that were latest."""
 
@@ -73,6 +75,7 @@ class Judgement:
             **self.story.as_json(),
             "checks": [check.as_json() for check in self.checks],
             "journeys": [journey.as_json() for journey in self.journeys],
+            "followed": [journey.as_json() for journey in self.followed],
             "curves": [curve.as_json() for curve in self.curves],
             "limits": [limit.as_json() for limit in self.limits],
             "figures": dict(self.figures),
@@ -106,17 +109,22 @@ class _History:
 
 
 def judge_run(
-    engine: Engine, run: Path, *, in_network: bool = False, limits: Sequence[Limit] = ()
+    engine: Engine,
+    run: Path,
+    *,
+    in_network: bool = False,
+    limits: Sequence[Limit] = (),
+    follow: Sequence[tuple[str, int]] = (),
 ) -> Judgement:
     """Read everything, check everything. Whatever the state of the folder, there is a judgement. `in_network`: see
-    `open_run_folder`."""
+    `open_run_folder`. `follow`: producers and numbers of messages whose journeys are wanted."""
     folder = open_run_folder(run, in_network=in_network)
     engine.tune(folder.size_bytes)
     with in_use(engine):
-        return _judge(folder, limits)
+        return _judge(folder, limits, follow)
 
 
-def _judge(folder: RunFolder, limits: Sequence[Limit]) -> Judgement:
+def _judge(folder: RunFolder, limits: Sequence[Limit], follow: Sequence[tuple[str, int]]) -> Judgement:
     lines, torn = history.read_history(folder)
     lines = kept(lines)
     # At once: the logs wait for Python workers to start, the history does not.
@@ -171,6 +179,7 @@ def _judge(folder: RunFolder, limits: Sequence[Limit]) -> Judgement:
         limits=hold_limits(limits, figures),
         story=read_story(folder, told.facts, told.start_ms),
         curves=shown(curves),
+        followed=follow_messages(evidence, follow),
         journeys=collect_journeys(evidence, [witness for check in checks for witness in check.witness]),
     )
 

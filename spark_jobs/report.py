@@ -14,7 +14,7 @@ from markupsafe import Markup
 from spark_jobs.causes import causes
 from spark_jobs.curves_drawing import draw_curves, title_of
 from spark_jobs.durations import duration_text
-from spark_jobs.journey_words import journey_lines
+from spark_jobs.journey_words import journey_lines, title_of_journey
 from spark_jobs.journeys import Journey, Origin, origin_of
 from spark_jobs.judge import Judgement
 from spark_jobs.report_words import curves_by_kind, head_rows, legend, steps_in_short, tiles
@@ -86,6 +86,10 @@ def render_page(judgement: Judgement) -> str:
             for check in sorted(judgement.checks, key=lambda check: _GRAVEST.index(check.verdict))
         ],
         legend=legend(timeline),
+        followed=[
+            (title_of_journey(journey), journey_lines(journey, timeline.start_ms))
+            for journey in judgement.followed
+        ],
         curves=[
             (
                 heading,
@@ -113,6 +117,10 @@ def summary(judgement: Judgement, page: Path) -> str:
             lines += [f"           e.g. {_one_line(witness)}" for witness in check.witness[:3]]
     for result in judgement.limits:
         lines.append(f"  {result.outcome:<8} limit {result.limit.text}: {result.sentence}.")
+    for journey in judgement.followed:
+        lines.append(f"{title_of_journey(journey)}:")
+        told = journey_lines(journey, judgement.timeline.start_ms)
+        lines += [f"  {at:>12}  {what}" for at, what in told]
     lines.append(f"Report: {page}")
     return "\n".join(lines)
 

@@ -111,7 +111,10 @@ def _connect(path: Path, resources: contextlib.ExitStack) -> sqlite3.Connection:
 
 
 def _connect_to(path: Path, how: str, resources: contextlib.ExitStack) -> sqlite3.Connection:
-    connection = sqlite3.connect(f"file:{quote(str(path))}?{how}", uri=True, isolation_level=None)
+    # A long log is read on by whichever thread takes the next batch, one after the other.
+    connection = sqlite3.connect(
+        f"file:{quote(str(path))}?{how}", uri=True, isolation_level=None, check_same_thread=False
+    )
     resources.enter_context(contextlib.closing(connection))
     connection.execute("SELECT 1 FROM sqlite_master")  # the first statement that opens the file
     return connection
