@@ -12,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
 
+from emulator.answers import Answers, write_answers
 from emulator.cli.regions import regions_meant
 from emulator.cli.verifier import verify_command, verify_now
 from emulator.errors import RuntimeFailure
@@ -178,16 +179,20 @@ class Geo:
         expect: str | None = None,
         report: str | Path | None = None,
         engine: str | None = None,
+        answers: Iterable[Answers] = (),
     ) -> Verdict:
         """Judge the run: what its regions stored against what its clients were told.
 
         The recording of clients in this process ends here, and unless `stop` is False so do the regions: what is under
-        way while it is looked at is unknown. `expect`: limits, as on the command line (docs/LIMITS.md). `engine`:
-        `spark` or `embedded`; None: as on the command line. RuntimeFailure when no verdict could be reached.
+        way while it is looked at is unknown. `expect`: limits, as on the command line (docs/LIMITS.md).
+        `answers`: what a service of yours promised, like `geoemu.Answers.between("billing", "orders", "invoices")`.
+        `engine`: `spark` or `embedded`; None: as on the command line. RuntimeFailure when no verdict could be reached.
         """
         end_journals(self.run_dir)
         if stop:
             self._background.do(_all(self._runtime.stop(region) for region in self.regions))
+        if promised := list(answers):
+            write_answers(self.run_dir, promised)
         page = self.run_dir / "report" if report is None else Path(report)
         command = verify_command(self.run_dir, as_json=True, expect=expect, report=page, engine=engine)
         said = verify_now(command)

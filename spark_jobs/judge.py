@@ -12,7 +12,7 @@ from typing import Any
 from emulator.history import latency_in
 from emulator.limits import Limit
 from spark_jobs import history, source
-from spark_jobs.checks import CHECKS, all_findings, collect_findings
+from spark_jobs.checks import CHECKS, all_findings, answered, collect_findings
 from spark_jobs.checks.finding import Circumstances, Found
 from spark_jobs.curves import Curve, collect_curves, shown
 from spark_jobs.engines.contract import Engine
@@ -26,6 +26,7 @@ from spark_jobs.measures import Measures, take_measures
 from spark_jobs.promises import read_promises
 from spark_jobs.run_folder import Damage, RunFolder, open_run_folder
 from spark_jobs.sessions import renumbered
+from spark_jobs.standings import measure_standings, standing_result
 from spark_jobs.story import Story, read_story
 from spark_jobs.timeline import Timeline, actors_shown, collect_slices, make_timeline
 from spark_jobs.unfounded import unfounded
@@ -137,16 +138,19 @@ def _judge(folder: RunFolder, limits: Sequence[Limit]) -> Judgement:
         promises,
         folder.namespaces,
     )
-    found = collect_findings(all_findings(evidence))
+    judged = [*CHECKS, *([answered.check_of(folder.answers)] if folder.answers else [])]
+    found = collect_findings(all_findings(evidence, judged))
     loss = measure_loss(evidence, regions_lost(told.facts))
+    left = [region for region in folder.regions_with_cursors if region not in loss.lost]
+    standings = measure_standings(evidence, left, folder.namespaces)
     others = [*torn, *trim_damages, *value_damages]
     # Last: where lines are known to be gone, this is only what follows from it.
     damages = [*_all_damages(folder, stored, told, others), *unfounded(good_lines)]
     circumstances = _circumstances(folder, told, damages, read_at_ms)
     checks = (
         _wholeness(damages, told, loss.lost, remarks),
-        *(check.conclude(found.get(check.name, []), circumstances) for check in CHECKS),
-        *filter(None, [loss_result(loss)]),
+        *(check.conclude(found.get(check.name, []), circumstances) for check in judged),
+        *filter(None, [loss_result(loss), standing_result(standings, loss.lost)]),
     )
     curves = collect_curves(evidence, told.start_ms, told.end_ms)
     measures = take_measures(evidence, told.end_ms, curves)
@@ -154,6 +158,7 @@ def _judge(folder: RunFolder, limits: Sequence[Limit]) -> Judgement:
         **_figures(folder, stored, found, told),
         "loss": loss.as_json() if loss.lost else None,
         "measures": measures.as_json(),
+        "standings": [standing.as_json() for standing in standings],
     }
     return Judgement(
         run=str(folder.path),

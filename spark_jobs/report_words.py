@@ -73,6 +73,7 @@ def tiles(figures: Mapping[str, Any]) -> list[Tile]:
         _wait_tile(measures.get("stall"), "longest stall of a consumer"),
         _wait_tile(measures.get("outage"), "longest outage of a publisher"),
         _latency_tile(measures.get("latency_seconds")),
+        _standing_tile(figures.get("standings", [])),
     ]
     return [tile for tile in found if tile is not None]
 
@@ -103,6 +104,19 @@ def _latency_tile(latencies: Mapping[str, Any] | None) -> Tile | None:
         return None
     name, latency = max(latencies.items(), key=lambda pair: float(pair[1]["p99"]))
     return duration_text(latency["p99"]), "end-to-end latency, p99", name
+
+
+def _standing_tile(standings: Sequence[Mapping[str, Any]]) -> Tile | None:
+    """The worst that another fail-over could do."""
+    again = [
+        (number, f"{one['subscription']}, to {region}")
+        for one in standings
+        for region, number in one["read_again_after_failover"].items()
+    ]
+    if not again:
+        return None
+    number, whose = max(again)
+    return f"{number:,}", "read again by another fail-over now", whose
 
 
 def curves_by_kind(curves: Sequence[Curve]) -> list[tuple[str, list[Curve]]]:

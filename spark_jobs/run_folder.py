@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from emulator.answers import Answers, read_answers
+
 KAFKA_SERVERS_FILE = "kafka_servers"
 """Beside region.json, where there is one: the region's `bootstrap_servers` for those who read the run from outside
 of the regions' network."""
@@ -75,6 +77,14 @@ class RunFolder:
     damages: tuple[Damage, ...]
     in_network: bool = False
     """Logs are called as the regions call them."""
+    answers: tuple[Answers, ...] = ()
+    """What somebody promised for a service of theirs."""
+
+    @property
+    def regions_with_cursors(self) -> tuple[str, ...]:
+        """Those whose stored cursors can be read."""
+        damaged = {damage.region for damage in self.damages}
+        return tuple(log.region for log in self.logs if log.backend == "sqlite" and log.region not in damaged)
 
     def trims(self, topic: str) -> bool:
         """Whether a policy of the topic's namespace lets old entries go."""
@@ -116,6 +126,8 @@ def open_run_folder(path: Path, *, in_network: bool = False) -> RunFolder:
         )
         logs.append(log)
         damages += problems
+    answers, answers_damages = _read_answers(path)
+    damages += answers_damages
     history, problems = _history_files(path / "history")
     if not regions:
         damages.append(Damage(f"no region's log is in {path / 'regions'}"))
@@ -132,7 +144,15 @@ def open_run_folder(path: Path, *, in_network: bool = False) -> RunFolder:
         history=history,
         damages=(*damages, *problems),
         in_network=in_network,
+        answers=answers,
     )
+
+
+def _read_answers(path: Path) -> tuple[tuple[Answers, ...], list[Damage]]:
+    try:
+        return read_answers(path), []
+    except (OSError, ValueError) as problem:
+        return (), [Damage(f"what was promised cannot be read: {problem}")]
 
 
 def _size_of(files: Iterable[Path]) -> int:

@@ -38,6 +38,12 @@ less than we told it. Each event calls for one, so a quiet topic falls silent ag
     again what was consumed here long ago. But c, having new messages, asks. An afterthought says in its id
     that it is one, and calls for none in turn.
 
+Markers must not take the links from each other. A region that asks again and again because nobody answers in time makes
+answers later still; and each of its requests calls for afterthoughts elsewhere. With five regions, small windows and
+slow links that went on for ever in a topic that nobody published to. So a snapshot that no message has overtaken is
+waited for: as long as twice the last one took, and twice as long after each that was begun in vain. And when snapshots
+time out, fewer may be under way at once, until they complete again.
+
 The shell's duties:
   1. Tell what was stored (`request_stored`, `response_stored`, `snapshot_stored`) once it is durable in our
      log, in log order, each entry once; never while the log is read again after a start.
@@ -115,6 +121,7 @@ class Skip(Enum):
     DISCONNECTED = "a link is down"
     IDLE = "no message since the last snapshot"
     UNANSWERED = "the first snapshot still waits for answers"
+    UNDER_WAY = "no message since one was begun that still waits for answers"
     TOO_MANY = "too many snapshots wait for answers"
     EARLY = "the next one is not due yet"
 
@@ -210,6 +217,10 @@ class SnapshotController:
         """The same when the last completed snapshot was started."""
         self._down_since_ms: dict[str, int] = {}
         """Other regions we cannot reach, and since which tick."""
+        self._patience_ms = interval_ms
+        """How long a snapshot that no message has overtaken is waited for before it is tried again."""
+        self._room = PENDING_MAX
+        """Snapshots that may wait for answers at once. From 1 to PENDING_MAX."""
         self._skip: Skip | None = None
         """What the last tick decided; None: it began a snapshot, or there was none."""
 
@@ -248,6 +259,8 @@ class SnapshotController:
             self.counters.skipped[self._skip] += 1
             return []
         assert last_data_position is not None, "an empty topic is IDLE"
+        if self._is_under_way(last_data_position):
+            self._lose_patience()
         suffix = "" if self._has_messages(last_data_position) else AFTERTHOUGHT_SUFFIX
         return self._begin(new_snapshot_id + suffix, last_data_position)
 
@@ -281,6 +294,12 @@ class SnapshotController:
             if self._now_ms - pending.started_ms >= self._timeout_ms:
                 del self.pending[pending.snapshot_id]
                 self.counters.timed_out += 1
+                self._room = max(1, self._room // 2)
+                self._lose_patience()
+
+    def _lose_patience(self) -> None:
+        """One was begun in vain, or is begun again."""
+        self._patience_ms = min(2 * self._patience_ms, self._timeout_ms)
 
     def _why_skip(self, last_data_position: Position | None) -> Skip | None:
         """A new controller takes one snapshot of whatever it finds: an update may have
@@ -293,12 +312,27 @@ class SnapshotController:
             return Skip.IDLE
         if self._down_since_ms:
             return Skip.DISCONNECTED
-        waited_for = sum(not pending.doubtful for pending in self.pending.values())
+        waited_for = self._waited_for
         if self._covered is None and waited_for:
             return Skip.UNANSWERED
-        if waited_for >= PENDING_MAX:
+        if len(waited_for) >= self._room:
             return Skip.TOO_MANY
-        return Skip.EARLY if self._now_ms < self.due_ms else None
+        if self._now_ms < self.due_ms:
+            return Skip.EARLY
+        if self._is_under_way(last_data_position):
+            waited_ms = self._now_ms - waited_for[-1].started_ms
+            return Skip.UNDER_WAY if waited_ms < self._patience_ms else None
+        return None
+
+    @property
+    def _waited_for(self) -> list[PendingSnapshot]:
+        """Oldest first."""
+        return [pending for pending in self.pending.values() if not pending.doubtful]
+
+    def _is_under_way(self, last_data_position: Position) -> bool:
+        """Whether the newest one that is waited for has every message."""
+        waited_for = self._waited_for
+        return bool(waited_for) and waited_for[-1].covers >= last_data_position
 
     def _has_messages(self, last_data_position: Position) -> bool:
         return self._covered is None or last_data_position > self._covered
@@ -362,7 +396,10 @@ class SnapshotController:
         if pending is not None:
             self.counters.completed += 1
             self._covered, self._news_covered = pending.covers, pending.covers_news
-            self.last_completed = CompletedSnapshot(snapshot, self._now_ms - pending.started_ms)
+            duration_ms = self._now_ms - pending.started_ms
+            self.last_completed = CompletedSnapshot(snapshot, duration_ms)
+            self._room = min(self._room + 1, PENDING_MAX)
+            self._patience_ms = min(max(self._interval_ms, 2 * duration_ms), self._timeout_ms)
             self._drop_older_than(pending)
         return [OfferSnapshot(snapshot)]
 
@@ -384,6 +421,7 @@ class SnapshotController:
         self.counters.aborted += len(self.pending)
         self.pending.clear()
         self._covered = None
+        self._patience_ms, self._room = self._interval_ms, PENDING_MAX
         self._down_since_ms = {region: ms for region, ms in self._down_since_ms.items() if region in remotes}
 
     # For people.

@@ -34,7 +34,8 @@ class SnapshotCache:
     """What one subscription remembers: at most `max_size` snapshots, spread over its backlog (INV-12).
 
     When it is full, the one whose neighbours are closest together goes, never the first or the last: a
-    consumer far behind keeps a snapshot that it reaches soon, and one that catches up keeps the newest.
+    consumer far behind keeps a snapshot that it reaches soon, and one that catches up keeps the newest. With
+    room for one only the newest stays: in a topic that falls silent there is no other to come (INV-17).
 
     Snapshots may come in any order: new ones from the end of the log while the dispatcher reads old ones out
     of the backlog. A snapshot stays true whenever it was taken, so unlike upstream an older one empties
@@ -74,10 +75,9 @@ class SnapshotCache:
         return victim != at
 
     def _least_missed(self) -> int:
-        """Index whose neighbours are closest together; of several, the oldest. With room for one, the newest
-        goes."""
+        """Index whose neighbours are closest together; of several, the oldest."""
         ids = self._entry_ids
-        return min(range(1, len(ids) - 1), key=lambda i: ids[i + 1] - ids[i - 1], default=len(ids) - 1)
+        return min(range(1, len(ids) - 1), key=lambda i: ids[i + 1] - ids[i - 1], default=0)
 
     def take(self, mark_delete: int) -> Snapshot | None:
         """The newest snapshot that mark-delete has reached; it and all older ones are forgotten."""

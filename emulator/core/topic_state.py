@@ -129,8 +129,11 @@ class TopicState:
     # Folding.
 
     def fold(self, entry_id: int, facts: Facts) -> None:
-        """An entry is durable: count it."""
+        """An entry is durable: count it. Of ids that were left out nothing will come: a log that lies elsewhere uses
+        some for itself."""
         if entry_id >= self.stored_end:
+            if entry_id > self.stored_end:
+                self.visibility.hide_range(self.stored_end, entry_id - 1)
             self.stored_end = entry_id + 1
         source, position = facts.replicated_from, facts.source_position
         if source is not None and position is not None:
@@ -148,7 +151,13 @@ class TopicState:
 
     def ends_at(self, next_entry_id: int) -> None:
         """The log was folded as far as it goes; ids up to its end may carry no entry."""
-        self.stored_end = max(self.stored_end, next_entry_id)
+        if next_entry_id > self.stored_end:
+            self.visibility.hide_range(self.stored_end, next_entry_id - 1)
+            self.stored_end = next_entry_id
+
+    def begins_at(self, first_entry_id: int) -> None:
+        """Everything below was trimmed: nobody asks about it, and nothing is remembered of it."""
+        self.stored_end = max(self.stored_end, first_entry_id)
 
     # Asking.
 
@@ -200,19 +209,29 @@ class TopicState:
         }
         return json.dumps(state).encode()
 
-    def restore(self, head: bytes | None, ledger_id: int, part: Callable[[int], bytes | None]) -> int:
+    def restore(
+        self,
+        head: bytes | None,
+        ledger_id: int,
+        part: Callable[[int], bytes | None],
+        *,
+        log_end: int | None = None,
+    ) -> int:
         """Begin with a checkpoint, before anything was folded. Returns the id from which the log is to be folded.
 
-        `part` gives the stored bytes of a part of this log, None when there are none. CheckpointDamaged when they, or
-        the head, cannot be read; then nothing of this state may be used."""
+        `part` gives the stored bytes of a part of this log, None when there are none. `log_end`: where the log ends.
+        CheckpointDamaged when the head or a part cannot be read, or speaks of what the log does not have; then nothing
+        of this state may be used."""
         try:
-            return self._restore(head, ledger_id, part)
+            return self._restore(head, ledger_id, part, log_end)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
             raise CheckpointDamaged(
                 f"the head of a checkpoint cannot be read: {type(problem).__name__}: {problem}"
             ) from None
 
-    def _restore(self, head: bytes | None, ledger_id: int, part: Callable[[int], bytes | None]) -> int:
+    def _restore(
+        self, head: bytes | None, ledger_id: int, part: Callable[[int], bytes | None], log_end: int | None
+    ) -> int:
         state: dict[str, Any] = json.loads(head) if head is not None else {}
         if state.get("format") != FORMAT_VERSION or state["ledger_id"] != ledger_id:
             return 0
@@ -221,7 +240,9 @@ class TopicState:
         self.admitted_watermarks = self._watermarks_type.from_json(state["watermarks"])
         self.last_data = LastData(*map(int, state["last_data"])) if state["last_data"] else None
         self.visibility.known_from = int(state["known_from"])
-        self.stored_end = replay_from = int(state["next_entry_id"])
+        replay_from = end = int(state["next_entry_id"])
+        if log_end is not None and end > log_end:
+            raise ValueError(f"it knows entries below {end}, and the log ends at {log_end}")
         for text, changed in state["parts"].items():
             number = int(text)
             stored = part(number)
@@ -230,6 +251,7 @@ class TopicState:
                 replay_from = min(replay_from, true_below)
             else:
                 self.visibility.restored(number, changed)
+        self.stored_end = replay_from
         return replay_from
 
 

@@ -1,6 +1,6 @@
 """Which entries of a log are not for everybody: markers, and messages whose sender named regions.
 
-    hidden       markers: no consumer ever sees one, and none is backlog
+    hidden       markers, and ids that no entry has: no consumer ever sees one, and none is backlog
     restricted   (origin, regions its sender named) -> entries that other regions never see
 
 Both are sets of ids in parts of 4,096 (`core.id_set`). A part is written when it changed, and let go from memory when
@@ -40,6 +40,12 @@ class Visibility:
     def hide(self, entry_id: int) -> None:
         self.hidden.add(entry_id)
         self._touch(entry_id)
+
+    def hide_range(self, first: int, last: int) -> None:
+        """Ids of first..last, both included, that no entry has and none will have."""
+        self.hidden.add_range(first, last)
+        for number in range(first >> PART_BITS, (last >> PART_BITS) + 1):
+            self._touch(min(last, (number + 1 << PART_BITS) - 1))
 
     def restrict(self, entry_id: int, audience: Audience) -> None:
         ids = self.restricted.get(audience)

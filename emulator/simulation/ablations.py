@@ -24,10 +24,11 @@ from emulator.core.cursor import Cursor
 from emulator.core.deduplication import ProducerDeduplication, SourceWatermarks, Verdict
 from emulator.core.dispatch import Limits, Read, Shared, SingleActive, Strategy, SubscriptionType
 from emulator.core.replication import Forwarding, ReplicationProgress, forwarding
-from emulator.core.snapshots import SnapshotController
+from emulator.core.snapshots import PENDING_MAX, Effect, SnapshotController
 from emulator.core.subscription_updates import Applied, apply_update
 from emulator.core.topic_state import TopicState
 from emulator.errors import StorageError, StorageFenced
+from emulator.markers import SnapshotRequest
 from emulator.model import Position
 from emulator.simulation.ablation import Ablation, parts, topic
 from emulator.simulation.disk import DiskStore, SimulatedDisk
@@ -230,6 +231,21 @@ class _TrustingShared(Shared):
         return False
 
 
+class _EndlessSnapshots(SnapshotController):
+    def request_stored(self, request: SnapshotRequest, last_position: Position) -> list[Effect]:
+        news = SnapshotRequest(f"{request.snapshot_id}?", request.source_region)
+        answers = super().request_stored(news, last_position)
+        return super().request_stored(request, last_position) if answers else []
+
+
+class _ImpatientSnapshots(SnapshotController):
+    def _lose_patience(self) -> None:
+        self._room = PENDING_MAX
+
+    def _is_under_way(self, last_data_position: Position) -> bool:
+        return False
+
+
 def _strategy_that_trusts_reads(type_: SubscriptionType, cursor: Cursor, limits: Limits) -> Strategy:
     return (_TrustingShared if type_ is SubscriptionType.SHARED else _TrustingSingleActive)(cursor, limits)
 
@@ -367,6 +383,18 @@ OF_THE_BROKER = (
         "A snapshot is used after one round of answers, however many regions there are.",
         ("INV-5",),
         parts(snapshots=partial(SnapshotController, rounds=1)),
+    ),
+    Ablation(
+        "snapshots-without-patience",
+        "Snapshots are begun at every interval, however many wait for answers and however many came too late.",
+        ("INV-17", "INV-19"),
+        parts(snapshots=_ImpatientSnapshots),
+    ),
+    Ablation(
+        "afterthought-calls-for-another",
+        "A snapshot that was begun without news makes other regions begin one in turn.",
+        ("INV-19",),
+        parts(snapshots=_EndlessSnapshots),
     ),
     Ablation(
         "update-acknowledges-unseen",

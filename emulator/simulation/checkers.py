@@ -386,6 +386,18 @@ def no_backlog_is_claimed(evidence: Evidence) -> Found:
             )
 
 
+# INV-19
+
+
+def falls_silent(evidence: Evidence) -> Found:
+    """Regions do not go on for ever to tell each other what all of them know."""
+    for region, topic in sorted(evidence.restless):
+        yield (
+            f"nobody publishes and nothing is owed, and {region} still writes to {topic}",
+            {"region": region, "topic": topic},
+        )
+
+
 CHECKS = (
     # First, because much else goes wrong where two write.
     Check("nothing-of-older-owners", "INV-11", nothing_of_older_owners),
@@ -406,6 +418,7 @@ CHECKS = (
     Check("consumer-saw-everything", "INV-5", consumers_finish, only_healed=True),
     Check("position-is-carried", "INV-17", position_is_carried, only_healed=True),
     Check("backlog-as-claimed", "INV-17", no_backlog_is_claimed, only_healed=True),
+    Check("falls-silent", "INV-19", falls_silent, only_healed=True),
 )
 
 

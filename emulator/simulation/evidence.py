@@ -77,10 +77,6 @@ class LogView:
     by_place: dict[str, Stored] = field(default_factory=dict)
     """Messages by the name of their place."""
 
-    @property
-    def is_without_gaps(self) -> bool:
-        return not self.ids or self.ids[-1] == len(self.ids) - 1
-
     def read_on(self, log: DurableLog) -> None:
         for index in range(len(self.ids), len(log.ids)):
             self.ids.append(log.ids[index])
@@ -354,6 +350,8 @@ class Evidence:
     windows: Windows = field(default_factory=lambda: Windows(lambda: 0.0))
     left: Mapping[tuple[str, str, str], Left] = field(default_factory=dict)
     """By (region, topic, subscription), of subscriptions of which nothing should be left."""
+    restless: Collection[tuple[str, str]] = ()
+    """(region, topic) that are still written to although nobody publishes and nothing is owed."""
     deeds: Sequence[Deed] = ()
     """What clients did to subscriptions and regions, beyond publishing and consuming."""
     lost: Collection[str] = ()

@@ -34,6 +34,8 @@ CARRY_SECONDS = 60.0
 """How long it may take until the last acknowledgement is stored, and carried to the other region."""
 SETTLE_SECONDS = 5.0
 """Until clients and links are back after all regions died."""
+SILENCE_SECONDS = 2.5
+"""Longer than any interval at which regions take snapshots."""
 LOOK_SECONDS = 0.5
 """How often it is looked whether everything has converged."""
 
@@ -77,6 +79,7 @@ class _Run:
         self.record = Record(lambda: self.simulation.now)
         self.disks = Disks({name: region.disk for name, region in world.regions.items()})
         self.judgements: list[Judgement] = []
+        self.restless: set[tuple[str, str]] = set()
         self.watch = CursorWatch(self.disks, self.record)
         self.producers = [ProducerActor(world, self.record, one) for one in plan.producers]
         self.consumers = [ConsumerActor(world, self.record, one) for one in plan.consumers]
@@ -174,7 +177,10 @@ class _Run:
             await self._comes_true(self._are_acts_answered, deadline)
             if self.plan.dies_at_the_end:
                 await self._die_once_more()
-            await self._comes_true(self._is_nothing_left, min(deadline, self.simulation.now + CARRY_SECONDS))
+            if await self._comes_true(
+                self._is_nothing_left, min(deadline, self.simulation.now + CARRY_SECONDS)
+            ):
+                await self._fall_silent(self.simulation.now + CARRY_SECONDS)
 
     async def _comes_true(self, condition: Callable[[], bool], deadline: float) -> bool:
         while not condition():
@@ -203,6 +209,23 @@ class _Run:
     def _is_nothing_left(self) -> bool:
         self.disks.read_on()
         return not any(left.must_be_none if left.messages else left.claim for left in self._left().values())
+
+    async def _fall_silent(self, deadline: float) -> None:
+        """Wait until nothing is written any more; note what is."""
+        written, since = self._written(), self.simulation.now
+        while self.simulation.now - since < SILENCE_SECONDS:
+            if self.simulation.now >= deadline:
+                return
+            await asyncio.sleep(LOOK_SECONDS)
+            now_written = self._written()
+            changed = {place for place, count in now_written.items() if count != written.get(place)}
+            if changed:
+                self.restless, written, since = changed, now_written, self.simulation.now
+        self.restless = set()
+
+    def _written(self) -> dict[tuple[str, str], int]:
+        self.disks.read_on()
+        return {place: len(view.ids) for place, view in self.disks.logs.items()}
 
     def _lingering(self) -> list[str]:
         return [host.name for region in self.world.regions.values() for host in region.lingering]
@@ -247,6 +270,7 @@ class _Run:
             windows=self.record.windows,
             deeds=self.record.deeds,
             left=self._left() if healed else {},
+            restless=self.restless,
         )
 
     def _subscribed(self) -> dict[tuple[str, str], list[str]]:
@@ -269,19 +293,11 @@ class _Run:
                 if cursor is not None and view is not None:
                     left = [one for one in view.messages if not cursor.is_done(one.entry, one.batch_index)]
                     claim = self.world.regions[region].backlog(topic, subscription)
-                    if not view.is_without_gaps:
-                        claim = None  # ids without an entry count as long as nobody has read past them
-                    must_be_none = region == consumer.region or self._carries_everything(topic)
+                    must_be_none = region == consumer.region or self._carries_everything()
                     found[region, topic, subscription] = Left(left, claim, must_be_none)
         return found
 
-    def _carries_everything(self, topic: str) -> bool:
-        """Whether the position of a replicated subscription certainly comes to the other regions. Among more than two,
-        what trickles from one into another behind the last snapshot waits for the next; a region with room for one
-        snapshot may have dropped the newest; and messages that never reach the region where others are consumed
-        stay."""
-        return (
-            len(self.world.homes.regions(topic)) == 2
-            and not any(one.plan.choosy for one in self.producers)
-            and all(region.settings.snapshot_cache_size > 1 for region in self.plan.topology.regions)
-        )
+    def _carries_everything(self) -> bool:
+        """Whether the position of a replicated subscription certainly comes to the other regions. Messages that never
+        reach the region where others are consumed stay."""
+        return not any(one.plan.choosy for one in self.producers)

@@ -193,6 +193,56 @@ def test_slow_links_may_have_several_snapshots_under_way_but_not_any_number():
     assert controller.skip is Skip.TOO_MANY
 
 
+def begun_at(controller: SnapshotController, times_ms: range, last_data: Position) -> list[int]:
+    """When ticks at these times began snapshots."""
+    return [ms for ms in times_ms if begin(controller, f"s{ms}", now_ms=ms, last_data=last_data)]
+
+
+def test_a_snapshot_that_no_message_has_overtaken_is_tried_again_ever_more_seldom():
+    """Markers that wait in full links would only be joined by more of them."""
+    controller = controller_of_a("b")
+    begin(controller, "s")
+    complete(controller, "s")
+    assert begun_at(controller, range(1_000, 17_000, 1_000), Position(1, 5)) == [
+        1_000,
+        2_000,
+        4_000,
+        8_000,
+        16_000,
+    ]
+    assert controller.skip is None
+    begin(controller, "late", now_ms=17_000, last_data=Position(1, 5))
+    assert controller.skip is Skip.UNDER_WAY
+    assert begin(controller, "news", now_ms=18_000, last_data=Position(1, 6)), "it has a message to tell of"
+
+
+def test_a_snapshot_is_waited_for_twice_as_long_as_the_last_one_took():
+    controller = controller_of_a("b")
+    begin(controller, "s")
+    complete(controller, "s", now_ms=3_000)
+    assert begun_at(controller, range(4_000, 11_000, 1_000), Position(1, 5)) == [4_000, 10_000]
+
+
+def test_when_answers_come_too_late_fewer_are_asked_for_at_once():
+    """And again more when they come in time."""
+    controller = controller_of_a("b", timeout_ms=10_000)
+    begin(controller, "s")
+    complete(controller, "s")
+    for second in range(1, 60):
+        begin(controller, f"s{second}", now_ms=second * 1_000, last_data=Position(1, second))
+    assert len(controller.pending) == 1
+    at_ms = 60_000
+    for number in range(PENDING_MAX):
+        [pending, *_] = controller.pending
+        complete(controller, pending, now_ms=at_ms)
+        at_ms += 1_000
+        begin(controller, f"t{number}", now_ms=at_ms, last_data=Position(1, 100 + number))
+    for number in range(PENDING_MAX):
+        at_ms += 1_000
+        begin(controller, f"u{number}", now_ms=at_ms, last_data=Position(1, 200 + number))
+    assert len(controller.pending) == PENDING_MAX
+
+
 def test_after_a_broken_link_nobody_waits_for_answers_that_may_be_lost():
     """A region killed and back in no time, between two ticks: not 30 s without snapshots."""
     controller = controller_of_a("b")

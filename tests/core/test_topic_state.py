@@ -222,3 +222,21 @@ def test_an_update_costs_what_lies_between_the_cursor_and_its_place():
 
     state.follow(Cursor(9 * PART_IDS - 1), "ap", 9 * PART_IDS + 64, apply=apply)
     assert given == [[9 * PART_IDS, 9 * PART_IDS + 64]]
+
+
+def test_ids_without_an_entry_are_no_backlog() -> None:
+    """A log that lies elsewhere uses some for itself, between entries and behind the last one."""
+    state = fresh()
+    for entry_id in (2, 3, 7):
+        state.fold(entry_id, Says())
+    state.ends_at(10)
+    assert state.visibility.hidden.runs() == [(0, 1), (4, 6), (8, 9)]
+    assert Cursor(-1).unacked_count(state.readable_end, state.visibility.hidden) == 3
+
+
+def test_nothing_is_remembered_of_what_was_trimmed() -> None:
+    state = fresh()
+    state.begins_at(1_000_000)
+    state.fold(1_000_000, Says())
+    assert not state.visibility.hidden
+    assert state.stored_end == 1_000_001

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from emulator.history import Event
 from spark_jobs.checks import all_findings, collect_findings
@@ -16,6 +16,7 @@ from spark_jobs.entry_columns import ROW_SCHEMA
 from spark_jobs.evidence import (
     OUTAGE_SCHEMA,
     TRIMMED_SCHEMA,
+    Evidence,
     Promises,
     gather,
     stored_messages,
@@ -88,10 +89,11 @@ def published(
     digest: int = 0,
     replicate_to: list[str] | None = None,
     entry: int | None = None,
+    key: str | None = None,
 ) -> list[Event]:
     """Asked for at `at_ms`; then told each outcome (ok, unless said otherwise) a millisecond later each."""
     origin: dict[str, object] = {"origin_region": region, "producer": "p", "sequence_id": sequence_id}
-    asked = {"session": session, "payload_digest": f"{digest:016x}", "replicate_to": replicate_to}
+    asked = {"session": session, "payload_digest": f"{digest:016x}", "replicate_to": replicate_to, "key": key}
     events = [event(at_ms, "publish", "asked", region=region, topic=topic, **asked, **origin)]
     for number, outcome in enumerate(outcomes or ("ok",), 1):
         message_id = f"1:{sequence_id if entry is None else entry}:-1" if outcome == "ok" else None
@@ -155,25 +157,49 @@ def judged(
     circumstances: Circumstances | None = None,
 ) -> CheckResult:
     """What `check` says about this. Events may be given in lists."""
-    told = [one for item in events for one in (item if isinstance(item, list) else [item])]
-    rows = list(rows)
+    known = circumstances or Circumstances(NAMESPACES)
     with in_use(engine):
-        in_logs = small_frame(rows, ROW_SCHEMA)
-        asked = {one.topic for one in told if one.topic and one.op == "publish"}
-        evidence = gather(
-            stored_messages(in_logs, {str(row[2]) for row in rows}, asked),
-            history_frame(told),
-            small_frame(trimmed, TRIMMED_SCHEMA),
-            small_frame(outages, OUTAGE_SCHEMA),
-            Promises(
-                small_frame(snapshots, SNAPSHOT_SCHEMA),
-                small_frame(updates, UPDATE_SCHEMA),
-                small_frame(cursors, CURSOR_SCHEMA),
-            ),
-            (circumstances or Circumstances(NAMESPACES)).namespaces,
+        evidence = evidence_from(
+            rows,
+            events,
+            trimmed=trimmed,
+            outages=outages,
+            snapshots=snapshots,
+            updates=updates,
+            cursors=cursors,
+            namespaces=known.namespaces,
         )
         found = collect_findings(all_findings(evidence, [check]))
-    return check.conclude(found.get(check.name, []), circumstances or Circumstances(NAMESPACES))
+    return check.conclude(found.get(check.name, []), known)
+
+
+def evidence_from(
+    rows: Iterable[Row],
+    events: Iterable[Event | list[Event]],
+    *,
+    trimmed: Iterable[tuple[str, str, dict[int, int]]] = (),
+    outages: Iterable[tuple[str, float, float | None]] = (),
+    snapshots: Iterable[Row] = (),
+    updates: Iterable[Row] = (),
+    cursors: Iterable[Row] = (),
+    namespaces: Mapping[str, Namespace] = NAMESPACES,
+) -> Evidence:
+    """All of it together, of the engine that is in use."""
+    told = [one for item in events for one in (item if isinstance(item, list) else [item])]
+    rows = list(rows)
+    asked = {one.topic for one in told if one.topic and one.op == "publish"}
+    return gather(
+        stored_messages(small_frame(rows, ROW_SCHEMA), {str(row[2]) for row in rows}, asked),
+        history_frame(told),
+        small_frame(trimmed, TRIMMED_SCHEMA),
+        small_frame(outages, OUTAGE_SCHEMA),
+        Promises(
+            small_frame(snapshots, SNAPSHOT_SCHEMA),
+            small_frame(updates, UPDATE_SCHEMA),
+            small_frame(cursors, CURSOR_SCHEMA),
+        ),
+        namespaces,
+    )
 
 
 def history_frame(events: Iterable[Event]) -> DataFrame:

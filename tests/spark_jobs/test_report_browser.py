@@ -13,7 +13,7 @@ from spark_jobs.report import write_report
 
 from .test_report import judgement
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.long]
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 

@@ -9,6 +9,8 @@ import pytest
 
 from spark_jobs.session import LARGE_BYTES, _java_options, class_archive, java_problem
 
+pytestmark = pytest.mark.long
+
 
 def java_home(folder: Path, version: str) -> Path:
     program = folder / "bin" / "java"

@@ -24,6 +24,8 @@ from tests.storage.kafka_place import new_prefix
 
 from .sample_run import TOPIC, SampleRun, failover_drill
 
+pytestmark = pytest.mark.long
+
 OTHER = "persistent://public/default/ä b"
 
 

@@ -24,13 +24,14 @@ class Checkpoints:
         self._ledger_id = ledger_id
         self._state = state
 
-    def restore(self) -> int:
+    def restore(self, log_end: int | None = None) -> int:
         """Put what is stored into the state, which is new. Returns the id from which the log is to be folded.
         CheckpointDamaged when it cannot be read; then nothing of the state may be used."""
         key = CheckpointKey(self._topic).text
         head = self._store.get(key)
         try:
-            return self._state.restore(head.value if head is not None else None, self._ledger_id, self._part)
+            stored = head.value if head is not None else None
+            return self._state.restore(stored, self._ledger_id, self._part, log_end=log_end)
         except CheckpointDamaged as damage:
             raise CheckpointDamaged(f"{key} or one of its parts is damaged ({damage})") from None
 

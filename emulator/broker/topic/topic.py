@@ -93,7 +93,7 @@ class Topic:
         when the checkpoint cannot be read. CheckpointDamaged when the log does not go back to its beginning."""
         topic = cls(region, name, log, deduplicates=deduplicates)
         try:
-            at = topic._restore()
+            at = topic._checkpoints.restore(log.next_entry_id)
         except CheckpointDamaged as damage:
             if log.first_entry_id > 0:
                 raise CheckpointDamaged(
@@ -103,6 +103,7 @@ class Topic:
             logger.warning("%s: all of %s is made again from the log", damage, name)
             topic = cls(region, name, log, deduplicates=deduplicates)
             at = 0
+        topic.state.begins_at(log.first_entry_id)
         chosen = Compatibility(region.config.compatibility)
         topic.state.deduplication.drops_overlaps = chosen.follows_upstream("overlapping_batches")
         while entries := await log.read(at, REPLAY_ENTRIES, REPLAY_BYTES):
@@ -112,15 +113,6 @@ class Topic:
             at = entries[-1].entry_id + 1
         topic.state.ends_at(log.next_entry_id)
         return topic
-
-    def _restore(self) -> int:
-        at = self._checkpoints.restore()
-        if self.state.stored_end > self.log.next_entry_id:
-            raise CheckpointDamaged(
-                f"the checkpoint of {self.full_name} knows entries below {self.state.stored_end}, "
-                f"and the log ends at {self.log.next_entry_id}"
-            )
-        return at
 
     async def discard_checkpoint(self) -> None:
         """Have the topic made again from its log when it is loaded next. StorageError when that cannot be written."""
