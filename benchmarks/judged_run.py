@@ -43,7 +43,9 @@ def write_run(run: Path, messages: int, payload_bytes: int = 100) -> Path:
     (run / "history").mkdir()
     for region in REGIONS:
         actor = f"shop-{region}"
-        _write_history(run / "history" / f"{actor}.jsonl", actor, _told(actor, region, messages, payload_bytes))
+        _write_history(
+            run / "history" / f"{actor}.jsonl", actor, _told(actor, region, messages, payload_bytes)
+        )
     _write_history(run / "history" / "billing.jsonl", "billing", _received(messages))
     return run
 
@@ -67,12 +69,16 @@ def _write_log(path: Path, region: str, entries: Iterator[bytes]) -> None:
     """docs/ARCHITECTURE.md, "What is on disk"."""
     with contextlib.closing(sqlite3.connect(path)) as database, database:
         database.execute("CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT)")
-        database.execute("CREATE TABLE logs (log_id INTEGER PRIMARY KEY, name, first_entry_id, next_entry_id)")
+        database.execute(
+            "CREATE TABLE logs (log_id INTEGER PRIMARY KEY, name, first_entry_id, next_entry_id)"
+        )
         database.execute("CREATE TABLE entry_groups (log_id, first_entry_id, entry_count, data)")
         database.executemany("INSERT INTO meta VALUES (?, ?)", [("format_version", "1"), ("region", region)])
         at = 0
         while group := list(islice(entries, GROUP_ENTRIES)):
-            database.execute("INSERT INTO entry_groups VALUES (1, ?, ?, ?)", (at, len(group), encode_group(group)))
+            database.execute(
+                "INSERT INTO entry_groups VALUES (1, ?, ?, ?)", (at, len(group), encode_group(group))
+            )
             at += len(group)
         database.execute("INSERT INTO logs VALUES (1, ?, 0, ?)", (TOPIC, at))
 
@@ -120,7 +126,9 @@ def _write_history(path: Path, actor: str, lines: Iterable[str]) -> None:
             file.write(data)
             digest.update(data)
             count += 1
-        file.write((json.dumps(json.loads(end) | {"lines": count, "digest": digest.hexdigest()}) + "\n").encode())
+        file.write(
+            (json.dumps(json.loads(end) | {"lines": count, "digest": digest.hexdigest()}) + "\n").encode()
+        )
 
 
 if __name__ == "__main__":
