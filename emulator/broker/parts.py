@@ -27,6 +27,7 @@ from emulator.core.subscription_updates import (
 )
 from emulator.core.topic_state import TopicState
 from emulator.markers import Marker, SubscriptionUpdate
+from emulator.wire.metadata import EntryInfo, scan_entry
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,9 @@ class Parts:
     """One seam a field. A class stands for its constructor (and `from_json`, `from_bytes` where it has them)."""
 
     # What is stored at all.
+    scan_entry: Callable[..., EntryInfo] = scan_entry
+    """(entry, verify=whether to check its checksum): what a broker must know of it. ProtocolError when it cannot be
+    read."""
     check_entry: Callable[[Publisher, Scanned, Marker | None, int, Limits], Refusal | None] = check
     """(publisher, metadata, decoded marker, bytes of the entry, limits)."""
 

@@ -13,7 +13,7 @@ from emulator.markers import Marker
 from emulator.model import BEFORE_EVERYTHING, Position
 from emulator.wire.codec import SendCommand, encode_receipt, encode_receipts
 from emulator.wire.markers import decode_marker
-from emulator.wire.metadata import ensure_checksum, scan_entry
+from emulator.wire.metadata import ensure_checksum
 
 if TYPE_CHECKING:
     from emulator.broker.environment import RegionServices
@@ -104,7 +104,8 @@ class Producer:
         self.topic = topic
         self.producer_name = name
         self.publisher = publisher
-        self._check = topic.region.environment.parts.check_entry
+        parts = topic.region.environment.parts
+        self._scan, self._check = parts.scan_entry, parts.check_entry
         self.source_region = publisher.region if isinstance(publisher, Peer) else None
         """The region whose replicator this is; None for a client's producer."""
         self.epoch = epoch
@@ -127,7 +128,7 @@ class Producer:
         until they are answered. ProtocolError when it is refused; then the attachment may be over (A2)."""
         try:
             data = ensure_checksum(data)
-            info = scan_entry(data, verify=True)
+            info = self._scan(data, verify=True)
             # A client's marker is refused whatever it says.
             is_peers_marker = info.marker_type is not None and self.source_region is not None
             marker = decode_marker(data, info) if is_peers_marker else None
