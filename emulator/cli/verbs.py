@@ -386,6 +386,19 @@ def verify(
     raise typer.Exit(verdict.exit_code)
 
 
+@app.command(epilog="Example: geoemu tap; then start the service with the service URLs that it prints")
+def tap(
+    name: Annotated[
+        str, typer.Option("--name", metavar="NAME", help="Of the history file that it writes.")
+    ] = "wire",
+    run_dir: RunDir = None,
+) -> None:
+    """Record clients of any language on the wire: opens a port in front of each region's, until Ctrl-C."""
+    from emulator.cli.tap import tap_run
+
+    asyncio.run(tap_run(_open(run_dir), name))
+
+
 @app.command(epilog="Example: geoemu seal shop")
 def seal(
     actors: Annotated[

@@ -183,6 +183,8 @@ class ProgramEntry(Written):
     """Topic of its subscriptions; the scenario's when left out."""
     subscriptions: Annotated[tuple[str, ...], LIST] = ()
     """Subscriptions of its that a step may wait for."""
+    tap: bool = False
+    """Whether it is recorded on the wire, for it does not record itself: it is told other service URLs."""
     restarts: bool = False
     """Whether it is started again when it ends by itself with an exit code other than 0, as a supervisor would."""
     stop_within: Seconds = lasting("5s")
@@ -198,6 +200,7 @@ class ProgramEntry(Written):
             subscriptions=self.subscriptions,
             restarts=self.restarts,
             stop_seconds=self.stop_within,
+            tapped=self.tap,
         )
 
 

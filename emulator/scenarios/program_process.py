@@ -13,6 +13,7 @@ from pathlib import Path
 
 from emulator.recording.surroundings import Addressed, surroundings
 from emulator.scenarios.program_history import ProgramHistory
+from emulator.scenarios.tapped_program import TappedProgram
 from emulator.scenarios.workload import ActorFailure, Counts, Part, ProgramPart, ProgramVerb
 
 RESTART_SECONDS = 0.2
@@ -36,6 +37,7 @@ class ProgramProcess:
         self._process: Process | None = None
         self._watching: asyncio.Task[None] | None = None
         self._history = ProgramHistory(run_dir, part.name)
+        self._wire: TappedProgram | None = TappedProgram(run_dir, part.name) if part.tapped else None
         self._ending = False
         """Somebody ends it now, or has ended it: its end is no news."""
         self._exit_code: int | None = None
@@ -102,6 +104,8 @@ class ProgramProcess:
     async def leave(self) -> None:
         if self._lives:
             await self._end(orderly=True)
+        if self._wire is not None:
+            await self._wire.close()
 
     async def change(self, verb: ProgramVerb) -> None:
         match verb:
@@ -133,6 +137,8 @@ class ProgramProcess:
         if command[0] == OWN_PYTHON:
             command[0] = sys.executable
         regions = await self._ask_regions()
+        if self._wire is not None:
+            regions = await self._wire.in_front_of(regions)
         told = surroundings(self._run_dir, self._part.name, self._region, regions)
         with self.log.open("ab") as log:
             try:

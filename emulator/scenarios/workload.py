@@ -63,6 +63,8 @@ class ProgramPart:
     subscriptions: tuple[str, ...]
     restarts: bool
     stop_seconds: float
+    tapped: bool = False
+    """Whether it is recorded on the wire."""
 
 
 Part = ProducerPart | ConsumerPart | ProgramPart
