@@ -44,6 +44,11 @@ class TappedConnection:
     def to_client(self, chunk: bytes) -> bytes:
         return self._pass(chunk, self._from_region, self._told)
 
+    def ended(self) -> None:
+        """Nothing passes any more."""
+        if self._is_read:
+            self._producers.lost()
+
     def _pass(self, chunk: bytes, buffer: FrameBuffer, note: Callable[[Frame], None]) -> bytes:
         try:
             frames = buffer.feed(chunk)

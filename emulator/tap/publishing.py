@@ -63,6 +63,14 @@ class TappedProducers:
     def closed(self, producer_id: int) -> None:
         self._producers.pop(producer_id, None)
 
+    def lost(self) -> None:
+        """The connection has ended: what was under way may have been stored or not. A client that comes back asks
+        for it again."""
+        for producer in self._producers.values():
+            for sent in producer.under_way:
+                self._unknown(producer, sent, "the connection ended")
+        self._producers.clear()
+
     def sending(self, command: bytes, entry: bytes) -> None:
         """Before the region is given it."""
         send = decode_send(command)
@@ -105,10 +113,11 @@ class TappedProducers:
         producer, sent = self._sent(error.producer_id, error.sequence_id)
         if producer is None or sent is None:
             return
+        self._unknown(producer, sent, error.message)
+
+    def _unknown(self, producer: _Producer, sent: _Sent, why: str) -> None:
         for number, _ in sent.messages:
-            self._recorder.write(
-                "publish", "unknown", **producer.place, sequence_id=number, error=error.message
-            )
+            self._recorder.write("publish", "unknown", **producer.place, sequence_id=number, error=why)
 
     def _sent(self, producer_id: int, sequence_id: int) -> tuple[_Producer | None, _Sent | None]:
         """Answers come in the order of what they answer; a number may be used by several pieces of one message."""

@@ -90,6 +90,7 @@ class Tap:
             for way in ways:
                 way.cancel()
             await asyncio.gather(*ways, return_exceptions=True)
+            connection.ended()
             for writer in (to_client, to_region):
                 with suppress(OSError):
                     writer.close()

@@ -193,3 +193,19 @@ def test_a_region_that_is_away_is_away_behind_the_tap_too(tapping: Tapping) -> N
     assert tapping.lines("publish", "ok")[-1]["session"] == lives[1]["session"]
     asked, stored = asked_and_stored(tapping.stand, tapping.actor, "eu-central", tapping.topic)
     assert asked == stored
+
+
+def test_what_was_under_way_when_its_connection_ended_is_unknown(stand: Stand) -> None:
+    """A region that answers nothing, and a client that gives up."""
+    tap = geoemu.attach(stand.run_dir).tap("under-way")
+    client = pulsar.Client(tap.url("us-west"), logger=QUIET)
+    producer = client.create_producer("under-way", send_timeout_millis=200)
+    stand.do("pause", "us-west")
+    with pytest.raises(pulsar.Timeout):
+        producer.send(b"into the ice")
+    client.shutdown()
+    tap.close()
+    stand.do("resume", "us-west")
+    (unknown,) = stand.lines("under-way", "publish", "unknown")
+    assert unknown["error"] == "the connection ended"
+    assert not stand.file("under-way").damages
