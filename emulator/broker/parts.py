@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from emulator.broker.keeper import StateKeeper
-from emulator.core.admission import Limits, Publisher, Refusal, Scanned, check
+from emulator.broker.replication.proof import publisher_of
+from emulator.core.admission import Limits, Peer, Publisher, Refusal, Scanned, check
 from emulator.core.cursor import Cursor
 from emulator.core.cursor_parts import CursorParts
 from emulator.core.deduplication import ProducerDeduplication, SourceWatermarks
@@ -33,7 +34,9 @@ from emulator.markers import Marker, SubscriptionUpdate
 class Parts:
     """One seam a field. A class stands for its constructor (and `from_json`, `from_bytes` where it has them)."""
 
-    # What is stored at all.
+    # Who publishes, and what is stored at all.
+    publisher_of: Callable[[Peer | None, str, str], Publisher] = publisher_of
+    """(region that the connection was proven to be, name of the producer, where the connection comes from)."""
     check_entry: Callable[[Publisher, Scanned, Marker | None, int, Limits], Refusal | None] = check
     """(publisher, metadata, decoded marker, bytes of the entry, limits)."""
 

@@ -10,7 +10,7 @@ To add one: the careless part, and an `Ablation` in ABLATIONS. `geoemu simulate 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -21,11 +21,13 @@ from emulator.broker.topic.tail import StoredEntry
 from emulator.broker.topic.topic import Topic
 from emulator.core.admission import Client, Publisher
 from emulator.core.cursor import Cursor
+from emulator.core.cursor_parts import CursorParts, PartName
 from emulator.core.deduplication import ProducerDeduplication, SourceWatermarks, Verdict
 from emulator.core.dispatch import Limits, Read, Shared, SingleActive, Strategy, SubscriptionType
+from emulator.core.id_set import IdSet
 from emulator.core.replication import Forwarding, ReplicationProgress, forwarding
 from emulator.core.snapshots import PENDING_MAX, Effect, SnapshotController
-from emulator.core.subscription_updates import Applied, apply_update
+from emulator.core.subscription_updates import Applied, ReplicatedSubscription, apply_update
 from emulator.core.topic_state import TopicState
 from emulator.errors import StorageError, StorageFenced
 from emulator.markers import SnapshotRequest
@@ -230,6 +232,26 @@ class _TrustingShared(Shared):
         return False
 
 
+class _RemembersSoughtSnapshots(ReplicatedSubscription):
+    def sought(self) -> None:
+        pass
+
+
+class _ForgetsItLeads(CursorParts):
+    @classmethod
+    def load(cls, head: bytes, parts: Mapping[PartName, bytes]) -> CursorParts:
+        loaded = super().load(head, parts)
+        loaded.cursor.ahead_of_peers = False
+        return loaded
+
+
+class _ForgetsMarkers(TopicState):
+    def restore(self, *stored: Any, **more: Any) -> int:
+        begins_at = super().restore(*stored, **more)
+        self.visibility.hidden = IdSet()
+        return begins_at
+
+
 class _EndlessSnapshots(SnapshotController):
     def request_stored(self, request: SnapshotRequest, last_position: Position) -> list[Effect]:
         news = SnapshotRequest(f"{request.snapshot_id}?", request.source_region)
@@ -382,6 +404,24 @@ OF_THE_BROKER = (
         "A snapshot is used after one round of answers, however many regions there are.",
         ("INV-5",),
         parts(snapshots=partial(SnapshotController, rounds=1)),
+    ),
+    Ablation(
+        "sought-snapshots-remembered",
+        "After a seek a subscription tells other regions of places that it passed before.",
+        ("INV-5", "INV-17"),
+        parts(replicated_subscription=_RemembersSoughtSnapshots),
+    ),
+    Ablation(
+        "lead-forgotten",
+        "After a restart a subscription does not know that its consumers are ahead of what other regions were told.",
+        ("INV-17",),
+        parts(cursor_parts=_ForgetsItLeads),
+    ),
+    Ablation(
+        "markers-forgotten",
+        "After a restart the markers before the checkpoint are taken for messages.",
+        ("INV-17",),
+        parts(topic_state=_ForgetsMarkers),
     ),
     Ablation(
         "snapshots-without-patience",

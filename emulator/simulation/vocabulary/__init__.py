@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from emulator.simulation import checkers
-from emulator.simulation.vocabulary import ahead, neighbours, repeating, restarting, seeking, unsubscribing
+from emulator.simulation.vocabulary import (
+    ahead,
+    forging,
+    neighbours,
+    repeating,
+    restarting,
+    seeking,
+    unsubscribing,
+)
 from emulator.simulation.vocabulary.word import Word
 
 WORDS: tuple[Word, ...] = (
@@ -13,6 +21,7 @@ WORDS: tuple[Word, ...] = (
     repeating.WORD,
     neighbours.WORD,
     restarting.WORD,
+    forging.WORD,
 )
 
 CHECKS = (*checkers.CHECKS, *(check for word in WORDS for check in word.checks))
