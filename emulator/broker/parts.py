@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from emulator.broker.keeper import StateKeeper
+from emulator.broker.pressure import Pressure
 from emulator.broker.replication.proof import publisher_of
 from emulator.core.admission import Limits, Peer, Publisher, Refusal, Scanned, check
 from emulator.core.cursor import Cursor
@@ -33,6 +34,9 @@ from emulator.markers import Marker, SubscriptionUpdate
 @dataclass(frozen=True, slots=True)
 class Parts:
     """One seam a field. A class stands for its constructor (and `from_json`, `from_bytes` where it has them)."""
+
+    # What one client can cost the others.
+    pressure: type[Pressure] = Pressure
 
     # Who publishes, and what is stored at all.
     publisher_of: Callable[[Peer | None, str, str], Publisher] = publisher_of

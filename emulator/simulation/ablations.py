@@ -24,10 +24,9 @@ from emulator.core.cursor import Cursor
 from emulator.core.cursor_parts import CursorParts, PartName
 from emulator.core.deduplication import ProducerDeduplication, SourceWatermarks, Verdict
 from emulator.core.dispatch import Limits, Read, Shared, SingleActive, Strategy, SubscriptionType
-from emulator.core.id_set import IdSet
 from emulator.core.replication import Forwarding, ReplicationProgress, forwarding
 from emulator.core.snapshots import PENDING_MAX, Effect, SnapshotController
-from emulator.core.subscription_updates import Applied, ReplicatedSubscription, apply_update
+from emulator.core.subscription_updates import Applied, apply_update
 from emulator.core.topic_state import TopicState
 from emulator.errors import StorageError, StorageFenced
 from emulator.markers import SnapshotRequest
@@ -232,24 +231,12 @@ class _TrustingShared(Shared):
         return False
 
 
-class _RemembersSoughtSnapshots(ReplicatedSubscription):
-    def sought(self) -> None:
-        pass
-
-
 class _ForgetsItLeads(CursorParts):
     @classmethod
     def load(cls, head: bytes, parts: Mapping[PartName, bytes]) -> CursorParts:
         loaded = super().load(head, parts)
         loaded.cursor.ahead_of_peers = False
         return loaded
-
-
-class _ForgetsMarkers(TopicState):
-    def restore(self, *stored: Any, **more: Any) -> int:
-        begins_at = super().restore(*stored, **more)
-        self.visibility.hidden = IdSet()
-        return begins_at
 
 
 class _EndlessSnapshots(SnapshotController):
@@ -406,22 +393,10 @@ OF_THE_BROKER = (
         parts(snapshots=partial(SnapshotController, rounds=1)),
     ),
     Ablation(
-        "sought-snapshots-remembered",
-        "After a seek a subscription tells other regions of places that it passed before.",
-        ("INV-5", "INV-17"),
-        parts(replicated_subscription=_RemembersSoughtSnapshots),
-    ),
-    Ablation(
         "lead-forgotten",
         "After a restart a subscription does not know that its consumers are ahead of what other regions were told.",
         ("INV-17",),
         parts(cursor_parts=_ForgetsItLeads),
-    ),
-    Ablation(
-        "markers-forgotten",
-        "After a restart the markers before the checkpoint are taken for messages.",
-        ("INV-17",),
-        parts(topic_state=_ForgetsMarkers),
     ),
     Ablation(
         "snapshots-without-patience",

@@ -6,6 +6,7 @@ from emulator.simulation import checkers
 from emulator.simulation.vocabulary import (
     ahead,
     forging,
+    hoarding,
     neighbours,
     repeating,
     restarting,
@@ -22,6 +23,7 @@ WORDS: tuple[Word, ...] = (
     neighbours.WORD,
     restarting.WORD,
     forging.WORD,
+    hoarding.WORD,
 )
 
 CHECKS = (*checkers.CHECKS, *(check for word in WORDS for check in word.checks))
