@@ -12,11 +12,12 @@ ARGS     ?=
 VENV := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test bench lint
+.PHONY: help setup run test test-all bench lint
 
 help:
 	@echo "make run      lose a region of topology.yaml and read the verdict (RUNTIME=process|compose, SCENARIO=file)"
-	@echo "make test     run the tests (ARGS=...)"
+	@echo "make test     run the tests that take seconds (ARGS=...)"
+	@echo "make test-all run all tests: containers, Kafkas, Spark, swarms as well (ARGS=...)"
 	@echo "make lint     style, types, and who may import whom"
 	@echo "make bench    measure against a peer (needs cc); docs/BENCHMARKS.md says what the figures mean"
 	@echo "make setup    only what all of these do first: .venv, pinned packages, Java"
@@ -31,8 +32,14 @@ run: setup
 	@$(if $(filter compose,$(RUNTIME)),bash compose/images.sh region kafka)
 	@$(VENV)/geoemu run $(if $(RUNTIME),--runtime $(RUNTIME)) $(if $(filter compose,$(RUNTIME)),-f compose/topology.yaml) $(SCENARIO) $(ARGS)
 
+# Two at a time: most of them wait for something most of the time. What is in one file stays together and in order.
+PYTEST := $(VENV)/python -m pytest -n 2 --dist loadfile
+
 test: setup
-	@$(VENV)/python -m pytest $(ARGS)
+	@$(PYTEST) -m "not long and not slow" $(ARGS)
+
+test-all: setup
+	@$(PYTEST) $(ARGS)
 
 bench: GOAL = bench
 bench: setup

@@ -11,25 +11,31 @@ from pathlib import Path
 
 from benchmarks import (
     against_peer,
+    beside_holes,
     busy_topics,
     containers,
     kafka,
+    many_topics,
     raw_load,
     replicated_load,
     replication,
     simulation,
+    verdicts,
 )
 
 DOCUMENT = Path("docs/BENCHMARKS.md")
 TABLES = {
     "raw_load": raw_load.table,
     "busy_topics": busy_topics.table,
+    "beside_holes": beside_holes.table,
+    "many_topics": many_topics.table,
     "against_peer": against_peer.table,
     "replicated_load": replicated_load.table,
     "replication": replication.table,
     "kafka": kafka.table,
     "containers": containers.table,
     "simulation": simulation.table,
+    "verdicts": verdicts.table,
 }
 
 

@@ -180,7 +180,7 @@ class HistoryWriter:
 
     def write(self, op: str, outcome: Outcome, **fields: Any) -> None:
         """Append one event, stamped now. Survives a crash of this process as soon as it returns. Fields that are None
-        are left out."""
+        are left out. `actor`: whose doing it is, where the writer writes for several."""
         if op in FRAME:
             raise NotAHistory(f"op: {op} is written by the writer itself")
         self._write(op, outcome, **fields)
@@ -235,7 +235,7 @@ class HistoryWriter:
         given = {name: value for name, value in fields.items() if value is not None}
         line = {
             "at_ms": round(self._now_ms(), 3),
-            "actor": self._actor,
+            "actor": given.pop("actor", self._actor),
             "op": op,
             "outcome": outcome,
             **given,

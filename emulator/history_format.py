@@ -135,7 +135,7 @@ _PRODUCER = ("region", "topic", "producer")
 _MESSAGE = (*_PRODUCER, "session", "sequence_id")
 _SUBSCRIPTION = ("region", "topic", "subscription")
 _ORIGIN = ("origin_region", "producer", "sequence_id")
-_DELIVERY = (*_ORIGIN, "payload_digest", "attributes_digest", "key", "detail")
+_DELIVERY = (*_ORIGIN, "payload_digest", "attributes_digest", "detail")
 _ABOUT_A_REGION = Line(("region",), ("detail",))
 _ABOUT_A_LINK = Line(("region", "other_region", "detail"))
 

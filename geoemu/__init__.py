@@ -22,12 +22,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from emulator.answers import Answers
     from emulator.errors import ConfigurationError, GeoemuError, RuntimeFailure
     from emulator.recording import recorded
     from geoemu.run import Geo, attach, up
     from geoemu.verdict import Finding, Verdict
 
 __all__ = [
+    "Answers",
     "ConfigurationError",
     "Finding",
     "Geo",
@@ -40,6 +42,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Answers": "emulator.answers",
     "ConfigurationError": "emulator.errors",
     "Finding": "geoemu.verdict",
     "Geo": "geoemu.run",

@@ -12,10 +12,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
 
+from emulator.answers import Answers, write_answers
 from emulator.cli.regions import regions_meant
+from emulator.cli.tap import history_of
 from emulator.cli.verifier import verify_command, verify_now
 from emulator.errors import RuntimeFailure
-from emulator.history import latency_detail
+from emulator.history import HistoryWriter, latency_detail
 from emulator.model import TopicName, seconds_in
 from emulator.recording import recorded
 from emulator.recording.journal import end_journals
@@ -25,6 +27,7 @@ from emulator.runtimes.contract import RegionState, RegionStatus, Runtime
 from emulator.runtimes.opening import create_run, open_run
 from emulator.runtimes.operator import operator_history
 from emulator.scenarios.topics import read_topics_over_http, survey
+from emulator.tap.tap import Tap
 from emulator.topology_file import load_topology
 from geoemu.background import Background
 from geoemu.verdict import Verdict, verdict_from
@@ -60,6 +63,7 @@ class Geo:
         self._runtime = runtime
         self._background = Background()
         self._ends = ends
+        self._taps: list[Tapped] = []
 
     @property
     def run_dir(self) -> Path:
@@ -88,6 +92,12 @@ class Geo:
     def recorded(self, client: _Client, *, actor: str | None = None) -> _Client:
         """`geoemu.recorded` in this run."""
         return recorded(client, self.run_dir, actor=actor)
+
+    def tap(self, name: str = "wire") -> Tapped:
+        """Record on the wire whoever connects to the URLs that it gives, in any language (docs/OWN_SERVICE.md)."""
+        tapped = Tapped(self._background, history_of(self.run_dir, name), self._regions())
+        self._taps.append(tapped)
+        return tapped
 
     def environment(self, region: str, *, actor: str) -> dict[str, str]:
         """Variables for a program of one's own that is to work in a region: GEOEMU_SERVICE_URL and so on
@@ -178,16 +188,20 @@ class Geo:
         expect: str | None = None,
         report: str | Path | None = None,
         engine: str | None = None,
+        answers: Iterable[Answers] = (),
     ) -> Verdict:
         """Judge the run: what its regions stored against what its clients were told.
 
         The recording of clients in this process ends here, and unless `stop` is False so do the regions: what is under
-        way while it is looked at is unknown. `expect`: limits, as on the command line (docs/LIMITS.md). `engine`:
-        `spark` or `embedded`; None: as on the command line. RuntimeFailure when no verdict could be reached.
+        way while it is looked at is unknown. `expect`: limits, as on the command line (docs/LIMITS.md).
+        `answers`: what a service of yours promised, like `geoemu.Answers.between("billing", "orders", "invoices")`.
+        `engine`: `spark` or `embedded`; None: as on the command line. RuntimeFailure when no verdict could be reached.
         """
-        end_journals(self.run_dir)
+        self._end_recording()
         if stop:
             self._background.do(_all(self._runtime.stop(region) for region in self.regions))
+        if promised := list(answers):
+            write_answers(self.run_dir, promised)
         page = self.run_dir / "report" if report is None else Path(report)
         command = verify_command(self.run_dir, as_json=True, expect=expect, report=page, engine=engine)
         said = verify_now(command)
@@ -200,6 +214,7 @@ class Geo:
     def down(self) -> None:
         """Stop all regions and end the run; its folder stays. Twice is harmless."""
         atexit.unregister(self.down)
+        self._end_recording()
         try:
             self._background.do(self._runtime.down())
         except KeyboardInterrupt:
@@ -221,6 +236,11 @@ class Geo:
                 self.down()
 
     # --- inside -------------------------------------------------------------------------------------------
+
+    def _end_recording(self) -> None:
+        end_journals(self.run_dir)
+        for tapped in self._taps:
+            tapped.close()
 
     def _bring_up(self) -> None:
         self._background.do(self._runtime.up())
@@ -260,6 +280,27 @@ class Geo:
         topics = sorted({topic for known in found.topics.values() for topic in known})
         owed = (debt for topic in topics for debt in found.debts(topic, forgiven=lost))
         return next(iter(found.silent), None) or next(owed, None)
+
+
+class Tapped:
+    """A tap in front of every region. Made by `Geo.tap`."""
+
+    def __init__(
+        self, background: Background, history: HistoryWriter, regions: Iterable[RegionStatus]
+    ) -> None:
+        self._background = background
+        self._tap = Tap(history)
+        opened = background.do(self._tap.open([(one.name, one.service_url) for one in regions]))
+        self._urls = {one.name: one.service_url for one in opened}
+
+    def url(self, region: str) -> str:
+        """Where a client that is to be recorded connects to."""
+        return self._urls[region]
+
+    def close(self) -> None:
+        """End its connections and its history; `verify` and `down` do it. Twice is harmless."""
+        self._background.do(self._tap.close())
+        self._tap.history.close()
 
 
 async def _all(works: Iterable[object]) -> None:

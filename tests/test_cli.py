@@ -36,7 +36,7 @@ def geoemu(
 def test_the_verbs_are_these() -> None:
     expected = (
         "check cut down explain heal hold kill latency logs lose pause render restart resume run seal simulate start "
-        "status stop up verify"
+        "status stop tap up verify"
     )
     assert " ".join(VERBS) == expected
 

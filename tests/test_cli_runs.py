@@ -18,7 +18,7 @@ from emulator.history import HistoryWriter, read_events
 from tests.runtimes.fixtures import REGIONS, end_all, living, wait_until, write_topology
 from tests.test_cli import ROOT, geoemu
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.long]
 
 CURRENT = Path(".geoemu") / "current"
 

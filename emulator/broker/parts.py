@@ -29,6 +29,7 @@ from emulator.core.subscription_updates import (
 )
 from emulator.core.topic_state import TopicState
 from emulator.markers import Marker, SubscriptionUpdate
+from emulator.wire.metadata import EntryInfo, scan_entry
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,9 @@ class Parts:
     # Who publishes, and what is stored at all.
     publisher_of: Callable[[Peer | None, str, str], Publisher] = publisher_of
     """(region that the connection was proven to be, name of the producer, where the connection comes from)."""
+    scan_entry: Callable[..., EntryInfo] = scan_entry
+    """(entry, verify=whether to check its checksum): what a broker must know of it. ProtocolError when it cannot be
+    read."""
     check_entry: Callable[[Publisher, Scanned, Marker | None, int, Limits], Refusal | None] = check
     """(publisher, metadata, decoded marker, bytes of the entry, limits)."""
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Literal
 
 from emulator import __version__
+from emulator.answers import write_answers
 from emulator.cli.interruption import INTERRUPTED_EXIT_CODE, interruption
 from emulator.cli.options import DEFAULT_TOPOLOGY
 from emulator.cli.patience import patience
@@ -93,6 +94,8 @@ class Drill:
         limits = parse_limits(self.expect) if self.expect is not None else scenario.limits
         if limits:
             (run.run_dir / LIMITS_FILE).write_text(as_text(limits) + "\n")
+        if scenario.answers:
+            write_answers(run.run_dir, scenario.answers)
 
     async def _perform_on(self, run: Runtime, scenario: Scenario, engine: str) -> Verdict:
         verifier: WaitingVerifier | None = None

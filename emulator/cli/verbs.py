@@ -22,6 +22,7 @@ from emulator.cli.options import (
     Expect,
     ExplainedKind,
     ExplainedName,
+    Followed,
     JitterMilliseconds,
     JunitFile,
     LinkEnd,
@@ -347,6 +348,7 @@ def verify(
     junit: JunitFile = None,
     markdown: MarkdownFile = None,
     engine: EngineName = None,
+    message: Followed = None,
 ) -> None:
     """Check what a run stored against what its clients were told. Exit code 0 valid, 1 invalid or a limit was
     missed, 2 unknown."""
@@ -366,6 +368,7 @@ def verify(
             "--junit": junit,
             "--markdown": markdown,
             "--engine": engine,
+            "--message": message,
         }
         if unfit := next((option for option, given in here_only.items() if given), None):
             raise typer.BadParameter(f"{unfit} is for a verdict on this machine", param_hint="--in-network")
@@ -380,10 +383,24 @@ def verify(
             expect=expect,
             junit=junit,
             markdown=markdown,
+            messages=message or (),
         )
     verdict = verify_now(command)
     print(verdict.output, end="")
     raise typer.Exit(verdict.exit_code)
+
+
+@app.command(epilog="Example: geoemu tap; then start the service with the service URLs that it prints")
+def tap(
+    name: Annotated[
+        str, typer.Option("--name", metavar="NAME", help="Of the history file that it writes.")
+    ] = "wire",
+    run_dir: RunDir = None,
+) -> None:
+    """Record clients of any language on the wire: opens a port in front of each region's, until Ctrl-C."""
+    from emulator.cli.tap import tap_run
+
+    asyncio.run(tap_run(_open(run_dir), name))
 
 
 @app.command(epilog="Example: geoemu seal shop")

@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from emulator.recording.surroundings import ACTOR_VARIABLE, RUN_DIR_VARIABLE
 from emulator.runtimes.contract import Refused
 from emulator.runtimes.run_directory import RegionRecord, RunDirectory, find_run
 
-RUN_DIR_VARIABLE = "GEOEMU_RUN_DIR"
-ACTOR_VARIABLE = "GEOEMU_ACTOR"
 _HERE = ("localhost", "127.0.0.1", "::1", "0.0.0.0")
 _DEFAULT_PORT = 6650
 

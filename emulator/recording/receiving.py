@@ -48,7 +48,6 @@ class Receiving:
         topic, place = self._topic_of(message), message_id_text(message.message_id())
         said = {
             "message_id": place,
-            "key": message.partition_key() or None,
             "payload_digest": _digest(message),
         }
         self._write("read" if self._subscription is None else "receive", "ok", topic, **said)

@@ -13,12 +13,26 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Protocol
 
-from emulator.recording.place import ACTOR_VARIABLE, RUN_DIR_VARIABLE
-from emulator.runtimes.contract import RegionStatus
+RUN_DIR_VARIABLE = "GEOEMU_RUN_DIR"
+ACTOR_VARIABLE = "GEOEMU_ACTOR"
 
 
-def surroundings(run_dir: Path, actor: str, region: str, regions: Iterable[RegionStatus]) -> dict[str, str]:
+class Addressed(Protocol):
+    """A region, and where it is for clients outside."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def service_url(self) -> str: ...
+
+    @property
+    def admin_url(self) -> str: ...
+
+
+def surroundings(run_dir: Path, actor: str, region: str, regions: Iterable[Addressed]) -> dict[str, str]:
     """The variables. KeyError when there is no such region."""
     known = {one.name: one for one in regions}
     here = known[region]

@@ -241,8 +241,8 @@ class ComposeRuntime(RecordedRun):
             name=name,
             cluster=region.cluster,
             state=state,
-            service_url=f"pulsar://{_bracketed(region.host)}:{region.service_port}",
-            admin_url=f"http://{_bracketed(region.host)}:{region.admin_port}",
+            service_url=region.service_url,
+            admin_url=region.admin_url,
             pid=container.pid if container else None,
             waiting_for=waiting_for,
         )
@@ -546,7 +546,3 @@ def _check_images(engine: Engine, topology: Topology, settings: ComposeSettings)
 def _state(containers: dict[str, Container], name: str) -> ProcessState:
     container = containers.get(name)
     return container.state if container else "gone"
-
-
-def _bracketed(host: str) -> str:
-    return f"[{host}]" if ":" in host else host

@@ -230,8 +230,8 @@ class ProcessRuntime(RecordedRun):
             name=name,
             cluster=region.cluster,
             state=state,
-            service_url=f"pulsar://{_host(region)}:{region.service_port}",
-            admin_url=f"http://{_host(region)}:{region.admin_port}",
+            service_url=region.service_url,
+            admin_url=region.admin_url,
             pid=region.process.pid if region.process and alive else None,
             waiting_for=waiting_for,
         )
@@ -372,7 +372,3 @@ def _choose_ports_of(topology: Topology) -> dict[str, tuple[int, int]]:
     ]
     ports = iter(choose_ports(wanted))
     return {region.name: (next(ports), next(ports)) for region in topology.regions}
-
-
-def _host(region: RegionRecord) -> str:
-    return f"[{region.host}]" if ":" in region.host else region.host

@@ -46,6 +46,19 @@ class RegionRecord:
     lost: bool = False
     """It was lost for good. `start` takes that back."""
 
+    @property
+    def service_url(self) -> str:
+        """For clients outside."""
+        return f"pulsar://{self._host}:{self.service_port}"
+
+    @property
+    def admin_url(self) -> str:
+        return f"http://{self._host}:{self.admin_port}"
+
+    @property
+    def _host(self) -> str:
+        return f"[{self.host}]" if ":" in self.host else self.host
+
 
 @dataclass(slots=True)
 class RunRecord:

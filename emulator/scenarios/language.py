@@ -31,6 +31,7 @@ from pydantic import (
     model_validator,
 )
 
+from emulator.answers import Answers
 from emulator.limits import Limit
 from emulator.scenarios.words import (
     LIST,
@@ -40,6 +41,7 @@ from emulator.scenarios.words import (
     ConsumerName,
     NewActorName,
     ProducerName,
+    ProgramName,
     Rate,
     Region,
     RegionPair,
@@ -53,7 +55,7 @@ from emulator.scenarios.words import (
     pair,
     rule,
 )
-from emulator.scenarios.workload import AcknowledgeMode, ConsumerPart, ConsumerType, ProducerPart
+from emulator.scenarios.workload import AcknowledgeMode, ConsumerPart, ConsumerType, ProducerPart, ProgramPart
 
 
 class Written(BaseModel):
@@ -107,6 +109,8 @@ class ProducerEntry(Written):
     """After this the client gives a publish up, and its outcome is unknown. `0s`: never."""
     max_pending: Annotated[int, Field(gt=0)] = 10_000
     """Publishes without an outcome after which the producer waits before it publishes more."""
+    keyed: bool = False
+    """Whether each message has a key of its own: `<name>-<number>`."""
 
     def part(self, default_topic: str) -> ProducerPart:
         return ProducerPart(
@@ -120,6 +124,7 @@ class ProducerEntry(Written):
             batching_delay_ms=round(self.batching_delay * 1000),
             send_timeout_ms=round(self.send_timeout * 1000),
             max_pending=self.max_pending,
+            keyed=self.keyed,
         )
 
 
@@ -162,6 +167,43 @@ class ConsumerEntry(Written):
         )
 
 
+class ProgramEntry(Written):
+    """A program of your own, which is told by its environment where it is (docs/OWN_SERVICE.md)."""
+
+    name: NewActorName
+    """Name of the actor and of its history file."""
+    region: Region
+    """Region that it begins in."""
+    command: Annotated[tuple[str, ...], LIST, NOT_EMPTY, Field(json_schema_extra={"minItems": 1})]
+    """What to start, in the folder that geoemu was started in: a program and its arguments, without a shell. `python`:
+    the one that geoemu runs with."""
+    environment: dict[str, str] = {}
+    """Further variables."""
+    topic: Topic | None = None
+    """Topic of its subscriptions; the scenario's when left out."""
+    subscriptions: Annotated[tuple[str, ...], LIST] = ()
+    """Subscriptions of its that a step may wait for."""
+    tap: bool = False
+    """Whether it is recorded on the wire, for it does not record itself: it is told other service URLs."""
+    restarts: bool = False
+    """Whether it is started again when it ends by itself with an exit code other than 0, as a supervisor would."""
+    stop_within: Seconds = lasting("5s")
+    """How long it may take to end when it is told to (SIGTERM); then it is killed."""
+
+    def part(self, default_topic: str) -> ProgramPart:
+        return ProgramPart(
+            name=self.name,
+            region=self.region,
+            topic=self.topic or default_topic,
+            command=self.command,
+            environment=tuple(self.environment.items()),
+            subscriptions=self.subscriptions,
+            restarts=self.restarts,
+            stop_seconds=self.stop_within,
+            tapped=self.tap,
+        )
+
+
 # --- the steps ----------------------------------------------------------------------------------------------
 
 
@@ -198,32 +240,36 @@ class Move(Deadline):
 
     consumer: ConsumerName | None = None
     producer: ProducerName | None = None
+    program: ProgramName | None = None
+    """It is told to end where it is, and started anew there."""
     to: Region
     """The region that it goes to."""
 
     @model_validator(mode="after")
     def _names_one(self) -> Self:
-        return _exactly_one(self, "consumer", "producer")
+        return _exactly_one(self, "consumer", "producer", "program")
 
     @property
     def actor(self) -> str:
-        return self.consumer or self.producer or ""
+        return self.consumer or self.producer or self.program or ""
 
 
 class OnRegion(Deadline):
-    """Something is done to a region, to several at once, or to a whole cluster."""
+    """Something is done to a region, to several at once, to a whole cluster, or to a program of your own."""
 
     shorthand = "region"
     region: Regions | None = None
     """A region, or several."""
     cluster: Cluster | None = None
     """All regions of a cluster."""
+    program: ProgramName | None = None
+    """A program of your own."""
     within: TimeSpan = lasting("30s")
     """How long the step may take before it counts as failed."""
 
     @model_validator(mode="after")
     def _says_where(self) -> Self:
-        return _exactly_one(self, "region", "cluster")
+        return _exactly_one(self, "region", "cluster", "program")
 
 
 class OnLink(Deadline):
@@ -322,6 +368,38 @@ class Received(Deadline):
         return self.received_more is not None
 
 
+class ProgramDid(Deadline):
+    """A program of your own has written down so much, or has ended by itself."""
+
+    program: ProgramName
+    published: Annotated[int, Field(gt=0)] | None = None
+    """So many messages that it was told are stored, in all."""
+    published_more: Annotated[int, Field(gt=0)] | None = None
+    """Since this step began."""
+    received: Annotated[int, Field(gt=0)] | None = None
+    """Deliveries from so many different places, in all."""
+    received_more: Annotated[int, Field(gt=0)] | None = None
+    """Since this step began."""
+    exit_code: int | None = None
+    """It has ended with this."""
+
+    @model_validator(mode="after")
+    def _says_what(self) -> Self:
+        return _exactly_one(self, "published", "published_more", "received", "received_more", "exit_code")
+
+    @property
+    def counts_publishes(self) -> bool:
+        return self.published is not None or self.published_more is not None
+
+    @property
+    def goal(self) -> int:
+        return self.published or self.published_more or self.received or self.received_more or 0
+
+    @property
+    def counts_from_now(self) -> bool:
+        return self.published_more is not None or self.received_more is not None
+
+
 class SubscriptionExists(Deadline):
     """A region knows a subscription: the position of a replicated one has arrived there."""
 
@@ -329,7 +407,7 @@ class SubscriptionExists(Deadline):
     exists_in: Region
 
 
-_CONDITIONS = ("producer", "consumer", "subscription")
+_CONDITIONS = ("producer", "consumer", "program", "subscription")
 
 
 def _condition_kind(written: Any) -> str | None:
@@ -340,11 +418,12 @@ def _condition_kind(written: Any) -> str | None:
 Condition = Annotated[
     Annotated[Published, Tag("<producer>")]
     | Annotated[Received, Tag("<consumer>")]
+    | Annotated[ProgramDid, Tag("<program>")]
     | Annotated[SubscriptionExists, Tag("<subscription>")],
     Discriminator(
         _condition_kind,
         custom_error_type="rule",
-        custom_error_message="must name what it waits for: a producer, a consumer or a subscription",
+        custom_error_message="must name what it waits for: a producer, a consumer, a program or a subscription",
     ),
 ]
 
@@ -367,6 +446,7 @@ Action = (
     | Wait
     | Published
     | Received
+    | ProgramDid
     | SubscriptionExists
     | Drain
 )
@@ -435,6 +515,7 @@ class Cast(Written):
 
     producers: Annotated[tuple[ProducerEntry, ...], LIST] = ()
     consumers: Annotated[tuple[ConsumerEntry, ...], LIST] = ()
+    programs: Annotated[tuple[ProgramEntry, ...], LIST] = ()
 
 
 class Expected(Written):
@@ -469,6 +550,20 @@ class Expected(Written):
         )
 
 
+class AnswersEntry(Written):
+    """A subscription acknowledges a message only when one with the same key is on another topic."""
+
+    subscription: Annotated[str, Field(min_length=1)]
+    """Who promises it."""
+    of: Topic | None = None
+    """The topic that is answered; the scenario's when left out."""
+    on: Topic
+    """The topic of the answers."""
+
+    def promised(self, default_topic: str) -> Answers:
+        return Answers(self.subscription, self.of or default_topic, self.on)
+
+
 class ScenarioFile(Written):
     """A story that is played on a topology: who publishes and receives, and what happens to the regions."""
 
@@ -480,6 +575,8 @@ class ScenarioFile(Written):
     """Topic of all actors that name no other."""
     actors: Cast
     """Who takes part."""
+    answers: Annotated[tuple[AnswersEntry, ...], LIST] = ()
+    """What services promise beside what Pulsar promises; the verdict holds them to it."""
     expect: Expected = Expected()
     """Limits for what the report measures; a missed one fails the run, whatever the verdict."""
     steps: Annotated[tuple[StepEntry, ...], LIST, NOT_EMPTY, Field(json_schema_extra={"minItems": 1})]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pulsar  # type: ignore[import-untyped]
 
-from emulator.history import HistoryWriter, Outcome, new_session, payload_digest
+from emulator.history import HistoryWriter, Outcome, attributes_digest, new_session, payload_digest
 from emulator.recording.answers import message_id_text, outcome_of
 from emulator.scenarios.pulsar_client import (
     RETRY_SECONDS,
@@ -139,7 +139,13 @@ class ProducerActor:
         sequence_id, self._next_sequence_id = self._next_sequence_id, self._next_sequence_id + 1
         identity = {**self._place, "session": self._session, "sequence_id": sequence_id}
         payload = self._payload(sequence_id)
-        self._history.write("publish", "asked", payload_digest=payload_digest(payload), **identity)
+        key = f"{self._part.name}-{sequence_id}" if self._part.keyed else None
+        said = {
+            "payload_digest": payload_digest(payload),
+            "attributes_digest": attributes_digest(key),
+            "key": key,
+        }
+        self._history.write("publish", "asked", **said, **identity)
         with self._lock:
             self._asked += 1
             self._waiting[sequence_id] = identity
@@ -152,7 +158,7 @@ class ProducerActor:
             else:
                 self._note_outcome(sequence_id, outcome, error=result.name)
 
-        self._producer.send_async(payload, told, sequence_id=sequence_id)
+        self._producer.send_async(payload, told, sequence_id=sequence_id, partition_key=key)
 
     def _payload(self, sequence_id: int) -> bytes:
         """It says whose it is: this client's consumers are told no more of a message than its content and place."""

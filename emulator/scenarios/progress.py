@@ -7,7 +7,7 @@ from typing import IO, TYPE_CHECKING
 from emulator.scenarios.language import Phase
 from emulator.scenarios.runner import PlayResult, Snapshot
 from emulator.scenarios.scenario import Scenario, Step
-from emulator.scenarios.workload import Counts, Part, ProducerPart
+from emulator.scenarios.workload import Counts, Part, ProducerPart, ProgramPart
 
 if TYPE_CHECKING:
     from rich.console import Console, Group
@@ -158,7 +158,10 @@ def describe_done(step: Step, seconds: float) -> str:
 
 def describe_counts(part: Part, counts: Counts) -> str:
     """What an actor has done, leaving out what did not happen."""
-    if isinstance(part, ProducerPart):
+    if isinstance(part, ProgramPart):
+        named = {"published": counts.ok, "received": counts.received, "twice": counts.repeated}
+        always = "received"
+    elif isinstance(part, ProducerPart):
         named = {
             "published": counts.ok,
             "waiting": counts.pending,

@@ -18,7 +18,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Any, Protocol, assert_never
+from typing import Any, Protocol, assert_never, cast
 
 from emulator.errors import RuntimeFailure
 from emulator.history import HistoryWriter, Outcome, latency_detail
@@ -34,6 +34,7 @@ from emulator.scenarios.language import (
     OnLink,
     OnRegion,
     Phase,
+    ProgramDid,
     Published,
     Received,
     SubscriptionExists,
@@ -41,7 +42,17 @@ from emulator.scenarios.language import (
 )
 from emulator.scenarios.scenario import Scenario, Step
 from emulator.scenarios.topics import ReadTopics, Survey, read_topics_over_http, survey
-from emulator.scenarios.workload import Actor, ActorFailure, ConsumerPart, Counts, Hire, Part
+from emulator.scenarios.workload import (
+    Actor,
+    ActorFailure,
+    ConsumerPart,
+    Counts,
+    Hire,
+    Part,
+    Program,
+    ProgramPart,
+    ProgramVerb,
+)
 
 POLL_SECONDS = 0.05
 """How often a condition is looked at."""
@@ -92,11 +103,22 @@ class Stage:
     """Where the story's own facts go, given the run directory."""
 
 
-def real_stage(run_dir: Path) -> Stage:
-    """Real clients, each in a process of its own."""
+def real_stage(runtime: Runtime) -> Stage:
+    """Real clients and programs, each in a process of its own."""
     from emulator.scenarios.actor_process import hire_processes
+    from emulator.scenarios.program_process import ProgramProcess
 
-    return Stage(hire=hire_processes(run_dir))
+    hire_actor = hire_processes(runtime.run_dir)
+
+    async def ask_regions() -> tuple[RegionStatus, ...]:
+        return (await runtime.status()).regions
+
+    def hire(part: Part) -> Actor:
+        if isinstance(part, ProgramPart):
+            return ProgramProcess(part, runtime.run_dir, ask_regions)
+        return hire_actor(part)
+
+    return Stage(hire=hire)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +176,7 @@ async def play(
     scenario: Scenario, runtime: Runtime, observer: Observer, stage: Stage | None = None
 ) -> PlayResult:
     """Play a scenario on regions that are up. Cancelling it makes the actors leave first."""
-    return await _Play(scenario, runtime, observer, stage or real_stage(runtime.run_dir)).perform()
+    return await _Play(scenario, runtime, observer, stage or real_stage(runtime)).perform()
 
 
 class _Play:
@@ -182,6 +204,7 @@ class _Play:
                 await self._curtain()
         finally:
             await self._curtain()
+            self._account_for_programs()
             self._fact("phase", detail=f"play of {self._scenario.name} ends: {ending}")
             self._history.close()
         result = PlayResult(
@@ -229,6 +252,8 @@ class _Play:
                 await self._finish(step.actors, seconds)
             case Move() as move:
                 await self._move(move)
+            case OnRegion(program=str(program)) as change:
+                await self._change_program(step.verb, program, change.within)
             case OnRegion() as change:
                 await self._change_region(step.verb, change)
             case Latency() as change:
@@ -239,6 +264,8 @@ class _Play:
                 await self._heal(heal)
             case Published() | Received() as condition:
                 await self._wait_for_count(condition)
+            case ProgramDid() as condition:
+                await self._wait_for_program(condition)
             case SubscriptionExists() as condition:
                 await self._wait_for_subscription(condition)
             case Drain(within=seconds):
@@ -251,8 +278,10 @@ class _Play:
     async def _begin(self, names: tuple[str, ...], seconds: float) -> None:
         regions = await self._regions()
         for name in names:
-            self._actors[name] = self._stage.hire(self._scenario.part(name))
-            self._fact("hire", file=name)
+            part = self._scenario.part(name)
+            self._actors[name] = self._stage.hire(part)
+            if not isinstance(part, ProgramPart):
+                self._fact("hire", file=name)
 
         async def begin(actor: Actor) -> None:
             await actor.begin(regions[actor.part.region].service_url)
@@ -284,6 +313,26 @@ class _Play:
     async def _curtain(self) -> None:
         """Everybody leaves; twice is harmless."""
         await asyncio.gather(*(actor.leave() for actor in self._actors.values()))
+
+    def _account_for_programs(self) -> None:
+        """Whose history there is shows in the end only: a program need not write one."""
+        for name in self._programs():
+            if self._program(name).has_history:
+                self._fact("hire", file=name)
+            else:
+                self._fact("note", detail=f"{name} left no history of its own")
+
+    def _programs(self) -> Iterator[str]:
+        return (name for name, actor in self._actors.items() if isinstance(actor.part, ProgramPart))
+
+    def _program(self, name: str) -> Program:
+        return cast(Program, self._actors[name])
+
+    async def _change_program(self, verb: str, name: str, seconds: float) -> None:
+        program = self._program(name)
+        done = program.change(cast(ProgramVerb, verb))
+        await self._in_time(seconds, done, lambda: f"{name} is not done with it")
+        self._fact("note", region=program.counts.region, detail=f"{verb} {name}")
 
     # --- regions and links ----------------------------------------------------------------------------
 
@@ -362,6 +411,23 @@ class _Play:
 
         await self._until(condition.within, missing)
 
+    async def _wait_for_program(self, condition: ProgramDid) -> None:
+        program = self._program(condition.program)
+
+        def count() -> int:
+            return program.counts.ok if condition.counts_publishes else program.counts.received
+
+        before = count() if condition.counts_from_now else 0
+
+        async def missing() -> str | None:
+            if condition.exit_code is not None:
+                ended = program.exit_code
+                return None if ended == condition.exit_code else _how_it_ended(condition.program, ended)
+            so_far = count() - before
+            return None if so_far >= condition.goal else f"{so_far} of {condition.goal}"
+
+        await self._until(condition.within, missing)
+
     async def _wait_for_subscription(self, condition: SubscriptionExists) -> None:
         region, subscription = condition.exists_in, condition.subscription
         topics = self._scenario.topics_of(subscription)
@@ -411,6 +477,9 @@ class _Play:
             part = actor.part
             if isinstance(part, ConsumerPart) and name not in self._finished:
                 yield from found.unread(actor.counts.region, part.topic, part.subscription)
+            if isinstance(part, ProgramPart) and name not in self._finished:
+                for region, topic, subscription in self._program(name).readings():
+                    yield from found.unread(region, topic, subscription)
 
     # --- time -----------------------------------------------------------------------------------------
 
@@ -495,3 +564,7 @@ class _Play:
         regions = tuple((await self._regions()).values())
         actors = tuple((actor.part, actor.counts) for actor in self._actors.values())
         self._observer.looked(Snapshot(self._clock.now() - began, actors, regions))
+
+
+def _how_it_ended(name: str, exit_code: int | None) -> str:
+    return f"{name} still runs" if exit_code is None else f"{name} ended with exit code {exit_code}"

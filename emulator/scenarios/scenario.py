@@ -14,6 +14,7 @@ from typing import Any
 
 import yaml
 
+from emulator.answers import Answers
 from emulator.errors import ConfigurationError, Problem
 from emulator.limits import Limit
 from emulator.model import TopicName
@@ -24,13 +25,16 @@ from emulator.scenarios.language import (
     Drain,
     Finish,
     Move,
+    OnRegion,
     ProducerEntry,
+    ProgramDid,
+    ProgramEntry,
     Published,
     Received,
     ScenarioFile,
 )
 from emulator.scenarios.words import GROUPS, Names
-from emulator.scenarios.workload import ConsumerPart, Part, ProducerPart
+from emulator.scenarios.workload import ConsumerPart, Part, ProducerPart, ProgramPart
 from emulator.spelling import nearest
 from emulator.topology import Topology
 from emulator.yaml_file import KeyPath, YamlFile, one_of, parse_yaml, read_yaml
@@ -64,10 +68,12 @@ class Scenario:
     description: str
     topic: str
     parts: tuple[Part, ...]
-    """Producers first; names are unique."""
+    """Producers first, programs last; names are unique."""
     steps: tuple[Step, ...]
     limits: tuple[Limit, ...] = ()
     """What is expected of the figures."""
+    answers: tuple[Answers, ...] = ()
+    """What services promise."""
 
     def part(self, name: str) -> Part:
         return next(part for part in self.parts if part.name == name)
@@ -75,7 +81,11 @@ class Scenario:
     def topics_of(self, subscription: str) -> set[str]:
         """Topics on which consumers use a subscription of that name."""
         consumers = (part for part in self.parts if isinstance(part, ConsumerPart))
-        return {part.topic for part in consumers if part.subscription == subscription}
+        programs = (part for part in self.parts if isinstance(part, ProgramPart))
+        return {
+            *(part.topic for part in consumers if part.subscription == subscription),
+            *(part.topic for part in programs if subscription in part.subscriptions),
+        }
 
 
 def load_scenario(path: Path, topology: Topology) -> Scenario:
@@ -111,6 +121,7 @@ def _check(file: YamlFile, topology: Topology) -> Scenario:
     parts: tuple[Part, ...] = (
         *(producer.part(written.topic) for producer in written.actors.producers),
         *(consumer.part(written.topic) for consumer in written.actors.consumers),
+        *(program.part(written.topic) for program in written.actors.programs),
     )
     _check_topics(file, written, topology)
     rehearsal = _Rehearsal(file, parts)
@@ -120,7 +131,10 @@ def _check(file: YamlFile, topology: Topology) -> Scenario:
         if entry.action is not None
     )
     _refuse_problems(file)
-    return Scenario(written.name, written.description, written.topic, parts, steps, written.expect.limits)
+    answers = tuple(entry.promised(written.topic) for entry in written.answers)
+    return Scenario(
+        written.name, written.description, written.topic, parts, steps, written.expect.limits, answers
+    )
 
 
 def _refuse_problems(file: YamlFile) -> None:
@@ -135,12 +149,24 @@ def _names_written(content: Any, topology: Topology) -> Names:
         clusters=[cluster.name for cluster in topology.clusters],
         producers=_values(content, "producers", "name"),
         consumers=_values(content, "consumers", "name"),
-        subscriptions=_values(content, "consumers", "subscription"),
+        subscriptions=[*_values(content, "consumers", "subscription"), *_subscriptions_of_programs(content)],
+        programs=_values(content, "programs", "name"),
     )
 
 
 def _values(content: Any, group: str, key: str) -> list[str]:
     return [value for _, value in _indexed_values(content, group, key)]
+
+
+def _subscriptions_of_programs(content: Any) -> list[str]:
+    match content:
+        case {"actors": {"programs": list() as programs}}:
+            named = [entry.get("subscriptions") for entry in programs if isinstance(entry, dict)]
+            return [
+                one for names in named if isinstance(names, list) for one in names if isinstance(one, str)
+            ]
+        case _:
+            return []
 
 
 def _indexed_values(content: Any, group: str, key: str) -> list[tuple[int, str]]:
@@ -154,7 +180,7 @@ def _indexed_values(content: Any, group: str, key: str) -> list[tuple[int, str]]
 
 def _check_actor_names(file: YamlFile) -> None:
     seen: set[str] = set()
-    for group in ("producers", "consumers"):
+    for group in ("producers", "consumers", "programs"):
         for index, name in _indexed_values(file.values, group, "name"):
             if name in seen:
                 file.report(("actors", group, index, "name"), "another actor is called so")
@@ -165,9 +191,10 @@ def _check_topics(file: YamlFile, written: ScenarioFile, topology: Topology) -> 
     """Every actor's topic lies in a namespace that the topology gives to the actor's region."""
     regions_of = {namespace.name: namespace.regions for namespace in topology.namespaces}
     cast = written.actors
-    entries: list[tuple[str, int, ProducerEntry | ConsumerEntry]] = [
+    entries: list[tuple[str, int, ProducerEntry | ConsumerEntry | ProgramEntry]] = [
         *(("producers", index, producer) for index, producer in enumerate(cast.producers)),
         *(("consumers", index, consumer) for index, consumer in enumerate(cast.consumers)),
+        *(("programs", index, program) for index, program in enumerate(cast.programs)),
     ]
     for group, index, entry in entries:
         namespace = TopicName.parse(entry.topic or written.topic).full_namespace
@@ -204,6 +231,12 @@ class _Rehearsal:
                 self._must_have_begun(place, action.producer)
             case Received():
                 self._must_have_begun(place, action.consumer)
+            case ProgramDid():
+                self._must_have_begun(place, action.program)
+            case OnRegion(program=str(program)):
+                self._must_be_at_work(place, program)
+                if verb == "lose":
+                    self._file.report(place, "a program is killed, not lost: its region may be")
             case Drain():
                 self._must_not_publish(place)
         return Step(index + 1, verb, action, _on_one_line(self._file.values["steps"][index]), actors)
@@ -234,7 +267,13 @@ class _Rehearsal:
         return tuple(meant)
 
     def _is_in(self, actor: str, name_or_group: str) -> bool:
-        kind = {"producers": ProducerPart, "consumers": ConsumerPart, "everyone": object}.get(name_or_group)
+        kinds = {
+            "producers": ProducerPart,
+            "consumers": ConsumerPart,
+            "programs": ProgramPart,
+            "everyone": object,
+        }
+        kind = kinds.get(name_or_group)
         return actor == name_or_group if kind is None else isinstance(self._parts[actor], kind)
 
     def _must_have_begun(self, place: KeyPath, actor: str) -> None:

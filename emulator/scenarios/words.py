@@ -17,7 +17,7 @@ from pydantic_core import PydanticCustomError
 
 from emulator.model import TopicName, seconds_in
 
-GROUPS = ("producers", "consumers", "everyone")
+GROUPS = ("producers", "consumers", "programs", "everyone")
 """Words for several actors at once; no actor may be called so."""
 EVERYTHING = "everything"
 UNLIMITED = "unlimited"
@@ -34,10 +34,11 @@ class Names:
     producers: Collection[str] = ()
     consumers: Collection[str] = ()
     subscriptions: Collection[str] = ()
+    programs: Collection[str] = ()
 
     @property
     def actors(self) -> list[str]:
-        return [*self.producers, *self.consumers]
+        return [*self.producers, *self.consumers, *self.programs]
 
 
 def rule(sentence: str, **fields: Any) -> PydanticCustomError:
@@ -158,6 +159,7 @@ Regions = Annotated[
 """A name, or several."""
 ProducerName = Annotated[str, AfterValidator(_known("producers", "a producer of this scenario"))]
 ConsumerName = Annotated[str, AfterValidator(_known("consumers", "a consumer of this scenario"))]
+ProgramName = Annotated[str, AfterValidator(_known("programs", "a program of this scenario"))]
 Subscription = Annotated[str, AfterValidator(_known("subscriptions", "a subscription of this scenario"))]
 ActorOrGroup = Annotated[str, AfterValidator(_known("actors", "an actor of this scenario", GROUPS))]
 ActorNames = Annotated[

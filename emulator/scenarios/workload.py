@@ -34,6 +34,7 @@ class ProducerPart:
     send_timeout_ms: int
     """0: never."""
     max_pending: int
+    keyed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +51,26 @@ class ConsumerPart:
     receiver_queue: int
 
 
-Part = ProducerPart | ConsumerPart
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramPart:
+    """A program of somebody's own: fields are explained, and have their defaults, in `scenario.ProgramEntry`."""
+
+    name: str
+    region: str
+    topic: str
+    command: tuple[str, ...]
+    environment: tuple[tuple[str, str], ...]
+    subscriptions: tuple[str, ...]
+    restarts: bool
+    stop_seconds: float
+    tapped: bool = False
+    """Whether it is recorded on the wire."""
+
+
+Part = ProducerPart | ConsumerPart | ProgramPart
+
+ProgramVerb = Literal["kill", "stop", "start", "restart", "pause", "resume"]
+"""What can be done to a program, as to a region."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +138,28 @@ class Actor(Protocol):
 
     async def leave(self) -> None:
         """End, whatever state it is in, within a few seconds. Never raises; a second call does nothing."""
+        ...
+
+
+class Program(Actor, Protocol):
+    """A program of somebody's own at work."""
+
+    @property
+    def exit_code(self) -> int | None:
+        """Of its latest life, if that has ended; a signal's number is negative."""
+        ...
+
+    @property
+    def has_history(self) -> bool:
+        """Whether it writes down what it does."""
+        ...
+
+    def readings(self) -> list[tuple[str, str, str]]:
+        """Region, topic and subscription of each subscription, where it was used last."""
+        ...
+
+    async def change(self, verb: ProgramVerb) -> None:
+        """Do it to the program. ActorFailure when it is not possible as things are."""
         ...
 
 

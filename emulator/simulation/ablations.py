@@ -47,21 +47,21 @@ class _Mute:
 
     publisher: Publisher = Client("mute", "nowhere")
 
-    def stored(self, outcomes: object) -> None:
+    def stored(self, publishes: object) -> None:
         pass
 
 
 class _AcknowledgesAtOnce(Topic):
     def flush(self) -> None:
-        told: dict[Any, list[tuple[PendingPublish, int]]] = {}
+        told: dict[Any, list[PendingPublish]] = {}
         for publish in self._batch:
             if publish.send is not None:
-                told.setdefault(publish.attachment, []).append((publish, -1))
+                told.setdefault(publish.attachment, []).append(publish)
                 publish.attachment = _Mute()
         super().flush()
-        for publisher, outcomes in told.items():
+        for publisher, publishes in told.items():
             # Behind the chunk of bytes that is being read: only then does a connection know what it owes answers for.
-            asyncio.get_running_loop().call_soon(publisher.stored, outcomes)
+            asyncio.get_running_loop().call_soon(publisher.stored, publishes)
 
 
 class _OverlooksFormerLives(Topic):
@@ -82,7 +82,7 @@ class _AcknowledgesDuplicatesAtOnce(_OverlooksFormerLives):
 
     def flush(self) -> None:
         batch, self._batch = self._batch, []
-        self._acknowledge([publish for publish in batch if publish.duplicate], [])
+        self._acknowledge([publish for publish in batch if publish.duplicate])
         self._batch = [publish for publish in batch if not publish.duplicate]
         super().flush()
 
@@ -128,9 +128,10 @@ class _ShowsAtOnce(Topic):
             return
         fresh = [publish for publish in batch if not publish.duplicate]
         entries = self._numbered(done.result(), fresh)
-        for entry in entries:
+        for publish, entry in zip(fresh, entries, strict=True):
+            publish.entry_id = entry.entry_id
             self.state.fold(entry.entry_id, entry.info)
-        self._acknowledge(batch, entries)
+        self._acknowledge(batch)
         self._notify(entries)
 
     def _numbered(self, first: int, fresh: Sequence[PendingPublish]) -> list[StoredEntry]:

@@ -5,18 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from emulator.broker.parts import REAL, Parts
+from emulator.broker.parts import Parts
 from emulator.broker.topic.topic import Topic
 from emulator.simulation.disk import SimulatedDisk
+from emulator.simulation.evidence import scan_once
 from emulator.simulation.remote_log import RemoteLog
+
+SHIPPED_PARTS = Parts(scan_entry=scan_once)
 
 
 @dataclass(frozen=True, slots=True)
 class Seams:
     """What every region of a world is made of."""
 
-    parts: Parts = REAL
-    """Rules and state machines of the broker."""
+    parts: Parts = SHIPPED_PARTS
+    """Rules and state machines of the broker: those that ship."""
     topic: type[Topic] = Topic
     disk: type[SimulatedDisk] = SimulatedDisk
     remote_log: type[RemoteLog] = RemoteLog

@@ -29,7 +29,7 @@ from emulator.scenarios.workload import ConsumerPart, ProducerPart
 from emulator.topology_file import load_topology
 from tests.runtimes.containers import ROOT, need_containers, remove
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.long]
 
 UP_SECONDS = 120
 DEADLINE_SECONDS = 60.0

@@ -17,7 +17,7 @@ from emulator.client import EARLIEST, Client
 from emulator.runtimes.process import ProcessRuntime
 from emulator.topology_file import load_topology
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.long]
 
 TOPOLOGY = Path(__file__).parents[2] / "topology.yaml"
 TOPIC = "persistent://public/default/load"

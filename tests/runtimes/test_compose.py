@@ -31,7 +31,7 @@ from emulator.runtimes.run_directory import RunDirectory
 from .containers import need_containers, remove
 from .fixtures import REGIONS, small_topology
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.long]
 
 DEADLINE_SECONDS = 60
 RECEIVE_MS = 10_000

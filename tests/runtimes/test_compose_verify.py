@@ -22,7 +22,7 @@ from .containers import ROOT, need_containers, remove
 from .fixtures import small_topology
 from .test_compose_file import with_log
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.long]
 
 UP_SECONDS = 120
 VERDICT_SECONDS = 300

@@ -15,7 +15,7 @@ from emulator.runtimes.kafka_server import (
     is_ready,
 )
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.long]
 
 
 @pytest.fixture

@@ -6,6 +6,8 @@ import asyncio
 import dataclasses
 from pathlib import Path
 
+import pytest
+
 from emulator.client import EARLIEST, Client
 from emulator.region_config import LogConfig
 from emulator.runtimes import region_kafka
@@ -14,6 +16,8 @@ from emulator.runtimes.process import ProcessRuntime
 from emulator.runtimes.processes import state_of
 from emulator.topology import Topology
 from emulator.topology_file import load_topology
+
+pytestmark = pytest.mark.long
 
 SAMPLE = Path(__file__).parents[2] / "topology.yaml"
 

@@ -23,7 +23,7 @@ from .virtual import ORDERS, TOPOLOGY
 
 DEADLINE_SECONDS = 20.0
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.long]
 
 
 class Stand:

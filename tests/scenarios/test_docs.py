@@ -11,6 +11,8 @@ from emulator.scenarios.language import (
     ConsumerEntry,
     Move,
     ProducerEntry,
+    ProgramDid,
+    ProgramEntry,
     Published,
     Received,
     StepEntry,
@@ -26,7 +28,17 @@ WORDS = [
     *GROUPS,
     *(
         field.alias or name
-        for part in (ProducerEntry, ConsumerEntry, StepEntry, Move, Published, Received, SubscriptionExists)
+        for part in (
+            ProducerEntry,
+            ConsumerEntry,
+            ProgramEntry,
+            StepEntry,
+            Move,
+            Published,
+            Received,
+            ProgramDid,
+            SubscriptionExists,
+        )
         for name, field in part.model_fields.items()
     ),
 ]

@@ -14,6 +14,8 @@ from emulator.simulation.ablations import ABLATIONS
 from emulator.simulation.fleet import run_seeds
 from emulator.simulation.seams import AS_SHIPPED
 
+pytestmark = pytest.mark.long
+
 PAGE = (Path(__file__).parents[2] / "docs" / "INVARIANTS.md").read_text()
 FIRST_SEEDS = {row.name: row.seed for row in rows_of(PAGE)}
 

@@ -10,10 +10,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from emulator.simulation.loop import callback_name
 from emulator.simulation.simulation import Simulation
 
 from .chatter import trace_of
+
+pytestmark = pytest.mark.long
 
 ROOT = Path(__file__).parents[2]
 SEEDS = range(5)

@@ -11,6 +11,8 @@ import pytest
 
 from tests.runtimes.containers import need_containers
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parents[2]
 IMAGE = os.environ.get("GEOEMU_REGION_IMAGE", "geoemu-region:local")
 RUNS = [("swarm", seed) for seed in range(1, 7)] + [("drill", 1)]

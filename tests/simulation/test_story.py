@@ -23,6 +23,8 @@ from emulator.simulation.story.figures import figures_of
 from emulator.simulation.story.run import Story, load_story, run_story
 from emulator.topology_file import load_topology
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parents[2]
 TOPOLOGY = load_topology(ROOT / "topology.yaml")
 

@@ -24,6 +24,8 @@ from emulator.simulation.swarm import run_plan, run_seed
 from emulator.simulation.vocabulary import WORDS
 from spark_jobs.run_folder import open_run_folder
 
+pytestmark = pytest.mark.long
+
 CLEAN_SEEDS = 120
 NAMED_SEEDS = Path(__file__).parent.parent / "seeds" / "swarm.txt"
 

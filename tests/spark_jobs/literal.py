@@ -13,16 +13,10 @@ from spark_jobs.engines.contract import Engine
 from spark_jobs.engines.current import in_use, small_frame
 from spark_jobs.engines.frames import DataFrame
 from spark_jobs.entry_columns import ROW_SCHEMA
-from spark_jobs.evidence import (
-    OUTAGE_SCHEMA,
-    TRIMMED_SCHEMA,
-    Evidence,
-    Promises,
-    gather,
-    stored_messages,
-)
+from spark_jobs.evidence import OUTAGE_SCHEMA, TRIMMED_SCHEMA, Evidence, Promises, gather
 from spark_jobs.history_files import ROW_SCHEMA as EVENT_SCHEMA
 from spark_jobs.history_files import full_topic, row_of
+from spark_jobs.messages import stored_messages
 from spark_jobs.promises import CURSOR_SCHEMA, SNAPSHOT_SCHEMA, UPDATE_SCHEMA
 from spark_jobs.run_folder import Namespace
 from spark_jobs.verdict import CheckResult
@@ -89,10 +83,11 @@ def published(
     digest: int = 0,
     replicate_to: list[str] | None = None,
     entry: int | None = None,
+    key: str | None = None,
 ) -> list[Event]:
     """Asked for at `at_ms`; then told each outcome (ok, unless said otherwise) a millisecond later each."""
     origin: dict[str, object] = {"origin_region": region, "producer": "p", "sequence_id": sequence_id}
-    asked = {"session": session, "payload_digest": f"{digest:016x}", "replicate_to": replicate_to}
+    asked = {"session": session, "payload_digest": f"{digest:016x}", "replicate_to": replicate_to, "key": key}
     events = [event(at_ms, "publish", "asked", region=region, topic=topic, **asked, **origin)]
     for number, outcome in enumerate(outcomes or ("ok",), 1):
         message_id = f"1:{sequence_id if entry is None else entry}:-1" if outcome == "ok" else None

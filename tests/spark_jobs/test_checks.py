@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from emulator.answers import Answers
+from emulator.history import Event
 from spark_jobs.checks import (
+    answered,
     consumed,
     converged,
     failover,
@@ -24,7 +27,7 @@ from spark_jobs.checks.judging import Check
 from spark_jobs.engines.contract import Engine
 from spark_jobs.run_folder import Namespace
 
-from .literal import NAMESPACES, TOPIC, judged, published, received, stored, subscribed
+from .literal import NAMESPACES, TOPIC, acknowledged, judged, published, received, stored, subscribed
 
 BOTH_0_1 = [stored("a", 0, 0), stored("a", 1, 1), stored("b", 0, 0), stored("b", 1, 1)]
 """Messages 0 and 1 of region a, in both regions."""
@@ -327,3 +330,53 @@ class TestFigures:
     def test_a_subscription_that_never_went_on_is_named(self, engine: Engine) -> None:
         result = judged(engine, failover.CHECK, [], [received(0, "a", 900)], outages=[("a", 1000.0, None)])
         assert "s after a went down" in result.sentence
+
+
+class TestAnswered:
+    """Subscription s answers topic t, of which message n has the key `n`, on another topic."""
+
+    INVOICES = "persistent://public/default/invoices"
+    CHECK = answered.check_of([Answers("s", TOPIC, INVOICES)])
+
+    def orders(self, *numbers: int) -> list[Event]:
+        events = [event for n in numbers for event in published(n, key=str(n))]
+        given = [event for n in numbers for event in (received(n, "a"), acknowledged("a", n))]
+        return [subscribed("a"), *events, *given]
+
+    def invoice(self, number: int, key: int, *outcomes: str) -> list[Event]:
+        return published(number, *outcomes, topic=self.INVOICES, session="two", key=str(key))
+
+    def test_each_acknowledged_message_has_an_answer(self, engine: Engine) -> None:
+        events = [self.orders(0, 1), self.invoice(0, 0), self.invoice(1, 1), self.invoice(2, 1)]
+        result = judged(engine, self.CHECK, BOTH_0_1, events)
+        assert (result.verdict, result.invariant) == ("valid", "INV-20")
+        assert "2 acknowledged messages, each answered" in result.sentence
+
+    @pytest.mark.parametrize("outcome", ["failed", "unknown"])
+    def test_one_whose_answer_was_not_stored_was_let_go_too_early(self, engine: Engine, outcome: str) -> None:
+        events = [self.orders(0, 1), self.invoice(0, 0), self.invoice(1, 1, outcome)]
+        result = judged(engine, self.CHECK, BOTH_0_1, events)
+        assert result.verdict == "invalid"
+        assert [(one["kind"], one["sequence_id"]) for one in result.witness] == [("unanswered", 1)]
+
+    def test_an_answer_without_a_receipt_counts_where_it_is_stored(self, engine: Engine) -> None:
+        stored_all_the_same = [stored("a", 0, 0, topic=self.INVOICES)]
+        events = [self.orders(0), self.invoice(0, 0, "unknown")]
+        assert judged(engine, self.CHECK, [*BOTH_0_1, *stored_all_the_same], events).verdict == "valid"
+
+    def test_what_was_not_acknowledged_is_owed_nothing_yet(self, engine: Engine) -> None:
+        events = [subscribed("a"), published(0, key="0"), received(0, "a")]
+        assert judged(engine, self.CHECK, BOTH_0_1, events).verdict == "not applicable"
+
+    def test_several_of_one_key_want_as_many_answers(self, engine: Engine) -> None:
+        two = [event for n in (0, 1) for event in published(n, key="same")]
+        given = [event for n in (0, 1) for event in (received(n, "a"), acknowledged("a", n))]
+        answer = published(0, topic=self.INVOICES, session="two", key="same")
+        result = judged(engine, self.CHECK, BOTH_0_1, [subscribed("a"), two, given, answer])
+        assert result.verdict == "invalid"
+        assert result.witness[0]["times"] == 1
+
+    def test_a_history_that_is_not_whole_proves_nothing(self, engine: Engine) -> None:
+        damaged = Circumstances(NAMESPACES, history_damaged=True)
+        result = judged(engine, self.CHECK, BOTH_0_1, [self.orders(0)], circumstances=damaged)
+        assert result.verdict == "unknown"

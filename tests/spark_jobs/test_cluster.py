@@ -30,6 +30,8 @@ from .sample_run import TOPIC, SampleRun, failover_drill
 from .spark_cluster import WORKERS, SparkCluster
 from .test_source_kafka import move_to_kafka
 
+pytestmark = pytest.mark.long
+
 HOME = Path(__file__).resolve().parents[2]
 DEADLINE_SECONDS = 300
 BULK = SLICE_RECORDS * 3 // 2

@@ -60,6 +60,18 @@ def test_what_cannot_be_read_is_a_row_too(engine: Engine, run: Path) -> None:
     assert sum(row["region"] == "eu-central" for row in rows) == 3
 
 
+def test_a_log_may_come_in_many_batches(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spark_jobs.source.BATCH_ROWS", 50)
+    sample = SampleRun()
+    for number in range(1000):
+        sample.publish("us-east", number, 1 + number / 100)
+    rows = read_region_logs(open_run_folder(sample.write(tmp_path / "run"))).collect()
+    assert {row["damage"] for row in rows} == {None}
+    assert len(rows) == 3000
+
+
 @pytest.mark.parametrize("backend", ["memory", "cassette"])
 def test_a_backend_that_leaves_nothing_to_read_is_a_damage(engine: Engine, run: Path, backend: str) -> None:
     config = run / "regions/us-west/region.json"

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.long
+
 COMMAND = [sys.executable, "-m", "spark_jobs.verify"]
 HOME = Path(__file__).resolve().parents[2]
 DEADLINE_SECONDS = 180

@@ -10,6 +10,8 @@ from .harness import Harness
 from .kafka_place import KafkaHarness
 from .log_store_contract import LogStoreContract
 
+pytestmark = pytest.mark.long
+
 
 class TestKafkaStore(LogStoreContract):
     @pytest.fixture

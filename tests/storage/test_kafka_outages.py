@@ -17,6 +17,8 @@ from emulator.storage.kafka import KafkaStore, open_kafka
 from .harness import data_of, on_a_loop, open_log, read_all
 from .kafka_place import new_prefix, running_kafka, start_owner, until
 
+pytestmark = pytest.mark.long
+
 LOGS = ("a", "b", "c")
 
 

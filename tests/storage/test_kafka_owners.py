@@ -21,6 +21,8 @@ from .harness import DEADLINE_SECONDS, data_of, on_a_loop, open_log, read_all
 from .kafka_owner import FENCED
 from .kafka_place import new_prefix, running_kafka, start_owner, until
 
+pytestmark = pytest.mark.long
+
 REGION = "eu"
 
 

@@ -24,6 +24,8 @@ from .harness import DEADLINE_SECONDS, open_log, read_all
 from .killed_writer import KEYS, LOGS, entry, live, value
 from .sqlite_harness import copy_files
 
+pytestmark = pytest.mark.long
+
 KILLS_PER_FILE = 10
 MOMENTS = int(os.environ.get("GEOEMU_KILL_MOMENTS", "20"))
 

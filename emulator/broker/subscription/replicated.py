@@ -220,7 +220,7 @@ class ReplicatedSubscriptions:
     def _write(self, wish: WriteMarker) -> None:
         self.topic.write_marker(self, wish.marker, wish.replicate_to)
 
-    def stored(self, outcomes: Sequence[tuple[PendingPublish, int]]) -> None:
+    def stored(self, publishes: Sequence[PendingPublish]) -> None:
         """Our markers are durable; what follows from that is told by `entries_stored`."""
 
     # For people.

@@ -13,7 +13,7 @@ from emulator.markers import Marker
 from emulator.model import BEFORE_EVERYTHING, Position
 from emulator.wire.codec import SendCommand, encode_receipt, encode_receipts
 from emulator.wire.markers import decode_marker
-from emulator.wire.metadata import ensure_checksum, scan_entry
+from emulator.wire.metadata import ensure_checksum
 
 if TYPE_CHECKING:
     from emulator.broker.environment import RegionServices
@@ -104,7 +104,8 @@ class Producer:
         self.topic = topic
         self.producer_name = name
         self.publisher = publisher
-        self._check = topic.region.environment.parts.check_entry
+        parts = topic.region.environment.parts
+        self._scan, self._check = parts.scan_entry, parts.check_entry
         self.source_region = publisher.region if isinstance(publisher, Peer) else None
         """The region whose replicator this is; None for a client's producer."""
         self.epoch = epoch
@@ -127,7 +128,7 @@ class Producer:
         until they are answered. ProtocolError when it is refused; then the attachment may be over (A2)."""
         try:
             data = ensure_checksum(data)
-            info = scan_entry(data, verify=True)
+            info = self._scan(data, verify=True)
             # A client's marker is refused whatever it says.
             is_peers_marker = info.marker_type is not None and self.source_region is not None
             marker = decode_marker(data, info) if is_peers_marker else None
@@ -154,31 +155,27 @@ class Producer:
             self.connection.forget_producer(self)
         return ProtocolError(refusal.code, sentence)
 
-    def stored(self, outcomes: Sequence[tuple[PendingPublish, int]]) -> None:
+    def stored(self, publishes: Sequence[PendingPublish]) -> None:
         """Send receipts, in the order of the sends."""
         if not self.attached:
             return
-        answered = 0
-        for publish, _ in outcomes:
-            answered += len(publish.data)
+        answered = sum([len(publish.data) for publish in publishes])
         self.pending_bytes -= answered
         self.connection.published(answered)
         if self.source_region is None:
-            sends = [(publish.send.sequence_id, publish.send.highest_sequence_id) for publish, _ in outcomes]  # type: ignore[union-attr]
+            sends = [(publish.send.sequence_id, publish.send.highest_sequence_id) for publish in publishes]  # type: ignore[union-attr]
         else:
             # Between regions a receipt names the position in the source's log.
-            sends = [publish.info.source_position or BEFORE_EVERYTHING for publish, _ in outcomes]
-        self.connection.write(self._receipts(outcomes, sends))
+            sends = [publish.info.source_position or BEFORE_EVERYTHING for publish in publishes]
+        self.connection.write(self._receipts([publish.entry_id for publish in publishes], sends))
 
-    def _receipts(
-        self, outcomes: Sequence[tuple[PendingPublish, int]], sends: Sequence[tuple[int, int]]
-    ) -> bytes:
+    def _receipts(self, entry_ids: Sequence[int], sends: Sequence[tuple[int, int]]) -> bytes:
         ledger_id = self.topic.ledger_id
-        first_entry_id = outcomes[0][1]
-        if first_entry_id >= 0 and outcomes[-1][1] == first_entry_id + len(outcomes) - 1:
+        first_entry_id = entry_ids[0]
+        if first_entry_id >= 0 and entry_ids[-1] == first_entry_id + len(entry_ids) - 1:
             return encode_receipts(self.producer_id, ledger_id, first_entry_id, sends)
         parts = []
-        for (_, entry_id), (sequence_id, highest) in zip(outcomes, sends, strict=True):
+        for entry_id, (sequence_id, highest) in zip(entry_ids, sends, strict=True):
             # A duplicate is told the position -1:-1.
             ledger = ledger_id if entry_id >= 0 else -1
             parts.append(encode_receipt(self.producer_id, sequence_id, highest, ledger, entry_id))

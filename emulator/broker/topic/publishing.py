@@ -31,15 +31,15 @@ class Attachment(Protocol):
 
     publisher: Publisher
 
-    def stored(self, outcomes: Sequence[tuple[PendingPublish, int]]) -> None:
-        """These are durable, in the order of their sends; the id is -1 for a duplicate."""
+    def stored(self, publishes: Sequence[PendingPublish]) -> None:
+        """These are durable, in the order of their sends."""
         ...
 
 
 class PendingPublish:
     """One publish between admitted and acknowledged."""
 
-    __slots__ = ("attachment", "data", "duplicate", "info", "marker", "send")
+    __slots__ = ("attachment", "data", "duplicate", "entry_id", "info", "marker", "send")
 
     def __init__(
         self,
@@ -48,7 +48,6 @@ class PendingPublish:
         data: bytes,
         info: CheckedEntry,
         marker: Marker | None,
-        *,
         duplicate: bool,
     ) -> None:
         self.attachment = attachment
@@ -58,3 +57,5 @@ class PendingPublish:
         self.info = info
         self.marker = marker
         self.duplicate = duplicate
+        self.entry_id = -1
+        """Where it is stored, once it is durable; -1 for a duplicate."""

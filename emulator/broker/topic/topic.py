@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, cast
+from itertools import groupby
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final, cast
 
 from emulator.broker.environment import RegionServices
 from emulator.broker.subscription.stored_cursor import StoredCursor
@@ -42,6 +44,8 @@ logger = logging.getLogger(__name__)
 
 REPLAY_ENTRIES = 1_000
 REPLAY_BYTES = 4_194_304
+
+_attachment: Final = attrgetter("attachment")
 
 
 class Topic:
@@ -143,7 +147,7 @@ class Topic:
     ) -> None:
         """Admit one entry into the current batch; `flush` issues it."""
         duplicate = not self.state.admit(attachment.publisher, info)
-        self._batch.append(PendingPublish(attachment, send, data, info, marker, duplicate=duplicate))
+        self._batch.append(PendingPublish(attachment, send, data, info, marker, duplicate))
 
     def write_marker(self, attachment: Attachment, marker: Marker, replicate_to: Sequence[str]) -> None:
         """Append a marker of our own, for these regions; empty: for all."""
@@ -151,7 +155,7 @@ class Topic:
         refusal = check(attachment.publisher, info, marker, len(data), self.limits)
         assert refusal is None, refusal
         checked = cast(CheckedEntry, info)
-        self._batch.append(PendingPublish(attachment, None, data, checked, marker, duplicate=False))
+        self._batch.append(PendingPublish(attachment, None, data, checked, marker, False))
         self.flush()
 
     def flush(self) -> None:
@@ -168,7 +172,7 @@ class Topic:
             self._issued += 1
             future = self._last_issued
         else:
-            self._acknowledge(batch, [])
+            self._acknowledge(batch)
             return
         self._last_issued = future
         future.add_done_callback(lambda done: self._stored(batch, done))
@@ -196,27 +200,25 @@ class Topic:
             self.failed(failure)
             return
         entries: list[StoredEntry] = []
-        next_id = done.result()
+        next_id, fold = done.result(), self.state.fold
         for publish in batch:
             if not publish.duplicate:
-                entry = StoredEntry(next_id, publish.data, publish.info, publish.marker)
-                self.state.fold(next_id, publish.info)
-                entries.append(entry)
+                publish.entry_id = next_id
+                entries.append(StoredEntry(next_id, publish.data, publish.info, publish.marker))
+                fold(next_id, publish.info)
                 next_id += 1
         if entries:
             self.tail.extend(entries)
-        self._acknowledge(batch, entries)
+        self._acknowledge(batch)
         self._notify(entries)
 
-    def _acknowledge(self, batch: list[PendingPublish], entries: list[StoredEntry]) -> None:
+    def _acknowledge(self, batch: list[PendingPublish]) -> None:
         """Tell each attachment, in the order of its sends."""
-        outcomes: dict[Attachment, list[tuple[PendingPublish, int]]] = {}
-        fresh = iter(entries)
-        for publish in batch:
-            entry_id = -1 if publish.duplicate else next(fresh).entry_id
-            outcomes.setdefault(publish.attachment, []).append((publish, entry_id))
-        for attachment, its_outcomes in outcomes.items():
-            attachment.stored(its_outcomes)
+        by_attachment: dict[Attachment, list[PendingPublish]] = {}
+        for attachment, publishes in groupby(batch, _attachment):
+            by_attachment.setdefault(attachment, []).extend(publishes)
+        for attachment, its_publishes in by_attachment.items():
+            attachment.stored(its_publishes)
 
     def _notify(self, entries: list[StoredEntry]) -> None:
         """The entries are visible: let whoever waits for them have them."""

@@ -24,7 +24,7 @@ from emulator.client import (
     MessageId,
     Producer,
 )
-from emulator.history import payload_digest
+from emulator.history import attributes_digest, payload_digest
 from emulator.scenarios.workload import ConsumerPart, Counts, Hire, Part, ProducerPart
 from emulator.simulation.actors import place_of, text_of
 from emulator.simulation.host import Host, HostDied
@@ -191,11 +191,15 @@ class SimulatedProducer(SimulatedActor):
         self._asked += 1
         payload = text.encode().ljust(self.part.message_bytes, b" ")
         self._waiting[number] = (self.region, self._session, text)
-        self._note_publish(
-            number, self.region, self._session, text, "asked", payload_digest=payload_digest(payload)
-        )
+        key = f"{self._name}-{number}" if self.part.keyed else None
+        said = {
+            "payload_digest": payload_digest(payload),
+            "attributes_digest": attributes_digest(key),
+            "key": key,
+        }
+        self._note_publish(number, self.region, self._session, text, "asked", **said)
         try:
-            future = producer.send_nowait(payload, sequence_id=number)
+            future = producer.send_nowait(payload, sequence_id=number, key=key)
         except ClientError as refusal:
             self._told(number, "failed", error=str(refusal))
             raise
@@ -324,6 +328,7 @@ def hire_simulated(world: World, record: Record) -> Hire:
     def hire(part: Part) -> SimulatedProducer | SimulatedConsumer:
         if isinstance(part, ProducerPart):
             return SimulatedProducer(world, record, part)
+        assert isinstance(part, ConsumerPart), "programs are refused when a story is loaded"
         return SimulatedConsumer(world, record, part)
 
     return hire

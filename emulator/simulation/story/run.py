@@ -26,7 +26,7 @@ from emulator.scenarios.progress import Quiet
 from emulator.scenarios.runner import PlayResult, Stage, play
 from emulator.scenarios.scenario import Scenario, load_scenario
 from emulator.scenarios.topics import TopicStatus, topic_status
-from emulator.scenarios.workload import ConsumerPart
+from emulator.scenarios.workload import ConsumerPart, ProgramPart
 from emulator.simulation.checkers import Judgement, Violation, first_violation, judge
 from emulator.simulation.evidence import Disks, Evidence, LogView, full, hold_the_same
 from emulator.simulation.medium import DiskFaults
@@ -66,6 +66,10 @@ class Story:
 def load_story(scenario_path: Path, topology: Topology) -> Story:
     """Read and check a scenario for the simulation. ConfigurationError with every problem found."""
     scenario = load_scenario(scenario_path, topology)
+    programs = ", ".join(part.name for part in scenario.parts if isinstance(part, ProgramPart))
+    if programs:
+        rule = "a program of your own lives in real time and cannot be simulated; play it with `geoemu run`"
+        raise ConfigurationError([Problem(str(scenario_path), None, "actors.programs", programs, rule)])
     names = sorted({TopicName.parse(part.topic).full_namespace for part in scenario.parts})
     if len(names) != 1:
         rule = "a scenario is simulated in one namespace; give all actors topics of the same one"

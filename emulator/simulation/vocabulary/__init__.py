@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from emulator.simulation import checkers
 from emulator.simulation.vocabulary import (
+    administering,
     ahead,
     forging,
     hoarding,
@@ -24,6 +25,7 @@ WORDS: tuple[Word, ...] = (
     restarting.WORD,
     forging.WORD,
     hoarding.WORD,
+    administering.WORD,
 )
 
 CHECKS = (*checkers.CHECKS, *(check for word in WORDS for check in word.checks))

@@ -23,7 +23,7 @@ from emulator.simulation.checkers import Check, Found
 from emulator.simulation.evidence import Evidence, full
 from emulator.simulation.plan import Plan
 from emulator.simulation.vocabulary.word import Act, Stage, Word
-from emulator.wire import peering
+from emulator.wire import requests
 from emulator.wire.codec import send_frame
 from emulator.wire.markers import encode_marker
 from emulator.wire.metadata import ensure_checksum, plain_entry, with_replication
@@ -53,8 +53,10 @@ class Forge(Act):
             sender, name = _Sender(), self._name(stage)
             producer_id, request_id = client.new_id(), client.new_id()
             connection.producers[producer_id] = sender
-            request = peering.create_producer(request_id, producer_id, full(self.topic), name)
-            await connection.request_bytes(request_id, request)
+            request = requests.create_producer(
+                request_id, producer_id, full(self.topic), name, name_is_given=True
+            )
+            await connection.request(request_id, request)
             forged = KINDS.get(self.kind, _origin)(self, name)
             connection.write(send_frame(producer_id, 0, data=forged))
             async with asyncio.timeout(ANSWER_SECONDS):
@@ -187,30 +189,30 @@ def _believes_a_regions_name(peer: Peer | None, name: str, connection: str) -> P
 WORD = Word(
     "forge",
     draw,
-    checks=(Check("forgeries-refused", "INV-20", forgeries_refused),),
+    checks=(Check("forgeries-refused", "INV-21", forgeries_refused),),
     ablations=(
         Ablation(
             "origin-believed",
             "A client may say that its message came from another region, and from which place there.",
-            ("INV-3", "INV-2", "INV-20"),
+            ("INV-3", "INV-2", "INV-21"),
             parts(check_entry=_overlooks(replicated_from=None, source_position=None)),
         ),
         Ablation(
             "name-believed",
             "The producer that counts is the one that an entry names, not the one that sent it.",
-            ("INV-3", "INV-1", "INV-20"),
+            ("INV-3", "INV-1", "INV-21"),
             parts(check_entry=_believes_a_name),
         ),
         Ablation(
             "marker-believed",
             "A client may write markers.",
-            ("INV-20", "INV-2", "INV-14"),
+            ("INV-21", "INV-2", "INV-14"),
             parts(check_entry=_overlooks(marker_type=None)),
         ),
         Ablation(
             "region-name-believed",
             "Whoever bears the name of a region's replicator is taken for it.",
-            ("INV-2", "INV-3", "INV-20"),
+            ("INV-2", "INV-3", "INV-21"),
             parts(publisher_of=_believes_a_regions_name),
         ),
     ),

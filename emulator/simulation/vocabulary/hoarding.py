@@ -19,18 +19,13 @@ from emulator.simulation.host import Host
 from emulator.simulation.plan import Plan
 from emulator.simulation.vocabulary.word import Act, Stage, Word
 from emulator.simulation.world import SERVICE_PORT
-from emulator.wire import peering
-from emulator.wire.codec import CommandType
-from emulator.wire.frames import frame_of
-from emulator.wire.protobuf import length_delimited, tag, varint
+from emulator.wire import requests
 
 HELD_BYTES_MAX = 2 * ANSWERS_BYTES_MAX
 """The limit, and what may come of a chunk of requests that was read before it was reached."""
 REQUESTS = 1_600
 TOPIC = "persistent://" + "long" * 480
 """Is in no namespace, and the refusal of a lookup repeats it: 2 KB an answer."""
-LOOKUP_FIELD = 23
-"""Of BaseCommand."""
 LOOKS = 20
 LOOK_SECONDS = 0.1
 
@@ -46,7 +41,7 @@ class _Deaf(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
-        transport.write(peering.connect("deaf", "", b""))
+        transport.write(requests.connect("deaf"))
 
     def data_received(self, data: bytes) -> None:
         assert self.transport is not None
@@ -74,7 +69,7 @@ class Hoard(Act):
         except OSError as failure:  # a timeout is one, too
             raise ClientError(f"no connection: {failure}", definite=True) from None
         assert deaf.transport is not None
-        deaf.transport.write(b"".join(map(_lookup, range(REQUESTS))))
+        deaf.transport.write(b"".join(requests.lookup(number, TOPIC) for number in range(REQUESTS)))
         most = 0
         for _ in range(LOOKS):
             await asyncio.sleep(LOOK_SECONDS)
@@ -82,12 +77,6 @@ class Hoard(Act):
         deaf.transport.abort()
         if most:
             stage.did("accepted" if most > HELD_BYTES_MAX else "refused", detail=str(most))
-
-
-def _lookup(request_id: int) -> bytes:
-    """LOOKUP of TOPIC."""
-    body = length_delimited(1, TOPIC.encode()) + tag(2) + varint(request_id)
-    return frame_of(tag(1) + varint(CommandType.LOOKUP) + length_delimited(LOOKUP_FIELD, body))
 
 
 def _waiting_bytes(stage: Stage, host: Host) -> int:
@@ -121,12 +110,12 @@ class _NeverStops(Pressure):
 WORD = Word(
     "hoard",
     draw,
-    checks=(Check("memory-is-bounded", "INV-21", memory_is_bounded),),
+    checks=(Check("memory-is-bounded", "INV-22", memory_is_bounded),),
     ablations=(
         Ablation(
             "reading-goes-on",
             "A client is read whatever it makes the region hold.",
-            ("INV-21",),
+            ("INV-22",),
             parts(pressure=_NeverStops),
         ),
     ),

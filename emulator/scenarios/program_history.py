@@ -1,0 +1,85 @@
+"""What a program of somebody's own has written down so far, as a scenario counts it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from emulator.history import seal_history
+from emulator.model import TopicName
+
+
+class ProgramHistory:
+    """Reads on, each time it is asked, behind what it has read. A program may be several processes: then the others
+    write `<name>-<process>.jsonl`."""
+
+    def __init__(self, run_dir: Path, name: str) -> None:
+        self._folder = run_dir / "history"
+        self._name = name
+        self._read_upto: dict[Path, int] = {}
+        self._places: set[tuple[str, str, str]] = set()
+        self._readings: dict[tuple[str, str], str] = {}
+        self.published = 0
+        self.asked = 0
+        self.answered = 0
+        self.deliveries = 0
+
+    @property
+    def received(self) -> int:
+        """Different places that something was received from."""
+        return len(self._places)
+
+    @property
+    def is_there(self) -> bool:
+        return bool(self._files())
+
+    def readings(self) -> list[tuple[str, str, str]]:
+        """Region, topic and subscription of each subscription, where it was used last."""
+        return [(region, topic, name) for (topic, name), region in self._readings.items()]
+
+    def read_on(self) -> None:
+        for file in self._files():
+            start = self._read_upto.get(file, 0)
+            with file.open("rb") as stream:
+                stream.seek(start)
+                data = stream.read()
+            whole = data.rfind(b"\n") + 1
+            self._read_upto[file] = start + whole
+            for line in data[:whole].splitlines():
+                self._note(line)
+
+    def seal(self, why: str) -> None:
+        """Every process of it is gone."""
+        for file in self._files():
+            try:
+                seal_history(file, why)
+            except BlockingIOError:
+                continue  # one of its processes left the others, and lives
+        self.read_on()
+
+    def forget_pending(self) -> None:
+        """Nobody waits any more for what was asked for so far."""
+        self.answered = self.asked
+
+    def _files(self) -> list[Path]:
+        own = self._folder / f"{self._name}.jsonl"
+        return [own] * own.is_file() + sorted(self._folder.glob(f"{self._name}-[0-9]*.jsonl"))
+
+    def _note(self, line: bytes) -> None:
+        try:
+            said: dict[str, Any] = json.loads(line)
+            match said["op"], said["outcome"]:
+                case "publish", "asked":
+                    self.asked += 1
+                case "publish", outcome:
+                    self.answered += 1
+                    self.published += outcome == "ok"
+                case "receive", _:
+                    self.deliveries += 1
+                    self._places.add((said["region"], said["topic"], said["message_id"]))
+                case "subscribe", "ok":
+                    topic = str(TopicName.parse(said["topic"]))
+                    self._readings[topic, said["subscription"]] = said["region"]
+        except (ValueError, KeyError, TypeError):
+            return  # whatever is wrong with it, the verdict names it

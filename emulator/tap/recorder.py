@@ -1,0 +1,32 @@
+"""The lines that one connection writes to the tap's history."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from emulator.history import HistoryWriter, Outcome
+
+_UNFIT = re.compile(r"[^-.\w]+")
+
+
+class Recorder:
+    """Whoever is at the other end of one connection, in one region."""
+
+    def __init__(self, history: HistoryWriter, region: str, number: int) -> None:
+        self._history = history
+        self._region = region
+        self._number = number
+        self._actor = f"client-{number}"
+
+    def called(self, client_version: str) -> None:
+        """The client has said what it is: `Pulsar-Java-v4.0.1-3`, the third connection."""
+        name = _UNFIT.sub("-", client_version).strip("-.") or "client"
+        self._actor = f"{name}-{self._number}"
+
+    def write(self, op: str, outcome: Outcome, **fields: Any) -> None:
+        self._history.write(op, outcome, actor=self._actor, region=self._region, **fields)
+
+    def omit(self, why: str) -> None:
+        """What this connection carries from now on is not known."""
+        self._history.write("omission", "fact", actor=self._actor, detail=f"{self._actor}: {why}")

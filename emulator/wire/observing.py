@@ -1,0 +1,138 @@
+"""What somebody reads who stands between a client and a region: answers to requests, and the messages of an entry."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from emulator.errors import ProtocolError
+from emulator.wire import pulsar_pb2 as pb
+from emulator.wire.codec import decode_command
+from emulator.wire.frames import simple_frame
+from emulator.wire.metadata import EntryDetails, decompress, read_entry, read_metadata, split_batch
+
+NO_BATCH = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message of an entry, as its publisher gave it."""
+
+    batch_index: int
+    sequence_id: int
+    payload: bytes
+    """Or what is stored for it, if nobody here can open it."""
+    key: str | bytes | None
+    properties: dict[str, str]
+    event_time_ms: int
+    ordering_key: bytes | None
+    is_open: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """To a request, by its number."""
+
+    request_id: int
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerReady:
+    """PRODUCER_SUCCESS of a producer that may send."""
+
+    request_id: int
+    name: str
+    last_sequence_id: int
+    is_ready: bool
+
+
+def read_success(command: bytes) -> Answer:
+    return Answer(decode_command(command).success.request_id)
+
+
+def read_error(command: bytes) -> Answer:
+    body = decode_command(command).error
+    return Answer(body.request_id, body.message or "refused")
+
+
+def read_producer_ready(command: bytes) -> ProducerReady:
+    """`is_ready` False: it waits for others that have the topic to itself, and is told again."""
+    body = decode_command(command).producer_success
+    return ProducerReady(body.request_id, body.producer_name, body.last_sequence_id, body.producer_ready)
+
+
+def lookup_answered_with(command: bytes, service_url: str) -> bytes:
+    """The frame of a LOOKUP_RESPONSE that names another address."""
+    decoded = decode_command(command)
+    body = decoded.lookupTopicResponse
+    if body.brokerServiceUrl:
+        body.brokerServiceUrl = service_url
+        body.ClearField("brokerServiceUrlTls")
+    return simple_frame(decoded)
+
+
+def read_messages(entry: bytes, earlier_chunks: bytes = b"") -> tuple[EntryDetails, list[Message]]:
+    """The messages of an entry. `earlier_chunks`: what came before the last piece of one that came in pieces.
+    ProtocolError when it cannot be read."""
+    info = read_entry(entry)
+    payload = earlier_chunks + entry[info.payload_offset :]
+    opened = _opened(info, payload)
+    if not info.is_batch:
+        whole = read_metadata(entry)
+        return info, [
+            _message(NO_BATCH, info.sequence_id, payload if opened is None else opened, whole, opened)
+        ]
+    if opened is None:
+        sealed = [
+            Message(index, info.sequence_id + index, payload, None, {}, 0, None, is_open=False)
+            for index in range(info.num_messages)
+        ]
+        return info, sealed
+    return info, list(_of_batch(info, opened))
+
+
+def chunk_of(entry: bytes) -> tuple[str, bytes, bool] | None:
+    """Of a piece of a message: whose piece, its bytes, whether it is the last. None for a whole one."""
+    info = read_entry(entry)
+    if not info.is_chunk:
+        return None
+    return info.uuid or "", entry[info.payload_offset :], info.chunk_id == info.num_chunks - 1
+
+
+def _of_batch(info: EntryDetails, payload: bytes) -> Iterator[Message]:
+    for index, (single, message) in enumerate(split_batch(info, payload)):
+        number = single.sequence_id if single.HasField("sequence_id") else info.sequence_id + index
+        yield _message(index, number, message, single, message)
+
+
+def _message(
+    index: int,
+    number: int,
+    payload: bytes,
+    said: pb.MessageMetadata | pb.SingleMessageMetadata,
+    opened: bytes | None,
+) -> Message:
+    key: str | bytes | None = said.partition_key if said.HasField("partition_key") else None
+    if key is not None and said.partition_key_b64_encoded:
+        key = base64.b64decode(key)
+    return Message(
+        batch_index=index,
+        sequence_id=number,
+        payload=payload,
+        key=key,
+        properties={pair.key: pair.value for pair in said.properties},
+        event_time_ms=said.event_time,
+        ordering_key=said.ordering_key if said.HasField("ordering_key") else None,
+        is_open=opened is not None,
+    )
+
+
+def _opened(info: EntryDetails, payload: bytes) -> bytes | None:
+    if info.is_encrypted:
+        return None
+    try:
+        return decompress(info.compression, payload, info.uncompressed_size)
+    except ProtocolError:
+        return None

@@ -1,0 +1,119 @@
+"""INV-20: what a service promised to answer, it answered before it let go of it.
+
+A service reads a topic and writes another one. It keeps what it promised when each message that its subscription
+acknowledged has an answer: a message with the same key on the other topic, which is stored or was acknowledged. With
+several messages of one key there must be as many answers. What the subscription did not acknowledge it will be given
+again; nothing is owed for it yet.
+
+Only runs in which somebody promised something (`emulator.answers`) are held to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from emulator.answers import Answers
+from spark_jobs.checks.finding import Circumstances, Found, all_of, finding
+from spark_jobs.checks.judging import Check, count, examples, judged_or_not, of_kind, total
+from spark_jobs.engines.frames import DataFrame, F
+from spark_jobs.evidence import Evidence
+from spark_jobs.origins import ORIGIN
+from spark_jobs.verdict import CheckResult, Verdict
+
+NAME = "promised-answered"
+
+
+def check_of(promised: Sequence[Answers]) -> Check:
+    """The check for what was promised in a run."""
+
+    def find(evidence: Evidence) -> DataFrame:
+        return all_of([frame for one in promised for frame in _of_one(evidence, one)])
+
+    def conclude(found: Sequence[Found], circumstances: Circumstances) -> CheckResult:
+        return _conclude(check, promised, found, circumstances)
+
+    check = Check(NAME, "what was promised is answered", "INV-20", [], find, conclude)
+    return check
+
+
+def _of_one(evidence: Evidence, promised: Answers) -> list[DataFrame]:
+    asked = _with_key(evidence, promised)
+    keyed = asked.where(F.col("key").isNotNull())
+    wanted = keyed.groupBy("key").agg(
+        F.count("*").alias("asked"),
+        F.min(F.struct("acked_ms", *ORIGIN[1:])).alias("first"),
+    )
+    given = _answers(evidence, promised).groupBy("key").agg(F.count("*").alias("answers"))
+    unanswered = (
+        wanted.join(given, ["key"], "left")
+        .withColumn("lacking", F.col("asked") - F.coalesce("answers", F.lit(0)))
+        .where(F.col("lacking") > 0)
+    )
+    return [
+        finding(
+            unanswered.select(
+                "lacking", *(F.col(f"first.{name}").alias(name) for name in ("acked_ms", *ORIGIN[1:]))
+            ),
+            "unanswered",
+            subscription=F.lit(promised.subscription),
+            topic=F.lit(promised.of),
+            at_ms="acked_ms",
+            times="lacking",
+        ),
+        finding(keyed, "judged", subscription=F.lit(promised.subscription)),
+        finding(asked.where(F.col("key").isNull()), "without a key"),
+    ]
+
+
+def _with_key(evidence: Evidence, promised: Answers) -> DataFrame:
+    """What the subscription acknowledged, once each, with its key."""
+    let_go = (
+        evidence.owed.where(
+            F.col("acknowledged")
+            & (F.col("topic") == promised.of)
+            & (F.col("subscription") == promised.subscription)
+        )
+        .groupBy(*ORIGIN)
+        .agg(F.min("acked_ms").alias("acked_ms"))
+    )
+    return let_go.join(_keys(evidence, promised.of), list(ORIGIN), "left")
+
+
+def _answers(evidence: Evidence, promised: Answers) -> DataFrame:
+    there = evidence.messages.where(
+        (F.col("topic") == promised.on) & (F.col("acked_ms").isNotNull() | (F.size("copies") > 0))
+    )
+    return there.join(_keys(evidence, promised.on), list(ORIGIN))
+
+
+def _keys(evidence: Evidence, topic: str) -> DataFrame:
+    """By message: the key that its publisher gave it."""
+    asked = evidence.events.where(
+        (F.col("op") == "publish")
+        & (F.col("outcome") == "asked")
+        & (F.col("topic") == topic)
+        & F.col("key").isNotNull()
+    )
+    return asked.withColumn("origin_region", F.col("region")).groupBy(*ORIGIN).agg(F.max("key").alias("key"))
+
+
+def _conclude(
+    check: Check, promised: Sequence[Answers], found: Sequence[Found], circumstances: Circumstances
+) -> CheckResult:
+    judged, unanswered = total(found, "judged"), of_kind(found, "unanswered")
+    what = "; ".join(map(str, promised))
+    verdict: Verdict = "valid"
+    sentences = [f"{what}: {count(judged, 'acknowledged message')}, each answered under its key."]
+    if unanswered:
+        n = sum(one.n for one in unanswered)
+        verdict = "unknown" if circumstances.history_damaged else "invalid"
+        sentences = [f"{what}: {n:,} of {count(judged, 'acknowledged message')} without an answer."]
+        if circumstances.history_damaged:
+            sentences.append("Not proven, because a part of the history is missing.")
+    verdict = judged_or_not(verdict, judged)
+    if verdict == "not applicable":
+        sentences = [f"{what}: no message with a key was acknowledged."]
+    keyless = total(found, "without a key")
+    if keyless:
+        sentences.append(f"Not judged: {count(keyless)} without a key.")
+    return check.result(verdict, " ".join(sentences), examples(unanswered))

@@ -1,0 +1,62 @@
+"""Drilling a service as a person would: `geoemu run` in a folder of theirs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from tests.runtimes.fixtures import end_all
+
+ROOT = Path(__file__).parents[2]
+TOPOLOGY = """\
+name: howto
+clusters: [americas, europe]
+links: {defaults: {latency_ms: 1}}
+tenants: [public]
+namespaces: {public/default: {regions: all, deduplication: true}}
+"""
+CLUSTERS = {"americas": "us-east: {}\n  us-west: {}", "europe": "eu-central: {}"}
+
+
+def make_folder(folder: Path, scenario: str) -> None:
+    """Three regions, and a scenario `billing.yaml`."""
+    (folder / "clusters").mkdir()
+    (folder / "topology.yaml").write_text(TOPOLOGY)
+    for name, regions in CLUSTERS.items():
+        (folder / "clusters" / f"{name}.yaml").write_text(f"regions:\n  {regions}\n")
+    (folder / "billing.yaml").write_text(scenario)
+
+
+def end_runs(folder: Path) -> None:
+    for run in (folder / ".geoemu" / "runs").glob("*"):
+        end_all(run)
+
+
+def drilled(folder: Path) -> dict[str, Any]:
+    """What `geoemu run` says."""
+    done = subprocess.run(
+        [sys.executable, "-m", "emulator.cli", "run", "billing.yaml", "--engine", "embedded", "--json"],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=180,
+    )
+    assert done.stdout, done.stderr
+    report: dict[str, Any] = json.loads(done.stdout)
+    assert done.returncode == {"valid": 0, "invalid": 1}.get(report["verdict"], 2), done.stderr
+    return report
+
+
+def failing(report: dict[str, Any]) -> dict[str, str]:
+    """Sentences of what is invalid or unknown, by invariant."""
+    checks = report["checks"]
+    return {
+        check["invariant"]: check["sentence"]
+        for check in checks
+        if check["verdict"] in ("invalid", "unknown")
+    }

@@ -1,0 +1,15 @@
+"""One run for all tests; each has a topic, an actor and a tap of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.recording.regions import Stand, regions_up
+
+
+@pytest.fixture(scope="session")
+def stand(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stand]:
+    with regions_up(tmp_path_factory.mktemp("tapped")) as up:
+        yield up

@@ -1,0 +1,211 @@
+"""What the tap writes down of a client that is not changed at all is what the client did and the region stored."""
+
+from __future__ import annotations
+
+import re
+import socket
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pulsar  # type: ignore[import-untyped]
+import pytest
+
+import geoemu
+from emulator.history import payload_digest
+from tests.recording.regions import Stand, asked_and_stored
+
+pytestmark = pytest.mark.real
+
+QUIET = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
+FROM_THE_START = pulsar.InitialPosition.Earliest
+RECEIVE_MS = 10_000
+
+
+class Tapping:
+    """A tap whose history, topic and clients are one test's own."""
+
+    def __init__(self, stand: Stand, name: str) -> None:
+        self.stand = stand
+        self.actor = name
+        self.topic = f"persistent://public/default/{name}"
+        self.tap = geoemu.attach(stand.run_dir).tap(name)
+        self.clients: list[Any] = []
+
+    def client(self, region: str = "us-east") -> Any:
+        client = pulsar.Client(self.tap.url(region), logger=QUIET)
+        self.clients.append(client)
+        return client
+
+    def lines(self, op: str, outcome: str = "") -> list[dict[str, Any]]:
+        return self.stand.lines(self.actor, op, outcome)
+
+    def leave(self) -> None:
+        for client in self.clients:
+            client.close()
+        self.tap.close()
+
+
+@pytest.fixture
+def tapping(stand: Stand, request: pytest.FixtureRequest) -> Iterator[Tapping]:
+    made = Tapping(stand, re.sub(r"\W+", "-", request.node.name).strip("-"))
+    yield made
+    made.leave()
+    assert not stand.file(made.actor).damages
+
+
+@pytest.mark.parametrize("batching", [True, False])
+@pytest.mark.parametrize("compression", ["NONE", "ZLib", "LZ4", "ZSTD"])
+def test_each_message_of_a_batch_is_known_however_it_is_packed(
+    tapping: Tapping, batching: bool, compression: str
+) -> None:
+    producer = tapping.client().create_producer(
+        tapping.topic,
+        producer_name="shop",
+        batching_enabled=batching,
+        batching_max_publish_delay_ms=50,
+        compression_type=getattr(pulsar.CompressionType, compression),
+    )
+    told = threading.Semaphore(0)
+    for number in range(20):
+        attributes: dict[str, Any] = {"partition_key": str(number)} if number % 2 else {}
+        if number % 3 == 0:
+            attributes |= {"properties": {"number": str(number)}, "event_timestamp": number + 1}
+        producer.send_async(b"payload " * number, lambda *_: told.release(), **attributes)
+    for _ in range(20):
+        assert told.acquire(timeout=20)
+    asked, stored = asked_and_stored(tapping.stand, tapping.actor, "us-east", tapping.topic)
+    # What is packed in a way that nobody here can open is known by its number alone.
+    assert {number: asked[number][1:] for number in asked} == {
+        number: stored[number][1:] for number in stored
+    }
+    assert [asked[number] for number in stored if stored[number][0] is not None] == [
+        said for said in stored.values() if said[0] is not None
+    ]
+    assert len(asked) == 20
+    places = {
+        (row["ledger_id"], row["entry_id"], row["batch_index"])
+        for row in tapping.stand.stored("us-east", tapping.topic)
+    }
+    confirmed = {tuple(map(int, line["message_id"].split(":"))) for line in tapping.lines("publish", "ok")}
+    assert confirmed == places
+    if not batching or compression in ("NONE", "ZLib"):
+        assert [line.get("key") for line in tapping.lines("publish", "asked")][:2] == [None, "1"]
+
+
+def test_a_message_in_pieces_is_one(tapping: Tapping) -> None:
+    payload = bytes(range(256)) * 45_000
+    producer = tapping.client().create_producer(tapping.topic, chunking_enabled=True)
+    producer.send(payload)
+    producer.send(b"a whole one")
+    asked = [line["payload_digest"] for line in tapping.lines("publish", "asked")]
+    assert asked == [payload_digest(payload), payload_digest(b"a whole one")]
+    assert len(tapping.lines("publish", "ok")) == 2
+
+
+def test_deliveries_and_acknowledgements_are_those_of_the_messages(tapping: Tapping) -> None:
+    client = tapping.client()
+    producer = client.create_producer(tapping.topic, batching_enabled=True, batching_max_publish_delay_ms=200)
+    for number in range(6):
+        producer.send_async(str(number).encode(), lambda *_: None)
+    producer.flush()
+    consumer = client.subscribe(
+        tapping.topic, "billing", initial_position=FROM_THE_START, replicate_subscription_state_enabled=True
+    )
+    for _ in range(6):
+        consumer.acknowledge(consumer.receive(timeout_millis=RECEIVE_MS))
+    producer.send(b"alone")
+    last = consumer.receive(timeout_millis=RECEIVE_MS)
+    consumer.acknowledge_cumulative(last)
+    consumer.close()  # what the client has not told the region yet, it tells now
+    received = [line["message_id"] for line in tapping.lines("receive")]
+    acknowledged = Counter(line["message_id"] for line in tapping.lines("acknowledge"))
+    assert len(received) == len(set(received)) == 7
+    assert set(acknowledged) == set(received)
+    (subscribed,) = tapping.lines("subscribe", "ok")
+    assert (subscribed["replicated"], subscribed["initial"]) == (True, "earliest")
+    assert all(line["actor"].startswith("Pulsar-CPP-v") for line in tapping.lines("receive"))
+
+
+def test_seeks_readers_and_what_is_wanted_again_are_written_down(tapping: Tapping) -> None:
+    client = tapping.client()
+    client.create_producer(tapping.topic).send(b"one")
+    consumer = client.subscribe(
+        tapping.topic,
+        "billing",
+        consumer_type=pulsar.ConsumerType.Shared,
+        initial_position=FROM_THE_START,
+        negative_ack_redelivery_delay_ms=10,
+    )
+    consumer.negative_acknowledge(consumer.receive(timeout_millis=RECEIVE_MS))
+    assert consumer.receive(timeout_millis=RECEIVE_MS).redelivery_count() == 1
+    reader = client.create_reader(tapping.topic, pulsar.MessageId.earliest)
+    assert reader.read_next(RECEIVE_MS).data() == b"one"
+    consumer.seek(pulsar.MessageId.earliest)
+    consumer.unsubscribe()
+    assert len(tapping.lines("redeliver")) == 1
+    assert len(tapping.lines("read")) == 1
+    assert [line["outcome"] for line in tapping.lines("seek")] == ["asked", "ok"]
+    assert [line["outcome"] for line in tapping.lines("unsubscribe")] == ["asked", "ok"]
+
+
+def test_clients_are_told_apart_by_their_connection_and_producers_by_their_session(tapping: Tapping) -> None:
+    for region in ("us-east", "us-west"):
+        producer = tapping.client(region).create_producer(tapping.topic, producer_name="shop")
+        producer.send(region.encode())
+    asked = tapping.lines("publish", "asked")
+    assert [line["region"] for line in asked] == ["us-east", "us-west"]
+    assert len({line["actor"] for line in asked}) == len({line["session"] for line in asked}) == 2
+    assert [line["last_sequence_id"] for line in tapping.lines("connect", "ok")] == [-1, -1]
+
+
+def test_what_a_region_refuses_is_written_down_as_refused(tapping: Tapping) -> None:
+    first = tapping.client().create_producer(tapping.topic, producer_name="shop")
+    with pytest.raises(pulsar.ProducerBusy):
+        tapping.client().create_producer(tapping.topic, producer_name="shop")
+    first.send(b"one")
+    (failed,) = tapping.lines("connect", "failed")
+    assert failed["producer"] == "shop"
+
+
+def test_what_the_tap_cannot_read_is_told(stand: Stand) -> None:
+    tap = geoemu.attach(stand.run_dir).tap("garbage")
+    host, _, port = tap.url("us-east").rpartition("/")[2].partition(":")
+    with socket.create_connection((host, int(port)), timeout=20) as connection:
+        connection.sendall(b"\0\0\0\x08\x7f\xff\xff\xff" + bytes(100))
+        assert connection.recv(1) == b""
+    tap.close()
+    (said,) = stand.lines("garbage", "omission")
+    assert "cannot read" in said["detail"]
+
+
+def test_a_region_that_is_away_is_away_behind_the_tap_too(tapping: Tapping) -> None:
+    producer = tapping.client("eu-central").create_producer(tapping.topic, producer_name="shop")
+    producer.send(b"before")
+    tapping.stand.do("kill", "eu-central")
+    told = threading.Event()
+    producer.send_async(b"while it is away", lambda *_: told.set())
+    tapping.stand.do("start", "eu-central")
+    assert told.wait(30)
+    lives = tapping.lines("connect", "ok")
+    assert [line["last_sequence_id"] for line in lives] == [-1, 0]
+    assert tapping.lines("publish", "ok")[-1]["session"] == lives[1]["session"]
+    asked, stored = asked_and_stored(tapping.stand, tapping.actor, "eu-central", tapping.topic)
+    assert asked == stored
+
+
+def test_what_was_under_way_when_its_connection_ended_is_unknown(stand: Stand) -> None:
+    """A region that answers nothing, and a client that gives up."""
+    tap = geoemu.attach(stand.run_dir).tap("under-way")
+    client = pulsar.Client(tap.url("us-west"), logger=QUIET)
+    producer = client.create_producer("under-way", send_timeout_millis=200)
+    stand.do("pause", "us-west")
+    with pytest.raises(pulsar.Timeout):
+        producer.send(b"into the ice")
+    client.shutdown()
+    tap.close()
+    stand.do("resume", "us-west")
+    (unknown,) = stand.lines("under-way", "publish", "unknown")
+    assert unknown["error"] == "the connection ended"
+    assert not stand.file("under-way").damages
