@@ -9,8 +9,10 @@ from __future__ import annotations
 import contextlib
 import os
 import selectors
+import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from typing import NamedTuple
@@ -19,8 +21,24 @@ SILENCE_SECONDS = 2.0
 PATIENCE_SECONDS = 10.0
 """How long a program that is asked to end may take."""
 
+POLL_SECONDS = 0.2
+_told_to_end = threading.Event()
+
 Reader = Callable[[str], str | None]
 """A line that the program printed -> what is to be said from now on; None: the same as before."""
+
+
+def listen() -> None:
+    """From now on Ctrl-C and SIGTERM are noted, and obeyed where nothing is half done: a program that is just being
+    started would not be ended with us."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: _told_to_end.set())
+
+
+def obey() -> None:
+    """:raises KeyboardInterrupt: if we were told to end"""
+    if _told_to_end.is_set():
+        raise KeyboardInterrupt
 
 
 class Done(NamedTuple):
@@ -61,6 +79,7 @@ def watch(
     command: list[str], *, prefix: str, text: str, reader: Reader = lambda line: None, **more: str
 ) -> Done:
     """Run `command`; `more` are variables of its environment. Whatever ends us ends it as well."""
+    obey()
     try:
         program = subprocess.Popen(
             command,
@@ -68,12 +87,14 @@ def watch(
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
+            start_new_session=True,  # Ctrl-C is for us
         )
     except OSError as error:
         return Done(127, str(error))
     line = Line(prefix, text)
     try:
         output = _read(program, line, reader)
+        obey()
         return Done(program.wait(), output)
     finally:
         line.end()
@@ -86,7 +107,8 @@ def _read(program: subprocess.Popen[bytes], line: Line, reader: Reader) -> str:
     with selectors.DefaultSelector() as selector, program.stdout as pipe:
         selector.register(pipe, selectors.EVENT_READ)
         while True:
-            if selector.select(timeout=0.2):
+            obey()
+            if selector.select(timeout=POLL_SECONDS):
                 piece = os.read(pipe.fileno(), 65536).decode(errors="replace")
                 if not piece:
                     return "".join(output)
@@ -101,10 +123,11 @@ def _end(program: subprocess.Popen[bytes]) -> None:
     """It has ended, unless we were interrupted."""
     if program.poll() is not None:
         return
-    program.terminate()
+    os.killpg(program.pid, signal.SIGTERM)
     with contextlib.suppress(subprocess.TimeoutExpired):
         program.wait(PATIENCE_SECONDS)
-    program.kill()
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(program.pid, signal.SIGKILL)
 
 
 def _columns() -> int:

@@ -19,16 +19,15 @@ import json
 import os
 import re
 import shutil
-import signal
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import FrameType
-from typing import NoReturn
+from typing import TextIO
 
 from lock import LOCK, ROOT, pin, read_lock, wanted
-from progress import Done, watch
+from progress import POLL_SECONDS, Done, Line, listen, obey, watch
 
 PYTHON_MIN = (3, 11)
 JAVA_MIN = 17
@@ -67,7 +66,7 @@ def main(arguments: list[str]) -> int:
     if goal not in GOALS:
         print(f"setup: {goal} is none of {', '.join(GOALS)}", file=sys.stderr)
         return 2
-    signal.signal(signal.SIGTERM, _interrupt)
+    listen()
     try:
         with one_at_a_time():
             if not is_done(goal):
@@ -79,10 +78,6 @@ def main(arguments: list[str]) -> int:
         print("setup: interrupted. To go on, type the same again", file=sys.stderr)
         return 130
     return 0
-
-
-def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
-    raise KeyboardInterrupt
 
 
 def set_up(goal: str) -> None:
@@ -126,8 +121,21 @@ def fingerprint() -> str:
 def one_at_a_time() -> Iterator[None]:
     """Two `make` at once must not install over one another."""
     with open(__file__) as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        line = Line("setup: ", "waiting for another set-up")
+        while not _is_ours(lock):
+            obey()
+            line.show()
+            time.sleep(POLL_SECONDS)
+        line.end()
         yield
+
+
+def _is_ours(lock: TextIO) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 # ---- Python ------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ engines/          who works the frames of all these out: Spark, or a database in
 source.py         what regions stored, as rows; source_sqlite.py reads one backend,
                   entry_columns.py turns entries into columns
 history.py        history/*.jsonl as a DataFrame
-evidence.py       both together: what every check starts from
+evidence.py       both together: what every check starts from; origins.py, messages.py and deliveries.py bring it about
 checks/           one file per promise: DataFrames in, findings out, then a sentence
 verdict.py        valid, invalid, unknown; a check's result
 faults.py         what was done to regions and links, from when to when; causes.py puts it beside what broke

@@ -14,9 +14,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from spark_jobs.deliveries import SUBSCRIPTION
 from spark_jobs.engines.current import fields_of
 from spark_jobs.engines.frames import Column, DataFrame, F
-from spark_jobs.evidence import SUBSCRIPTION, Evidence
+from spark_jobs.evidence import Evidence
 
 POINTS = 60
 """Slices of the whole run."""

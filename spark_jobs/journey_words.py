@@ -23,6 +23,10 @@ _ACKNOWLEDGE = {
 }
 
 
+def title_of_journey(journey: Journey) -> str:
+    return f"{journey.producer} {journey.sequence_id} of {journey.origin_region} in {journey.topic}"
+
+
 def journey_lines(journey: Journey, start_ms: float) -> list[tuple[str, str]]:
     """(when, what), in the order in which it happened; a copy stands where it was seen first."""
     lines: list[Line] = [(copy.by_ms, _stored(copy, start_ms)) for copy in journey.stored]

@@ -7,7 +7,7 @@ known is between which two moments it did.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,8 @@ import pyarrow as pa
 
 from spark_jobs.engines.current import small_frame
 from spark_jobs.engines.frames import Column, DataFrame, F
-from spark_jobs.evidence import ORIGIN, Evidence, entry_text, position_text
+from spark_jobs.evidence import Evidence
+from spark_jobs.origins import ORIGIN, entry_text, position_text
 from spark_jobs.verdict import Witness
 
 JOURNEYS_MAX = 100
@@ -88,7 +89,20 @@ def origin_of(witness: Witness) -> Origin | None:
 
 def collect_journeys(evidence: Evidence, witnesses: Iterable[Witness]) -> tuple[Journey, ...]:
     """In the order of the witnesses. Costs nothing where they name no message."""
-    origins = list(dict.fromkeys(filter(None, map(origin_of, witnesses))))[:JOURNEYS_MAX]
+    return _journeys(evidence, list(dict.fromkeys(filter(None, map(origin_of, witnesses))))[:JOURNEYS_MAX])
+
+
+def follow_messages(evidence: Evidence, named: Iterable[tuple[str, int]]) -> tuple[Journey, ...]:
+    """Of all messages that somebody asked for or some region stores under these producers and numbers."""
+    found: set[Origin] = set()
+    for producer, number in named:
+        of_them = (F.col("producer") == producer) & (F.col("sequence_id") == number)
+        rows = evidence.messages.where(of_them).select(*ORIGIN).limit(JOURNEYS_MAX).collect()
+        found |= {_key(row.asDict()) for row in rows}
+    return _journeys(evidence, sorted(found)[:JOURNEYS_MAX])
+
+
+def _journeys(evidence: Evidence, origins: Sequence[Origin]) -> tuple[Journey, ...]:
     if not origins:
         return ()
     wanted = small_frame(origins, _ORIGIN_SCHEMA).hint("broadcast")

@@ -18,11 +18,12 @@ from spark_jobs.curves import Curve, collect_curves, shown
 from spark_jobs.engines.contract import Engine
 from spark_jobs.engines.current import in_use, kept, small_frame
 from spark_jobs.engines.frames import DataFrame, F
-from spark_jobs.evidence import OUTAGE_SCHEMA, Evidence, Promises, gather, stored_messages
-from spark_jobs.journeys import Journey, collect_journeys
+from spark_jobs.evidence import OUTAGE_SCHEMA, Evidence, Promises, gather
+from spark_jobs.journeys import Journey, collect_journeys, follow_messages
 from spark_jobs.limits import LimitResult, hold_limits
 from spark_jobs.loss import loss_result, measure_loss, regions_lost
 from spark_jobs.measures import Measures, take_measures
+from spark_jobs.messages import stored_messages
 from spark_jobs.promises import read_promises
 from spark_jobs.run_folder import Damage, RunFolder, open_run_folder
 from spark_jobs.sessions import renumbered
@@ -62,6 +63,8 @@ class Judgement:
     """What was played."""
     journeys: tuple[Journey, ...] = ()
     """Of the messages that witnesses name."""
+    followed: tuple[Journey, ...] = ()
+    """Of the messages that somebody asked about."""
     curves: tuple[Curve, ...] = ()
     """How late messages came: of each kind those that were latest."""
 
@@ -72,6 +75,7 @@ class Judgement:
             **self.story.as_json(),
             "checks": [check.as_json() for check in self.checks],
             "journeys": [journey.as_json() for journey in self.journeys],
+            "followed": [journey.as_json() for journey in self.followed],
             "curves": [curve.as_json() for curve in self.curves],
             "limits": [limit.as_json() for limit in self.limits],
             "figures": dict(self.figures),
@@ -105,17 +109,22 @@ class _History:
 
 
 def judge_run(
-    engine: Engine, run: Path, *, in_network: bool = False, limits: Sequence[Limit] = ()
+    engine: Engine,
+    run: Path,
+    *,
+    in_network: bool = False,
+    limits: Sequence[Limit] = (),
+    follow: Sequence[tuple[str, int]] = (),
 ) -> Judgement:
     """Read everything, check everything. Whatever the state of the folder, there is a judgement. `in_network`: see
-    `open_run_folder`."""
+    `open_run_folder`. `follow`: producers and numbers of messages whose journeys are wanted."""
     folder = open_run_folder(run, in_network=in_network)
     engine.tune(folder.size_bytes)
     with in_use(engine):
-        return _judge(folder, limits)
+        return _judge(folder, limits, follow)
 
 
-def _judge(folder: RunFolder, limits: Sequence[Limit]) -> Judgement:
+def _judge(folder: RunFolder, limits: Sequence[Limit], follow: Sequence[tuple[str, int]]) -> Judgement:
     lines, torn = history.read_history(folder)
     lines = kept(lines)
     # At once: the logs wait for Python workers to start, the history does not.
@@ -141,14 +150,15 @@ def _judge(folder: RunFolder, limits: Sequence[Limit]) -> Judgement:
     judged = [*CHECKS, *([answered.check_of(folder.answers)] if folder.answers else [])]
     found = collect_findings(all_findings(evidence, judged))
     loss = measure_loss(evidence, regions_lost(told.facts))
-    left = [region for region in folder.regions_with_cursors if region not in loss.lost]
+    unread = {damage.region for damage in (*folder.damages, *value_damages)}
+    left = {log.region for log in folder.logs if log.backend != "memory"} - unread - set(loss.lost)
     standings = measure_standings(evidence, left, folder.namespaces)
     others = [*torn, *trim_damages, *value_damages]
     # Last: where lines are known to be gone, this is only what follows from it.
     damages = [*_all_damages(folder, stored, told, others), *unfounded(good_lines)]
     circumstances = _circumstances(folder, told, damages, read_at_ms)
     checks = (
-        _wholeness(damages, told, loss.lost, remarks),
+        _wholeness(damages, told, loss.lost, [*remarks, *_policy_remarks(folder)]),
         *(check.conclude(found.get(check.name, []), circumstances) for check in judged),
         *filter(None, [loss_result(loss), standing_result(standings, loss.lost)]),
     )
@@ -169,6 +179,7 @@ def _judge(folder: RunFolder, limits: Sequence[Limit]) -> Judgement:
         limits=hold_limits(limits, figures),
         story=read_story(folder, told.facts, told.start_ms),
         curves=shown(curves),
+        followed=follow_messages(evidence, follow),
         journeys=collect_journeys(evidence, [witness for check in checks for witness in check.witness]),
     )
 
@@ -189,6 +200,9 @@ def _read_promises(folder: RunFolder, rows: DataFrame, told: _History) -> tuple[
             F.max("ledger_id").alias("ledger_id"), F.max("entry_id").alias("entry_id")
         ).collect()
     }
+    for place, end in source.read_ends(folder).items():
+        if place in ends:
+            ends[place] = (ends[place][0], max(ends[place][1], end))
     values, damages = source.read_values(folder)
     markers_said = [row.asDict() for row in markers.collect()]
     found, unread = read_promises(markers_said, values, ends, told.topics)
@@ -309,6 +323,22 @@ def _wholeness(
         return _whole("valid", " ".join([sentence, *remarks]))
     witness = tuple({"damage": damage.sentence} for damage in damages[:DAMAGES_SHOWN_MAX])
     return _whole("unknown", " ".join(sentences), witness)
+
+
+def _policy_remarks(folder: RunFolder) -> list[str]:
+    """What was judged by policies that are not those of the topology."""
+    changed = [name for name, one in folder.namespaces.items() if one.owed_since_ms]
+    own = sum(len(one.own_topics) for one in folder.namespaces.values())
+    remarks = [
+        f"The replication of {name} changed while the run went on: each message was judged by what held when it was"
+        " published."
+        for name in changed
+    ]
+    if own:
+        remarks.append(
+            f"{own} topics had replication clusters of their own: what they owe to others is not judged."
+        )
+    return remarks
 
 
 def _whole(verdict: Verdict, sentence: str, witness: tuple[Witness, ...] = ()) -> CheckResult:

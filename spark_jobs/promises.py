@@ -15,7 +15,8 @@ import pyarrow as pa
 
 from spark_jobs.cursors import consumed_ranges, cursors_of
 from spark_jobs.engines.current import small_frame
-from spark_jobs.evidence import LEDGER, Promises, history_topic
+from spark_jobs.evidence import Promises
+from spark_jobs.origins import LEDGER, history_topic
 from spark_jobs.run_folder import Damage
 from spark_jobs.source_contract import StoredValue
 

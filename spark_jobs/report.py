@@ -14,7 +14,7 @@ from markupsafe import Markup
 from spark_jobs.causes import causes
 from spark_jobs.curves_drawing import draw_curves, title_of
 from spark_jobs.durations import duration_text
-from spark_jobs.journey_words import journey_lines
+from spark_jobs.journey_words import journey_lines, title_of_journey
 from spark_jobs.journeys import Journey, Origin, origin_of
 from spark_jobs.judge import Judgement
 from spark_jobs.report_words import curves_by_kind, head_rows, legend, steps_in_short, tiles
@@ -86,6 +86,10 @@ def render_page(judgement: Judgement) -> str:
             for check in sorted(judgement.checks, key=lambda check: _GRAVEST.index(check.verdict))
         ],
         legend=legend(timeline),
+        followed=[
+            (title_of_journey(journey), journey_lines(journey, timeline.start_ms))
+            for journey in judgement.followed
+        ],
         curves=[
             (
                 heading,
@@ -113,6 +117,10 @@ def summary(judgement: Judgement, page: Path) -> str:
             lines += [f"           e.g. {_one_line(witness)}" for witness in check.witness[:3]]
     for result in judgement.limits:
         lines.append(f"  {result.outcome:<8} limit {result.limit.text}: {result.sentence}.")
+    for journey in judgement.followed:
+        lines.append(f"{title_of_journey(journey)}:")
+        told = journey_lines(journey, judgement.timeline.start_ms)
+        lines += [f"  {at:>12}  {what}" for at, what in told]
     lines.append(f"Report: {page}")
     return "\n".join(lines)
 
@@ -147,16 +155,18 @@ def _stored(figures: Mapping[str, Any]) -> list[tuple[str, int, int]]:
 
 def _witness_table(
     check: CheckResult, journeys: Mapping[Origin, Journey], start_ms: float
-) -> tuple[list[str], list[tuple[list[str], list[tuple[str, str]]]]]:
-    """Column names, and for each witness its cells and the lines of its message's journey; only columns that some
-    witness has, times as seconds since the start."""
-    names = [name for name in _ordered(check.witness) if any(name in witness for witness in check.witness)]
+) -> tuple[str, list[str], list[tuple[list[str], list[tuple[str, str]]]]]:
+    """The topic that all are about, if it is one; column names; and for each witness its cells and the lines of its
+    message's journey. Only columns that some witness has, times as seconds since the start."""
+    topics = {witness.get("topic") for witness in check.witness}
+    shared = str(*topics) if len(topics) == 1 and None not in topics else ""
+    names = [name for name in _ordered(check.witness) if name != "topic" or not shared]
     rows = []
     for witness in check.witness:
         journey = journeys.get(origin_of(witness) or ("", "", "", 0))
         lines = journey_lines(journey, start_ms) if journey is not None else []
         rows.append(([_cell(name, witness.get(name), start_ms) for name in names], lines))
-    return [_HEADS.get(name, name.replace("_", " ")) for name in names], rows
+    return shared, [_HEADS.get(name, name.replace("_", " ")) for name in names], rows
 
 
 _HEADS = {

@@ -7,12 +7,13 @@ keeps the verdict from being valid; nothing here raises for the state of the fol
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from emulator.answers import Answers, read_answers
+from spark_jobs.policy_changes import read_changes
 
 KAFKA_SERVERS_FILE = "kafka_servers"
 """Beside region.json, where there is one: the region's `bootstrap_servers` for those who read the run from outside
@@ -28,6 +29,10 @@ class Namespace:
     deduplication: bool
     trims: bool = False
     """Whether a policy lets old entries go. None does today."""
+    owed_since_ms: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    """(origin, other region) -> only what was asked for from then on is owed; of other pairs all is."""
+    own_topics: frozenset[str] = frozenset()
+    """Topics that had replication clusters of their own at some time: what they owe to others is not judged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +85,6 @@ class RunFolder:
     answers: tuple[Answers, ...] = ()
     """What somebody promised for a service of theirs."""
 
-    @property
-    def regions_with_cursors(self) -> tuple[str, ...]:
-        """Those whose stored cursors can be read."""
-        damaged = {damage.region for damage in self.damages}
-        return tuple(log.region for log in self.logs if log.backend == "sqlite" and log.region not in damaged)
-
     def trims(self, topic: str) -> bool:
         """Whether a policy of the topic's namespace lets old entries go."""
         namespace = self.namespaces.get(topic.partition("://")[2].rpartition("/")[0])
@@ -126,6 +125,8 @@ def open_run_folder(path: Path, *, in_network: bool = False) -> RunFolder:
         )
         logs.append(log)
         damages += problems
+    namespaces, problems = _namespaces(path, topology["namespaces"])
+    damages += problems
     answers, answers_damages = _read_answers(path)
     damages += answers_damages
     history, problems = _history_files(path / "history")
@@ -136,16 +137,30 @@ def open_run_folder(path: Path, *, in_network: bool = False) -> RunFolder:
         regions=tuple(regions),
         clusters={name: region["cluster"] for name, region in declared.items()},
         logs=tuple(logs),
-        namespaces={
-            entry["name"]: Namespace(tuple(entry["regions"]), bool(entry["deduplication"]))
-            for entry in topology["namespaces"]
-        },
+        namespaces=namespaces,
         latency_ms_max=max((link["shape"]["latency_ms"] for link in topology["links"]), default=0.0),
         history=history,
         damages=(*damages, *problems),
         in_network=in_network,
         answers=answers,
     )
+
+
+def _namespaces(
+    run: Path, declared: Iterable[Mapping[str, Any]]
+) -> tuple[dict[str, Namespace], list[Damage]]:
+    """As the topology declares them, and as regions were told that they are."""
+    namespaces = {
+        entry["name"]: Namespace(tuple(entry["regions"]), bool(entry["deduplication"])) for entry in declared
+    }
+    changes, unreadable = read_changes(run)
+    for name, one in changes.items():
+        before = namespaces[name].regions if name in namespaces else ()
+        regions = (*before, *sorted(one.regions - set(before)))
+        namespaces[name] = Namespace(
+            regions, one.deduplication, owed_since_ms=one.owed_since_ms, own_topics=one.own_topics
+        )
+    return namespaces, [Damage(sentence) for _, sentence in unreadable]
 
 
 def _read_answers(path: Path) -> tuple[tuple[Answers, ...], list[Damage]]:

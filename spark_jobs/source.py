@@ -7,6 +7,7 @@ One part per region and range of rows; rows come as Arrow batches, never one by 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -16,7 +17,8 @@ from spark_jobs import source_kafka, source_sqlite
 from spark_jobs.engines.current import read, small_frame
 from spark_jobs.engines.frames import DataFrame
 from spark_jobs.entry_columns import ROW_SCHEMA, EntryColumns
-from spark_jobs.evidence import TRIMMED_SCHEMA, history_topic
+from spark_jobs.evidence import TRIMMED_SCHEMA
+from spark_jobs.origins import history_topic
 from spark_jobs.run_folder import Damage, RegionLog, RunFolder
 from spark_jobs.source_contract import LogDamaged, LogReader, RowRange, StoredValue
 
@@ -96,6 +98,19 @@ def read_values(folder: RunFolder) -> tuple[list[tuple[str, tuple[str, StoredVal
         except LogDamaged as damage:
             damages.append(Damage(str(damage), log.region))
     return found, damages
+
+
+def read_ends(folder: RunFolder) -> dict[tuple[str, str], int]:
+    """By region and topic the highest id, where it is not that of the newest entry. Of what cannot be read nothing:
+    others say so."""
+    found: dict[tuple[str, str], int] = {}
+    for log in folder.logs:
+        reader = READERS.get(log.backend)
+        if reader is None:
+            continue
+        with contextlib.suppress(LogDamaged):
+            found |= {(log.region, topic): end for topic, end in reader.read_ends(log).items()}
+    return found
 
 
 def read_trimmed(folder: RunFolder, history_topics: Collection[str]) -> tuple[DataFrame, list[Damage]]:

@@ -10,10 +10,11 @@ import contextlib
 import json
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from emulator.storage.group import encode_group
+from emulator.stored_keys import CursorKey, CursorPartKey, parse_key
 from spark_jobs.run_folder import RegionLog
 from spark_jobs.source_contract import Group, Head, LogDamaged, RowRange, StoredValue
 
@@ -81,9 +82,25 @@ def read_heads(log: RegionLog) -> list[Head]:
         return [Head(*topic[:3]) for topic in _topics(log, consumer)]
 
 
+def read_ends(log: RegionLog) -> dict[str, int]:
+    """The highest id of each topic. It may be a fence's, behind the newest entry."""
+    from kafka import TopicPartition
+
+    with _opened(log) as consumer:
+        partitions = {topic.name: TopicPartition(topic.kafka_topic, 0) for topic in _topics(log, consumer)}
+        ends = consumer.end_offsets([*partitions.values()])
+        return {name: ends[partition] - 1 for name, partition in partitions.items()}
+
+
 def read_values(log: RegionLog) -> list[tuple[str, StoredValue]]:
-    """Cursors in Kafka are not judged yet."""
-    return []
+    """Stored cursors, by key."""
+    with _opened(log) as consumer:
+        kept = _of_kind("value", _key_values(log, consumer))
+    return [
+        (key, value)
+        for key, value in sorted(kept.items())
+        if isinstance(parse_key(key), CursorKey | CursorPartKey)
+    ]
 
 
 @contextlib.contextmanager
@@ -119,19 +136,27 @@ def _opened(log: RegionLog) -> Iterator[KafkaConsumer]:
 
 def _topics(log: RegionLog, consumer: KafkaConsumer) -> list[_Topic]:
     """What the region's key topic says of its logs, by ledger id."""
+    states = _of_kind("log", _key_values(log, consumer))
+    found = [(name, json.loads(value)) for name, value in states.items()]
+    topics = [_Topic(name, s["ledger_id"], s["first_entry_id"], s["topic"]) for name, s in found]
+    return sorted(topics, key=lambda topic: topic.ledger_id)
+
+
+def _key_values(log: RegionLog, consumer: KafkaConsumer) -> dict[str, bytes | None]:
+    """The newest value of each key in the region's key topic; None for one that was deleted."""
     prefix = f"{log.options.get('topic_prefix', 'geoemu')}.{_encoded(log.region)}"
     keys = _Topic("", 0, 0, f"{prefix}.keys")
     if keys.kafka_topic not in consumer.topics():
         raise LogDamaged(f"the Kafka of {log.region} has no topic {keys.kafka_topic}")
-    states: dict[str, Any] = {}
     whole = _whole(consumer, keys)
-    for record in _records(consumer, whole) if whole is not None else ():
-        kind, _, name = (record.key or b"").decode().partition("/")
-        if kind == "log":
-            states[name] = record.value
-    found = [(name, json.loads(value)) for name, value in states.items() if value is not None]
-    topics = [_Topic(name, s["ledger_id"], s["first_entry_id"], s["topic"]) for name, s in found]
-    return sorted(topics, key=lambda topic: topic.ledger_id)
+    records = _records(consumer, whole) if whole is not None else ()
+    return {(record.key or b"").decode(): record.value for record in records}
+
+
+def _of_kind(kind: str, values: Mapping[str, bytes | None]) -> dict[str, bytes]:
+    """Those of one kind that are there, by the rest of their keys."""
+    split = ((key.partition("/"), value) for key, value in values.items())
+    return {name: value for (begins, _, name), value in split if begins == kind and value is not None}
 
 
 def _encoded(region: str) -> str:

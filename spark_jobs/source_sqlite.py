@@ -53,6 +53,11 @@ def read_heads(log: RegionLog) -> list[Head]:
         return [Head(*row) for row in connection.execute("SELECT name, log_id, first_entry_id FROM logs")]
 
 
+def read_ends(log: RegionLog) -> dict[str, int]:
+    """Its newest entries have the highest ids."""
+    return {}
+
+
 def read_values(log: RegionLog) -> list[tuple[str, StoredValue]]:
     """Stored cursors, by key."""
     with _opened(log) as connection:
@@ -106,7 +111,10 @@ def _connect(path: Path, resources: contextlib.ExitStack) -> sqlite3.Connection:
 
 
 def _connect_to(path: Path, how: str, resources: contextlib.ExitStack) -> sqlite3.Connection:
-    connection = sqlite3.connect(f"file:{quote(str(path))}?{how}", uri=True, isolation_level=None)
+    # A long log is read on by whichever thread takes the next batch, one after the other.
+    connection = sqlite3.connect(
+        f"file:{quote(str(path))}?{how}", uri=True, isolation_level=None, check_same_thread=False
+    )
     resources.enter_context(contextlib.closing(connection))
     connection.execute("SELECT 1 FROM sqlite_master")  # the first statement that opens the file
     return connection

@@ -17,7 +17,8 @@ from typing import Any
 
 from spark_jobs.checks.judging import count
 from spark_jobs.engines.frames import Column, DataFrame, F
-from spark_jobs.evidence import LEDGER, ORIGIN, Evidence
+from spark_jobs.evidence import Evidence
+from spark_jobs.origins import LEDGER, ORIGIN
 from spark_jobs.run_folder import Namespace
 from spark_jobs.verdict import INFORMATION, CheckResult
 

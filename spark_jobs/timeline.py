@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from spark_jobs.engines.frames import Column, F, Window
-from spark_jobs.evidence import ORIGIN, Evidence
+from spark_jobs.evidence import Evidence
 from spark_jobs.faults import Interval, Mark, down_times, link_faults, marks_of
 from spark_jobs.measures import Measures, Stretch
+from spark_jobs.origins import ORIGIN
 
 BINS = 240
 """Slices of the whole run; about as many as the picture has room for."""

@@ -51,7 +51,9 @@ def _verify(engine: Engine, run: Path, options: argparse.Namespace) -> int:
     from spark_jobs.limits import exit_code
     from spark_jobs.report import summary, write_report
 
-    judgement = judge_run(engine, run, in_network=options.in_network, limits=_limits(run, options))
+    judgement = judge_run(
+        engine, run, in_network=options.in_network, limits=_limits(run, options), follow=options.message
+    )
     if options.called is not None:
         judgement = dataclasses.replace(judgement, run=options.called)
     try:
@@ -102,6 +104,15 @@ def _parsed_limits(text: str) -> tuple[Limit, ...]:
         raise argparse.ArgumentTypeError(str(problem)) from None
 
 
+def _parsed_message(text: str) -> tuple[str, int]:
+    producer, _, number = text.rpartition(":")
+    if not producer or not number.isdecimal():
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no message: write its producer and its number, orders:981"
+        )
+    return producer, int(number)
+
+
 def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m spark_jobs.verify",
@@ -127,6 +138,14 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
         metavar="LIMITS",
         type=_parsed_limits,
         help="limits, like unrecovered=0,gap<=5s (default: those that the run was made with)",
+    )
+    parser.add_argument(
+        "--message",
+        metavar="PRODUCER:NUMBER",
+        type=_parsed_message,
+        action="append",
+        default=[],
+        help="tell all that is known of a message, by its producer and its sequence id",
     )
     parser.add_argument("--junit", type=Path, metavar="FILE", help="write the checks as JUnit XML, too")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the checks as Markdown, too")

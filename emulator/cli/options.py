@@ -186,6 +186,14 @@ JunitFile = Annotated[
 MarkdownFile = Annotated[
     Path | None, typer.Option("--markdown", metavar="FILE", help="Write the checks as Markdown, too.")
 ]
+Followed = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--message",
+        metavar="PRODUCER:NUMBER",
+        help="Tell all that is known of a message, by its producer and its sequence id. Several times for several.",
+    ),
+]
 EngineName = Annotated[
     Literal["spark", "embedded"] | None,
     typer.Option(

@@ -22,6 +22,7 @@ from emulator.cli.options import (
     Expect,
     ExplainedKind,
     ExplainedName,
+    Followed,
     JitterMilliseconds,
     JunitFile,
     LinkEnd,
@@ -347,6 +348,7 @@ def verify(
     junit: JunitFile = None,
     markdown: MarkdownFile = None,
     engine: EngineName = None,
+    message: Followed = None,
 ) -> None:
     """Check what a run stored against what its clients were told. Exit code 0 valid, 1 invalid or a limit was
     missed, 2 unknown."""
@@ -366,6 +368,7 @@ def verify(
             "--junit": junit,
             "--markdown": markdown,
             "--engine": engine,
+            "--message": message,
         }
         if unfit := next((option for option, given in here_only.items() if given), None):
             raise typer.BadParameter(f"{unfit} is for a verdict on this machine", param_hint="--in-network")
@@ -380,6 +383,7 @@ def verify(
             expect=expect,
             junit=junit,
             markdown=markdown,
+            messages=message or (),
         )
     verdict = verify_now(command)
     print(verdict.output, end="")

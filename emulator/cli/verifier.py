@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from asyncio.subprocess import PIPE, Process
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,6 +46,7 @@ def verify_command(
     expect: str | None = None,
     junit: Path | None = None,
     markdown: Path | None = None,
+    messages: Sequence[str] = (),
 ) -> list[str]:
     """The program and its arguments."""
     command = [sys.executable, "-m", "spark_jobs.verify", str(run_dir)]
@@ -60,6 +62,8 @@ def verify_command(
         command += ["--junit", str(junit)]
     if markdown is not None:
         command += ["--markdown", str(markdown)]
+    for message in messages:
+        command += ["--message", message]
     return command + ["--json"] * as_json + ["--wait"] * wait
 
 

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 from urllib.parse import urlsplit
 
-from emulator.client.connection import Connection
+from emulator.client.connection import Connection, answered_otherwise
 from emulator.client.vocabulary import (
     FINAL_ERRORS,
     LATEST,
@@ -21,9 +21,9 @@ from emulator.client.vocabulary import (
     InitialPosition,
     MessageId,
 )
-from emulator.errors import ServerError
 from emulator.network import Network, SocketNetwork
-from emulator.wire import pulsar_pb2 as pb
+from emulator.wire import requests
+from emulator.wire.replies import LookedUp
 
 if TYPE_CHECKING:
     from emulator.client.consumer import Consumer, Reader
@@ -197,13 +197,10 @@ class Client:
             self._current = (self._current + 1) % len(self._addresses)
             raise
         request_id = self.new_id()
-        command = pb.BaseCommand(type=pb.BaseCommand.LOOKUP)
-        command.lookupTopic.topic = topic
-        command.lookupTopic.request_id = request_id
-        answer = await connection.request(request_id, command)
-        if answer.response == pb.CommandLookupTopicResponse.Failed:
-            raise ClientError(answer.message, definite=True, code=ServerError(answer.error))
-        return await self.connect(parse_service_url(answer.brokerServiceUrl)[0])
+        answer = await connection.request(request_id, requests.lookup(request_id, topic))
+        if not isinstance(answer, LookedUp):
+            raise answered_otherwise("a lookup", answer)
+        return await self.connect(parse_service_url(answer.service_url)[0])
 
     async def connect(self, address: Address) -> Connection:
         """The one connection to an address, opened if need be."""

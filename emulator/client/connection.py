@@ -8,17 +8,16 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from emulator.client.vocabulary import ClientError
 from emulator.errors import ProtocolError, ServerError
-from emulator.wire import pulsar_pb2 as pb
+from emulator.wire import replies, requests
 from emulator.wire.codec import (
     PING_FRAME,
     PONG_FRAME,
     CommandType,
-    decode_command,
     decode_message,
     decode_receipt,
 )
-from emulator.wire.commands import PROTOCOL_VERSION
-from emulator.wire.frames import FrameBuffer, simple_frame
+from emulator.wire.frames import FrameBuffer
+from emulator.wire.replies import Refused, Reply
 
 if TYPE_CHECKING:
     from emulator.client.client import Client
@@ -48,19 +47,6 @@ class ConsumerHandler(Handler, Protocol):
     def active_changed(self, is_active: bool) -> None: ...
 
 
-_REQUEST_ANSWERS: dict[int, str] = {
-    CommandType.SUCCESS: "success",
-    CommandType.ERROR: "error",
-    CommandType.PRODUCER_SUCCESS: "producer_success",
-    CommandType.LOOKUP_RESPONSE: "lookupTopicResponse",
-    CommandType.PARTITIONED_METADATA_RESPONSE: "partitionMetadataResponse",
-    CommandType.GET_LAST_MESSAGE_ID_RESPONSE: "getLastMessageIdResponse",
-    CommandType.ACK_RESPONSE: "ackResponse",
-    CommandType.GET_TOPICS_OF_NAMESPACE_RESPONSE: "getTopicsOfNamespaceResponse",
-}
-"""Answers that carry a request id, by the field that holds it."""
-
-
 class Connection(asyncio.Protocol):
     """Made by `Client.connect`; usable once `connected` has resolved."""
 
@@ -68,13 +54,13 @@ class Connection(asyncio.Protocol):
         self.client = client
         self.address = address
         loop = asyncio.get_running_loop()
-        self.connected: asyncio.Future[pb.CommandConnected] = loop.create_future()
+        self.connected: asyncio.Future[None] = loop.create_future()
         self.producers: dict[int, ProducerHandler] = {}
         self.consumers: dict[int, ConsumerHandler] = {}
         self._transport: asyncio.Transport | None = None
         self._frames = FrameBuffer(FRAME_BYTES_MAX)
-        self._requests: dict[int, asyncio.Future[Any]] = {}
-        self._later: dict[int, Callable[[Any], None]] = {}
+        self._requests: dict[int, asyncio.Future[Reply]] = {}
+        self._later: dict[int, Callable[[Reply], None]] = {}
         """Request id -> who hears of a second answer (a producer that waits to become exclusive)."""
         self._keep_alive: asyncio.TimerHandle | None = None
         self._heard = True
@@ -89,17 +75,14 @@ class Connection(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         self._schedule_keep_alive()
-        command = pb.BaseCommand(type=pb.BaseCommand.CONNECT)
-        command.connect.client_version = CLIENT_VERSION
-        command.connect.protocol_version = PROTOCOL_VERSION
-        self.send(command)
+        self.write(requests.connect(CLIENT_VERSION))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         if self._keep_alive is not None:
             self._keep_alive.cancel()
         lost = ClientError(f"connection to {self.address[0]}:{self.address[1]} lost", definite=False)
-        waiting = [*self._requests.values(), self.connected]
+        waiting: list[asyncio.Future[Any]] = [*self._requests.values(), self.connected]
         self._requests.clear()
         self._later.clear()
         for future in waiting:
@@ -113,9 +96,6 @@ class Connection(asyncio.Protocol):
     def write(self, data: bytes) -> None:
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
-
-    def send(self, command: pb.BaseCommand) -> None:
-        self.write(simple_frame(command))
 
     def close(self) -> None:
         if self._transport is not None:
@@ -140,19 +120,13 @@ class Connection(asyncio.Protocol):
     # Requests.
 
     async def request(
-        self, request_id: int, command: pb.BaseCommand, later: Callable[[Any], None] | None = None
-    ) -> Any:
+        self, request_id: int, frame: bytes, later: Callable[[Reply], None] | None = None
+    ) -> Reply:
         """Send a request and wait for its answer. ClientError when it is refused, lost or not answered in time
         (the connection is then given up, because a late answer could not be told from another's)."""
-        return await self.request_bytes(request_id, simple_frame(command), later)
-
-    async def request_bytes(
-        self, request_id: int, frame: bytes, later: Callable[[Any], None] | None = None
-    ) -> Any:
-        """`request`, with the frame already made."""
         if not self.is_open:
             raise ClientError("not connected", definite=True)
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         self._requests[request_id] = future
         if later is not None:
             self._later[request_id] = later
@@ -169,16 +143,15 @@ class Connection(asyncio.Protocol):
     def forget_request(self, request_id: int) -> None:
         self._later.pop(request_id, None)
 
-    def _answered(self, type_: int, answer: Any) -> None:
+    def _answered(self, answer: Reply) -> None:
         future = self._requests.pop(answer.request_id, None)
         if future is None or future.done():
             later = self._later.pop(answer.request_id, None)
             if later is not None:
                 later(answer)
             return
-        if type_ == CommandType.ERROR:
-            code = ServerError(answer.error)
-            future.set_exception(ClientError(answer.message, definite=True, code=code))
+        if isinstance(answer, Refused):
+            future.set_exception(refusal(answer))
         else:
             future.set_result(answer)
 
@@ -207,32 +180,39 @@ class Connection(asyncio.Protocol):
                 producer.receipt(receipt)
         elif type_ == CommandType.PING:
             self.write(PONG_FRAME)
-        elif type_ in _REQUEST_ANSWERS:
-            self._answered(type_, getattr(decode_command(command), _REQUEST_ANSWERS[type_]))
-        else:
-            self._handle_rare(type_, command)
+        elif (reply := replies.read_reply(type_, command)) is not None:
+            self._answered(reply)
+        elif type_ != CommandType.PONG:
+            self._handle_notice(replies.read_notice(type_, command))
 
-    def _handle_rare(self, type_: int, data: bytes) -> None:
-        if type_ == CommandType.PONG:
-            return
-        command = decode_command(data)
-        if type_ == CommandType.CONNECTED and not self.connected.done():
-            self.connected.set_result(command.connected)
-        elif type_ == CommandType.SEND_ERROR:
-            error = command.send_error
-            producer = self.producers.get(error.producer_id)
-            if producer is not None:
-                producer.send_error(error.sequence_id, ServerError(error.error), error.message)
-        elif type_ == CommandType.CLOSE_PRODUCER:
-            self._closed(self.producers.pop(command.close_producer.producer_id, None))
-        elif type_ == CommandType.CLOSE_CONSUMER:
-            self._closed(self.consumers.pop(command.close_consumer.consumer_id, None))
-        elif type_ == CommandType.ACTIVE_CONSUMER_CHANGE:
-            change = command.active_consumer_change
-            consumer = self.consumers.get(change.consumer_id)
-            if consumer is not None:
-                consumer.active_changed(change.is_active)
+    def _handle_notice(self, notice: replies.Notice | None) -> None:
+        match notice:
+            case replies.Connected():
+                if not self.connected.done():
+                    self.connected.set_result(None)
+            case replies.SendRefused(producer_id, sequence_id, code, message):
+                producer = self.producers.get(producer_id)
+                if producer is not None:
+                    producer.send_error(sequence_id, code, message)
+            case replies.ProducerClosed(producer_id):
+                self._closed(self.producers.pop(producer_id, None))
+            case replies.ConsumerClosed(consumer_id):
+                self._closed(self.consumers.pop(consumer_id, None))
+            case replies.ActiveChanged(consumer_id, is_active):
+                consumer = self.consumers.get(consumer_id)
+                if consumer is not None:
+                    consumer.active_changed(is_active)
 
     def _closed(self, handler: Handler | None) -> None:
         if handler is not None:
             handler.closed_by_broker()
+
+
+def refusal(answer: Refused) -> ClientError:
+    """What somebody is told who asked for it."""
+    return ClientError(answer.message, definite=answer.is_definite, code=answer.code)
+
+
+def answered_otherwise(request: str, answer: Reply) -> ClientError:
+    """A region that answers with something else may have done anything."""
+    return ClientError(f"{request} was answered with {type(answer).__name__}", definite=False)

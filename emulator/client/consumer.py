@@ -10,8 +10,9 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from emulator.client.connection import answered_otherwise
 from emulator.client.vocabulary import (
     EARLIEST,
     LATEST,
@@ -20,11 +21,11 @@ from emulator.client.vocabulary import (
     InitialPosition,
     MessageId,
 )
-from emulator.errors import ServerError
-from emulator.wire import pulsar_pb2 as pb
+from emulator.wire import requests
 from emulator.wire.codec import MessageMeta, encode_ack, encode_flow
 from emulator.wire.frames import frame_of
 from emulator.wire.metadata import EntryDetails, decompress, read_entry, read_properties, split_batch
+from emulator.wire.replies import LastMessage, Reply
 
 if TYPE_CHECKING:
     from emulator.client.client import Client
@@ -98,7 +99,7 @@ class Consumer:
         request_id = self.client.new_id()
         connection.consumers[self._id] = self
         try:
-            await connection.request(request_id, self._subscribe_command(request_id))
+            await connection.request(request_id, self._subscribe_request(request_id))
         except BaseException:
             connection.consumers.pop(self._id, None)
             raise
@@ -111,22 +112,24 @@ class Consumer:
         self._taken = 0
         self._flow(self._queue_size)
 
-    def _subscribe_command(self, request_id: int) -> pb.BaseCommand:
-        command = pb.BaseCommand(type=pb.BaseCommand.SUBSCRIBE)
-        subscribe = command.subscribe
-        subscribe.topic = self.topic
-        subscribe.subscription = self.subscription
-        subscribe.subType = self.type.value  # type: ignore[assignment]
-        subscribe.consumer_id = self._id
-        subscribe.request_id = request_id
-        subscribe.consumer_name = self.name
-        subscribe.priority_level = self._priority_level
-        subscribe.initialPosition = self._initial_position.value  # type: ignore[assignment]
-        if self._replicated:
-            subscribe.replicate_subscription_state = True
-        if self.type is ConsumerType.KEY_SHARED:
-            subscribe.keySharedMeta.keySharedMode = pb.AUTO_SPLIT
-        return command
+    def _subscribe_request(self, request_id: int) -> bytes:
+        return requests.subscribe(
+            request_id,
+            self._id,
+            self.topic,
+            self.subscription,
+            type_=self.type.value,
+            name=self.name,
+            initial_position=self._initial_position.value,
+            priority_level=self._priority_level,
+            replicated=self._replicated,
+            is_key_shared=self.type is ConsumerType.KEY_SHARED,
+            start=self._start_place(),
+        )
+
+    def _start_place(self) -> requests.Place | None:
+        """Where a reader begins; None: a subscription knows that itself."""
+        return None
 
     def _flow(self, permits: int) -> None:
         if self._connection is not None:
@@ -233,9 +236,7 @@ class Consumer:
             return
         request_id = self.client.new_id()
         frame = frame_of(encode_ack(self._id, ids, cumulative=cumulative, request_id=request_id))
-        answer = await connection.request_bytes(request_id, frame)
-        if answer.HasField("error"):
-            raise ClientError(answer.message, definite=False, code=ServerError(answer.error))
+        await connection.request(request_id, frame)
 
     def negative_acknowledge(self, *messages: Message) -> None:
         """Have these delivered again (SHARED), or everything that is not acknowledged (other types)."""
@@ -247,13 +248,8 @@ class Consumer:
         self._redeliver(())
 
     def _redeliver(self, entries: Iterable[tuple[int, int]]) -> None:
-        if self._connection is None:
-            return
-        command = pb.BaseCommand(type=pb.BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES)
-        command.redeliverUnacknowledgedMessages.consumer_id = self._id
-        for ledger, entry in sorted(entries):
-            command.redeliverUnacknowledgedMessages.message_ids.add(ledgerId=ledger, entryId=entry)
-        self._connection.send(command)
+        if self._connection is not None:
+            self._connection.write(requests.redeliver(self._id, sorted(entries)))
 
     # Requests.
 
@@ -261,14 +257,8 @@ class Consumer:
         """Go on at a message id, or at the first message published at or after a time (ms). The broker drops the
         connection to the subscription; the consumer is back when this returns."""
         request_id = self.client.new_id()
-        command = pb.BaseCommand(type=pb.BaseCommand.SEEK)
-        command.seek.consumer_id = self._id
-        command.seek.request_id = request_id
-        if isinstance(target, int):
-            command.seek.message_publish_time = target
-        else:
-            _write_id(command.seek.message_id, target)
-        await self._request(request_id, command)
+        place = target if isinstance(target, int) else target[:3]
+        await self._request(request_id, requests.seek(request_id, self._id, place))
         self._queue.clear()
         if self._reconnecting is not None:
             await asyncio.shield(self._reconnecting)
@@ -276,29 +266,22 @@ class Consumer:
     async def last_message_id(self) -> MessageId | None:
         """Of the newest message in the topic; None when there is none."""
         request_id = self.client.new_id()
-        command = pb.BaseCommand(type=pb.BaseCommand.GET_LAST_MESSAGE_ID)
-        command.getLastMessageId.consumer_id = self._id
-        command.getLastMessageId.request_id = request_id
-        answer = await self._request(request_id, command)
-        last = answer.last_message_id
-        if last.entryId >= 2**63:
-            return None
-        return MessageId(last.ledgerId, last.entryId, last.batch_index)
+        answer = await self._request(request_id, requests.last_message_id(request_id, self._id))
+        if not isinstance(answer, LastMessage):
+            raise answered_otherwise("a question for the last message id", answer)
+        return None if answer.place is None else MessageId(*answer.place)
 
     async def unsubscribe(self) -> None:
         """Delete the subscription, and close."""
         request_id = self.client.new_id()
-        command = pb.BaseCommand(type=pb.BaseCommand.UNSUBSCRIBE)
-        command.unsubscribe.consumer_id = self._id
-        command.unsubscribe.request_id = request_id
-        await self._request(request_id, command)
+        await self._request(request_id, requests.unsubscribe(request_id, self._id))
         await self.close()
 
-    async def _request(self, request_id: int, command: pb.BaseCommand) -> Any:
+    async def _request(self, request_id: int, frame: bytes) -> Reply:
         self._check_usable()
         if self._connection is None:
             raise ClientError("not connected", definite=True)
-        return await self._connection.request(request_id, command)
+        return await self._connection.request(request_id, frame)
 
     # Losing and finding the connection.
 
@@ -344,11 +327,8 @@ class Consumer:
             return
         connection.consumers.pop(self._id, None)
         request_id = self.client.new_id()
-        command = pb.BaseCommand(type=pb.BaseCommand.CLOSE_CONSUMER)
-        command.close_consumer.consumer_id = self._id
-        command.close_consumer.request_id = request_id
         with contextlib.suppress(ClientError):  # Gone is as good as closed.
-            await connection.request(request_id, command)
+            await connection.request(request_id, requests.close_consumer(request_id, self._id))
 
 
 class Reader(Consumer):
@@ -378,11 +358,8 @@ class Reader(Consumer):
         self._start = start
         self._inclusive = inclusive
 
-    def _subscribe_command(self, request_id: int) -> pb.BaseCommand:
-        command = super()._subscribe_command(request_id)
-        command.subscribe.durable = False
-        _write_id(command.subscribe.start_message_id, self._start)
-        return command
+    def _start_place(self) -> requests.Place | None:
+        return self._start[:3]
 
     def _wants(self, message_id: MessageId) -> bool:
         """The broker begins at the start id itself; what was not asked for is dropped here."""
@@ -419,12 +396,6 @@ class Reader(Consumer):
 
 def _id_of(message: Message | MessageId) -> MessageId:
     return message.id if isinstance(message, Message) else message
-
-
-def _write_id(target: pb.MessageIdData, message_id: MessageId) -> None:
-    target.ledgerId = message_id.ledger % 2**64
-    target.entryId = message_id.entry % 2**64
-    target.batch_index = message_id.batch_index
 
 
 def _words(bits: int) -> tuple[int, ...]:

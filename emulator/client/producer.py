@@ -11,13 +11,15 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from emulator.client.connection import answered_otherwise, refusal
 from emulator.client.vocabulary import AccessMode, ClientError, MessageId
 from emulator.errors import ServerError
-from emulator.wire import pulsar_pb2 as pb
+from emulator.wire import requests
 from emulator.wire.codec import Receipt, send_frame
-from emulator.wire.metadata import build_entry, plain_entry
+from emulator.wire.outgoing import batch_entry, single_entry
+from emulator.wire.replies import ProducerOpened, Refused, Reply
 
 if TYPE_CHECKING:
     from emulator.client.client import Client
@@ -42,17 +44,6 @@ class _Message:
     event_time_ms: int | None
     replicate_to: Sequence[str]
     future: asyncio.Future[MessageId]
-
-    @property
-    def says_nothing_else(self) -> bool:
-        """No key, no properties, no event time, for all regions; and a number that can be one."""
-        return (
-            self.key is None
-            and self.event_time_ms is None
-            and not self.properties
-            and not self.replicate_to
-            and self.sequence_id >= 0
-        )
 
 
 @dataclass(slots=True)
@@ -129,13 +120,15 @@ class Producer:
         connection = await self.client.connection_for(self.topic)
         request_id = self.client.new_id()
         loop = asyncio.get_running_loop()
-        ready: asyncio.Future[pb.CommandProducerSuccess] = loop.create_future()
+        ready: asyncio.Future[Reply] = loop.create_future()
         connection.producers[self._id] = self
         self._connection = None
         try:
-            success = await connection.request(request_id, self._create_command(request_id), _resolve(ready))
-            if not success.producer_ready:
-                success = await self._wait_in_line(connection, ready)
+            opened = await connection.request(request_id, self._create_request(request_id), _resolve(ready))
+            if isinstance(opened, ProducerOpened) and not opened.is_ready:
+                opened = await self._wait_in_line(connection, ready)
+            if not isinstance(opened, ProducerOpened):
+                raise answered_otherwise("a request for a producer", opened)
         except BaseException:
             connection.producers.pop(self._id, None)
             raise
@@ -144,11 +137,9 @@ class Producer:
         if connection.producers.get(self._id) is not self or not connection.is_open:
             # It ended in the same breath in which it was granted: before this task heard of either.
             raise ClientError("closed again at once", definite=True)
-        self._opened(connection, success)
+        self._opened(connection, opened)
 
-    async def _wait_in_line(
-        self, connection: Connection, ready: asyncio.Future[pb.CommandProducerSuccess]
-    ) -> pb.CommandProducerSuccess:
+    async def _wait_in_line(self, connection: Connection, ready: asyncio.Future[Reply]) -> Reply:
         """Queued for exclusive access: the second answer comes when it is our turn."""
         self._line_lost = ready
         try:
@@ -157,33 +148,29 @@ class Producer:
             self._send_close(connection)
             raise
 
-    _line_lost: asyncio.Future[pb.CommandProducerSuccess] | None = None
+    _line_lost: asyncio.Future[Reply] | None = None
 
-    def _create_command(self, request_id: int) -> pb.BaseCommand:
-        command = pb.BaseCommand(type=pb.BaseCommand.PRODUCER)
-        create = command.producer
-        create.topic = self.topic
-        create.producer_id = self._id
-        create.request_id = request_id
-        create.epoch = self._epoch
-        create.user_provided_producer_name = self._name_is_given
-        create.producer_access_mode = self.access_mode.value  # type: ignore[assignment]
-        if self.name:
-            create.producer_name = self.name
-        if self.topic_epoch is not None:
-            create.topic_epoch = self.topic_epoch
-        if self._priority:
-            create.queue_priority = self._priority
-        self._epoch += 1
-        return command
+    def _create_request(self, request_id: int) -> bytes:
+        epoch, self._epoch = self._epoch, self._epoch + 1
+        return requests.create_producer(
+            request_id,
+            self._id,
+            self.topic,
+            self.name,
+            name_is_given=self._name_is_given,
+            epoch=epoch,
+            access_mode=self.access_mode.value,
+            topic_epoch=self.topic_epoch,
+            priority=self._priority,
+        )
 
-    def _opened(self, connection: Connection, success: pb.CommandProducerSuccess) -> None:
-        self.name = success.producer_name
-        if success.HasField("topic_epoch"):
-            self.topic_epoch = success.topic_epoch
+    def _opened(self, connection: Connection, opened: ProducerOpened) -> None:
+        self.name = opened.name
+        if opened.topic_epoch is not None:
+            self.topic_epoch = opened.topic_epoch
         if self.last_sequence_id < 0 and not self._sequence_is_given:
             # Nothing was sent yet, however often opening it was tried: go on where the region says.
-            self.last_sequence_id = success.last_sequence_id
+            self.last_sequence_id = opened.last_sequence_id
         self._connection = connection
         if self._pending:
             connection.write(b"".join(self._frame(pending) for pending in self._pending))
@@ -271,21 +258,10 @@ class Producer:
             self._connection.write(self._frame(pending))
 
     def _entry(self, messages: list[_Message], *, is_batch: bool) -> bytes:
-        first, publish_time_ms = messages[0], self.client.wall_clock_ms()
-        if not is_batch and first.says_nothing_else:
-            return plain_entry(self.name, first.sequence_id, publish_time_ms, first.payload)
-        metadata = pb.MessageMetadata(
-            producer_name=self.name, sequence_id=first.sequence_id, publish_time=publish_time_ms
-        )
-        if not is_batch:
-            _describe(metadata, first)
-            metadata.replicate_to.extend(first.replicate_to)
-            return build_entry(metadata, first.payload)
-        metadata.num_messages_in_batch = len(messages)
-        metadata.highest_sequence_id = messages[-1].sequence_id
-        payload = b"".join(_single(message) for message in messages)
-        metadata.uncompressed_size = len(payload)
-        return build_entry(metadata, payload)
+        now_ms = self.client.wall_clock_ms()
+        if is_batch:
+            return batch_entry(self.name, now_ms, messages)
+        return single_entry(self.name, now_ms, messages[0])
 
     def _frame(self, pending: _Pending) -> bytes:
         highest = pending.last if pending.is_batch else 0
@@ -385,10 +361,7 @@ class Producer:
             self._fail(self._pop_head(), unknown)
 
     def _send_close(self, connection: Connection) -> None:
-        command = pb.BaseCommand(type=pb.BaseCommand.CLOSE_PRODUCER)
-        command.close_producer.producer_id = self._id
-        command.close_producer.request_id = self.client.new_id()
-        connection.send(command)
+        connection.write(requests.close_producer(self.client.new_id(), self._id))
 
     async def close(self) -> None:
         """Wait for receipts of what was sent if there is a connection, then close. Harmless when called twice."""
@@ -405,38 +378,18 @@ class Producer:
         if connection is not None:
             connection.producers.pop(self._id, None)
             request_id = self.client.new_id()
-            command = pb.BaseCommand(type=pb.BaseCommand.CLOSE_PRODUCER)
-            command.close_producer.producer_id = self._id
-            command.close_producer.request_id = request_id
             with contextlib.suppress(ClientError):  # Gone is as good as closed.
-                await connection.request(request_id, command)
+                await connection.request(request_id, requests.close_producer(request_id, self._id))
         self._die(ClientError("the producer is closed", definite=False))
 
 
-def _resolve(future: asyncio.Future[Any]) -> Callable[[Any], None]:
-    def resolve(answer: Any) -> None:
+def _resolve(future: asyncio.Future[Reply]) -> Callable[[Reply], None]:
+    def resolve(answer: Reply) -> None:
         if future.done():
             return
-        if isinstance(answer, pb.CommandError):
-            code = ServerError(answer.error)
-            future.set_exception(ClientError(answer.message, definite=True, code=code))
+        if isinstance(answer, Refused):
+            future.set_exception(refusal(answer))
         else:
             future.set_result(answer)
 
     return resolve
-
-
-def _describe(metadata: pb.MessageMetadata | pb.SingleMessageMetadata, message: _Message) -> None:
-    if message.key is not None:
-        metadata.partition_key = message.key
-    if message.event_time_ms is not None:
-        metadata.event_time = message.event_time_ms
-    for name, value in message.properties.items():
-        metadata.properties.add(key=name, value=value)
-
-
-def _single(message: _Message) -> bytes:
-    metadata = pb.SingleMessageMetadata(payload_size=len(message.payload), sequence_id=message.sequence_id)
-    _describe(metadata, message)
-    head = metadata.SerializeToString()
-    return len(head).to_bytes(4, "big") + head + message.payload

@@ -50,28 +50,6 @@ def read_max_message_bytes(command: bytes) -> int | None:
     return connected.max_message_size if connected.HasField("max_message_size") else None
 
 
-def create_producer(request_id: int, producer_id: int, topic: str, producer_name: str) -> bytes:
-    """PRODUCER."""
-    return simple_frame(
-        pb.BaseCommand(
-            type=pb.BaseCommand.PRODUCER,
-            producer=pb.CommandProducer(
-                topic=topic,
-                producer_id=producer_id,
-                request_id=request_id,
-                producer_name=producer_name,
-                user_provided_producer_name=True,
-            ),
-        )
-    )
-
-
-def close_producer(request_id: int, producer_id: int) -> bytes:
-    """CLOSE_PRODUCER."""
-    body = pb.CommandCloseProducer(producer_id=producer_id, request_id=request_id)
-    return simple_frame(pb.BaseCommand(type=pb.BaseCommand.CLOSE_PRODUCER, close_producer=body))
-
-
 def read_receipt(command: bytes) -> tuple[int, int, int]:
     """(producer id, ledger, entry) of a SEND_RECEIPT between regions.
 

@@ -16,7 +16,8 @@ from emulator.answers import Answers
 from spark_jobs.checks.finding import Circumstances, Found, all_of, finding
 from spark_jobs.checks.judging import Check, count, examples, judged_or_not, of_kind, total
 from spark_jobs.engines.frames import DataFrame, F
-from spark_jobs.evidence import ORIGIN, Evidence
+from spark_jobs.evidence import Evidence
+from spark_jobs.origins import ORIGIN
 from spark_jobs.verdict import CheckResult, Verdict
 
 NAME = "promised-answered"

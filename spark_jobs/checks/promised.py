@@ -16,7 +16,8 @@ from spark_jobs.checks.finding import Circumstances, Found, all_of, finding
 from spark_jobs.checks.judging import Check, Count, count, examples, judged_or_not, of_kind, per_region, total
 from spark_jobs.engines.current import fields_of
 from spark_jobs.engines.frames import Column, DataFrame, F
-from spark_jobs.evidence import LEDGER, ORIGIN, Evidence, entry_text
+from spark_jobs.evidence import Evidence
+from spark_jobs.origins import LEDGER, ORIGIN, entry_text
 from spark_jobs.verdict import CheckResult, Verdict
 
 BLOCK_ENTRIES = 1024
@@ -181,7 +182,7 @@ def conclude_cursors(found: Sequence[Found], circumstances: Circumstances) -> Ch
         sentences.append("Not proven wrong, because the history is not whole.")
     verdict = judged_or_not(verdict, ranges)
     if verdict == "not applicable":
-        sentences = ["No stored cursor could be read (those in Kafka are not)."]
+        sentences = ["No stored cursor could be read."]
     elif not sentences:
         sentences = [f"{count(ranges, 'range')} of stored cursors: everything in them was acknowledged."]
     return CURSORS.result(verdict, " ".join(sentences), examples([*beyond, *claimed]))

@@ -7,6 +7,7 @@ from pathlib import Path
 from spark_jobs.engines.contract import Engine
 from spark_jobs.journeys import Journey, origin_of
 from spark_jobs.judge import judge_run
+from spark_jobs.report import render_page, summary
 
 from .sample_run import TOPIC, SampleRun
 
@@ -44,3 +45,19 @@ def test_a_witness_s_message_is_followed_through_regions_and_clients(engine: Eng
     assert {origin_of(witness) for check in judgement.checks for witness in check.witness} - {None} == {
         one.origin for one in judgement.journeys
     }
+
+
+def test_any_message_can_be_followed_by_its_producer_and_number(engine: Engine, tmp_path: Path) -> None:
+    sample = SampleRun()
+    sample.publish("us-east", 0, 1.0)
+    sample.publish("us-east", 1, 2.0)
+    run = sample.write(tmp_path / "run")
+    judgement = judge_run(engine, run, follow=[("orders-us-east", 1), ("nobody", 7)])
+    (journey,) = judgement.followed
+    assert journey.origin == (TOPIC, "us-east", "orders-us-east", 1)
+    assert {copy.region for copy in journey.stored} == set(sample.regions)
+    page = tmp_path / "report.html"
+    text = summary(judgement, page)
+    assert f"orders-us-east 1 of us-east in {TOPIC}:" in text
+    assert "orders-us-east asks us-east to publish it" in text
+    assert "Messages that were asked about" in render_page(judgement)

@@ -5,13 +5,18 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from spark_jobs.curves import Curve, Point
+from spark_jobs.journeys import Journey, Stop
+from spark_jobs.judge import Judgement
 from spark_jobs.report import write_report
+from spark_jobs.story import Head, Step, Story
 
-from .test_report import judgement
+from .test_report import EVIL, judgement
 
 pytestmark = [pytest.mark.real, pytest.mark.long]
 
@@ -64,3 +69,71 @@ def test_it_fits_the_screen(
     assert asked == [address]
     assert complaints == []
     page.close()
+
+
+def told_with_everything() -> Judgement:
+    """Long witnesses with journeys, steps that failed, curves, and events with long words."""
+    topic = "persistent://a-tenant-with-a-name/a-namespace-with-a-name/orders-of-a-kind"
+    origin = {"topic": topic, "origin_region": "eu-central", "producer": f"orders {EVIL}", "sequence_id": 12}
+    witnesses = [
+        {
+            "kind": "missing",
+            "region": "us-west",
+            **origin,
+            "origin_position": "1073741824:4711",
+            "at_ms": 1500.0,
+        },
+        {"kind": "behind", "region": "us-west", **origin, "topic": f"{topic}-2", "at_ms": 1600.0},
+    ]
+    told = judgement()
+    checks = (replace(told.checks[0], witness=tuple(witnesses)), *told.checks[1:])
+    stop = Stop(1500.0, "publish", "unknown", "eu-central", error="no answer within thirty seconds " * 3)
+    journey = Journey(*origin.values(), stored=(), absent=("us-west",), stops=(stop,))  # type: ignore[arg-type]
+    steps = (
+        Step(1, "phase: everything works as it always does, or so one thinks", "done", 0.0, 0.0),
+        Step(2, "wait_until: {consumer: billing, received_more: 200, within: 5s}", "done", 0.1, 12.02),
+        Step(3, "drain: 10s", "failed", 0.2, 10.5, "eu-central still owes us-west 11 messages " * 3),
+        Step(4, "finish: everyone", "not tried"),
+    )
+    point = Point(3, 10, 0.01, 0.5, 2.0)
+    return replace(
+        told,
+        checks=checks,
+        journeys=(journey,),
+        story=Story(
+            Head("drill", "shows much " * 20, "three", "a (us-east)", "process", "2026-01-01"), steps
+        ),
+        curves=(Curve("latency", "billing", point, (point,)), Curve("lag", "us-east > us-west", point, ())),
+    )
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1000, 400])
+def test_nothing_leaves_its_card_or_is_cut_off(
+    browser: object, tmp_path: Path, width: int, scheme: str
+) -> None:
+    page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)  # type: ignore[attr-defined]
+    page.goto(write_report(told_with_everything(), tmp_path).as_uri())
+    summaries = page.locator("summary", has_text="the journey of this message")
+    assert summaries.count() == 1
+    summaries.first.click()
+    assert page.locator(".journey li").first.is_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    assert page.evaluate(OUTSIDE_OF_CARDS) == []
+    events = page.locator("section.card", has=page.locator("th", has_text="where"))
+    card = events.bounding_box()
+    for cell in events.locator("td").all():
+        box = cell.bounding_box()
+        assert box["x"] + box["width"] <= card["x"] + card["width"], cell.inner_text()
+    page.close()
+
+
+OUTSIDE_OF_CARDS = """
+[...document.querySelectorAll(".card")].flatMap(card => {
+  const right = card.getBoundingClientRect().right + 1;
+  return [...card.querySelectorAll("*")]
+    .filter(one => !one.closest(".scroll") && one.getBoundingClientRect().right > right)
+    .map(one => one.outerHTML.slice(0, 80));
+})
+"""
+"""What is wider than its card and not in something that scrolls."""

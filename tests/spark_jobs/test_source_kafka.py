@@ -13,6 +13,7 @@ from emulator.storage.contract import Store
 from emulator.storage.group import decode_group
 from emulator.storage.kafka import open_kafka
 from emulator.storage.sqlite import open_sqlite
+from emulator.stored_keys import CursorKey, CursorPartKey
 from spark_jobs import source_kafka
 from spark_jobs.engines.contract import Engine
 from spark_jobs.engines.frames import F
@@ -121,6 +122,43 @@ def test_a_kafka_that_is_away_or_knows_nothing_is_a_damage(
     for servers in ("127.0.0.1:1", "", "nonsense"):
         with pytest.raises(LogDamaged, match=r"the Kafka of us-east at .* cannot be read"):
             source_kafka.plan(RegionLog("us-east", "kafka", "", servers))
+
+
+def test_cursors_are_what_was_stored_last_and_nothing_else_is_one(log: RegionLog) -> None:
+    head, part, gone = CursorKey(TOPIC, "s"), CursorPartKey(TOPIC, "s", "1-0"), CursorKey(TOPIC, "gone")
+
+    async def story() -> None:
+        store = await open_store(log)
+        for key, value in ((head, b"old"), (part, b"part"), (gone, b"away"), (head, b"new")):
+            await store.put(key.text, value)
+        await store.put("topic/x", b"no cursor")
+        await store.delete(gone.text)
+        await store.close()
+
+    asyncio.run(story())
+    assert source_kafka.read_values(log) == sorted([(head.text, b"new"), (part.text, b"part")])
+
+
+def test_the_end_of_a_log_may_be_a_fence(log: RegionLog) -> None:
+    async def open_once() -> None:
+        store = await open_store(log)
+        topic = await store.open_log(TOPIC)
+        assert topic is not None
+        await topic.append([b"one"])
+        await store.close()
+
+    asyncio.run(open_once())
+    before = source_kafka.read_ends(log)[TOPIC]
+    (newest,) = (number for number, _ in entries_in(log)[TOPIC])
+    assert before >= newest
+
+    async def open_again() -> None:
+        store = await open_store(log)
+        await store.open_log(TOPIC)
+        await store.close()
+
+    asyncio.run(open_again())
+    assert source_kafka.read_ends(log)[TOPIC] > before
 
 
 COLUMNS = [name for name in ROW_SCHEMA.names if name not in ("damage", "ledger_id", "entry_id")]

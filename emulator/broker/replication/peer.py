@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 from emulator.broker.replication import proof
 from emulator.errors import ProtocolError, ServerError
 from emulator.region_config import PeerConfig
-from emulator.wire import peering
+from emulator.wire import peering, requests
 from emulator.wire.codec import PING_FRAME, PONG_FRAME, CommandType
 from emulator.wire.commands import CloseProducer
 from emulator.wire.frames import COMMAND_BYTES_MAX, FRAME_PADDING_BYTES, FrameBuffer
@@ -85,14 +85,14 @@ class PeerLink(asyncio.Protocol):
 
     def remove(self, user: PeerUser) -> None:
         if self._users.pop(user.producer_id, None) is not None and self.connected:
-            self.write(peering.close_producer(self._new_request_id(), user.producer_id))
+            self.write(requests.close_producer(self._new_request_id(), user.producer_id))
 
     def open_producer(self, user: PeerUser, topic: str) -> None:
         """Ask the peer for a producer; the answer comes as `producer_ready` or `refused`."""
         request_id = self._new_request_id()
         self._requests[request_id] = user
         name = proof.replicator_name(self.region.config.region, self.config.region)
-        self.write(peering.create_producer(request_id, user.producer_id, topic, name))
+        self.write(requests.create_producer(request_id, user.producer_id, topic, name, name_is_given=True))
 
     def write(self, data: bytes) -> None:
         if self._transport is not None and not self._transport.is_closing():

@@ -1,0 +1,152 @@
+"""What a client asks of a region, as whole frames. Sends, acknowledgements and permits, of which there are many, are in
+`codec`.
+
+Positions are (ledger, entry, batch index), signed: -1 and 2**63 - 1 mean what they mean to clients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from emulator.wire import pulsar_pb2 as pb
+from emulator.wire.commands import PROTOCOL_VERSION
+from emulator.wire.frames import simple_frame
+from emulator.wire.protobuf import MASK_64
+
+Place = tuple[int, int, int]
+
+
+def connect(client_version: str) -> bytes:
+    """CONNECT of a client that has nothing to prove."""
+    body = pb.CommandConnect(client_version=client_version, protocol_version=PROTOCOL_VERSION)
+    return simple_frame(pb.BaseCommand(type=pb.BaseCommand.CONNECT, connect=body))
+
+
+def lookup(request_id: int, topic: str) -> bytes:
+    """LOOKUP."""
+    body = pb.CommandLookupTopic(topic=topic, request_id=request_id)
+    return simple_frame(pb.BaseCommand(type=pb.BaseCommand.LOOKUP, lookupTopic=body))
+
+
+# Producers.
+
+
+def create_producer(
+    request_id: int,
+    producer_id: int,
+    topic: str,
+    name: str,
+    *,
+    name_is_given: bool,
+    epoch: int = 0,
+    access_mode: int = 0,
+    topic_epoch: int | None = None,
+    priority: int = 0,
+) -> bytes:
+    """PRODUCER.
+
+    name         "": the region gives one
+    epoch        how often this producer has been opened before
+    topic_epoch  that the region granted an exclusive producer (PIP-68); None: none yet
+    priority     in the waiting line (PIP-440)
+    """
+    body = pb.CommandProducer(
+        topic=topic,
+        producer_id=producer_id,
+        request_id=request_id,
+        epoch=epoch,
+        user_provided_producer_name=name_is_given,
+        producer_access_mode=access_mode,  # type: ignore[arg-type]
+        topic_epoch=topic_epoch,
+    )
+    if name:
+        body.producer_name = name
+    if priority:
+        body.queue_priority = priority
+    return simple_frame(pb.BaseCommand(type=pb.BaseCommand.PRODUCER, producer=body))
+
+
+def close_producer(request_id: int, producer_id: int) -> bytes:
+    """CLOSE_PRODUCER."""
+    body = pb.CommandCloseProducer(producer_id=producer_id, request_id=request_id)
+    return simple_frame(pb.BaseCommand(type=pb.BaseCommand.CLOSE_PRODUCER, close_producer=body))
+
+
+# Consumers.
+
+
+def subscribe(
+    request_id: int,
+    consumer_id: int,
+    topic: str,
+    subscription: str,
+    *,
+    type_: int,
+    name: str,
+    initial_position: int,
+    priority_level: int = 0,
+    replicated: bool = False,
+    is_key_shared: bool = False,
+    start: Place | None = None,
+) -> bytes:
+    """SUBSCRIBE. `start`: where a reader begins, whose subscription is not durable."""
+    body = pb.CommandSubscribe(
+        topic=topic,
+        subscription=subscription,
+        subType=type_,  # type: ignore[arg-type]
+        consumer_id=consumer_id,
+        request_id=request_id,
+        consumer_name=name,
+        priority_level=priority_level,
+        initialPosition=initial_position,  # type: ignore[arg-type]
+    )
+    if replicated:
+        body.replicate_subscription_state = True
+    if is_key_shared:
+        body.keySharedMeta.keySharedMode = pb.AUTO_SPLIT
+    if start is not None:
+        body.durable = False
+        body.start_message_id.CopyFrom(_place(start))
+    return simple_frame(pb.BaseCommand(type=pb.BaseCommand.SUBSCRIBE, subscribe=body))
+
+
+def redeliver(consumer_id: int, entries: Iterable[tuple[int, int]]) -> bytes:
+    """REDELIVER_UNACKNOWLEDGED_MESSAGES: these entries, or all if there are none."""
+    body = pb.CommandRedeliverUnacknowledgedMessages(consumer_id=consumer_id)
+    for ledger, entry in entries:
+        body.message_ids.add(ledgerId=ledger, entryId=entry)
+    type_ = pb.BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES
+    return simple_frame(pb.BaseCommand(type=type_, redeliverUnacknowledgedMessages=body))
+
+
+def seek(request_id: int, consumer_id: int, target: Place | int) -> bytes:
+    """SEEK, to a place or to the first message that was published at a time (ms) or after it."""
+    body = pb.CommandSeek(consumer_id=consumer_id, request_id=request_id)
+    if isinstance(target, int):
+        body.message_publish_time = target
+    else:
+        body.message_id.CopyFrom(_place(target))
+    return simple_frame(pb.BaseCommand(type=pb.BaseCommand.SEEK, seek=body))
+
+
+def last_message_id(request_id: int, consumer_id: int) -> bytes:
+    """GET_LAST_MESSAGE_ID."""
+    body = pb.CommandGetLastMessageId(consumer_id=consumer_id, request_id=request_id)
+    return simple_frame(pb.BaseCommand(type=pb.BaseCommand.GET_LAST_MESSAGE_ID, getLastMessageId=body))
+
+
+def unsubscribe(request_id: int, consumer_id: int) -> bytes:
+    """UNSUBSCRIBE."""
+    body = pb.CommandUnsubscribe(consumer_id=consumer_id, request_id=request_id)
+    return simple_frame(pb.BaseCommand(type=pb.BaseCommand.UNSUBSCRIBE, unsubscribe=body))
+
+
+def close_consumer(request_id: int, consumer_id: int) -> bytes:
+    """CLOSE_CONSUMER."""
+    body = pb.CommandCloseConsumer(consumer_id=consumer_id, request_id=request_id)
+    return simple_frame(pb.BaseCommand(type=pb.BaseCommand.CLOSE_CONSUMER, close_consumer=body))
+
+
+def _place(place: Place) -> pb.MessageIdData:
+    ledger, entry, batch_index = place
+    return pb.MessageIdData(ledgerId=ledger & MASK_64, entryId=entry & MASK_64, batch_index=batch_index)
