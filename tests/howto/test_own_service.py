@@ -18,7 +18,7 @@ from tests.runtimes.fixtures import wait_until
 
 from .drills import ROOT, drilled, end_runs, failing, make_folder
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.long]
 
 PAGE = (ROOT / "docs" / "OWN_SERVICE.md").read_text()
 
