@@ -20,6 +20,7 @@ from benchmarks import (
     replicated_load,
     replication,
     simulation,
+    verdicts,
 )
 
 DOCUMENT = Path("docs/BENCHMARKS.md")
@@ -34,6 +35,7 @@ TABLES = {
     "kafka": kafka.table,
     "containers": containers.table,
     "simulation": simulation.table,
+    "verdicts": verdicts.table,
 }
 
 

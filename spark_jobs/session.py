@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from spark_jobs.engines.contract import EngineUnavailable
+from spark_jobs.engines.lean_spark import lean_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,8 +55,10 @@ _LOCAL = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.memory": "2g",
 }
-_SMALL_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss4m"
+_SMALL_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss4m -XX:MetaspaceSize=256m"
 """A small verdict is over before a second compiler or a second thread of garbage collection would pay."""
+_ROOM = "-Xms1g -Xmn640m"
+"""Given from the start, a small verdict is over nearly without garbage collection."""
 _LARGE_JVM = "-XX:+UseParallelGC -Xss4m"
 
 
@@ -247,13 +250,14 @@ def _start(master: str, scratch: Path, driver_java_options: str) -> SparkSession
         )
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         settings |= {**_LOCAL, "spark.local.dir": str(scratch)}
+        java_options += f" {_ROOM}"
     else:
         settings["spark.submit.pyFiles"] = str(_packed(scratch))
     settings["spark.driver.extraJavaOptions"] = java_options
     for key, value in settings.items():
         builder = builder.config(key, value)
     try:
-        with _output_to(log):
+        with _output_to(log), _lean_spark() if _is_local(master) else contextlib.nullcontext():
             session = builder.getOrCreate()
     except Exception as problem:  # whatever Java, Spark or the network came up with
         raise SparkUnavailable(
@@ -261,6 +265,22 @@ def _start(master: str, scratch: Path, driver_java_options: str) -> SparkSession
         ) from problem
     session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+@contextlib.contextmanager
+def _lean_spark() -> Iterator[None]:
+    """What is started within has fewer jars. A home that somebody chose is left alone."""
+    import pyspark
+
+    if "SPARK_HOME" in os.environ:
+        yield
+        return
+    home = lean_home(Path(pyspark.__file__).parent, class_archive().with_suffix(""))
+    os.environ["SPARK_HOME"] = str(home)
+    try:
+        yield
+    finally:
+        del os.environ["SPARK_HOME"]
 
 
 def _is_local(master: str) -> bool:

@@ -51,5 +51,5 @@ def started(name: EngineName, *, master: str | None = None, evidence_bytes: int 
     else:
         from spark_jobs.engines.embedded.engine import embedded_engine
 
-        with embedded_engine() as embedded:
+        with embedded_engine(evidence_bytes) as embedded:
             yield embedded

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from spark_jobs.engines.lean_spark import LEFT_OUT, lean_home
 from spark_jobs.session import LARGE_BYTES, _java_options, class_archive, java_problem
 
 pytestmark = pytest.mark.long
@@ -68,3 +69,29 @@ def test_another_java_has_another_archive(tmp_path: Path, monkeypatch: pytest.Mo
     one = class_archive()
     monkeypatch.setenv("JAVA_HOME", str(java_home(tmp_path / "two", "21.0.1")))
     assert class_archive() != one
+
+
+def test_a_lean_spark_lacks_what_no_verdict_needs(tmp_path: Path) -> None:
+    whole = tmp_path / "pyspark"
+    (whole / "bin").mkdir(parents=True)
+    (whole / "jars").mkdir()
+    for jar in ("spark-sql_2.13-4.3.0.jar", "spark-mllib_2.13-4.3.0.jar", "hive-common-2.3.10.jar"):
+        (whole / "jars" / jar).touch()
+    home = lean_home(whole, tmp_path / "cache" / "spark")
+    assert home == tmp_path / "cache" / "spark"
+    assert [jar.name for jar in (home / "jars").iterdir()] == ["spark-sql_2.13-4.3.0.jar"]
+    assert (home / "bin").samefile(whole / "bin")
+    assert lean_home(whole, home) == home
+
+
+def test_where_no_lean_spark_can_be_made_the_whole_one_is_taken(tmp_path: Path) -> None:
+    (tmp_path / "pyspark" / "jars").mkdir(parents=True)
+    (tmp_path / "a file").touch()
+    whole = tmp_path / "pyspark"
+    assert lean_home(whole, tmp_path / "a file" / "spark") == whole
+
+
+def test_the_image_leaves_out_the_same_jars() -> None:
+    listed = (Path(__file__).parents[2] / "compose/spark/leave-out").read_text().splitlines()
+    jars = {line.removeprefix("pyspark/jars/") for line in listed if line.startswith("pyspark/jars/")}
+    assert jars == set(LEFT_OUT)

@@ -46,10 +46,14 @@ def _value(value: Any) -> Any:
 class Frame:
     """A query. Nothing is worked out before rows are collected or kept."""
 
-    def __init__(self, engine: EmbeddedEngine, sql: str, columns: Sequence[str]) -> None:
+    def __init__(
+        self, engine: EmbeddedEngine, sql: str, columns: Sequence[str], table: str | None = None
+    ) -> None:
         assert len(set(columns)) == len(columns), f"two columns of one name: {columns}"
         self._engine = engine
         self.sql = sql
+        self.table = table
+        """Where the rows are kept; None for a query."""
         self.columns = list(columns)
 
     def select(self, *columns: Named) -> Frame:
