@@ -1,8 +1,8 @@
 """Make ready what somebody is about to do: `.venv` with the pinned packages, geoemu itself, Java for Spark.
 
-    scripts/setup run|compose|test|bench
+    scripts/setup light|run|compose|test|bench
 
-`run` brings no more than a drill and its verdict need; `compose` adds what starts containers, `test` that, browsers'
+`run` brings no more than a drill and its verdict need; `light` less than that, for a verdict without Spark and Java; `compose` adds what starts containers, `test` that, browsers'
 drivers and linters, `bench` the broker that ours is compared with. What may stop it is looked at first, so that
 nothing is half done: then it says
 the one line to type and ends with exit code 2. Done once, it does nothing the next time (a stamp in `.venv` tells).
@@ -33,8 +33,10 @@ PYTHON_MIN = (3, 11)
 JAVA_MIN = 17
 JAVA_PACKAGES = ("openjdk-17-jre-headless", "openjdk-21-jre-headless", "default-jre-headless")
 
+LIGHT = ("kafka", "cli", "scenarios", "embedded")
 RUN = ("kafka", "cli", "scenarios", "spark")
 GOALS = {
+    "light": LIGHT,
     "run": RUN,
     "compose": (*RUN, "compose"),
     "test": (*RUN, "embedded", "compose", "dev"),
@@ -82,7 +84,8 @@ def main(arguments: list[str]) -> int:
 
 def set_up(goal: str) -> None:
     say(f"Setting up in {ROOT} (the first time this takes a few minutes)")
-    provide_java()
+    if "spark" in GOALS[goal]:
+        provide_java()
     pip = provide_venv()
     locked = read_lock()
     extras = sorted({*GOALS[goal], *done_extras()})
@@ -97,7 +100,8 @@ def set_up(goal: str) -> None:
 
 
 def is_done(goal: str) -> bool:
-    return VENV_PYTHON.exists() and set(GOALS[goal]) <= done_extras() and find_java() is not None
+    has_java = "spark" not in GOALS[goal] or find_java() is not None
+    return VENV_PYTHON.exists() and set(GOALS[goal]) <= done_extras() and has_java
 
 
 def done_extras() -> set[str]:

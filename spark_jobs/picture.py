@@ -58,6 +58,13 @@ class Row:
             self.taken.append((start, end))
         return free
 
+    def makes_room(self, start: float, width: float, shift_max: float) -> float | None:
+        """Where a label of that width has room, as near behind `start` as can be; then it is taken. None: nowhere."""
+        for place in sorted([start, *(end + 4 for _, end in self.taken)]):
+            if start <= place <= start + shift_max and self.takes(place, place + width):
+                return place
+        return None
+
 
 def frame_for(width: float, seconds: float, names: Iterable[str], small_names: Iterable[str] = ()) -> Frame:
     """With a gutter for the names where the picture is wide."""
@@ -112,13 +119,16 @@ def label_beside(
     return None
 
 
-def moment_label(frame: Frame, at_s: float, words: str, y: float, kind: str, row: Row) -> str | None:
-    """Right of a moment, or left of it at the right edge; None where there is no room."""
+def moment_label(
+    frame: Frame, at_s: float, words: str, y: float, kind: str, row: Row, shift_max: float = 0.0
+) -> str | None:
+    """Right of a moment, or left of it at the right edge; None where there is no room. `shift_max`: so far from it."""
     x, width = frame.x(at_s), len(words) * CHARACTER_PX
-    start, anchor = (x + 5, "start") if x + 5 + width <= frame.right else (x - 5 - width, "end")
-    if start < frame.left or not row.takes(start, start + width):
-        return None
-    return text(start if anchor == "start" else x - 5, y, words, kind, anchor)
+    if x + 5 + width > frame.right:
+        fits = x - 5 - width >= frame.left and row.takes(x - 5 - width, x - 5)
+        return text(x - 5, y, words, kind, "end") if fits else None
+    start = row.makes_room(x + 5, width, shift_max)
+    return None if start is None or start + width > frame.right else text(start, y, words, kind)
 
 
 def bars(frame: Frame, sizes: Sequence[float], base: float, direction: int, kind: str) -> str:

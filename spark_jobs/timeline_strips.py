@@ -27,6 +27,8 @@ from spark_jobs.timeline import BINS, SERIES_OF, ActorLane
 ACTOR_PX = 38
 ACTOR_BARS_PX = 16
 PHASE_PX = 20
+PLACE_SHIFT_PX = 130
+"""So far behind where an actor came to a region its name may stand, when a label is in the way."""
 LINK_WORDS = {"hold": "held", "cut": "cut", "latency": "latency"}
 
 
@@ -132,5 +134,5 @@ def _labels(frame: Frame, lane: ActorLane, y: float) -> list[str]:
         parts.append(moment_label(frame, wait.from_s, words, y, "label wait", row))
     for number, region in lane.places:
         at_s = frame.seconds * number / BINS
-        parts.append(moment_label(frame, at_s, shortened(region, 20), y, "place", row))
+        parts.append(moment_label(frame, at_s, shortened(region, 20), y, "place", row, PLACE_SHIFT_PX))
     return [part for part in parts if part]

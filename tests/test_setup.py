@@ -122,6 +122,19 @@ def test_a_set_up_is_done_until_something_it_depends_on_changes(
     assert not setup.is_done("run")
 
 
+def test_the_light_goal_needs_no_java(
+    done_for_run: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    setup = done_for_run
+    setup.STAMP.write_text(json.dumps({"extras": setup.GOALS["light"], "of": setup.fingerprint()}))
+    (tmp_path / "java" / "bin" / "java").unlink()
+    assert setup.is_done("light")
+    assert not setup.is_done("run")
+    light = setup.wanted(setup.GOALS["light"], setup.read_lock())
+    assert "pyspark" not in light
+    assert set(light) - {"duckdb"} < set(PACKAGES_OF_A_DRILL.split())
+
+
 def test_what_a_drill_needs_is_not_all_that_the_tests_need(done_for_run: ModuleType) -> None:
     assert done_for_run.is_done("run")
     assert not done_for_run.is_done("test")

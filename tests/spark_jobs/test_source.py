@@ -11,7 +11,10 @@ import pytest
 
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.metadata import build_entry
+from spark_jobs import source
 from spark_jobs.engines.contract import Engine
+from spark_jobs.engines.current import in_use
+from spark_jobs.engines.embedded.engine import EmbeddedEngine
 from spark_jobs.run_folder import open_run_folder
 from spark_jobs.source import read_region_logs, read_trimmed
 
@@ -48,6 +51,19 @@ def test_every_message_of_every_region_is_a_row(engine: Engine, run: Path) -> No
     regions = ("us-east", "us-west", "eu-central")
     messages = {(region, TOPIC, number, "us-east", number, None) for region in regions for number in range(3)}
     assert places == messages | {("us-west", TOPIC, 3, "us-west", 1, 10)}
+
+
+def test_a_long_log_is_read_on_by_whichever_thread_takes_the_next_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source, "BATCH_ROWS", 2)
+    sample = SampleRun()
+    for number in range(60):
+        sample.publish("us-east", number, number)
+    with in_use(EmbeddedEngine()):
+        rows = read_region_logs(open_run_folder(sample.write(tmp_path / "run"))).collect()
+    assert {row["damage"] for row in rows} == {None}
+    assert len(rows) == 180
 
 
 def test_what_cannot_be_read_is_a_row_too(engine: Engine, run: Path) -> None:
