@@ -2,12 +2,12 @@
 
     scripts/setup light|run|compose|test|bench
 
-`run` brings no more than a drill and its verdict need; `light` less than that, for a verdict without Spark and Java; `compose` adds what starts containers, `test` that, browsers'
-drivers and linters, `bench` the broker that ours is compared with. What may stop it is looked at first, so that
-nothing is half done: then it says
-the one line to type and ends with exit code 2. Done once, it does nothing the next time (a stamp in `.venv` tells).
-Only the standard library, only what every Debian or Ubuntu has; where system packages are missing it installs them if
-it may (as root, or with a sudo that asks no password).
+`run` brings no more than a drill and its verdict need; `light` less than that, for a verdict without Spark and Java;
+`compose` adds what starts containers, `test` that, the light engine, browsers' drivers and linters, `bench` the broker
+that ours is compared with. What may stop it is looked at first, so that nothing is half done: then it says the one line
+to type and ends with exit code 2. Done once, it does nothing the next time (a stamp in `.venv` tells). Only the
+standard library, only what every Debian or Ubuntu has; where system packages are missing it installs them if it may (as
+root, or with a sudo that asks no password).
 """
 
 from __future__ import annotations
