@@ -61,9 +61,10 @@ def go(source: Path) -> list[str]:
 
 def rust(source: Path) -> list[str]:
     want("cargo", "--version", RUST_VERSION)
-    # What was built before is built no more: it takes minutes.
-    target = EXAMPLES / "rust" / "target"
-    target.mkdir(exist_ok=True)
+    # What was built before is built no more, in whatever clone: it takes minutes.
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    target = cache / "geoemu" / "example-rust"
+    target.mkdir(parents=True, exist_ok=True)
     compiler = target / "protoc"
     compiler.write_text(f'#!/bin/sh\nexec {sys.executable} -m grpc_tools.protoc "$@"\n')
     compiler.chmod(0o755)
