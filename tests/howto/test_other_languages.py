@@ -68,7 +68,7 @@ def rust(source: Path) -> list[str]:
     compiler = target / "protoc"
     compiler.write_text(f'#!/bin/sh\nexec {sys.executable} -m grpc_tools.protoc "$@"\n')
     compiler.chmod(0o755)
-    built(source, "cargo", "build", "--quiet", "--locked", "--target-dir", str(target), PROTOC=str(compiler))
+    built(source, "cargo", "build", "--quiet", "--target-dir", str(target), PROTOC=str(compiler))
     return [str(target / "debug" / "billing")]
 
 
