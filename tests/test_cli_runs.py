@@ -347,3 +347,16 @@ def test_sealing_says_what_it_found(folder: Path) -> None:
     refused = geoemu("seal", "shop", "shopp", folder=folder)
     assert (refused.returncode, "(there are: shop)" in refused.stderr) == (2, True)
     typed(folder, "down")
+
+
+def test_a_tap_records_whoever_connects_to_it_until_it_is_interrupted(folder: Path) -> None:
+    typed(folder, "up", "--detach")
+    with in_foreground(folder, "tap", until="is written to") as tap:
+        again = geoemu("tap", folder=folder)
+        assert (again.returncode, "--name" in again.stderr) == (2, True)
+        tap.send_signal(signal.SIGINT)
+        assert tap.wait(20) == 0
+    last = (folder / CURRENT / "history" / "wire.jsonl").read_text().splitlines()[-1]
+    assert json.loads(last)["op"] == "end"
+    typed(folder, "down")
+    assert "has ended" in geoemu("tap", folder=folder).stderr

@@ -11,7 +11,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from emulator.broker.keeper import StateKeeper
-from emulator.core.admission import Limits, Publisher, Refusal, Scanned, check
+from emulator.broker.pressure import Pressure
+from emulator.broker.replication.proof import publisher_of
+from emulator.core.admission import Limits, Peer, Publisher, Refusal, Scanned, check
 from emulator.core.cursor import Cursor
 from emulator.core.cursor_parts import CursorParts
 from emulator.core.deduplication import ProducerDeduplication, SourceWatermarks
@@ -34,7 +36,12 @@ from emulator.wire.metadata import EntryInfo, scan_entry
 class Parts:
     """One seam a field. A class stands for its constructor (and `from_json`, `from_bytes` where it has them)."""
 
-    # What is stored at all.
+    # What one client can cost the others.
+    pressure: type[Pressure] = Pressure
+
+    # Who publishes, and what is stored at all.
+    publisher_of: Callable[[Peer | None, str, str], Publisher] = publisher_of
+    """(region that the connection was proven to be, name of the producer, where the connection comes from)."""
     scan_entry: Callable[..., EntryInfo] = scan_entry
     """(entry, verify=whether to check its checksum): what a broker must know of it. ProtocolError when it cannot be
     read."""

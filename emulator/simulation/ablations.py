@@ -10,7 +10,7 @@ To add one: the careless part, and an `Ablation` in ABLATIONS. `geoemu simulate 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -21,6 +21,7 @@ from emulator.broker.topic.tail import StoredEntry
 from emulator.broker.topic.topic import Topic
 from emulator.core.admission import Client, Publisher
 from emulator.core.cursor import Cursor
+from emulator.core.cursor_parts import CursorParts, PartName
 from emulator.core.deduplication import ProducerDeduplication, SourceWatermarks, Verdict
 from emulator.core.dispatch import Limits, Read, Shared, SingleActive, Strategy, SubscriptionType
 from emulator.core.replication import Forwarding, ReplicationProgress, forwarding
@@ -231,6 +232,14 @@ class _TrustingShared(Shared):
         return False
 
 
+class _ForgetsItLeads(CursorParts):
+    @classmethod
+    def load(cls, head: bytes, parts: Mapping[PartName, bytes]) -> CursorParts:
+        loaded = super().load(head, parts)
+        loaded.cursor.ahead_of_peers = False
+        return loaded
+
+
 class _EndlessSnapshots(SnapshotController):
     def request_stored(self, request: SnapshotRequest, last_position: Position) -> list[Effect]:
         news = SnapshotRequest(f"{request.snapshot_id}?", request.source_region)
@@ -383,6 +392,12 @@ OF_THE_BROKER = (
         "A snapshot is used after one round of answers, however many regions there are.",
         ("INV-5",),
         parts(snapshots=partial(SnapshotController, rounds=1)),
+    ),
+    Ablation(
+        "lead-forgotten",
+        "After a restart a subscription does not know that its consumers are ahead of what other regions were told.",
+        ("INV-17",),
+        parts(cursor_parts=_ForgetsItLeads),
     ),
     Ablation(
         "snapshots-without-patience",

@@ -377,11 +377,12 @@ def position_is_carried(evidence: Evidence) -> Found:
 
 
 def no_backlog_is_claimed(evidence: Evidence) -> Found:
-    """What regions tell admins is so: where nothing is left there is no backlog."""
+    """What regions tell admins is so: the backlog is what is left, and where nothing is left there is none."""
     for (region, topic, subscription), left in sorted(evidence.left.items()):
-        if left.claim and not left.messages:
+        entries = len({one.entry for one in left.messages})
+        if left.claim is not None and left.claim != entries:
             yield (
-                f"nothing is left of {subscription} in {region}, which says that {left.claim} entries are",
+                f"{entries or 'no'} entries are left of {subscription} in {region}, which says that {left.claim} are",
                 {"subscription": subscription, "region": region, "topic": topic},
             )
 

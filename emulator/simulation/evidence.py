@@ -22,7 +22,6 @@ from emulator.simulation.stored_cursor import StoredCursor, cursors_in
 from emulator.stored_keys import parse_key
 from emulator.wire.metadata import scan_entry, split_batch
 
-
 scan_once = lru_cache(maxsize=8192)(scan_entry)
 """What an entry says follows from its bytes alone, and in one world some six look at the same: regions and judges."""
 

@@ -11,12 +11,14 @@ from emulator.simulation.disk import SimulatedDisk
 from emulator.simulation.evidence import scan_once
 from emulator.simulation.remote_log import RemoteLog
 
+SHIPPED_PARTS = Parts(scan_entry=scan_once)
+
 
 @dataclass(frozen=True, slots=True)
 class Seams:
     """What every region of a world is made of."""
 
-    parts: Parts = Parts(scan_entry=scan_once)
+    parts: Parts = SHIPPED_PARTS
     """Rules and state machines of the broker: those that ship."""
     topic: type[Topic] = Topic
     disk: type[SimulatedDisk] = SimulatedDisk

@@ -36,6 +36,9 @@ SETTLE_SECONDS = 5.0
 """Until clients and links are back after all regions died."""
 SILENCE_SECONDS = 2.5
 """Longer than any interval at which regions take snapshots."""
+SILENCE_SECONDS_MAX = 120.0
+"""How long it may take until nothing is written any more: with windows of one entry three markers pass a link in a
+second."""
 LOOK_SECONDS = 0.5
 """How often it is looked whether everything has converged."""
 
@@ -180,7 +183,7 @@ class _Run:
             if await self._comes_true(
                 self._is_nothing_left, min(deadline, self.simulation.now + CARRY_SECONDS)
             ):
-                await self._fall_silent(self.simulation.now + CARRY_SECONDS)
+                await self._fall_silent(self.simulation.now + SILENCE_SECONDS_MAX)
 
     async def _comes_true(self, condition: Callable[[], bool], deadline: float) -> bool:
         while not condition():

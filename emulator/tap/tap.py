@@ -48,7 +48,9 @@ class Tap:
             assert task is not None
             self._talks.add(task)
             try:
-                await self._talk(name, here, (there.hostname or "", there.port or 0), reader, writer)
+                # Cancelled only by `close`, which wants no more than its end.
+                with suppress(asyncio.CancelledError):
+                    await self._talk(name, here, (there.hostname or "", there.port or 0), reader, writer)
             finally:
                 self._talks.discard(task)
 

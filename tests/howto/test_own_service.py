@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pulsar  # type: ignore[import-untyped]
 import pytest
+
+import geoemu
+from tests.runtimes.fixtures import wait_until
 
 from .drills import ROOT, drilled, end_runs, failing, make_folder
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.long]
 
 PAGE = (ROOT / "docs" / "OWN_SERVICE.md").read_text()
 
@@ -66,3 +73,29 @@ def test_the_service_that_the_page_mends_keeps_its_promise(folder: Path) -> None
     (answered,) = [check for check in report["checks"] if check["invariant"] == "INV-20"]
     assert answered["verdict"] == "valid"
     assert "each answered" in answered["sentence"]
+
+
+def test_the_same_from_a_program(folder: Path) -> None:
+    """The lines under `By hand`."""
+    (folder / "billing.py").write_text(mended(on_the_page("file: billing.py")))
+    with geoemu.up(folder / "topology.yaml", run_dir=folder / ".geoemu" / "runs" / "1") as geo:
+        env = {**os.environ, **geo.environment("us-east", actor="billing"), "PYTHONPATH": str(ROOT)}
+        service = subprocess.Popen(
+            [sys.executable, "billing.py"], env=env, cwd=folder, stdout=subprocess.DEVNULL
+        )
+        try:
+            shop = geo.recorded(pulsar.Client(geo.url("us-west")), actor="shop")
+            orders = shop.create_producer("orders")
+            for number in range(20):
+                orders.send(b"order", partition_key=str(number))
+            wait_until(
+                lambda: geo.backlog("us-east", "orders", "billing") == 0, "all orders are acknowledged"
+            )
+        finally:
+            service.terminate()
+            service.wait()
+        geo.seal("billing")
+        promised = [geoemu.Answers.between("billing", "orders", "invoices")]
+        verdict = geo.verify(answers=promised, engine="embedded")
+    assert verdict.is_valid, str(verdict)
+    assert "20 acknowledged messages, each answered" in verdict.finding("INV-20").sentence

@@ -62,6 +62,7 @@ def test_nobody_says_go_on(tmp_path: Path) -> None:
 
 
 def test_without_java_spark_says_so_in_a_line(tmp_path: Path) -> None:
+    (tmp_path / "history").mkdir()
     told = run(tmp_path, "--engine", "spark", JAVA_HOME=str(tmp_path))
     assert told.returncode == 2
     assert told.stdout == ""

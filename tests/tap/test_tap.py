@@ -209,3 +209,15 @@ def test_what_was_under_way_when_its_connection_ended_is_unknown(stand: Stand) -
     (unknown,) = stand.lines("under-way", "publish", "unknown")
     assert unknown["error"] == "the connection ended"
     assert not stand.file("under-way").damages
+
+
+def test_a_tap_that_is_closed_lets_its_clients_go_without_a_word(
+    stand: Stand, caplog: pytest.LogCaptureFixture
+) -> None:
+    tap = geoemu.attach(stand.run_dir).tap("closed")
+    client = pulsar.Client(tap.url("us-east"), logger=QUIET)
+    client.create_producer("closed").send(b"one")
+    tap.close()
+    client.shutdown()
+    assert caplog.records == []
+    assert not stand.file("closed").damages

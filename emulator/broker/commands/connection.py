@@ -18,9 +18,9 @@ from emulator.broker.commands.confirming import confirm
 from emulator.broker.commands.dispatch import AnyRow, CommandTable, carry_out, dispatch
 from emulator.broker.commands.handshake import Handshake
 from emulator.broker.commands.liveness import Liveness
-from emulator.broker.commands.pressure import STRANGER_FRAME_BYTES_MAX, Pressure
 from emulator.broker.commands.tasks import TaskGroup
 from emulator.broker.environment import RegionServices
+from emulator.broker.pressure import STRANGER_FRAME_BYTES_MAX
 from emulator.broker.subscription.consumer import Consumer, SubscriptionOfConsumer
 from emulator.broker.topic.producer import Producer, ProducerHost
 from emulator.core.admission import Peer
@@ -97,7 +97,8 @@ class ClientConnection(asyncio.Protocol):
         """What is left of a chunk in the middle of which reading stopped."""
         self._broken = False
         """What follows in the stream is not to be looked at."""
-        self.pressure = Pressure(region.client_memory, self._stop_reading, self._go_on)
+        pressure_type = region.environment.parts.pressure
+        self.pressure = pressure_type(region.client_memory, self._stop_reading, self._go_on)
         self.liveness = Liveness(self, settings.keep_alive_interval_ms)
 
     # The transport.

@@ -11,7 +11,7 @@ import asyncio
 import logging
 from typing import Final, Protocol
 
-from emulator.broker.commands.pressure import Pressure
+from emulator.broker.pressure import Pressure
 from emulator.errors import ProtocolError, ServerError
 from emulator.wire.codec import PING_FRAME
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from emulator.broker.commands.schemas import check_schema
-from emulator.broker.replication.proof import publisher_of
 from emulator.broker.subscription.subscription import check_subscription_name
 from emulator.broker.topic.producer import Producer
 from emulator.broker.topic_directory import Wish
@@ -29,6 +28,7 @@ async def create(connection: ClientConnection, command: CreateProducer) -> None:
         topic = await connection.region.directory.acquire(command.topic, Wish.CREATE)
         await _create_initial_subscription(topic, command.initial_subscription_name)
         name = command.producer_name or connection.region.new_producer_name()
+        publisher_of = connection.region.environment.parts.publisher_of
         publisher = publisher_of(connection.peer, name, connection.address)
         await _make_room(connection, command, topic, name, publisher)
         # What a former life of this producer sent counts even if it is not durable yet: told a lower number, the client

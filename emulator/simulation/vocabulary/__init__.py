@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 from emulator.simulation import checkers
-from emulator.simulation.vocabulary import ahead, neighbours, repeating, restarting, seeking, unsubscribing
+from emulator.simulation.vocabulary import (
+    administering,
+    ahead,
+    forging,
+    hoarding,
+    neighbours,
+    repeating,
+    restarting,
+    seeking,
+    unsubscribing,
+)
 from emulator.simulation.vocabulary.word import Word
 
 WORDS: tuple[Word, ...] = (
@@ -13,6 +23,9 @@ WORDS: tuple[Word, ...] = (
     repeating.WORD,
     neighbours.WORD,
     restarting.WORD,
+    forging.WORD,
+    hoarding.WORD,
+    administering.WORD,
 )
 
 CHECKS = (*checkers.CHECKS, *(check for word in WORDS for check in word.checks))

@@ -11,7 +11,7 @@ from emulator.broker.budgets import Account
 from emulator.broker.commands import connection as connection_module
 from emulator.broker.commands import liveness
 from emulator.broker.commands.connection import ClientConnection
-from emulator.broker.commands.pressure import (
+from emulator.broker.pressure import (
     ANSWERS_BYTES_MAX,
     PUBLISHES_BYTES_MAX,
     REQUESTS_BYTES_MAX,
