@@ -67,7 +67,7 @@ def measure_standings(
         uncounted.setdefault(key, []).append((frozenset(row["uncounted"]), row["count"]))
     return tuple(
         _standing(row.asDict(), uncounted.get((row["topic"], row["subscription"]), []), regions, namespaces)
-        for row in sorted(totals, key=lambda row: (row["subscription"], row["topic"]))
+        for row in sorted(totals, key=lambda row: [row[name] or "" for name in ("subscription", *columns)])
     )
 
 

@@ -130,15 +130,20 @@ def arrays_overlap(one: Named, other: Named) -> Column:
 
 
 def array_distinct(values: Named) -> Column:
-    return _call("list_distinct", values)
+    """Each once, where it comes first."""
+    sql = column(values).sql
+    number = next(_arguments)
+    one, at = f"each_{number}", f"at_{number}"
+    return Column(f"list_filter({sql}, lambda {one}, {at}: list_position({sql}, {one}) = {at})")
 
 
 def array_union(one: Named, other: Named) -> Column:
-    return Column(f"list_distinct({concat(one, other).sql})")
+    return array_distinct(concat(one, other))
 
 
 def array_intersect(one: Named, other: Named) -> Column:
-    return _of_both(one, other, f"list_intersect({column(one).sql}, {column(other).sql})")
+    both = filter(array_distinct(one), lambda each: array_contains(other, each))
+    return _of_both(one, other, both.sql)
 
 
 def array_except(values: Named, others: Named) -> Column:
