@@ -230,6 +230,8 @@ def tune(session: SparkSession, evidence_bytes: int) -> None:
         "spark.sql.adaptive.enabled": str(large).lower(),
         "spark.sql.codegen.wholeStage": str(large).lower(),
         "spark.sql.codegen.factoryMode": "FALLBACK" if large else "NO_CODEGEN",
+        # Hints keep small plans small. A map of a million messages may not fit: what is sorted can be put on the disk.
+        "spark.sql.optimizer.disableHints": str(large).lower(),
     }
     for key, value in settings.items():
         session.conf.set(key, value)
