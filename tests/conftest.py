@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,13 @@ if TYPE_CHECKING:
 settings.register_profile("patient", deadline=None)
 settings.load_profile("patient")
 """On a machine that does other things too a deadline fails what is right."""
+
+
+@pytest.fixture(autouse=True)
+def _audible() -> None:
+    """Simulated worlds silence the brokers in them, for as long as the process lives."""
+    for name in ("emulator", "asyncio"):
+        logging.getLogger(name).setLevel(logging.NOTSET)
 
 
 @pytest.fixture(scope="session")

@@ -17,6 +17,7 @@ from emulator.region_config import LogConfig
 from emulator.runtimes.compose import ComposeRuntime
 from emulator.runtimes.compose_command import compose_command
 from tests.drills.test_containers import Load, play, published_more
+from tests.test_cli import complaints
 
 from .containers import ROOT, need_containers, remove
 from .fixtures import small_topology
@@ -66,7 +67,7 @@ def done(*command: object, cwd: Path) -> str:
         timeout=VERDICT_SECONDS,
         check=False,
     )
-    assert (finished.returncode, finished.stderr) == (0, "")
+    assert (finished.returncode, complaints(finished.stderr)) == (0, "")
     return finished.stdout
 
 
