@@ -6,7 +6,7 @@ SCENARIO ?= emulator/scenarios/region-failover.yaml
 GOAL     ?= test
 # process or compose; empty: what topology.yaml says.
 RUNTIME  ?=
-# spark or embedded: who works the verdict out. embedded needs no Java and a fifth of the downloads.
+# spark or embedded: who works the verdict out. embedded needs no Java and far fewer downloads.
 ENGINE   ?=
 # Passed on: make test ARGS="-k topology -x"
 ARGS     ?=
