@@ -139,6 +139,8 @@ class StateKeeper:
             self._written()
             return
         self._looked_at.difference_update(keys)
+        for key in keys:
+            self._store.get(key)  # as in `_put`: a delete that failed in an earlier life must not fail for ever
 
         def done(failure: BaseException | None) -> None:
             if failure is None:
