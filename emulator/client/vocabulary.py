@@ -7,6 +7,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from emulator.errors import GeoemuError, ServerError
+from emulator.model import AccessMode
 
 
 class MessageId(NamedTuple):
@@ -24,15 +25,6 @@ class MessageId(NamedTuple):
 
 EARLIEST = MessageId(-1, -1)
 LATEST = MessageId(2**63 - 1, 2**63 - 1)
-
-
-class AccessMode(Enum):
-    """Who may publish (PIP-68); numbers are the protocol's."""
-
-    SHARED = 0
-    EXCLUSIVE = 1
-    WAIT_FOR_EXCLUSIVE = 2
-    EXCLUSIVE_WITH_FENCING = 3
 
 
 class ConsumerType(Enum):
