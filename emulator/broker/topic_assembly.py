@@ -173,11 +173,9 @@ class Assembly:
     # Use and debt.
 
     def is_used(self, topic: Topic) -> bool:
-        return (
-            bool(topic.producers)
-            or topic.access.is_in_use
-            or any(one.consumers for one in topic.subscriptions.values())
-        )
+        if topic.producers or topic.access.is_in_use:
+            return True
+        return any(one.consumers for one in topic.subscriptions.values())
 
     def owes(self, topic: Topic) -> bool:
         if not topic.replicators:

@@ -7,7 +7,6 @@ from enum import Enum
 from typing import NamedTuple
 
 from emulator.errors import GeoemuError, ServerError
-from emulator.model import AccessMode
 
 
 class MessageId(NamedTuple):

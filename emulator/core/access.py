@@ -3,11 +3,14 @@
 One machine a topic and region. A *claimant* is a client's producer: one that is connected, or waits. Replicators of
 other regions are none: they never ask (docs/rooms/access.md, X5).
 
-                 ┌───────────── last one left ◀── SHARED ◀─┐ shared producers; no owner
-                 ▼                                         │
-    ended ──▶ FREE ──claim──▶ granting ──durable──▶ OWNED ─┴─ owner left ──▶ granting (who waits first) or ending ──▶ FREE
-                                  ▲                                                      ▲
-    after a restart: AWAITED ─────┴── patience is over, or the owner is back ────────────┘
+               ┌── last one left ── SHARED (no owner; exclusive claims wait or are refused)
+               ▼                      ▲
+             FREE ─── shared claim ───┘
+              │ exclusive claim
+              ▼
+           granting ── durable ──▶ OWNED ── owner left ──▶ granting, to whom waits first; nobody: ending ──▶ FREE
+              ▲                      ▲
+              └─ patience is over ─ AWAITED, after a restart ── the owner is back
 
 A *grant* says that one producer owns the topic: its epoch, its name, the log's end when it began and when it ended. It
 is durable before its owner hears of it (X1), and nothing else is decided while one is being written: claims that come
@@ -255,11 +258,11 @@ class Access:
         if step is not Step.END:
             self._was_shared = False
         decisions: list[Decision] = []
-        if step is not Step.END and self.owner is not None:
+        if self.owner is not None:
             decisions.append(Admit(self.owner, grant.epoch))
-        else:
-            decisions += self._next()
-        return decisions + self._catch_up()
+        while self._later and self.change is None:
+            decisions += self._decide(self._later.pop(0))
+        return decisions + self._next()
 
     def not_written(self, why: str) -> list[Decision]:
         """It is not, or nobody knows. Whoever it was for is told, and the next one is tried (PIP-440): the same row is
@@ -354,13 +357,6 @@ class Access:
             decisions.append(self._fenced(claimant))
         if self.grant is not None and self.grant.end_entry is None:
             decisions.append(self._write(Step.END, self.grant.owner))
-        return decisions
-
-    def _catch_up(self) -> list[Decision]:
-        """Decide what came while something was being written."""
-        decisions: list[Decision] = []
-        while self._later and self.change is None:
-            decisions += self._decide(self._later.pop(0))
         return decisions
 
     def _write(self, step: Step, owner: str) -> Write:

@@ -189,8 +189,8 @@ def schema_version_failed(request_id: int, problem: ProtocolError) -> bytes:
 def producer_success(
     request_id: int, producer_name: str, last_sequence_id: int, topic_epoch: int | None = None
 ) -> bytes:
-    """PRODUCER_SUCCESS. `last_sequence_id` is the last one known of this name, -1 for none. `topic_epoch` where exclusive
-    access was asked for (PIP-68)."""
+    """PRODUCER_SUCCESS. `last_sequence_id` is the last one known of this name, -1 for none. `topic_epoch`: where
+    exclusive access was asked for (PIP-68)."""
     return _producer_success(
         pb.CommandProducerSuccess(
             request_id=request_id,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Protocol, cast
 
@@ -104,7 +104,8 @@ class TopicAccess:
         loop_us = int(asyncio.get_running_loop().time() * 1_000_000)
         self._wall_minus_loop_us = self.standing.since_ms * 1_000 - loop_us
         self._timer: asyncio.TimerHandle | None = None
-        self._writing: asyncio.Task[None] | None = None
+        self._writing: asyncio.Future[None] | None = None
+        """Done when the write that is under way has its outcome."""
         self._waited: dict[Claimant, None] = {}
         self._keeper: StateKeeper | None = None
         """Of who waits; most topics never need it."""
@@ -206,29 +207,35 @@ class TopicAccess:
         producer.connection.close_producer(producer)
 
     def _begin_writing(self, change: Change, why: str) -> None:
-        self._writing = asyncio.get_running_loop().create_task(self._write(change, why))
+        self._writing = asyncio.get_running_loop().create_future()
+        self._topic.region.spawn(self._write(change, why, self._writing))
 
-    async def _write(self, change: Change, why: str) -> None:
-        """X1: what the former owner sent has its outcome before the new epoch begins, and the epoch is durable before
-        its owner hears of it."""
-        self._topic.flush()
-        await self._topic.issued_so_far()
-        if self._closed:
-            return
-        grant = change.at(self._topic.log.next_entry_id)
-        key = GrantKey.of(self._topic.full_name, grant.epoch).text
-        self._store.get(key)  # a key whose last put failed is refused until somebody looked (S5)
+    async def _write(self, change: Change, why: str, writing: asyncio.Future[None]) -> None:
         try:
-            await self._store.put(key, _encoded(grant, why, self._topic.region.environment.wall_clock_ms()))
+            grant = await self._stored(change, why)
         except StorageError as failure:
             logger.error("%s: exclusive access was not stored: %s", self._topic.full_name, failure)
             if not self._closed:
                 self._carry_out(self._machine.not_written(str(failure)), "a grant could not be stored")
             return
+        finally:
+            writing.set_result(None)
+        if not self._closed:
+            self._note_change(change, grant, why)
+            self._carry_out(self._machine.written(grant), why)
+
+    async def _stored(self, change: Change, why: str) -> Grant:
+        """X1: what the former owner sent has its outcome before the new epoch begins, and the epoch is durable before
+        its owner hears of it. StorageError when it is not, or nobody knows."""
+        self._topic.flush()
+        await self._topic.issued_so_far()
         if self._closed:
-            return
-        self._note_change(change, grant, why)
-        self._carry_out(self._machine.written(grant), why)
+            raise StorageError("the topic is not served here any more", definite=True)
+        grant = change.at(self._topic.log.next_entry_id)
+        key = GrantKey.of(self._topic.full_name, grant.epoch).text
+        self._store.get(key)  # a key whose last put failed is refused until somebody looked (S5)
+        await self._store.put(key, _encoded(grant, why, self._topic.region.environment.wall_clock_ms()))
+        return grant
 
     def _note_change(self, change: Change, grant: Grant, why: str) -> None:
         owner, epoch = grant.owner, grant.epoch
@@ -290,7 +297,7 @@ class TopicAccess:
     async def settled(self) -> None:
         """After `close`: wait until nothing is being written any more."""
         if self._writing is not None:
-            await asyncio.wait([self._writing])
+            await self._writing
         if self._keeper is not None:
             await self._keeper.settled()
 
@@ -334,9 +341,8 @@ def _line_not_kept(failure: BaseException) -> None:
 
 
 def _habits(chosen: Compatibility) -> Habits:
-    upstream: Callable[[str], bool] = chosen.follows_upstream
     return Habits(
-        first_come_first_served=upstream("queue_priority"),
-        promotes_once=upstream("failed_promotion"),
-        forgets_losers=upstream("fenced_producers"),
+        first_come_first_served=chosen.follows_upstream("queue_priority"),
+        promotes_once=chosen.follows_upstream("failed_promotion"),
+        forgets_losers=chosen.follows_upstream("fenced_producers"),
     )
