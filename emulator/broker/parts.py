@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from emulator.broker.keeper import StateKeeper
 from emulator.broker.pressure import Pressure
 from emulator.broker.replication.proof import publisher_of
+from emulator.core.access import Access
 from emulator.core.admission import Limits, Peer, Publisher, Refusal, Scanned, check
 from emulator.core.cursor import Cursor
 from emulator.core.cursor_parts import CursorParts
@@ -47,6 +48,8 @@ class Parts:
     read."""
     check_entry: Callable[[Publisher, Scanned, Marker | None, int, Limits], Refusal | None] = check
     """(publisher, metadata, decoded marker, bytes of the entry, limits)."""
+
+    access: type[Access] = Access
 
     # Storing each message once.
     topic_state: type[TopicState] = TopicState

@@ -122,6 +122,7 @@ class Assembly:
     def send_away(self, topic: Topic) -> None:
         self._effective.pop(topic).close()
         self._following.pop(topic, None)
+        topic.access.close()  # before its producers are gone: they lose nothing
         self._send_away(topic)
 
     # Following a change of the regions.
@@ -172,7 +173,9 @@ class Assembly:
     # Use and debt.
 
     def is_used(self, topic: Topic) -> bool:
-        return bool(topic.producers) or any(one.consumers for one in topic.subscriptions.values())
+        if topic.producers or topic.access.is_in_use:
+            return True
+        return any(one.consumers for one in topic.subscriptions.values())
 
     def owes(self, topic: Topic) -> bool:
         if not topic.replicators:
@@ -209,6 +212,7 @@ class Assembly:
     async def write_pending(self, topic: Topic) -> None:
         writing = [subscription.flush() for subscription in topic.subscriptions.values()]
         writing += [replicator.flush() for replicator in topic.replicators.values()]
+        writing.append(topic.access.flush())
         await asyncio.gather(*writing)
 
     async def erase(self, name: str) -> None:

@@ -14,13 +14,13 @@ from emulator.client.connection import Connection, answered_otherwise
 from emulator.client.vocabulary import (
     FINAL_ERRORS,
     LATEST,
-    AccessMode,
     ClientError,
     ClientSettings,
     ConsumerType,
     InitialPosition,
     MessageId,
 )
+from emulator.model import AccessMode
 from emulator.network import Network, SocketNetwork
 from emulator.wire import requests
 from emulator.wire.replies import LookedUp

@@ -14,8 +14,9 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from emulator.client.connection import answered_otherwise, refusal
-from emulator.client.vocabulary import AccessMode, ClientError, MessageId
+from emulator.client.vocabulary import ClientError, MessageId
 from emulator.errors import ServerError
+from emulator.model import AccessMode
 from emulator.wire import requests
 from emulator.wire.codec import Receipt, send_frame
 from emulator.wire.outgoing import batch_entry, single_entry

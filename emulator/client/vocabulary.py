@@ -26,15 +26,6 @@ EARLIEST = MessageId(-1, -1)
 LATEST = MessageId(2**63 - 1, 2**63 - 1)
 
 
-class AccessMode(Enum):
-    """Who may publish (PIP-68); numbers are the protocol's."""
-
-    SHARED = 0
-    EXCLUSIVE = 1
-    WAIT_FOR_EXCLUSIVE = 2
-    EXCLUSIVE_WITH_FENCING = 3
-
-
 class ConsumerType(Enum):
     """Numbers are the protocol's."""
 

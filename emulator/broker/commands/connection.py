@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from emulator.broker.authorization import Standing
 from emulator.broker.budgets import Account
 from emulator.broker.commands.confirming import confirm
-from emulator.broker.commands.dispatch import AnyRow, CommandTable, carry_out, dispatch
+from emulator.broker.commands.dispatch import AnyRow, CommandTable, carry_out, dispatch, refuse
 from emulator.broker.commands.handshake import Handshake
 from emulator.broker.commands.liveness import Liveness
 from emulator.broker.commands.tasks import TaskGroup
@@ -28,7 +28,7 @@ from emulator.core.dispatch import SubscriptionType
 from emulator.errors import ProtocolError, ServerError
 from emulator.model import TopicName
 from emulator.wire import answers
-from emulator.wire.codec import AckCommand
+from emulator.wire.codec import AckCommand, CommandType
 from emulator.wire.commands import CreateProducer
 from emulator.wire.consumer_commands import Subscribe
 from emulator.wire.frames import FRAME_PADDING_BYTES, Frame, FrameBuffer, frame_bytes
@@ -78,6 +78,8 @@ class ClientConnection(asyncio.Protocol):
         """The region that it was proven to be; None for clients."""
         self.legal_rows = table.legal[self.standing]
         self.producers: dict[int, Producer] = {}
+        self.claims: dict[int, Producer] = {}
+        """Producers by id that wait for their topic, or are being given it."""
         self.consumers: dict[int, Consumer] = {}
         self.opening: dict[tuple[str, int], CreateProducer | Subscribe] = {}
         """("producer" or "consumer", id) that are being created, and for which command. Removed when the client gives
@@ -116,8 +118,8 @@ class ClientConnection(asyncio.Protocol):
         self.liveness.stop()
         self.tasks.close()
         self.opening.clear()
-        for producer in list(self.producers.values()):
-            self.forget_producer(producer)
+        for producer in [*self.producers.values(), *self.claims.values()]:
+            self.forget_producer(producer, "its connection was lost")
         for consumer in list(self.consumers.values()):
             self.forget_consumer(consumer)
         self.pressure.release()
@@ -267,23 +269,41 @@ class ClientConnection(asyncio.Protocol):
         if self.opening.get(key) is command:
             del self.opening[key]
 
-    def add_producer(self, producer: Producer) -> None:
-        """One that had its id ends: the client knows of one only."""
-        former = self.producers.get(producer.producer_id)
-        if former is not None:
-            self.forget_producer(former)
+    def claim(self, producer: Producer) -> None:
+        """It is about to ask for its topic. One that had its id ends: the client knows of one only."""
+        for former in (self.producers.get(producer.producer_id), self.claims.get(producer.producer_id)):
+            if former is not None:
+                self.forget_producer(former, "its client opened it anew")
+        self.claims[producer.producer_id] = producer
+
+    def producer_admitted(self, producer: Producer, epoch: int | None) -> None:
+        """It publishes from now on."""
+        assert self.claims.pop(producer.producer_id) is producer
         self.producers[producer.producer_id] = producer
         self.closed_producers.pop(producer.producer_id, None)
         producer.topic.attach(producer)
+        name, request_id = producer.producer_name, producer.request.request_id
+        self.answer(answers.producer_success(request_id, name, producer.last_sequence_id(), epoch))
 
-    def forget_producer(self, producer: Producer) -> None:
+    def producer_waits(self, producer: Producer) -> None:
+        self.answer(answers.producer_waits(producer.request.request_id, producer.producer_name))
+
+    def producer_refused(self, producer: Producer, problem: ProtocolError) -> None:
+        del self.claims[producer.producer_id]
+        refuse(self, self.table.rows[CommandType.PRODUCER], producer.request, problem)
+
+    def forget_producer(self, producer: Producer, why: str = "it was sent away") -> None:
         """It sends nothing any more; what it sent stays."""
+        if self.claims.get(producer.producer_id) is producer:
+            del self.claims[producer.producer_id]
+            producer.topic.access.left(producer, why)
+            return
         if self.producers.get(producer.producer_id) is producer:
             del self.producers[producer.producer_id]
             self.closed_producers[producer.producer_id] = None
             if len(self.closed_producers) > CLOSED_PRODUCERS_MAX:
                 del self.closed_producers[next(iter(self.closed_producers))]
-        producer.topic.detach(producer)
+        producer.topic.detach(producer, why)
         producer.detach()
 
     def close_producer(self, producer: Producer) -> None:
@@ -315,8 +335,8 @@ class ClientConnection(asyncio.Protocol):
         self.answer(answers.active_consumer_change(consumer_id, is_active))
 
     def topic_closed(self, topic: Topic) -> None:
-        """A topic is no longer served: send its producers and consumers away."""
-        for producer in [p for p in self.producers.values() if p.topic is topic]:
+        """A topic is no longer served: send its producers and consumers away, those that wait too."""
+        for producer in [p for p in (*self.producers.values(), *self.claims.values()) if p.topic is topic]:
             self.close_producer(producer)
         for consumer in [c for c in self.consumers.values() if c.subscription.topic is topic]:
             self.close_consumer(consumer)

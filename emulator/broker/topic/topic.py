@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, cast
 from emulator.broker.environment import RegionServices
 from emulator.broker.subscription.stored_cursor import StoredCursor
 from emulator.broker.subscription.subscription import Subscription
+from emulator.broker.topic.access import TopicAccess
 from emulator.broker.topic.checkpoints import Checkpoints
 from emulator.broker.topic.publishing import Attachment, CheckedEntry, PendingPublish, limits_of
 from emulator.broker.topic.tail import StoredEntry, TailCache
@@ -71,6 +72,8 @@ class Topic:
         """Connected producers by name, inbound replicators included."""
         self.subscriptions: dict[str, Subscription] = {}
         self.replicators: dict[str, Replicator] = {}
+        self.access = TopicAccess(self)
+        """Which clients may publish."""
         self.sync: ReplicatedSubscriptions | None = None
         """Replicated subscriptions (PIP-33); present when the topic is replicated at all."""
         self.closed = False
@@ -190,6 +193,7 @@ class Topic:
             await subscription.settled()
         for replicator in self.replicators.values():
             await replicator.settled()
+        await self.access.settled()
 
     def _stored(self, batch: list[PendingPublish], done: asyncio.Future[int]) -> None:
         self._issued -= 1
@@ -292,18 +296,24 @@ class Topic:
 
     # Its producers.
 
+    def last_sequence_id(self, producer_name: str) -> int:
+        """Of a client's producer: its highest durable number, -1 for none."""
+        return self.state.last_sequence_id(producer_name)
+
     def attach(self, producer: Producer) -> None:
         """A producer is connected; its name was free."""
         self.producers[producer.producer_name] = producer
         if producer.source_region is not None and self.sync is not None:
             self.sync.links_changed()
 
-    def detach(self, producer: Producer) -> None:
+    def detach(self, producer: Producer, why: str) -> None:
         """It left, unless another one took its name before."""
         if self.producers.get(producer.producer_name) is not producer:
             return
         del self.producers[producer.producer_name]
-        if producer.source_region is not None and self.sync is not None:
+        if producer.source_region is None:
+            self.access.left(producer, why)
+        elif self.sync is not None:
             self.sync.link_lost(producer.source_region)
 
     # Reading.
@@ -377,6 +387,7 @@ class Topic:
             return
         self.closed = True
         logger.info("topic %s closed: %s", self.full_name, why)
+        self.access.close()
         for replicator in self.replicators.values():
             replicator.close()
         if self.sync is not None:
