@@ -140,7 +140,7 @@ class StateKeeper:
             return
         self._looked_at.difference_update(keys)
         for key in keys:
-            self._store.get(key)  # as in `_put`: a delete that failed in an earlier life must not fail for ever
+            self._store.get(key)  # as in `_put`: what failed once must not fail in every later life
 
         def done(failure: BaseException | None) -> None:
             if failure is None:
