@@ -10,7 +10,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from random import Random
-from typing import Any
 
 from emulator.client import Batching
 from emulator.region_config import BrokerSettings, LinkShape, NamespaceConfig
@@ -33,7 +32,7 @@ from emulator.simulation.faults import (
     SlowDisk,
 )
 from emulator.simulation.medium import DiskFaults
-from emulator.simulation.plan import ConsumerPlan, Plan, ProducerPlan, ReaderPlan
+from emulator.simulation.plan import ConsumerPlan, Plan, ProducerPlan, ReaderPlan, with_settings
 from emulator.simulation.remote_log import RemoteFaults
 from emulator.simulation.vocabulary import WORDS
 from emulator.simulation.world import NAMESPACE, SERVICE_PORT, simple_topology
@@ -80,7 +79,7 @@ def _crashes(random: Random, plan: Plan) -> Plan:
     ]
     return replace(
         plan,
-        topology=_with_settings(plan.topology, **settings),
+        topology=with_settings(plan.topology, **settings),
         producers=producers,
         faults=tuple(sorted(faults, key=lambda fault: fault.at_seconds)),
     )
@@ -106,7 +105,7 @@ def _moves(random: Random, plan: Plan) -> Plan:
     )
     return replace(
         plan,
-        topology=replace(_with_settings(topology, snapshot_interval_ms=100), links=links),
+        topology=replace(with_settings(topology, snapshot_interval_ms=100), links=links),
         producers=producers,
         consumers=consumers,
         faults=tuple(fault for fault in plan.faults[:3] if set(fault.places) <= set(plan.regions)),
@@ -144,19 +143,6 @@ def _takeovers(random: Random, plan: Plan) -> Plan:
         faults=tuple(sorted(faults, key=lambda fault: fault.at_seconds)),
         disks=(*(one for one in plan.disks if one[0] != region), (region, _remote(random))),
     )
-
-
-def _with_settings(topology: Topology, **settings: Any) -> Topology:
-    clusters = tuple(
-        replace(
-            cluster,
-            regions=tuple(
-                replace(one, settings=replace(one.settings, **settings)) for one in cluster.regions
-            ),
-        )
-        for cluster in topology.clusters
-    )
-    return replace(topology, clusters=clusters)
 
 
 def _anything(seed: int, random: Random) -> Plan:
