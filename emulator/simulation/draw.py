@@ -38,6 +38,8 @@ from emulator.simulation.vocabulary import WORDS
 from emulator.simulation.world import NAMESPACE, SERVICE_PORT, simple_topology
 from emulator.topology import Cluster, Link, Region, Topology
 
+ENTRY_BYTES = 1_500
+"""What an entry has at most, but for the large batches: a payload of 1,000 bytes, metadata, what replication adds."""
 REGION_NAMES = ("us", "eu", "ap", "sa", "af")
 
 
@@ -54,7 +56,23 @@ def _swarm(seed: int, random: Random) -> Plan:
     for word in WORDS:
         # From a source of its own, so that a new word leaves the plans as they were in which it does not occur.
         plan = word.draw(Random(f"swarm/{seed}/{word.name}"), plan)
-    return plan
+    return replace(plan, heal_seconds_max=plan.heal_seconds_max + _carrying_seconds(plan))
+
+
+def _carrying_seconds(plan: Plan) -> float:
+    """How long the slowest link may take for everything that is published, by the window alone. A window of one entry
+    and half a second there and back carry 400 messages in 200 s, and nothing is wrong with that."""
+    latency_ms = {
+        (link.source, link.target): link.shape.latency_ms + link.shape.jitter_ms
+        for link in plan.topology.links
+    }
+    way_ms = max((latency_ms[one, other] + latency_ms[other, one] for one, other in latency_ms), default=0.0)
+    messages = sum(one.messages * (1 + one.repeats) for one in plan.producers)
+    settings = plan.topology.clusters[0].regions[0].settings
+    window = min(
+        settings.replication_window_entries, max(1, settings.replication_window_bytes // ENTRY_BYTES)
+    )
+    return round(messages * way_ms / 1000 / window, 3)
 
 
 def _crashes(random: Random, plan: Plan) -> Plan:
