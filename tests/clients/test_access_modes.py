@@ -8,20 +8,36 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 import pytest
+from _pytest.mark import ParameterSet
 
 from emulator.broker.region import Region
 from tests.broker.regions import FAST, regions, until
 from tests.clients.driving import CLIENTS, Driver, Failed, driver
 
-pytestmark = [pytest.mark.real, pytest.mark.parametrize("client", CLIENTS)]
+pytestmark = pytest.mark.real
 
 MODES = ("Shared", "Exclusive", "WaitForExclusive", "ExclusiveWithFencing")
 IN, WAITS, FENCED, BUSY = "in", "waits", "ProducerFenced", "ProducerBusy"
 BESIDE_SHARED = {"Shared": IN, "Exclusive": FENCED, "WaitForExclusive": WAITS, "ExclusiveWithFencing": IN}
 BESIDE_AN_OWNER = BESIDE_SHARED | {"Shared": BUSY}
+WITHOUT_FENCING = ("go",)
+"""Clients that do not offer ExclusiveWithFencing."""
 PATIENT_MS = 60_000
-IMPATIENT_MS = 1_000
 OUTCOME_SECONDS = 20
+
+
+def _cell(client: str, first: str, second: str) -> ParameterSet:
+    return pytest.param(client, first, second, marks=[] if client == "python" else [pytest.mark.long])
+
+
+ALL_CLIENTS = [pytest.param(one, marks=[] if one == "python" else [pytest.mark.long]) for one in CLIENTS]
+CELLS = [
+    _cell(client, first, second)
+    for client in CLIENTS
+    for first in MODES
+    for second in MODES
+    if client not in WITHOUT_FENCING or "ExclusiveWithFencing" not in (first, second)
+]
 
 
 @dataclass
@@ -61,8 +77,7 @@ async def met(of: asyncio.Future[dict[str, str]]) -> str:
     return caught.value.name
 
 
-@pytest.mark.parametrize("second", MODES)
-@pytest.mark.parametrize("first", MODES)
+@pytest.mark.parametrize(("client", "first", "second"), CELLS)
 def test_who_gets_in_beside_whom(client: str, first: str, second: str) -> None:
     async def told() -> None:
         async with story(client) as it:
@@ -85,6 +100,7 @@ def test_who_gets_in_beside_whom(client: str, first: str, second: str) -> None:
     asyncio.run(told())
 
 
+@pytest.mark.parametrize("client", ALL_CLIENTS)
 @pytest.mark.parametrize("how", ["closes", "is killed"])
 def test_whoever_waits_takes_over_when_the_owner(client: str, how: str) -> None:
     async def told() -> None:
@@ -103,6 +119,7 @@ def test_whoever_waits_takes_over_when_the_owner(client: str, how: str) -> None:
     asyncio.run(told())
 
 
+@pytest.mark.parametrize("client", ALL_CLIENTS)
 def test_the_owner_keeps_a_topic_that_is_unloaded_while_another_waits(client: str) -> None:
     async def told() -> None:
         async with story(client) as it:
@@ -120,6 +137,7 @@ def test_the_owner_keeps_a_topic_that_is_unloaded_while_another_waits(client: st
     asyncio.run(told())
 
 
+@pytest.mark.parametrize("client", ALL_CLIENTS)
 def test_whoever_gives_up_waiting_leaves_the_line(client: str) -> None:
     async def told() -> None:
         async with story(client) as it:

@@ -20,11 +20,10 @@ import (
 
 var (
 	access = map[string]pulsar.ProducerAccessMode{
-		"":                     pulsar.ProducerAccessModeShared,
-		"Shared":               pulsar.ProducerAccessModeShared,
-		"Exclusive":            pulsar.ProducerAccessModeExclusive,
-		"WaitForExclusive":     pulsar.ProducerAccessModeWaitForExclusive,
-		"ExclusiveWithFencing": pulsar.ProducerAccessModeExclusiveWithFencing,
+		"":                 pulsar.ProducerAccessModeShared,
+		"Shared":           pulsar.ProducerAccessModeShared,
+		"Exclusive":        pulsar.ProducerAccessModeExclusive,
+		"WaitForExclusive": pulsar.ProducerAccessModeWaitForExclusive,
 	}
 	space     = regexp.MustCompile(`\s+`)
 	mutex     sync.Mutex
