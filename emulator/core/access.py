@@ -291,6 +291,9 @@ class Access:
         mode = claimant.access_mode
         if claimant is self.owner:
             return [Admit(claimant, self.epoch)]
+        if claimant.producer_name == self.awaited and not self._returns(claimant):
+            self.awaited = None  # a new instance: the one that is awaited will not come
+            return self._decide(place) + self._next()
         if mode is _SHARED:
             return self._share(place)
         if self._is_stale(claimant) and not self._may_wait_again(claimant):

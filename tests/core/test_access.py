@@ -383,6 +383,19 @@ def test_a_dead_owner_costs_no_more_than_the_patience() -> None:
     assert world.enter(One("owner", WAITING, topic_epoch=0, was_opened_before=True)) == FENCED
 
 
+@pytest.mark.parametrize("mode", [EXCLUSIVE, WAITING, FENCING], ids=lambda mode: mode.label)
+def test_a_new_instance_of_a_former_owner_need_not_wait_for_itself(mode: AccessMode) -> None:
+    assert left_behind().enter(One("owner", mode)) == 1
+
+
+def test_a_new_instance_of_a_former_owner_stands_behind_those_who_wait() -> None:
+    world = left_behind("waiter")
+    waiter = One("waiter", WAITING)
+    world.enter(waiter)
+    assert world.enter(One("owner", WAITING)) == WAITS
+    assert world.told[waiter] == 1
+
+
 def test_fencing_does_not_wait_for_a_former_owner() -> None:
     assert left_behind().enter(One("winner", FENCING)) == 1
 

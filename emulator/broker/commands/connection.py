@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -79,6 +80,8 @@ class ClientConnection(asyncio.Protocol):
         self.producers: dict[int, Producer] = {}
         self.claims: dict[int, Producer] = {}
         """Producers by id that wait for their topic, or are being given it."""
+        self._told_to_wait: dict[int, int] = {}
+        """Producer id -> the request that was answered with: not yet. It is said once."""
         self.consumers: dict[int, Consumer] = {}
         self.opening: dict[tuple[str, int], CreateProducer | Subscribe] = {}
         """("producer" or "consumer", id) that are being created, and for which command. Removed when the client gives
@@ -278,6 +281,7 @@ class ClientConnection(asyncio.Protocol):
     def producer_admitted(self, producer: Producer, epoch: int | None) -> None:
         """It publishes from now on."""
         assert self.claims.pop(producer.producer_id) is producer
+        self._told_to_wait.pop(producer.producer_id, None)
         self.producers[producer.producer_id] = producer
         self.closed_producers.pop(producer.producer_id, None)
         producer.topic.attach(producer)
@@ -285,16 +289,21 @@ class ClientConnection(asyncio.Protocol):
         self.answer(answers.producer_success(request_id, name, producer.last_sequence_id(), epoch))
 
     def producer_waits(self, producer: Producer) -> None:
-        self.answer(answers.producer_waits(producer.request.request_id, producer.producer_name))
+        request_id = producer.request.request_id
+        if self._told_to_wait.get(producer.producer_id) != request_id:
+            self._told_to_wait[producer.producer_id] = request_id
+            self.answer(answers.producer_waits(request_id, producer.producer_name))
 
     def producer_refused(self, producer: Producer, problem: ProtocolError) -> None:
         del self.claims[producer.producer_id]
+        self._told_to_wait.pop(producer.producer_id, None)
         refuse(self, self.table.rows[CommandType.PRODUCER], producer.request, problem)
 
     def forget_producer(self, producer: Producer, why: str = "it was sent away") -> None:
         """It sends nothing any more; what it sent stays."""
         if self.claims.get(producer.producer_id) is producer:
             del self.claims[producer.producer_id]
+            self._told_to_wait.pop(producer.producer_id, None)
             producer.topic.access.left(producer, why)
             return
         if self.producers.get(producer.producer_id) is producer:
@@ -334,9 +343,14 @@ class ClientConnection(asyncio.Protocol):
         self.answer(answers.active_consumer_change(consumer_id, is_active))
 
     def topic_closed(self, topic: Topic) -> None:
-        """A topic is no longer served: send its producers and consumers away, those that wait too."""
-        for producer in [p for p in (*self.producers.values(), *self.claims.values()) if p.topic is topic]:
+        """A topic is no longer served: send its producers and consumers away. For producers that wait for it we ask
+        again ourselves: not every client listens to CLOSE_PRODUCER before its producer is open."""
+        for producer in [p for p in self.producers.values() if p.topic is topic]:
             self.close_producer(producer)
+        for claim in [p for p in self.claims.values() if p.topic is topic]:
+            del self.claims[claim.producer_id]
+            request = replace(claim.request, producer_name=claim.producer_name)
+            self.begin(self.table.rows[CommandType.PRODUCER], request)
         for consumer in [c for c in self.consumers.values() if c.subscription.topic is topic]:
             self.close_consumer(consumer)
 
