@@ -31,6 +31,8 @@ from emulator.model import AccessMode
 
 LOSERS_MAX: Final = 1_000
 """So many names of shared producers that were fenced off are remembered."""
+NOBODY: Final = ""
+"""Owner of an epoch that bars all before it."""
 _SHARED: Final = AccessMode.SHARED
 
 
@@ -76,6 +78,7 @@ class Step(Enum):
     GRANT = "a new epoch and its owner"
     END = "the topic has no owner any more"
     RESUME = "the owner of before goes on in its epoch"
+    BAR = "an epoch of nobody: whoever owned the topic before is fenced off"
 
 
 class Change(NamedTuple):
@@ -92,6 +95,8 @@ class Change(NamedTuple):
         if self.step is Step.GRANT:
             return Grant(next_epoch(before), self.owner, entry_id)
         assert before is not None
+        if self.step is Step.BAR:
+            return Grant(next_epoch(before), NOBODY, entry_id, entry_id)
         return replace(before, end_entry=entry_id if self.step is Step.END else None)
 
 
@@ -191,6 +196,8 @@ class Access:
         """Being written."""
         self.home = ""
         """The only region in which clients may publish, when that is another one."""
+        self._owes_bar = False
+        """Clients published elsewhere since: the newest grant has to be barred before anybody is admitted here."""
         self._later: list[Place] = []
         """Came while something was being written."""
         self._line_before = dict(line_before or {})
@@ -257,6 +264,8 @@ class Access:
         assert self.change is not None
         step, self.change = self.change.step, None
         self.grant = grant
+        if step is Step.BAR:
+            self._owes_bar = False
         if step is not Step.END:
             self._was_shared = False
         decisions: list[Decision] = []
@@ -292,6 +301,7 @@ class Access:
         self.home = home
         if not home:
             return self._next()
+        self._owes_bar = self.grant is not None or self.change is not None
         decisions: list[Decision] = [Evict(one) for one in self.shared]
         if self.owner is not None and self.change is None:
             decisions.append(Evict(self.owner))
@@ -319,6 +329,9 @@ class Access:
         if self.home:
             insort(self.line, place)
             return [Wait(claimant)]
+        if self._owes_bar:
+            self._later.append(place)
+            return self._next()
         if self._returns(claimant):
             return self._take_back(claimant)
         if mode is AccessMode.EXCLUSIVE_WITH_FENCING:
@@ -373,6 +386,9 @@ class Access:
         """Nobody may be left waiting for a topic that nobody has (X4)."""
         if self.change is not None or self.owner is not None or self.shared or self.awaited is not None:
             return []
+        if self._owes_bar and self.grant is not None and self.grant.owner != NOBODY:
+            return [self._write(Step.BAR, NOBODY)]
+        self._owes_bar = False
         decisions: list[Decision] = []
         while self.line and not self.home:
             claimant = self.line.pop(0).claimant

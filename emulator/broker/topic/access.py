@@ -248,6 +248,8 @@ class TopicAccess:
         owner, epoch = grant.owner, grant.epoch
         if change.step is Step.GRANT:
             self._say(f"{owner!r} was given it in epoch {epoch}, because {why}")
+        elif change.step is Step.BAR:
+            self._say(f"epoch {epoch} is nobody's, because {why}")
         elif change.step is Step.END:
             self._say(f"{owner!r} lost it, because {why}, and nobody waited")
         else:
