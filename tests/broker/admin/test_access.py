@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from emulator.client import AccessMode
+from emulator.client import AccessMode, ClientError
 from emulator.simulation.world import World, world
 from tests.broker.test_exclusive_producers import TOPIC, Contender, broker_of, in_line
 
@@ -94,7 +94,7 @@ def test_metrics_count_promotions_fences_and_the_time_without_an_owner() -> None
     with world("us") as w:
 
         async def story() -> None:
-            owner, *_ = await an_owner_and_two_who_wait(w)
+            owner, low, _ = await an_owner_and_two_who_wait(w)
             assert (
                 'geoemu_exclusive_waiting{topic="persistent://public/default/orders"} 2\n'
                 in (await asked(w, "GET", "/metrics"))[1]
@@ -102,6 +102,7 @@ def test_metrics_count_promotions_fences_and_the_time_without_an_owner() -> None
             owner.die()
             await w.simulation.until(lambda: in_line(w) == ["low"])
             await w.client("us").producer(TOPIC, name="new", access_mode=AccessMode.EXCLUSIVE_WITH_FENCING)
+            assert isinstance(low.opening.exception(), ClientError)
             text = (await asked(w, "GET", "/metrics"))[1]
             assert "geoemu_exclusive_promotions_total 1\n" in text
             assert "geoemu_exclusive_fences_total 2\n" in text
