@@ -262,6 +262,16 @@ class ClientConnection(asyncio.Protocol):
 
     # Producers and consumers of this connection.
 
+    def hurry(self, interval_ms: int) -> None:
+        """A topic that the client publishes to wants to know so often whether it lives."""
+        if interval_ms:
+            self.liveness.hurry(interval_ms / 1_000)
+
+    def keep_alive_interval_ms(self) -> int | None:
+        """The shortest that its topics ask for. None: none of them does."""
+        topics = {producer.topic for producer in (*self.producers.values(), *self.claims.values())}
+        return min(filter(None, (topic.keep_alive_interval_ms for topic in topics)), default=None)
+
     def published(self, size_bytes: int) -> None:
         """So many admitted bytes have been answered."""
         self.pressure.answered(size_bytes)
@@ -277,6 +287,7 @@ class ClientConnection(asyncio.Protocol):
             if former is not None:
                 self.forget_producer(former, "its client opened it anew")
         self.claims[producer.producer_id] = producer
+        self.hurry(producer.topic.keep_alive_interval_ms)
 
     def producer_admitted(self, producer: Producer, epoch: int | None) -> None:
         """It publishes from now on."""

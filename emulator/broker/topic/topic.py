@@ -76,6 +76,8 @@ class Topic:
         """Which clients may publish."""
         self.sync: ReplicatedSubscriptions | None = None
         """Replicated subscriptions (PIP-33); present when the topic is replicated at all."""
+        self.keep_alive_interval_ms = 0
+        """How often those who publish here are asked whether they live; 0: as often as everybody."""
         self.closed = False
         self.limits = limits_of(region.config)
         self._batch: list[PendingPublish] = []
@@ -295,6 +297,12 @@ class Topic:
             self.sync.link_lost(remote)
 
     # Its producers.
+
+    def set_keep_alive(self, interval_ms: int) -> None:
+        """From now on ask those who publish here so often whether they live; 0: as often as everybody."""
+        self.keep_alive_interval_ms = interval_ms
+        for producer in (*self.producers.values(), *self.access.line):
+            producer.connection.hurry(interval_ms)
 
     def last_sequence_id(self, producer_name: str) -> int:
         """Of a client's producer: its highest durable number, -1 for none."""
