@@ -26,6 +26,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TextIO
 
+import progress
 from lock import LOCK, ROOT, pin, read_lock, wanted
 from progress import POLL_SECONDS, Done, Line, listen, obey, watch
 
@@ -358,7 +359,7 @@ def apt_command() -> list[str] | None:
 
 
 def say(text: str) -> None:
-    print(f"setup: {text}", flush=True)
+    progress.say(f"setup: {text}")
 
 
 def succeeds(command: list[str], **environment: str) -> bool:

@@ -227,6 +227,22 @@ def test_what_takes_long_says_so(setup: ModuleType, monkeypatch: pytest.MonkeyPa
     assert "thought" not in screen.getvalue()
 
 
+def test_short_steps_one_after_the_other_are_not_silent_together(
+    setup: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    progress = sys.modules["progress"]
+    clock = [progress.time.monotonic()]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: clock[0])
+    setup.say("beginning")
+    for step in ("one", "two"):
+        line = progress.Line("setup:   ", step)
+        for _ in range(5):
+            clock[0] += 0.3
+            line.show()
+        line.end()
+    assert capsys.readouterr().out.splitlines() == ["setup: beginning", "setup:   two, 1 s"]
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_set_up_ends_with_one_line(number: signal.Signals, tmp_path: Path) -> None:
     """Its pip hangs: it is ended too."""
