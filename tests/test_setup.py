@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
@@ -153,6 +153,34 @@ def test_whether_a_goal_is_set_up_can_be_asked_without_setting_it_up(
 def test_a_stamp_that_is_damaged_is_none(done_for_run: ModuleType, stamp: str) -> None:
     done_for_run.STAMP.write_text(stamp)
     assert not done_for_run.is_done("run")
+
+
+def stopped_by_the_disk(setup: ModuleType, capfd: pytest.CaptureFixture[str]) -> str:
+    assert setup.main(["run"]) == 2
+    printed, complained = capfd.readouterr()
+    assert printed == ""
+    return complained
+
+
+def test_a_folder_that_is_read_only_is_told_before_anything_is_fetched(
+    setup: ModuleType, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(setup, "STAMP", Path("/nowhere"))
+    monkeypatch.setattr(setup, "ROOT", Path("/proc/self"))
+    monkeypatch.setattr(os, "access", lambda path, mode: path != setup.ROOT)
+    assert stopped_by_the_disk(setup, capfd) == (
+        "setup: /proc/self cannot be written, and .venv is made there. Type this in a copy of it that is yours\n"
+    )
+
+
+def test_a_disk_that_is_too_full_is_told_before_anything_is_fetched(
+    setup: ModuleType, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(setup, "STAMP", Path("/nowhere"))
+    monkeypatch.setattr(setup.shutil, "disk_usage", lambda folder: SimpleNamespace(free=300_000_000))
+    assert stopped_by_the_disk(setup, capfd).startswith(
+        f"setup: 2.0 GB are needed for a while and {setup.ROOT} has 0.3. Make room there"
+    )
 
 
 def test_a_drill_brings_no_browser_linter_compose_or_peer(setup: ModuleType) -> None:
