@@ -9,11 +9,11 @@ import os
 import sys
 from asyncio.subprocess import PIPE, Process
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import emulator
 from emulator.history import seal_history
-from emulator.scenarios.workload import ActorFailure, Counts, Hire, Part, ProducerPart
+from emulator.scenarios.workload import ActorFailure, Counts, Hire, HostPart, Part, ProducerPart
 
 LEAVE_SECONDS = 3.0
 """How long an actor may take to leave before it is killed."""
@@ -22,6 +22,9 @@ LINE_BYTES_MAX = 1_048_576
 
 class ActorProcess:
     """One actor: its process, what it last reported, and the commands that it has not answered yet."""
+
+    module: ClassVar = "emulator.scenarios.actor"
+    """The program."""
 
     def __init__(self, part: Part, run_dir: Path) -> None:
         self._part = part
@@ -82,6 +85,10 @@ class ActorProcess:
             self._process.kill()
         await self._reading
 
+    @property
+    def _lives(self) -> bool:
+        return self._process is not None and self._process.returncode is None
+
     async def _launch(self) -> None:
         self.log.parent.mkdir(parents=True, exist_ok=True)
         source_root = str(Path(emulator.__file__).parents[1])
@@ -90,7 +97,7 @@ class ActorProcess:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-m",
-                "emulator.scenarios.actor",
+                self.module,
                 self._part.name,
                 stdin=PIPE,
                 stdout=PIPE,
@@ -100,6 +107,7 @@ class ActorProcess:
                 # Ctrl-C on the terminal is for whoever started us; actors are told to leave.
                 start_new_session=True,
             )
+        self._leaving = False
         self._reading = asyncio.create_task(self._read(self._process))
 
     async def _command(self, do: str, **fields: Any) -> None:
@@ -154,4 +162,9 @@ class ActorProcess:
 
 def hire_processes(run_dir: Path) -> Hire:
     """Actors whose history and logs go to `run_dir`."""
-    return lambda part: ActorProcess(part, run_dir)
+    from emulator.scenarios.host_process import HostProcess
+
+    def hire(part: Part) -> ActorProcess:
+        return HostProcess(part, run_dir) if isinstance(part, HostPart) else ActorProcess(part, run_dir)
+
+    return hire

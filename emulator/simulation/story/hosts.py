@@ -1,0 +1,114 @@
+"""Hosts that own topics, in a simulated world: the program of the real ones (`scenarios.host_at_work`) on a simulated
+host, which can be killed, frozen and started again."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Any
+
+from emulator.history import Outcome
+from emulator.scenarios.host_at_work import HostAtWork
+from emulator.scenarios.workload import ActorFailure, Counts, HostPart, HostVerb
+from emulator.simulation.host import Host, HostDied, HostState
+from emulator.simulation.record import Record
+from emulator.simulation.world import World
+
+LEAVE_SECONDS = 2.0
+
+
+class _Notes:
+    def __init__(self, record: Record, part: HostPart) -> None:
+        self._record = record
+        self._part = part
+
+    def write(self, op: str, outcome: Outcome, **fields: Any) -> None:
+        if op == "publish":
+            fields["origin_region"] = self._part.region
+        self._record.note(self._part.name, op, outcome, **fields)
+
+    def new_session(self) -> str:
+        return self._record.new_session(self._part.name)
+
+
+class SimulatedHost:
+    """Implements `workload.HostActor`."""
+
+    def __init__(self, world: World, record: Record, part: HostPart) -> None:
+        self.part = part
+        self.problem: str | None = None
+        self._world = world
+        self._notes = _Notes(record, part)
+        self._host: Host | None = None
+        self._work: HostAtWork | None = None
+        self._former_lives = Counts(region=part.region)
+
+    @property
+    def counts(self) -> Counts:
+        if self._work is None:
+            return self._former_lives
+        counts = self._former_lives.and_then(self._work.counts)
+        paused = self._host is not None and self._host.state is HostState.PAUSED
+        return counts.at_rest() if paused else counts
+
+    async def begin(self, service_url: str) -> None:
+        """The URL is the world's own: hosts find regions by their names."""
+        if self._host is None:
+            self._host = self._world.client_host(f"{self.part.name}@{self.part.region}", self.part.region)
+        self._host.boot()
+        await self._ask(self._start(self._host))
+
+    async def line_up(self) -> None:
+        assert self._work is not None
+        await self._ask(self._work.line_up())
+
+    async def finish(self) -> None:
+        if self._work is not None:
+            await self._ask(self._work.finish())
+
+    async def leave(self) -> None:
+        self._die()
+
+    async def move(self, region: str, service_url: str) -> None:
+        raise ActorFailure(f"{self.part.name} is a host: it stays where it is")
+
+    async def change(self, verb: HostVerb) -> None:
+        if verb == "start":
+            if self._work is None:
+                await self.begin("")
+                await self.line_up()
+            return
+        if self._work is None or self._host is None:
+            raise ActorFailure(f"{self.part.name} does not run: it cannot {verb}")
+        if verb == "pause":
+            self._host.pause()
+        elif verb == "resume":
+            self._host.resume()
+        else:
+            if verb == "stop":
+                await self._leave_in_good_order(self._work)
+            self._die()
+
+    async def _start(self, host: Host) -> None:
+        client = self._world.client_on(host, (self.part.region,))
+        self._work = HostAtWork(self.part, client, self._notes)
+        await self._work.claim_own()
+
+    async def _leave_in_good_order(self, work: HostAtWork) -> None:
+        with contextlib.suppress(TimeoutError, ActorFailure):
+            async with asyncio.timeout(LEAVE_SECONDS):
+                await self._ask(work.finish())
+
+    async def _ask(self, deed: Any) -> None:
+        assert self._host is not None
+        try:
+            await self._host.ask(deed)
+        except HostDied as death:
+            raise ActorFailure(f"{self.part.name}: {death}") from None
+
+    def _die(self) -> None:
+        """What it had asked for and was not told stays unknown."""
+        if self._host is not None and self._work is not None:
+            ended = self._former_lives.and_then(self._work.counts).ended()
+            self._host.kill()
+            self._former_lives, self._work = ended, None
