@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from emulator.history import Event, read_events
+from emulator.history import Event, is_closed, read_events
 from emulator.runtimes.process import ProcessRuntime
 from emulator.scenarios.actor_process import ActorProcess
 from emulator.scenarios.progress import Quiet
@@ -236,5 +236,20 @@ def test_the_region_failover_drill_plays_to_the_end(tmp_path: Path) -> None:
                 assert result.counts[name].ok == result.counts[name].asked
             acknowledged = sum(len(origins(stand.events(name), "publish", "ok")) for name in result.counts)
             assert result.counts["billing"].received == acknowledged
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("name", ["leader-election", "uptime-checkers", "last-resort", "two-owners"])
+def test_hosts_play_to_the_end_in_processes_of_their_own(tmp_path: Path, name: str) -> None:
+    """Stories of exclusive producers; each leaves histories with an end, and nothing that nobody was told of."""
+
+    async def story() -> None:
+        async with regions_up(tmp_path / "run") as stand:
+            result = await play(load_scenario(SHIPPED / f"{name}.yaml", TOPOLOGY), stand.runtime, Quiet())
+            assert result.completed, result.failure
+            for actor, counts in result.counts.items():
+                assert is_closed(stand.runtime.run_dir / "history" / f"{actor}.jsonl")
+                assert counts.pending == 0
 
     asyncio.run(story())
