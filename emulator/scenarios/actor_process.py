@@ -13,11 +13,20 @@ from typing import Any, ClassVar
 
 import emulator
 from emulator.history import seal_history
-from emulator.scenarios.workload import ActorFailure, Counts, Hire, HostPart, Part, ProducerPart
+from emulator.scenarios.workload import (
+    ActorFailure,
+    ConsumerPart,
+    Counts,
+    Hire,
+    HostPart,
+    Part,
+    ProducerPart,
+)
 
 LEAVE_SECONDS = 3.0
 """How long an actor may take to leave before it is killed."""
 LINE_BYTES_MAX = 1_048_576
+_KINDS: dict[type[Part], str] = {ProducerPart: "producer", ConsumerPart: "consumer", HostPart: "host"}
 
 
 class ActorProcess:
@@ -63,7 +72,7 @@ class ActorProcess:
         await self._command(
             "begin",
             service_url=service_url,
-            kind="producer" if isinstance(self._part, ProducerPart) else "consumer",
+            kind=_KINDS[type(self._part)],
             part=dataclasses.asdict(self._part),
             run_dir=str(self._run_dir.absolute()),
         )
@@ -162,9 +171,12 @@ class ActorProcess:
 
 def hire_processes(run_dir: Path) -> Hire:
     """Actors whose history and logs go to `run_dir`."""
-    from emulator.scenarios.host_process import HostProcess
+    from emulator.scenarios.host_process import HostProcess, OwnClientProcess
 
     def hire(part: Part) -> ActorProcess:
-        return HostProcess(part, run_dir) if isinstance(part, HostPart) else ActorProcess(part, run_dir)
+        if isinstance(part, HostPart):
+            return HostProcess(part, run_dir)
+        waits = isinstance(part, ProducerPart) and part.access == "wait"
+        return OwnClientProcess(part, run_dir) if waits else ActorProcess(part, run_dir)
 
     return hire

@@ -10,22 +10,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from typing import Any, Protocol
+from typing import Any
 
 from emulator.client import EARLIEST, AccessMode, Client, ClientError, Message, Producer
 from emulator.history import Outcome, attributes_digest, payload_digest
+from emulator.scenarios.notes import Notes
 from emulator.scenarios.replayed import State, heartbeat, introduction, key_of
 from emulator.scenarios.workload import HostPart
 
 RETRY_SECONDS = 0.2
-
-
-class Notes(Protocol):
-    """The history of the host."""
-
-    def write(self, op: str, outcome: Outcome, **fields: Any) -> None: ...
-
-    def new_session(self) -> str: ...
 
 
 class Claim:

@@ -1,4 +1,5 @@
-"""The program that plays one host with our own client: `python -m emulator.scenarios.host_actor NAME`.
+"""The program that plays one part with our own client, a host or a producer that waits:
+`python -m emulator.scenarios.host_actor NAME`.
 
 It is told and answers what `actor.py` says, and `line_up` beside it. What it asked and was told goes to
 `history/<name>.jsonl` before anything else happens with it.
@@ -19,7 +20,8 @@ from typing import Any, NoReturn
 from emulator.client import Client
 from emulator.history import HistoryWriter, Outcome, new_session
 from emulator.scenarios.host_at_work import HostAtWork
-from emulator.scenarios.workload import HostPart
+from emulator.scenarios.own_producer import OwnProducer
+from emulator.scenarios.workload import HostPart, ProducerPart
 
 BEGIN_SECONDS = 60.0
 """How long to wait for the first command."""
@@ -56,7 +58,7 @@ class Program:
         # Nobody else may write where the answers go.
         self._answers = os.dup(1)
         os.dup2(2, 1)
-        self._host: HostAtWork | None = None
+        self._work: HostAtWork | OwnProducer | None = None
         self._history: HistoryWriter | None = None
         self._at_work: set[asyncio.Task[None]] = set()
 
@@ -67,8 +69,8 @@ class Program:
             os._exit(1)
 
     def report(self) -> None:
-        if self._host is not None:
-            self.say(counts=dataclasses.asdict(self._host.counts))
+        if self._work is not None:
+            self.say(counts=dataclasses.asdict(self._work.counts))
 
     async def live(self) -> None:
         """Obey until told to leave. Whoever started it is gone when the commands end."""
@@ -91,21 +93,33 @@ class Program:
     async def _obey(self, command: dict[str, Any]) -> None:
         if command["do"] == "begin":
             self._begin(command)
-        assert self._host is not None, "begin comes first"
-        deeds = {"begin": self._host.claim_own, "line_up": self._host.line_up, "finish": self._host.finish}
-        await deeds[command["do"]]()
+        work = self._work
+        assert work is not None, "begin comes first"
+        match command["do"]:
+            case "begin":
+                await work.begin()
+            case "line_up" if isinstance(work, HostAtWork):
+                await work.line_up()
+            case "finish":
+                await work.finish()
+            case unknown:
+                raise ValueError(f"unknown command {unknown!r}")
         self.report()
         self.say(done=command["id"])
 
     def _begin(self, command: dict[str, Any]) -> None:
-        run_dir, part = Path(command["run_dir"]), HostPart.from_json(command["part"])
-        path = run_dir / "history" / f"{part.name}.jsonl"
-        self._history = HistoryWriter(path, part.name, program="geoemu host", others=["scenario"])
-        self._host = HostAtWork(part, Client(command["service_url"]), _Notes(self._history))
+        name, fields = command["part"]["name"], command["part"]
+        path = Path(command["run_dir"]) / "history" / f"{name}.jsonl"
+        self._history = HistoryWriter(path, name, program="geoemu actor", others=["scenario"])
+        client, notes = Client(command["service_url"]), _Notes(self._history)
+        if command["kind"] == "host":
+            self._work = HostAtWork(HostPart.from_json(fields), client, notes)
+        else:
+            self._work = OwnProducer(ProducerPart(**fields), client, notes)
 
     async def _leave(self) -> None:
-        if self._host is not None and self._history is not None:
-            leaving = asyncio.create_task(self._host.finish())
+        if self._work is not None and self._history is not None:
+            leaving = asyncio.create_task(self._work.finish())
             await asyncio.wait({leaving}, timeout=LEAVE_SECONDS)
             self._history.close()
             self.report()

@@ -7,7 +7,8 @@ import asyncio
 from collections.abc import Iterable
 
 from emulator.client import Client
-from emulator.scenarios.claim import Claim, Notes
+from emulator.scenarios.claim import Claim
+from emulator.scenarios.notes import Notes
 from emulator.scenarios.workload import Counts, HostPart
 
 
@@ -38,7 +39,7 @@ class HostAtWork:
             waits=waits,
         )
 
-    async def claim_own(self) -> None:
+    async def begin(self) -> None:
         """Ask for its share. Ends when each topic of it is its own, or it waits for it."""
         await self._claim(self._part.own)
 

@@ -10,10 +10,14 @@ from emulator.scenarios.actor_process import ActorProcess
 from emulator.scenarios.workload import ActorFailure, Counts, HostPart, HostVerb
 
 
-class HostProcess(ActorProcess):
-    """One host: all its lives."""
+class OwnClientProcess(ActorProcess):
+    """One that works with our own client."""
 
     module = "emulator.scenarios.host_actor"
+
+
+class HostProcess(OwnClientProcess):
+    """One host: all its lives."""
 
     def __init__(self, part: HostPart, run_dir: Path) -> None:
         super().__init__(part, run_dir)

@@ -25,7 +25,6 @@ IDLE_SECONDS_MAX = 0.05
 _ACCESS_MODES = {
     "shared": pulsar.ProducerAccessMode.Shared,
     "exclusive": pulsar.ProducerAccessMode.Exclusive,
-    "wait": pulsar.ProducerAccessMode.WaitForExclusive,
     "fencing": pulsar.ProducerAccessMode.ExclusiveWithFencing,
 }
 POLL_SECONDS = 0.005

@@ -166,6 +166,7 @@ def describe_counts(part: Part, counts: Counts) -> str:
         always = "owned"
     elif isinstance(part, ProducerPart):
         named = {
+            "in line": counts.waits,
             "published": counts.ok,
             "waiting": counts.pending,
             "failed": counts.failed,

@@ -244,6 +244,7 @@ class _Rehearsal:
                 actors = self._finish(place, action.actors)
             case Move():
                 self._must_be_at_work(place, action.actor)
+                self._may_move(place, action.actor)
             case Published():
                 self._must_have_begun(place, action.producer)
             case Received():
@@ -300,6 +301,11 @@ class _Rehearsal:
         }
         kind = kinds.get(name_or_group)
         return actor == name_or_group if kind is None else isinstance(self._parts[actor], kind)
+
+    def _may_move(self, place: KeyPath, actor: str) -> None:
+        part = self._parts.get(actor)
+        if isinstance(part, ProducerPart) and part.access == "wait":
+            self._file.report(place, f"{actor} waits for a topic of its region: it stays there")
 
     def _may_be_done_to_hosts(self, place: KeyPath, verb: str, hosts: tuple[str, ...]) -> None:
         for host in hosts:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from emulator.client import AccessMode, ClientError
-from emulator.errors import ServerError
+from emulator.errors import ConfigurationError, ServerError
 from emulator.history import Event
 from emulator.scenarios.replayed import State, read
 from emulator.scenarios.runner import LoopClock
@@ -133,6 +133,53 @@ def test_upstream_priorities_count_for_nothing() -> None:
     assert "primary-2 holds 4, not 6" in outcome.violation.sentence
     first_heirs = owners([event for event in outcome.events if event.actor != "primary-1"], "backup")
     assert first_heirs == {"backup-1": 4}
+
+
+WAITERS = """
+name: waiters
+topic: persistent://public/default/orders
+actors:
+  producers:
+    - {name: first, region: us-east, access: wait, priority: -1}
+    - {name: low, region: us-east, access: wait, priority: -1}
+    - {name: high, region: us-east, access: wait, priority: 7, messages: 20}
+    - {name: barred, region: us-east, access: exclusive}
+  consumers:
+    - {name: reader, region: us-west, subscription: s}
+steps:
+  - begin: [reader, first]
+  - wait_until: {producer: first, published: 20}
+  - begin: low
+  - begin: high
+  - finish: first
+  - wait_until: {producer: high, published: 20}
+  - finish: high
+  - wait_until: {producer: low, published: 20}
+  - finish: low
+  - begin: barred
+  - wait_until: {producer: barred, published: 20}
+  - finish: barred
+  - drain: 10s
+"""
+"""Producers take turns: the highest priority first, and an exclusive one when nobody is there any more."""
+
+
+def test_producers_that_wait_take_turns_by_their_priority(tmp_path: Path) -> None:
+    path = tmp_path / "waiters.yaml"
+    path.write_text(WAITERS)
+    outcome = run_story(load_story(path, TOPOLOGY), 1)
+    assert outcome.violation is None
+    stored = [event for event in outcome.events if event.op == "receive"]
+    turns = [event.producer for event in stored]
+    assert list(dict.fromkeys(turns)) == ["first", "high", "low", "barred"]
+    assert turns == sorted(turns, key=["first", "high", "low", "barred"].index)
+
+
+def test_a_producer_that_waits_stays_where_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "waiters.yaml"
+    path.write_text(WAITERS.replace("finish: first", "move: {producer: first, to: us-west}"))
+    with pytest.raises(ConfigurationError, match="first waits for a topic of its region"):
+        load_story(path, TOPOLOGY)
 
 
 # With hosts alone, on one region.

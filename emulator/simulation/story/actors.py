@@ -25,12 +25,12 @@ from emulator.client import (
     Producer,
 )
 from emulator.history import attributes_digest, payload_digest
-from emulator.model import AccessMode
+from emulator.scenarios.own_producer import ACCESS_MODES
 from emulator.scenarios.workload import ConsumerPart, Counts, Hire, HostPart, Part, ProducerPart
 from emulator.simulation.actors import place_of, text_of
 from emulator.simulation.host import Host, HostDied
 from emulator.simulation.record import Record
-from emulator.simulation.story.hosts import SimulatedHost
+from emulator.simulation.story.hosts import OnHost, SimulatedHost
 from emulator.simulation.world import World
 
 RETRY_SECONDS = 0.2
@@ -38,12 +38,6 @@ LEAVE_SECONDS = 1.0
 """How long an actor that moves on in good order may take to leave."""
 POLL_SECONDS = 0.005
 """How often it is looked for room, outcomes and connections."""
-_ACCESS_MODES = {
-    "shared": AccessMode.SHARED,
-    "exclusive": AccessMode.EXCLUSIVE,
-    "wait": AccessMode.WAIT_FOR_EXCLUSIVE,
-    "fencing": AccessMode.EXCLUSIVE_WITH_FENCING,
-}
 BURST = 64
 """Most publishes of an unlimited producer in one breath."""
 
@@ -162,8 +156,7 @@ class SimulatedProducer(SimulatedActor):
                 producer = await client.producer(
                     part.topic,
                     name=part.name,
-                    access_mode=_ACCESS_MODES[part.access],
-                    priority=part.priority,
+                    access_mode=ACCESS_MODES[part.access],
                     batching=batching,
                     pending_messages_max=part.max_pending + BURST,
                 )
@@ -337,9 +330,10 @@ class SimulatedConsumer(SimulatedActor):
 def hire_simulated(world: World, record: Record) -> Hire:
     """Actors that live in `world` and write to `record`."""
 
-    def hire(part: Part) -> SimulatedProducer | SimulatedConsumer | SimulatedHost:
+    def hire(part: Part) -> SimulatedProducer | SimulatedConsumer | OnHost:
         if isinstance(part, ProducerPart):
-            return SimulatedProducer(world, record, part)
+            waits = part.access == "wait"
+            return OnHost(world, record, part) if waits else SimulatedProducer(world, record, part)
         if isinstance(part, HostPart):
             return SimulatedHost(world, record, part)
         assert isinstance(part, ConsumerPart), "programs are refused when a story is loaded"
