@@ -443,6 +443,44 @@ def test_nobody_else_takes_over_from_an_owner() -> None:
     assert not world.access.hand_over(old, One("other", topic_epoch=0))
 
 
+# A home elsewhere.
+
+
+def test_when_the_home_moves_away_everybody_who_publishes_is_thrown_out_and_barred() -> None:
+    world = World()
+    owner, waiter = One("owner", WAITING), One("waiter", WAITING)
+    world.enter(owner)
+    world.enter(waiter)
+    world.carry_out(world.access.move_home("eu"))
+    assert world.told == {owner: "evicted", waiter: WAITS}
+    assert world.enter(One("owner", WAITING, topic_epoch=0, was_opened_before=True)) == FENCED
+    assert world.enter(One("other", FENCING)) == "NotAllowedError"
+    world.carry_out(world.access.move_home(""))
+    assert world.told[waiter] == 2
+
+
+def test_an_owner_of_before_a_move_is_barred_after_it_too() -> None:
+    world = World()
+    owner = One("owner")
+    world.enter(owner)
+    world.left(owner)
+    world.carry_out(world.access.move_home("eu"))
+    world = world.restarted()
+    assert world.enter(One("owner", topic_epoch=0, was_opened_before=True)) == FENCED
+
+
+def test_a_bar_that_cannot_be_stored_is_owed() -> None:
+    world = World()
+    owner = One("owner")
+    world.enter(owner)
+    world.writes = False
+    world.carry_out(world.access.move_home("eu"))
+    world.carry_out(world.access.not_written("disk full"))
+    world.writes = True
+    world.carry_out(world.access.move_home(""))
+    assert world.enter(One("owner", topic_epoch=0, was_opened_before=True)) == FENCED
+
+
 # Upstream's habits.
 
 

@@ -18,7 +18,6 @@ from emulator.broker.budgets import Account
 from emulator.broker.commands.confirming import confirm
 from emulator.broker.commands.dispatch import AnyRow, CommandTable, carry_out, dispatch, refuse
 from emulator.broker.commands.handshake import Handshake
-from emulator.broker.commands.liveness import Liveness
 from emulator.broker.commands.tasks import TaskGroup
 from emulator.broker.environment import RegionServices
 from emulator.broker.pressure import STRANGER_FRAME_BYTES_MAX
@@ -102,9 +101,9 @@ class ClientConnection(asyncio.Protocol):
         """What is left of a chunk in the middle of which reading stopped."""
         self._broken = False
         """What follows in the stream is not to be looked at."""
-        pressure_type = region.environment.parts.pressure
-        self.pressure = pressure_type(region.client_memory, self._stop_reading, self._go_on)
-        self.liveness = Liveness(self, settings.keep_alive_interval_ms)
+        parts = region.environment.parts
+        self.pressure = parts.pressure(region.client_memory, self._stop_reading, self._go_on)
+        self.liveness = parts.liveness(self, settings.keep_alive_interval_ms)
 
     # The transport.
 
@@ -263,6 +262,16 @@ class ClientConnection(asyncio.Protocol):
 
     # Producers and consumers of this connection.
 
+    def hurry(self, interval_ms: int) -> None:
+        """A topic that the client publishes to wants to know so often whether it lives."""
+        if interval_ms:
+            self.liveness.hurry(interval_ms / 1_000)
+
+    def keep_alive_interval_ms(self) -> int | None:
+        """The shortest that its topics ask for. None: none of them does."""
+        topics = {producer.topic for producer in (*self.producers.values(), *self.claims.values())}
+        return min(filter(None, (topic.keep_alive_interval_ms for topic in topics)), default=None)
+
     def published(self, size_bytes: int) -> None:
         """So many admitted bytes have been answered."""
         self.pressure.answered(size_bytes)
@@ -278,6 +287,7 @@ class ClientConnection(asyncio.Protocol):
             if former is not None:
                 self.forget_producer(former, "its client opened it anew")
         self.claims[producer.producer_id] = producer
+        self.hurry(producer.topic.keep_alive_interval_ms)
 
     def producer_admitted(self, producer: Producer, epoch: int | None) -> None:
         """It publishes from now on."""
