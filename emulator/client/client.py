@@ -19,6 +19,7 @@ from emulator.client.vocabulary import (
     ConsumerType,
     InitialPosition,
     MessageId,
+    Standing,
 )
 from emulator.model import AccessMode
 from emulator.network import Network, SocketNetwork
@@ -106,13 +107,23 @@ class Client:
         initial_sequence_id: int | None = None,
         batching: Batching | None = None,
         pending_messages_max: int = 1000,
+        on_standing: Callable[[Producer, Standing], None] | None = None,
     ) -> Producer:
         """Open a producer; waits for ever in WAIT_FOR_EXCLUSIVE. `priority` (PIP-440) orders those who wait, highest
-        first. `initial_sequence_id`: the id before the first one used. ClientError when it is refused."""
+        first. `initial_sequence_id`: the id before the first one used. `on_standing` is told how each attempt goes,
+        also those after a lost connection. ClientError when it is refused."""
         from emulator.client.producer import Producer
 
         producer = Producer(
-            self, topic, name, access_mode, priority, initial_sequence_id, batching, pending_messages_max
+            self,
+            topic,
+            name,
+            access_mode,
+            priority,
+            initial_sequence_id,
+            batching,
+            pending_messages_max,
+            on_standing,
         )
         return await self._started(producer)
 

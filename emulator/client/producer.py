@@ -14,7 +14,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from emulator.client.connection import answered_otherwise, refusal
-from emulator.client.vocabulary import ClientError, MessageId
+from emulator.client.vocabulary import ClientError, MessageId, Standing
 from emulator.errors import ServerError
 from emulator.model import AccessMode
 from emulator.wire import requests
@@ -79,6 +79,7 @@ class Producer:
         initial_sequence_id: int | None,
         batching: Batching | None,
         pending_messages_max: int,
+        on_standing: Callable[[Producer, Standing], None] | None,
     ) -> None:
         self.client = client
         self.topic = topic
@@ -94,6 +95,7 @@ class Producer:
         self._priority = priority
         self._batching = batching
         self._pending_max = pending_messages_max
+        self._on_standing = on_standing or (lambda producer, standing: None)
         self._id = client.new_id()
         self._connection: Connection | None = None
         self._epoch = 0
@@ -124,30 +126,36 @@ class Producer:
         ready: asyncio.Future[Reply] = loop.create_future()
         connection.producers[self._id] = self
         self._connection = None
+        self._on_standing(self, Standing.ASKS)
         try:
             opened = await connection.request(request_id, self._create_request(request_id), _resolve(ready))
+            self._still_wanted_by(connection)
             if isinstance(opened, ProducerOpened) and not opened.is_ready:
-                opened = await self._wait_in_line(connection, ready)
+                opened = await self._wait_in_line(ready)
+                self._still_wanted_by(connection)
             if not isinstance(opened, ProducerOpened):
                 raise answered_otherwise("a request for a producer", opened)
+        except asyncio.CancelledError:
+            # Or the region would let it in later, and hold the topic for nobody.
+            self._send_close(connection)
+            raise
         except BaseException:
             connection.producers.pop(self._id, None)
             raise
         finally:
             connection.forget_request(request_id)
-        if connection.producers.get(self._id) is not self or not connection.is_open:
-            # It ended in the same breath in which it was granted: before this task heard of either.
-            raise ClientError("closed again at once", definite=True)
         self._opened(connection, opened)
 
-    async def _wait_in_line(self, connection: Connection, ready: asyncio.Future[Reply]) -> Reply:
+    def _still_wanted_by(self, connection: Connection) -> None:
+        """ClientError when it ended in the same breath in which it was answered: before this task heard of either."""
+        if connection.producers.get(self._id) is not self or not connection.is_open:
+            raise ClientError("closed again at once", definite=True)
+
+    async def _wait_in_line(self, ready: asyncio.Future[Reply]) -> Reply:
         """Queued for exclusive access: the second answer comes when it is our turn."""
         self._line_lost = ready
-        try:
-            return await ready
-        except asyncio.CancelledError:
-            self._send_close(connection)
-            raise
+        self._on_standing(self, Standing.WAITS)
+        return await ready
 
     _line_lost: asyncio.Future[Reply] | None = None
 
@@ -173,6 +181,7 @@ class Producer:
             # Nothing was sent yet, however often opening it was tried: go on where the region says.
             self.last_sequence_id = opened.last_sequence_id
         self._connection = connection
+        self._on_standing(self, Standing.OPEN)
         if self._pending:
             connection.write(b"".join(self._frame(pending) for pending in self._pending))
 
@@ -362,6 +371,7 @@ class Producer:
             self._fail(self._pop_head(), unknown)
 
     def _send_close(self, connection: Connection) -> None:
+        connection.producers.pop(self._id, None)
         connection.write(requests.close_producer(self.client.new_id(), self._id))
 
     async def close(self) -> None:

@@ -293,10 +293,12 @@ class Access:
             return [Admit(claimant, self.epoch)]
         if mode is _SHARED:
             return self._share(place)
-        if self._is_stale(claimant) and not self._may_wait_again(claimant):
+        if self.is_stale(claimant) and not self._may_wait_again(claimant):
             return [self._fenced(claimant)]
         if self._returns(claimant):
             return self._take_back(claimant)
+        if claimant.producer_name == self.awaited:
+            return self._give_anew(claimant)
         if mode is AccessMode.EXCLUSIVE_WITH_FENCING:
             return self._fence(claimant)
         if self.owner is None and not self.shared and not self.line and self.awaited is None:
@@ -341,6 +343,12 @@ class Access:
             return [Admit(claimant, self.grant.epoch)]
         return [self._write(Step.RESUME, claimant.producer_name)]
 
+    def _give_anew(self, claimant: Claimant) -> list[Decision]:
+        """Whoever the topic is kept for is back, and does not know its epoch: it never heard of it, or it is another
+        program of that name. With a new one nobody can come back with the old."""
+        self.awaited = None
+        return self._give(claimant)
+
     def _give(self, claimant: Claimant) -> list[Decision]:
         self.owner = claimant
         return [self._write(Step.GRANT, claimant.producer_name)]
@@ -352,7 +360,7 @@ class Access:
         decisions: list[Decision] = []
         while self.line:
             claimant = self.line.pop(0).claimant
-            if not self._is_stale(claimant) or self._may_wait_again(claimant):
+            if not self.is_stale(claimant) or self._may_wait_again(claimant):
                 return decisions + self._give(claimant)
             decisions.append(self._fenced(claimant))
         if self.grant is not None and self.grant.end_entry is None:
@@ -366,7 +374,7 @@ class Access:
 
     # What a claim is worth.
 
-    def _is_stale(self, claimant: Claimant) -> bool:
+    def is_stale(self, claimant: Claimant) -> bool:
         """It had the topic, and somebody else had it since: fenced for good (PIP-68)."""
         said = claimant.topic_epoch
         return said is not None and self.grant is not None and said < self.grant.epoch

@@ -383,6 +383,17 @@ def test_a_dead_owner_costs_no_more_than_the_patience() -> None:
     assert world.enter(One("owner", WAITING, topic_epoch=0, was_opened_before=True)) == FENCED
 
 
+@pytest.mark.parametrize("mode", [EXCLUSIVE, WAITING])
+def test_an_owner_that_never_heard_of_its_epoch_gets_the_topic_with_a_new_one(mode: AccessMode) -> None:
+    """The topic is kept for it by name: whoever it was that had the epoch, it cannot come back with it any more."""
+    world = World()
+    world.enter(One("owner", mode))
+    after = world.restarted()
+    assert after.enter(One("waiter", WAITING)) == WAITS
+    assert after.enter(One("owner", mode)) == 1
+    assert after.enter(One("owner", mode, topic_epoch=0)) == FENCED
+
+
 def test_fencing_does_not_wait_for_a_former_owner() -> None:
     assert left_behind().enter(One("winner", FENCING)) == 1
 

@@ -286,6 +286,7 @@ class ClientConnection(asyncio.Protocol):
         self.answer(answers.producer_success(request_id, name, producer.last_sequence_id(), epoch))
 
     def producer_waits(self, producer: Producer) -> None:
+        producer.stands_in_line = True
         self.answer(answers.producer_waits(producer.request.request_id, producer.producer_name))
 
     def producer_refused(self, producer: Producer, problem: ProtocolError) -> None:
@@ -337,7 +338,11 @@ class ClientConnection(asyncio.Protocol):
     def topic_closed(self, topic: Topic) -> None:
         """A topic is no longer served: send its producers and consumers away, those that wait too."""
         for producer in [p for p in (*self.producers.values(), *self.claims.values()) if p.topic is topic]:
-            self.close_producer(producer)
+            if producer is self.claims.get(producer.producer_id) and not producer.stands_in_line:
+                again = f"{topic.full_name} is being loaded again"
+                self.producer_refused(producer, ProtocolError(ServerError.ServiceNotReady, again))
+            else:
+                self.close_producer(producer)
         for consumer in [c for c in self.consumers.values() if c.subscription.topic is topic]:
             self.close_consumer(consumer)
 

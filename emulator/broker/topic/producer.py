@@ -140,6 +140,8 @@ class Producer:
         """Admitted and not yet answered."""
         self.attached = True
         """False once its connection forgot it: then nobody waits for its receipts."""
+        self.stands_in_line = False
+        """Its client was told that it waits for exclusive access."""
 
     # What the access to its topic asks of it (core.access.Claimant).
 

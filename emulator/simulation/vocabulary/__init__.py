@@ -6,6 +6,7 @@ from emulator.simulation import checkers
 from emulator.simulation.vocabulary import (
     administering,
     ahead,
+    claiming,
     forging,
     hoarding,
     neighbours,
@@ -26,6 +27,7 @@ WORDS: tuple[Word, ...] = (
     forging.WORD,
     hoarding.WORD,
     administering.WORD,
+    claiming.WORD,
 )
 
 CHECKS = (*checkers.CHECKS, *(check for word in WORDS for check in word.checks))

@@ -1,0 +1,131 @@
+"""Programs that want a topic for themselves (PIP-68), and stand in line for it (PIP-440).
+
+They claim, wait, fence each other off, freeze and die on a topic of their own, while everything else goes on beside
+them: its region is killed, its disk is slow or fails, an administrator has the topic unloaded.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from random import Random
+from typing import ClassVar
+
+from emulator.errors import StorageError
+from emulator.simulation.evidence import full
+from emulator.simulation.faults import FailingDisk, Fault, Kill, KillClient, PauseClient, Reset, SlowDisk
+from emulator.simulation.host import Host, HostState
+from emulator.simulation.plan import ClaimantPlan, Plan
+from emulator.simulation.vocabulary.careless_access import ABLATIONS
+from emulator.simulation.vocabulary.claim_checks import CHECKS
+from emulator.simulation.vocabulary.word import Act, Stage, Word
+from emulator.topology import Topology
+
+TOPIC = "leader"
+MODES = (
+    "WAIT_FOR_EXCLUSIVE",
+    "WAIT_FOR_EXCLUSIVE",
+    "WAIT_FOR_EXCLUSIVE",
+    "EXCLUSIVE",
+    "EXCLUSIVE_WITH_FENCING",
+    "SHARED",
+)
+PATIENCE_MS = (0, 200, 1_000, 5_000)
+
+
+@dataclass(frozen=True, slots=True)
+class Unload(Act):
+    """An administrator has the topic unloaded."""
+
+    word: ClassVar[str] = "unload"
+
+    def host(self, stage: Stage) -> Host | None:
+        region = stage.world.regions[self.region]
+        return region.host if region.is_up and region.host.state is HostState.UP else None
+
+    async def perform(self, stage: Stage) -> None:
+        broker = stage.world.regions[self.region].broker
+        topic = full(TOPIC)
+        if broker is not None and topic in broker.directory.serving:
+            try:
+                await broker.directory.unload(topic, "an administrator wants it so")
+            except StorageError:
+                stage.did("refused", topic=topic)
+            else:
+                stage.did("accepted", topic=topic)
+
+
+def draw(random: Random, plan: Plan) -> Plan:
+    if random.random() >= 0.25:
+        return plan
+    regions = random.sample(plan.regions, 1 if random.random() < 0.7 else min(2, len(plan.regions)))
+    for region in regions:
+        plan = _with_claimants(random, plan, region)
+    topology = _with_patience(plan.topology, random.choice(PATIENCE_MS))
+    return replace(plan, topology=topology, faults=tuple(sorted(plan.faults, key=lambda one: one.at_seconds)))
+
+
+def _with_claimants(random: Random, plan: Plan, region: str) -> Plan:
+    seconds = plan.break_seconds
+    only_wait = random.random() < 0.4
+    claimants = tuple(
+        ClaimantPlan(
+            f"claimant-{number}-{region}",
+            region,
+            TOPIC,
+            "WAIT_FOR_EXCLUSIVE" if only_wait else random.choice(MODES),
+            random.choice((0, 0, 1, 5, -3)),
+            place=random.choice((region, region, region, random.choice(plan.regions))),
+            burst=random.choice((1, 2, 5)),
+            pause_seconds=random.choice((0.02, 0.1, 0.3)),
+            holds_seconds=random.choice((0.2, 1.0, seconds)),
+            gives_up_seconds=random.choice((None, None, 1.0)),
+        )
+        for number in range(random.randint(2, 5))
+    )
+    faults = [
+        _trouble(random, region, [one.name for one in claimants], seconds)
+        for _ in range(random.randint(1, 6))
+    ]
+    acts = [
+        Unload(round(random.uniform(0.5, seconds), 3), region) for _ in range(random.choice((0, 0, 1, 2)))
+    ]
+    return replace(
+        plan,
+        claimants=(*plan.claimants, *claimants),
+        faults=(*plan.faults, *faults),
+        acts=(*plan.acts, *acts),
+    )
+
+
+def _trouble(random: Random, region: str, clients: list[str], seconds: float) -> Fault:
+    """What befalls those who want the topic, or the region that they want it of."""
+    at = round(random.uniform(0.3, seconds), 3)
+    lasts = round(min(random.expovariate(1.0) * random.choice((0.1, 1.0, 4.0)), seconds), 3)
+    client = random.choice(clients)
+    kinds: list[Fault] = [
+        KillClient(at, lasts, client, random.random() < 0.5),
+        KillClient(at, lasts, client, random.random() < 0.5),
+        PauseClient(at, lasts, client),
+        Reset(at, lasts, region, region),
+        Kill(at, round(min(lasts, 1.0), 3), region),
+        FailingDisk(at, lasts, region, random.choice((0.3, 1.0))),
+        SlowDisk(at, lasts, region, random.choice((0.1, 0.5))),
+    ]
+    return random.choice(kinds)
+
+
+def _with_patience(topology: Topology, milliseconds: int) -> Topology:
+    clusters = tuple(
+        replace(
+            cluster,
+            regions=tuple(
+                replace(one, settings=replace(one.settings, exclusive_patience_ms=milliseconds))
+                for one in cluster.regions
+            ),
+        )
+        for cluster in topology.clusters
+    )
+    return replace(topology, clusters=clusters)
+
+
+WORD = Word("claim", draw, checks=CHECKS, ablations=ABLATIONS)
