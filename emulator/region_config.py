@@ -66,6 +66,8 @@ class NamespaceConfig:
     regions: tuple[str, ...]
     """Regions it is replicated between; the region itself alone means no replication."""
     deduplication: bool = False
+    keep_alive_interval_ms: int = 0
+    exclusive_home: str = ""
 
 
 @dataclass(frozen=True, slots=True)

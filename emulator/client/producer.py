@@ -14,6 +14,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from emulator.client.connection import answered_otherwise, refusal
+from emulator.client.priority import checked_priority, return_delay_seconds
 from emulator.client.vocabulary import ClientError, MessageId, Standing
 from emulator.errors import ServerError
 from emulator.model import AccessMode
@@ -79,7 +80,6 @@ class Producer:
         initial_sequence_id: int | None,
         batching: Batching | None,
         pending_messages_max: int,
-        on_standing: Callable[[Producer, Standing], None] | None,
     ) -> None:
         self.client = client
         self.topic = topic
@@ -90,12 +90,13 @@ class Producer:
         """Granted by the broker to an exclusive producer; sent with every reconnect (PIP-68)."""
         self.last_sequence_id = -1 if initial_sequence_id is None else initial_sequence_id
         self.closed = False
+        self.when_waiting: Callable[[], None] | None = None
+        self.on_standing: Callable[[Producer, Standing], None] | None = None
         self._name_is_given = name is not None
         self._sequence_is_given = initial_sequence_id is not None
-        self._priority = priority
+        self._priority = checked_priority(priority)
         self._batching = batching
         self._pending_max = pending_messages_max
-        self._on_standing = on_standing or (lambda producer, standing: None)
         self._id = client.new_id()
         self._connection: Connection | None = None
         self._epoch = 0
@@ -111,6 +112,16 @@ class Producer:
         self._reconnecting: asyncio.Task[None] | None = None
         self._fatal: ClientError | None = None
 
+    @property
+    def priority(self) -> int:
+        """Where it stands in line. Fixed when the producer is made (PIP-440): setting it raises AttributeError."""
+        return self._priority
+
+    @property
+    def is_connected(self) -> bool:
+        """A region serves it; otherwise it is on its way back to one, closed or fenced."""
+        return self._connection is not None
+
     # Opening.
 
     async def start(self) -> None:
@@ -121,12 +132,13 @@ class Producer:
 
     async def _open(self) -> None:
         connection = await self.client.connection_for(self.topic)
+        await self._let_others_pass()
         request_id = self.client.new_id()
         loop = asyncio.get_running_loop()
         ready: asyncio.Future[Reply] = loop.create_future()
         connection.producers[self._id] = self
         self._connection = None
-        self._on_standing(self, Standing.ASKS)
+        self._stands(Standing.ASKS)
         try:
             opened = await connection.request(request_id, self._create_request(request_id), _resolve(ready))
             self._still_wanted_by(connection)
@@ -135,12 +147,10 @@ class Producer:
                 self._still_wanted_by(connection)
             if not isinstance(opened, ProducerOpened):
                 raise answered_otherwise("a request for a producer", opened)
-        except asyncio.CancelledError:
-            # Or the region would let it in later, and hold the topic for nobody.
-            self._send_close(connection)
-            raise
-        except BaseException:
+        except BaseException as reason:
             connection.producers.pop(self._id, None)
+            if isinstance(reason, asyncio.CancelledError):  # In line or not yet: out of it at once.
+                self._send_close(connection)
             raise
         finally:
             connection.forget_request(request_id)
@@ -154,8 +164,21 @@ class Producer:
     async def _wait_in_line(self, ready: asyncio.Future[Reply]) -> Reply:
         """Queued for exclusive access: the second answer comes when it is our turn."""
         self._line_lost = ready
-        self._on_standing(self, Standing.WAITS)
+        if self.when_waiting is not None:
+            self.when_waiting()
+        self._stands(Standing.WAITS)
         return await ready
+
+    def _stands(self, standing: Standing) -> None:
+        if self.on_standing is not None:
+            self.on_standing(self, standing)
+
+    async def _let_others_pass(self) -> None:
+        """Whoever asks again gives those with a higher priority time to be first (PIP-440)."""
+        longest_seconds = self.client.settings.priority_delay_seconds
+        asks_again = self._epoch > 0
+        if asks_again and longest_seconds and self.access_mode is AccessMode.WAIT_FOR_EXCLUSIVE:
+            await asyncio.sleep(return_delay_seconds(self._priority, longest_seconds))
 
     _line_lost: asyncio.Future[Reply] | None = None
 
@@ -181,7 +204,7 @@ class Producer:
             # Nothing was sent yet, however often opening it was tried: go on where the region says.
             self.last_sequence_id = opened.last_sequence_id
         self._connection = connection
-        self._on_standing(self, Standing.OPEN)
+        self._stands(Standing.OPEN)
         if self._pending:
             connection.write(b"".join(self._frame(pending) for pending in self._pending))
 

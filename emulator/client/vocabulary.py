@@ -64,6 +64,9 @@ class ClientSettings:
     backoff_seconds_max: float = 5.0
     send_timeout_seconds: float | None = 30.0
     """How long a send may wait for its receipt. None: for ever."""
+    priority_delay_seconds: float = 0.5
+    """How long a WAIT_FOR_EXCLUSIVE producer of the lowest priority holds back when it asks again for exclusive access
+    after it lost its connection; higher ones less long (PIP-440, `priority.py`). 0: nobody holds back."""
 
 
 class ClientError(GeoemuError):

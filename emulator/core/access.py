@@ -31,6 +31,8 @@ from emulator.model import AccessMode
 
 LOSERS_MAX: Final = 1_000
 """So many names of shared producers that were fenced off are remembered."""
+NOBODY: Final = ""
+"""Owner of an epoch that bars all before it."""
 _SHARED: Final = AccessMode.SHARED
 
 
@@ -76,6 +78,7 @@ class Step(Enum):
     GRANT = "a new epoch and its owner"
     END = "the topic has no owner any more"
     RESUME = "the owner of before goes on in its epoch"
+    BAR = "an epoch of nobody: whoever owned the topic before is fenced off"
 
 
 class Change(NamedTuple):
@@ -92,6 +95,8 @@ class Change(NamedTuple):
         if self.step is Step.GRANT:
             return Grant(next_epoch(before), self.owner, entry_id)
         assert before is not None
+        if self.step is Step.BAR:
+            return Grant(next_epoch(before), NOBODY, entry_id, entry_id)
         return replace(before, end_entry=entry_id if self.step is Step.END else None)
 
 
@@ -189,6 +194,10 @@ class Access:
         """Whoever held the topic before it was loaded, for as long as its place is kept."""
         self.change: Change | None = None
         """Being written."""
+        self.home = ""
+        """The only region in which clients may publish, when that is another one."""
+        self._owes_bar = False
+        """Clients published elsewhere since: the newest grant has to be barred before anybody is admitted here."""
         self._later: list[Place] = []
         """Came while something was being written."""
         self._line_before = dict(line_before or {})
@@ -255,6 +264,8 @@ class Access:
         assert self.change is not None
         step, self.change = self.change.step, None
         self.grant = grant
+        if step is Step.BAR:
+            self._owes_bar = False
         if step is not Step.END:
             self._was_shared = False
         decisions: list[Decision] = []
@@ -274,7 +285,7 @@ class Access:
         if self.owner is not None and step is not Step.END:
             decisions.append(self._not_stored(self.owner, why))
             self.owner = None
-        if self.line and not self.habits.promotes_once:
+        if self.line and not self.home and not self.habits.promotes_once:
             decisions += self._next()
         return decisions
 
@@ -284,6 +295,21 @@ class Access:
         self._line_before = {}
         return self._next()
 
+    def move_home(self, home: str) -> list[Decision]:
+        """From now on clients publish in region `home` only; empty: here. Whoever publishes here is thrown out; those
+        who wait go on waiting, for the day on which it is this region (X6)."""
+        self.home = home
+        if not home:
+            return self._next()
+        self._owes_bar = self.grant is not None or self.change is not None
+        decisions: list[Decision] = [Evict(one) for one in self.shared]
+        if self.owner is not None and self.change is None:
+            decisions.append(Evict(self.owner))
+        elif self.owner is not None:
+            decisions.append(self._elsewhere(self.owner))
+        self.owner, self.shared, self.awaited = None, {}, None
+        return decisions + self._next()
+
     # Deciding.
 
     def _decide(self, place: Place) -> list[Decision]:
@@ -291,14 +317,23 @@ class Access:
         mode = claimant.access_mode
         if claimant is self.owner:
             return [Admit(claimant, self.epoch)]
+        if self.home and mode is not AccessMode.WAIT_FOR_EXCLUSIVE:
+            return [self._elsewhere(claimant)]
+        if claimant.producer_name == self.awaited and not self._returns(claimant):
+            self.awaited = None  # a new instance: the one that is awaited will not come
+            return self._decide(place) + self._next()
         if mode is _SHARED:
             return self._share(place)
         if self.is_stale(claimant) and not self._may_wait_again(claimant):
             return [self._fenced(claimant)]
+        if self.home:
+            insort(self.line, place)
+            return [Wait(claimant)]
+        if self._owes_bar:
+            self._later.append(place)
+            return self._next()
         if self._returns(claimant):
             return self._take_back(claimant)
-        if claimant.producer_name == self.awaited:
-            return self._give_anew(claimant)
         if mode is AccessMode.EXCLUSIVE_WITH_FENCING:
             return self._fence(claimant)
         if self.owner is None and not self.shared and not self.line and self.awaited is None:
@@ -343,12 +378,6 @@ class Access:
             return [Admit(claimant, self.grant.epoch)]
         return [self._write(Step.RESUME, claimant.producer_name)]
 
-    def _give_anew(self, claimant: Claimant) -> list[Decision]:
-        """Whoever the topic is kept for is back, and does not know its epoch: it never heard of it, or it is another
-        program of that name. With a new one nobody can come back with the old."""
-        self.awaited = None
-        return self._give(claimant)
-
     def _give(self, claimant: Claimant) -> list[Decision]:
         self.owner = claimant
         return [self._write(Step.GRANT, claimant.producer_name)]
@@ -357,8 +386,11 @@ class Access:
         """Nobody may be left waiting for a topic that nobody has (X4)."""
         if self.change is not None or self.owner is not None or self.shared or self.awaited is not None:
             return []
+        if self._owes_bar and self.grant is not None and self.grant.owner != NOBODY:
+            return [self._write(Step.BAR, NOBODY)]
+        self._owes_bar = False
         decisions: list[Decision] = []
-        while self.line:
+        while self.line and not self.home:
             claimant = self.line.pop(0).claimant
             if not self.is_stale(claimant) or self._may_wait_again(claimant):
                 return decisions + self._give(claimant)
@@ -418,6 +450,10 @@ class Access:
     def _fenced(self, claimant: Claimant) -> Refuse:
         sentence = f"producer {claimant.producer_name!r} was fenced off by a newer exclusive producer"
         return Refuse(claimant, ServerError.ProducerFenced, sentence)
+
+    def _elsewhere(self, claimant: Claimant) -> Refuse:
+        sentence = f"clients publish to this topic in region {self.home} only (exclusive_home)"
+        return Refuse(claimant, ServerError.NotAllowedError, sentence)
 
     def _not_stored(self, claimant: Claimant, why: str) -> Refuse:
         return Refuse(claimant, ServerError.PersistenceError, f"exclusive access was not stored: {why}")

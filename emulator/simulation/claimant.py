@@ -105,6 +105,7 @@ class ClaimantActor(Actor):
             self.record.claims.attempts.append(self.last)
             return
         assert self.last is not None
+        self.last.lines.append(self._life_of_topic())
         if standing is Standing.WAITS:
             self.last.waits = now
             return
@@ -114,6 +115,10 @@ class ClaimantActor(Actor):
             self.last.stored_owner = self._stored_owner(producer.topic_epoch)
         self._session = self.record.new_session(self.name)
         self._note("connect", "ok", last_sequence_id=producer.last_sequence_id, topic_epoch=self.last.epoch)
+
+    def _life_of_topic(self) -> object:
+        broker = self.world.regions[self.region].broker
+        return None if broker is None else broker.directory.serving.get(full(self.plan.topic))
 
     def _stored_owner(self, epoch: int | None) -> str | None:
         """Whom the disk names at this moment."""

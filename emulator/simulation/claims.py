@@ -68,8 +68,16 @@ class Attempt:
     opened: float | None = None
     epoch: int | None = None
     """What it was told when it was opened."""
+    lines: list[object] = field(default_factory=list)
+    """Which life of the topic it stood in line in, when it heard that it waits and when it was opened. An order holds
+    within one: for what is carried over, nothing is promised."""
     stored_owner: str | None = None
     """Whom the disk named for that epoch when it heard of it."""
+
+    @property
+    def line(self) -> object:
+        """The one life of the topic in which it waited until it was opened; None: there were several."""
+        return self.lines[0] if self.lines and all(one is self.lines[0] for one in self.lines) else None
 
     @property
     def is_exclusive(self) -> bool:

@@ -40,12 +40,12 @@ def in_line(w: World) -> list[str]:
 class Contender:
     """A client of its own, whose producer waits for the topic."""
 
-    def __init__(self, w: World, name: str, priority: int = 0) -> None:
+    def __init__(self, w: World, name: str, priority: int = 0, *, region: str = "us") -> None:
         self.name = name
-        host = w.client_host(name, "us")
+        host = w.client_host(name, region)
         host.network.loop = w.simulation.host(DRIVER).loop
         self.host = host
-        self.client = w.client_on(host, ("us",), QUICK)
+        self.client = w.client_on(host, (region,), QUICK)
         self.opening = asyncio.ensure_future(
             self.client.producer(TOPIC, name=name, access_mode=WAITING, priority=priority)
         )

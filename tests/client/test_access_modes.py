@@ -52,7 +52,7 @@ class ScriptedBroker(asyncio.Protocol):
             self.world.creates.append(command.producer)
             self.world.on_create(self, command.producer)
         elif command.type == pb.BaseCommand.CLOSE_PRODUCER:
-            self.world.closes.append(command.close_producer.producer_id)
+            self.world.closes.append(command.close_producer)
             answer = pb.BaseCommand(type=pb.BaseCommand.SUCCESS)
             answer.success.request_id = command.close_producer.request_id
             self.send(answer)
@@ -82,7 +82,7 @@ class Script:
         self.url = ""
         self.connections: list[ScriptedBroker] = []
         self.creates: list[pb.CommandProducer] = []
-        self.closes: list[int] = []
+        self.closes: list[pb.CommandCloseProducer] = []
         self.on_create: Callable[[ScriptedBroker, pb.CommandProducer], None] = lambda b, c: b.succeed(c)
 
 
@@ -145,7 +145,7 @@ def test_whoever_gives_up_before_an_answer_came_says_so() -> None:
                 opening.cancel()
                 while not script.closes:
                     await asyncio.sleep(0)
-            assert script.closes == [script.creates[0].producer_id]
+            assert [one.producer_id for one in script.closes] == [script.creates[0].producer_id]
 
     asyncio.run(story())
 

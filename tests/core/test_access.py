@@ -383,15 +383,17 @@ def test_a_dead_owner_costs_no_more_than_the_patience() -> None:
     assert world.enter(One("owner", WAITING, topic_epoch=0, was_opened_before=True)) == FENCED
 
 
-@pytest.mark.parametrize("mode", [EXCLUSIVE, WAITING])
-def test_an_owner_that_never_heard_of_its_epoch_gets_the_topic_with_a_new_one(mode: AccessMode) -> None:
-    """The topic is kept for it by name: whoever it was that had the epoch, it cannot come back with it any more."""
-    world = World()
-    world.enter(One("owner", mode))
-    after = world.restarted()
-    assert after.enter(One("waiter", WAITING)) == WAITS
-    assert after.enter(One("owner", mode)) == 1
-    assert after.enter(One("owner", mode, topic_epoch=0)) == FENCED
+@pytest.mark.parametrize("mode", [EXCLUSIVE, WAITING, FENCING], ids=lambda mode: mode.label)
+def test_a_new_instance_of_a_former_owner_need_not_wait_for_itself(mode: AccessMode) -> None:
+    assert left_behind().enter(One("owner", mode)) == 1
+
+
+def test_a_new_instance_of_a_former_owner_stands_behind_those_who_wait() -> None:
+    world = left_behind("waiter")
+    waiter = One("waiter", WAITING)
+    world.enter(waiter)
+    assert world.enter(One("owner", WAITING)) == WAITS
+    assert world.told[waiter] == 1
 
 
 def test_fencing_does_not_wait_for_a_former_owner() -> None:
@@ -439,6 +441,44 @@ def test_nobody_else_takes_over_from_an_owner() -> None:
     world.enter(old)
     assert not world.access.hand_over(old, One("owner"))
     assert not world.access.hand_over(old, One("other", topic_epoch=0))
+
+
+# A home elsewhere.
+
+
+def test_when_the_home_moves_away_everybody_who_publishes_is_thrown_out_and_barred() -> None:
+    world = World()
+    owner, waiter = One("owner", WAITING), One("waiter", WAITING)
+    world.enter(owner)
+    world.enter(waiter)
+    world.carry_out(world.access.move_home("eu"))
+    assert world.told == {owner: "evicted", waiter: WAITS}
+    assert world.enter(One("owner", WAITING, topic_epoch=0, was_opened_before=True)) == FENCED
+    assert world.enter(One("other", FENCING)) == "NotAllowedError"
+    world.carry_out(world.access.move_home(""))
+    assert world.told[waiter] == 2
+
+
+def test_an_owner_of_before_a_move_is_barred_after_it_too() -> None:
+    world = World()
+    owner = One("owner")
+    world.enter(owner)
+    world.left(owner)
+    world.carry_out(world.access.move_home("eu"))
+    world = world.restarted()
+    assert world.enter(One("owner", topic_epoch=0, was_opened_before=True)) == FENCED
+
+
+def test_a_bar_that_cannot_be_stored_is_owed() -> None:
+    world = World()
+    owner = One("owner")
+    world.enter(owner)
+    world.writes = False
+    world.carry_out(world.access.move_home("eu"))
+    world.carry_out(world.access.not_written("disk full"))
+    world.writes = True
+    world.carry_out(world.access.move_home(""))
+    assert world.enter(One("owner", topic_epoch=0, was_opened_before=True)) == FENCED
 
 
 # Upstream's habits.

@@ -64,18 +64,12 @@ class AccessHost(Protocol):
 
 
 class Standing:
-    """What people are told of the access to a topic."""
+    """What people are told of the access to one topic."""
 
     def __init__(self, loaded_ms: int) -> None:
         self.since_ms = loaded_ms
         self.last_change = ""
         """What changed the owner last, and why."""
-        self.promotions = 0
-        """Producers that were given the topic after they had waited."""
-        self.fences = 0
-        """Producers that lost the topic, or their place in line, to one that fenced them off."""
-        self.ownerless_ms = 0.0
-        """How long producers waited for a topic that nobody had, altogether."""
         self.ownerless_since: float | None = None
         """Loop time; None: nobody waits, or there is an owner."""
 
@@ -101,6 +95,7 @@ class TopicAccess:
             habits=_habits(chosen),
         )
         self.standing = Standing(region.environment.wall_clock_ms())
+        self._figures = region.access_figures
         self._closed = False
         loop_us = int(asyncio.get_running_loop().time() * 1_000_000)
         # Somebody may have set the clock back: whoever comes now comes after those who waited.
@@ -145,7 +140,19 @@ class TopicAccess:
         """The client of `old` is back as `new`, which enters next, or leaves."""
         self._machine.hand_over(old, new)
 
+    def move_home(self, home: str) -> None:
+        """From now on clients publish in another region only; empty: here."""
+        if home != self._machine.home:
+            self._carry_out(
+                self._machine.move_home(home), f"clients publish in {home or 'this region'} from now on"
+            )
+
     # What it tells.
+
+    @property
+    def home(self) -> str:
+        """The only region in which clients publish, when it is another one."""
+        return self._machine.home
 
     @property
     def epoch(self) -> int | None:
@@ -195,18 +202,18 @@ class TopicAccess:
 
     def _admit(self, producer: Producer, epoch: int | None) -> None:
         if self._waited.pop(producer, False) is None:
-            self.standing.promotions += 1
+            self._figures.promotions += 1
         producer.connection.producer_admitted(producer, epoch)
 
     def _refuse(self, decision: Refuse) -> None:
         producer = cast("Producer", decision.claimant)
         if decision.code is ServerError.ProducerFenced and self._waited.pop(producer, False) is None:
-            self.standing.fences += 1
+            self._figures.fences += 1
         producer.connection.producer_refused(producer, ProtocolError(decision.code, decision.sentence))
 
     def evict(self, producer: Producer, why: str) -> None:
         """It publishes no more, from now on."""
-        self.standing.fences += 1
+        self._figures.fences += 1
         logger.info("%s: %s is fenced off: %s", self._topic.full_name, producer.producer_name, why)
         producer.connection.close_producer(producer)
 
@@ -257,6 +264,8 @@ class TopicAccess:
         owner, epoch = grant.owner, grant.epoch
         if change.step is Step.GRANT:
             self._say(f"{owner!r} was given it in epoch {epoch}, because {why}")
+        elif change.step is Step.BAR:
+            self._say(f"epoch {epoch} is nobody's, because {why}")
         elif change.step is Step.END:
             self._say(f"{owner!r} lost it, because {why}, and nobody waited")
         else:
@@ -275,7 +284,7 @@ class TopicAccess:
             if standing.ownerless_since is None:
                 standing.ownerless_since = now
         elif standing.ownerless_since is not None:
-            standing.ownerless_ms += (now - standing.ownerless_since) * 1_000
+            self._figures.ownerless_seconds += now - standing.ownerless_since
             standing.ownerless_since = None
 
     # Who waits, over a restart.

@@ -51,6 +51,10 @@ class ProducerConnection(Protocol):
 
     def close_producer(self, producer: Producer) -> None: ...
 
+    def hurry(self, interval_ms: int) -> None:
+        """One of its topics wants its client to be asked so often whether it lives; 0: not more often than others."""
+        ...
+
     async def is_alive(self) -> bool: ...
 
     def abort(self) -> None: ...
@@ -73,6 +77,11 @@ class ProducerHost(Protocol):
     def full_name(self) -> str: ...
     @property
     def ledger_id(self) -> int: ...
+    @property
+    def keep_alive_interval_ms(self) -> int:
+        """How often those who publish here are asked whether they live; 0: as often as everybody."""
+        ...
+
     @property
     def limits(self) -> Limits:
         """What an entry may weigh."""
@@ -140,8 +149,6 @@ class Producer:
         """Admitted and not yet answered."""
         self.attached = True
         """False once its connection forgot it: then nobody waits for its receipts."""
-        self.stands_in_line = False
-        """Its client was told that it waits for exclusive access."""
 
     # What the access to its topic asks of it (core.access.Claimant).
 

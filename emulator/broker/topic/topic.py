@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, cast
@@ -79,6 +79,8 @@ class Topic:
         """Which clients may publish."""
         self.sync: ReplicatedSubscriptions | None = None
         """Replicated subscriptions (PIP-33); present when the topic is replicated at all."""
+        self.keep_alive_interval_ms = 0
+        """How often those who publish here are asked whether they live; 0: as often as everybody."""
         self.closed = False
         self.limits = limits_of(region.config)
         self._batch: list[PendingPublish] = []
@@ -299,6 +301,12 @@ class Topic:
 
     # Its producers.
 
+    def set_keep_alive(self, interval_ms: int) -> None:
+        """From now on ask those who publish here so often whether they live; 0: as often as everybody."""
+        self.keep_alive_interval_ms = interval_ms
+        for producer in (*self.producers.values(), *self.access.line):
+            producer.connection.hurry(interval_ms)
+
     def last_sequence_id(self, producer_name: str) -> int:
         """Of a client's producer: its highest durable number, -1 for none."""
         return self.state.last_sequence_id(producer_name)
@@ -350,10 +358,10 @@ class Topic:
     def hidden_ids(self) -> IdSet:
         return self.state.visibility.hidden
 
-    def follow(self, cursor: Cursor, source: str, own_entry_id: int) -> Applied:
+    def follow(self, cursor: Cursor, source: str, own_entry_id: int, named: Collection[str]) -> Applied:
         parts = self.region.environment.parts
         return self.state.follow(
-            cursor, source, own_entry_id, never=parts.never_reaches, apply=parts.apply_update
+            cursor, source, own_entry_id, named=named, never=parts.never_reaches, apply=parts.apply_update
         )
 
     def recent(self, from_entry_id: int, entries_max: int) -> list[StoredEntry] | None:

@@ -8,8 +8,11 @@ from emulator.simulation.vocabulary import (
     ahead,
     claiming,
     forging,
+    half_open,
     hoarding,
+    lying,
     neighbours,
+    oversized,
     repeating,
     restarting,
     seeking,
@@ -27,6 +30,9 @@ WORDS: tuple[Word, ...] = (
     forging.WORD,
     hoarding.WORD,
     administering.WORD,
+    oversized.WORD,
+    half_open.WORD,
+    lying.WORD,
     claiming.WORD,
 )
 

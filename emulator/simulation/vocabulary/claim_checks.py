@@ -12,7 +12,7 @@ from emulator.simulation.checkers import Check, Found, witness_of
 from emulator.simulation.claims import Attempt, GrantRow, Place, Sent
 from emulator.simulation.evidence import Evidence, Stored
 
-# INV-23
+# INV-25
 
 
 def epochs_grow(evidence: Evidence) -> Found:
@@ -70,7 +70,7 @@ def _always_exclusive(evidence: Evidence, place: Place) -> set[str]:
     return {one.name for one in attempts} - {one.name for one in attempts if not one.is_exclusive}
 
 
-# INV-24
+# INV-26
 
 
 def told_is_durable(evidence: Evidence) -> Found:
@@ -109,7 +109,7 @@ def told_epochs_grow(evidence: Evidence) -> Found:
                     )
 
 
-# INV-25
+# INV-27
 
 
 def fenced_for_good(evidence: Evidence) -> Found:
@@ -161,7 +161,7 @@ def _newer(opened: Sequence[Attempt], sent: Sent) -> Attempt | None:
     return None
 
 
-# INV-26
+# INV-28
 
 
 def promoted_in_order(evidence: Evidence) -> Found:
@@ -184,7 +184,7 @@ def promoted_in_order(evidence: Evidence) -> Found:
 def _must_be_behind(evidence: Evidence, early: Attempt, late: Attempt) -> bool:
     """`late` stood in line from when it heard so until it was promoted, which was later: it did not lose its place."""
     assert late.waits is not None
-    if early.priority > late.priority:
+    if early.priority > late.priority or early.line is None or early.line is not late.line:
         return False
     if early.asked > late.waits:
         came_back = any(
@@ -240,12 +240,12 @@ def _is_claimed(evidence: Evidence) -> bool:
 
 
 CHECKS = (
-    Check("told-is-durable", "INV-24", told_is_durable, applies=_is_claimed),
-    Check("told-epochs-grow", "INV-24", told_epochs_grow, applies=_is_claimed),
-    Check("epochs-grow", "INV-23", epochs_grow, applies=_is_claimed),
-    Check("one-owner", "INV-23", one_owner, applies=_is_claimed),
-    Check("fenced-for-good", "INV-25", fenced_for_good, applies=_is_claimed),
-    Check("losers-are-refused", "INV-25", losers_are_refused, applies=_is_claimed),
-    Check("promoted-in-order", "INV-26", promoted_in_order, applies=_is_claimed),
-    Check("nobody-waits-in-vain", "INV-26", nobody_waits_in_vain, only_healed=True, applies=_is_claimed),
+    Check("told-is-durable", "INV-26", told_is_durable, applies=_is_claimed),
+    Check("told-epochs-grow", "INV-26", told_epochs_grow, applies=_is_claimed),
+    Check("epochs-grow", "INV-25", epochs_grow, applies=_is_claimed),
+    Check("one-owner", "INV-25", one_owner, applies=_is_claimed),
+    Check("fenced-for-good", "INV-27", fenced_for_good, applies=_is_claimed),
+    Check("losers-are-refused", "INV-27", losers_are_refused, applies=_is_claimed),
+    Check("promoted-in-order", "INV-28", promoted_in_order, applies=_is_claimed),
+    Check("nobody-waits-in-vain", "INV-28", nobody_waits_in_vain, only_healed=True, applies=_is_claimed),
 )

@@ -10,14 +10,14 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import ClassVar
 
-from emulator.errors import StorageError
+from emulator.admin_calls import NoAnswer
 from emulator.simulation.evidence import full
 from emulator.simulation.faults import FailingDisk, Fault, Kill, KillClient, PauseClient, Reset, SlowDisk
-from emulator.simulation.host import Host, HostState
 from emulator.simulation.plan import ClaimantPlan, Plan
 from emulator.simulation.vocabulary.careless_access import ABLATIONS
 from emulator.simulation.vocabulary.claim_checks import CHECKS
 from emulator.simulation.vocabulary.word import Act, Stage, Word
+from emulator.simulation.world import NAMESPACE
 from emulator.topology import Topology
 
 TOPIC = "leader"
@@ -29,6 +29,8 @@ MODES = (
     "EXCLUSIVE_WITH_FENCING",
     "SHARED",
 )
+UNLOAD = f"/admin/v2/persistent/{NAMESPACE}/{TOPIC}/unload"
+DONE = 204
 PATIENCE_MS = (0, 200, 1_000, 5_000)
 
 
@@ -38,20 +40,13 @@ class Unload(Act):
 
     word: ClassVar[str] = "unload"
 
-    def host(self, stage: Stage) -> Host | None:
-        region = stage.world.regions[self.region]
-        return region.host if region.is_up and region.host.state is HostState.UP else None
-
     async def perform(self, stage: Stage) -> None:
-        broker = stage.world.regions[self.region].broker
-        topic = full(TOPIC)
-        if broker is not None and topic in broker.directory.serving:
-            try:
-                await broker.directory.unload(topic, "an administrator wants it so")
-            except StorageError:
-                stage.did("refused", topic=topic)
-            else:
-                stage.did("accepted", topic=topic)
+        host = stage.world.client_host(stage.name, self.region)
+        try:
+            answer = await stage.world.ask_admin(self.region, "PUT", UNLOAD, host=host)
+        except NoAnswer:
+            return
+        stage.did("accepted" if answer.status == DONE else "refused", topic=full(TOPIC))
 
 
 def draw(random: Random, plan: Plan) -> Plan:
