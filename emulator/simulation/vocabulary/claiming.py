@@ -54,7 +54,7 @@ def draw(random: Random, plan: Plan) -> Plan:
         return plan
     regions = random.sample(plan.regions, 1 if random.random() < 0.7 else min(2, len(plan.regions)))
     for region in regions:
-        plan = _with_claimants(random, plan, region)
+        plan = (_in_a_hush if random.random() < 0.3 else _with_claimants)(random, plan, region)
     topology = _with_patience(plan.topology, random.choice(PATIENCE_MS))
     return replace(plan, topology=topology, faults=tuple(sorted(plan.faults, key=lambda one: one.at_seconds)))
 
@@ -90,6 +90,30 @@ def _with_claimants(random: Random, plan: Plan, region: str) -> Plan:
         faults=(*plan.faults, *faults),
         acts=(*plan.acts, *acts),
     )
+
+
+def _in_a_hush(random: Random, plan: Plan, region: str) -> Plan:
+    """All wait, hardly anybody publishes, and the disk fails: so what fails are promotions, and nothing else happens
+    that would have the topic loaded again."""
+    seconds = plan.break_seconds
+    claimants = tuple(
+        ClaimantPlan(
+            *(f"claimant-{number}-{region}", region, TOPIC, "WAIT_FOR_EXCLUSIVE", random.choice((0, 0, 1))),
+            messages=1,
+            burst=1,
+            holds_seconds=seconds / 8,
+        )
+        for number in range(random.randint(3, 5))
+    )
+    begins = random.uniform(0.2, 0.7) * seconds
+    faults = [
+        FailingDisk(round(begins, 3), seconds, region, random.choice((0.3, 0.6, 1.0))),
+        *(
+            KillClient(round(random.uniform(begins, seconds), 3), 0.3, random.choice(claimants).name)
+            for _ in range(3)
+        ),
+    ]
+    return replace(plan, claimants=(*plan.claimants, *claimants), faults=(*plan.faults, *faults))
 
 
 def _trouble(random: Random, region: str, clients: list[str], seconds: float) -> Fault:
