@@ -199,7 +199,7 @@ class Access:
         self._owes_bar = False
         """Clients published elsewhere since: the newest grant has to be barred before anybody is admitted here."""
         self._doubt: Step | None = None
-        """Failed, and may be stored all the same: what it says must be undone before anybody acts on what was before."""
+        """Failed, and may be stored all the same: it must be undone before anybody acts on what was before."""
         self._later: list[Place] = []
         """Came while something was being written."""
         self._line_before = dict(line_before or {})
