@@ -20,7 +20,14 @@ from emulator.simulation.claims import Claims
 from emulator.simulation.draw import draw
 from emulator.simulation.evidence import Disks, Evidence, Left, full, hold_the_same
 from emulator.simulation.faults import Fault, LinkFault
-from emulator.simulation.outcome import Outcome, deliveries_of, logs_of, play_to_the_end, uncollected
+from emulator.simulation.outcome import (
+    Outcome,
+    deliveries_of,
+    grants_of,
+    logs_of,
+    play_to_the_end,
+    uncollected,
+)
 from emulator.simulation.plan import Plan
 from emulator.simulation.record import Record
 from emulator.simulation.seams import AS_SHIPPED, Seams
@@ -69,6 +76,7 @@ def run_plan(plan: Plan, *, seams: Seams = AS_SHIPPED, listener: Listener | None
             digest=simulation.trace.hexdigest(),
             events=run.record.events,
             logs=logs_of(world),
+            grants=grants_of(world),
             deliveries=deliveries_of(world),
             deeds=run.record.deeds,
         )

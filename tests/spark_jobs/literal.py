@@ -17,6 +17,7 @@ from spark_jobs.evidence import OUTAGE_SCHEMA, TRIMMED_SCHEMA, Evidence, Promise
 from spark_jobs.history_files import ROW_SCHEMA as EVENT_SCHEMA
 from spark_jobs.history_files import full_topic, row_of
 from spark_jobs.messages import stored_messages
+from spark_jobs.ownership import read_ownership
 from spark_jobs.promises import CURSOR_SCHEMA, SNAPSHOT_SCHEMA, UPDATE_SCHEMA
 from spark_jobs.run_folder import Namespace
 from spark_jobs.verdict import CheckResult
@@ -148,6 +149,8 @@ def judged(
     snapshots: Iterable[Row] = (),
     updates: Iterable[Row] = (),
     cursors: Iterable[Row] = (),
+    grants: Iterable[tuple[str, tuple[str, bytes]]] = (),
+    epochs: Iterable[tuple[str, str, str, int]] = (),
     circumstances: Circumstances | None = None,
 ) -> CheckResult:
     """What `check` says about this. Events may be given in lists."""
@@ -161,6 +164,8 @@ def judged(
             snapshots=snapshots,
             updates=updates,
             cursors=cursors,
+            grants=grants,
+            epochs=epochs,
             namespaces=known.namespaces,
         )
         found = collect_findings(all_findings(evidence, [check]))
@@ -176,6 +181,8 @@ def evidence_from(
     snapshots: Iterable[Row] = (),
     updates: Iterable[Row] = (),
     cursors: Iterable[Row] = (),
+    grants: Iterable[tuple[str, tuple[str, bytes]]] = (),
+    epochs: Iterable[tuple[str, str, str, int]] = (),
     namespaces: Mapping[str, Namespace] = NAMESPACES,
 ) -> Evidence:
     """All of it together, of the engine that is in use."""
@@ -192,6 +199,7 @@ def evidence_from(
             small_frame(updates, UPDATE_SCHEMA),
             small_frame(cursors, CURSOR_SCHEMA),
         ),
+        read_ownership(grants, epochs, asked)[0],
         namespaces,
     )
 
