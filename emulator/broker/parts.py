@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from emulator.broker.keeper import StateKeeper
+from emulator.broker.liveness import Liveness
 from emulator.broker.pressure import Pressure
 from emulator.broker.replication.proof import publisher_of
 from emulator.core.access import Access
@@ -39,6 +40,7 @@ class Parts:
 
     # What one client can cost the others.
     pressure: type[Pressure] = Pressure
+    liveness: type[Liveness] = Liveness
 
     # Who publishes, and what is stored at all.
     publisher_of: Callable[[Peer | None, str, str], Publisher] = publisher_of

@@ -18,7 +18,6 @@ from emulator.broker.budgets import Account
 from emulator.broker.commands.confirming import confirm
 from emulator.broker.commands.dispatch import AnyRow, CommandTable, carry_out, dispatch, refuse
 from emulator.broker.commands.handshake import Handshake
-from emulator.broker.commands.liveness import Liveness
 from emulator.broker.commands.tasks import TaskGroup
 from emulator.broker.environment import RegionServices
 from emulator.broker.pressure import STRANGER_FRAME_BYTES_MAX
@@ -102,9 +101,9 @@ class ClientConnection(asyncio.Protocol):
         """What is left of a chunk in the middle of which reading stopped."""
         self._broken = False
         """What follows in the stream is not to be looked at."""
-        pressure_type = region.environment.parts.pressure
-        self.pressure = pressure_type(region.client_memory, self._stop_reading, self._go_on)
-        self.liveness = Liveness(self, settings.keep_alive_interval_ms)
+        parts = region.environment.parts
+        self.pressure = parts.pressure(region.client_memory, self._stop_reading, self._go_on)
+        self.liveness = parts.liveness(self, settings.keep_alive_interval_ms)
 
     # The transport.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, cast
@@ -355,10 +355,10 @@ class Topic:
     def hidden_ids(self) -> IdSet:
         return self.state.visibility.hidden
 
-    def follow(self, cursor: Cursor, source: str, own_entry_id: int) -> Applied:
+    def follow(self, cursor: Cursor, source: str, own_entry_id: int, named: Collection[str]) -> Applied:
         parts = self.region.environment.parts
         return self.state.follow(
-            cursor, source, own_entry_id, never=parts.never_reaches, apply=parts.apply_update
+            cursor, source, own_entry_id, named=named, never=parts.never_reaches, apply=parts.apply_update
         )
 
     def recent(self, from_entry_id: int, entries_max: int) -> list[StoredEntry] | None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
 from emulator.broker.region import Region
 from emulator.broker.subscription.consumer import Consumer
 from emulator.broker.subscription.subscription import Subscription
-from emulator.client import EARLIEST, ConsumerType, InitialPosition
+from emulator.client import EARLIEST, ClientError, ConsumerType, InitialPosition
 from emulator.core.dispatch import ConsumerState, SubscriptionType
 from emulator.errors import ProtocolError, ServerError
 from emulator.simulation.evidence import Disks
@@ -138,6 +139,23 @@ def test_who_asks_for_an_end_and_goes_away_does_not_keep_the_name() -> None:
             hasty.kill()
             again = await client.subscribe(TOPIC, "s", initial_position=InitialPosition.EARLIEST)
             assert (await again.receive()).payload == b"x"
+
+        w.play(story(), within_seconds=60)
+
+
+def test_a_consumer_whose_unsubscribe_failed_is_given_messages_again() -> None:
+    """Its region had forgotten it, and it did not know."""
+    with world("us") as w:
+
+        async def story() -> None:
+            client, disk = w.client("us"), w.regions["us"].disk
+            consumer = await client.subscribe(TOPIC, "s")
+            disk.faults = replace(disk.faults, failure_probability=1.0)
+            with pytest.raises(ClientError):
+                await consumer.unsubscribe()
+            disk.repair()
+            await (await client.producer(TOPIC)).send(b"x")
+            assert (await consumer.receive()).payload == b"x"
 
         w.play(story(), within_seconds=60)
 
