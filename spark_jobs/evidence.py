@@ -9,7 +9,7 @@
                     to it, how many `times` it came
     strays          one row per place that a consumer was given something from, in which nothing is stored
     promises        what snapshots, updates and stored cursors say of places (`promises.py`)
-    ownership       who was granted exclusive access, and what clients were told of it (`ownership.py`)
+    ownership       who was granted exclusive access, and what clients were told of it (`grants.py`)
     outages         one row per time that a region was down
 
 A message is its *origin*: (topic, origin region, producer, sequence id). Its `position` is (ledger, entry) in the
@@ -51,7 +51,7 @@ class Promises:
 
 @dataclass(frozen=True, slots=True)
 class Ownership:
-    """Exclusive access: (schemas in `ownership`)."""
+    """Exclusive access: (schemas in `grants`)."""
 
     grants: DataFrame
     told: DataFrame

@@ -1,147 +1,208 @@
-"""Who owned a topic and when: the grants that regions stored, and the epochs that clients were told.
+"""Who owned how many topics before and after a host died, and how long topics had no owner: figures, never defects.
 
-Rows `grant/<topic>/<epoch>` of a region's store are read with code of its own: a judge that read them with the code
-that wrote them would believe its mistakes. A grant covers the entries from its first one to its end; one without an end
-lasts until the next one begins. What a grant in front of a gap covers is not known.
+    contest    hosts that asked for exclusive access to the same topics, directly or by way of others
+    grant      a host is told that it may publish, and in which epoch: `connect`, ok, with `topic_epoch`
+    deed       something was done to a host (a `note` of the scenario: `kill checker-1`); from then on it owns nothing
+    moment     deeds to hosts of one contest at about the same time
+
+All is read off the history, on the clock of the machine that drove the run: an owner is one that knows it.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
-from itertools import groupby
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any, NamedTuple
 
-import pyarrow as pa
+from spark_jobs.engines.frames import F
+from spark_jobs.evidence import Evidence
 
-from emulator.stored_keys import GrantKey, parse_key
-from spark_jobs.engines.current import small_frame
-from spark_jobs.evidence import Ownership
-from spark_jobs.origins import history_topic
-from spark_jobs.run_folder import Damage
-from spark_jobs.source_contract import StoredValue
+SHOWN_MAX = 12
+"""Contests in the report."""
+MOMENTS_MAX = 3
+"""Of one contest: the first ones."""
+SAME_MOMENT_MS = 100.0
+NAMES_MAX = 3
+_ENDS = {"kill": "killed", "stop": "stopped", "pause": "paused"}
+"""Deeds that end what a host owns."""
 
-GRANT_SCHEMA = pa.schema(
-    {
-        "region": pa.string(),
-        "log_topic": pa.string(),
-        "topic": pa.string(),
-        "epoch": pa.int64(),
-        "owner": pa.string(),
-        "first_entry": pa.int64(),
-        "until": pa.int64(),
-        "is_bounded": pa.bool_(),
-        "problem": pa.string(),
-    }
-)
-"""A grant. `until`: the first entry that it does not cover; null: it lasts to the end of the log, or with `is_bounded`
-nobody knows how far. `problem`: a kind of finding, or null."""
+Place = tuple[str, str]
+"""Region and topic."""
 
-TOLD_SCHEMA = pa.schema(
-    {"region": pa.string(), "topic": pa.string(), "producer": pa.string(), "epoch": pa.int64()}
-)
-"""What a client says that it was told."""
 
-UNREADABLE, MISSING, FALLING, OVERLAPPING = (
-    "unreadable grant",
-    "missing grant",
-    "epoch falls",
-    "grants overlap",
-)
-"""What can be wrong with a grant, whatever the log holds."""
-_DAMAGES = {UNREADABLE: "cannot be read", MISSING: "is missing"}
+class Asked(NamedTuple):
+    """A host asked for exclusive access; `at_ms`: when it was told that it has it, if it was."""
+
+    place: Place
+    host: str
+    at_ms: float | None = None
+
+
+class Deed(NamedTuple):
+    at_ms: float
+    what: str
+    """As in `kill`."""
+    host: str
 
 
 @dataclass(frozen=True, slots=True)
-class Grant:
-    """As its region stored it, and what is wrong with it."""
+class Moment:
+    """Hosts were gone, and others took over."""
 
-    region: str
-    topic: str
-    epoch: int
-    """As its key says."""
-    owner: str = ""
-    first_entry: int = 0
-    end_entry: int | None = None
-    until: int | None = None
-    is_bounded: bool = False
-    problem: str | None = None
+    words: str
+    """`checker-1 killed`."""
+    orphaned: int
+    """Topics that lost their owner."""
+    still_without: int
+    """Those that had none when the history ended, or the next moment came."""
+    without_owner_p50: float | None
+    """Seconds; half of those that found another owner had none for less long."""
+    without_owner_max: float | None
 
 
-def read_ownership(
-    values: Iterable[tuple[str, tuple[str, StoredValue]]],
-    told: Iterable[tuple[str, str, str, int]],
-    history_topics: Collection[str],
-) -> tuple[Ownership, list[Damage]]:
-    """From what regions keep beside their logs (region, key and value), and what clients were told (region, topic,
-    producer, epoch)."""
-    grants = [one for of_topic in _by_topic(values) for one in judged(of_topic)]
-    rows = [
-        (
-            *(
-                one.region,
-                one.topic,
-                history_topic(one.topic, history_topics) or one.topic,
-                one.epoch,
-                one.owner,
-            ),
-            *(one.first_entry, one.until, one.is_bounded, one.problem),
+@dataclass(frozen=True, slots=True)
+class Contest:
+    """Hosts, and the topics that they want."""
+
+    name: str
+    topics: int
+    loads: Mapping[str, tuple[int, ...]]
+    """For each host the topics that it owned before the first moment, and after each when all had owners again."""
+    moments: tuple[Moment, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "topics": self.topics,
+            "loads": {host: list(loads) for host, loads in self.loads.items()},
+            "moments": [dataclasses.asdict(moment) for moment in self.moments],
+        }
+
+
+def measure_ownership(evidence: Evidence, facts: Iterable[Mapping[str, Any]]) -> tuple[Contest, ...]:
+    """Contests in which something was done to a host."""
+    hosts = evidence.events.where((F.col("op") == "connect") & F.col("outcome").isin("asked", "ok"))
+    has_epoch = F.col("topic_epoch").isNotNull()
+    rows = (
+        hosts.groupBy("region", "topic", "producer")
+        .agg(
+            F.collect_list(F.when(has_epoch, F.col("at_ms"))).alias("granted"),
+            F.count_if((F.col("outcome") == "ok") & ~has_epoch).alias("shared"),
         )
-        for one in grants
-    ]
-    told_rows = sorted(set(told))
-    damages = [
-        Damage(
-            f"the grant of epoch {one.epoch} of {one.topic} in {one.region} {_DAMAGES[one.problem]}",
-            one.region,
-        )
-        for one in grants
-        if one.problem in _DAMAGES
-    ]
-    frames = small_frame(rows, GRANT_SCHEMA), small_frame(told_rows, TOLD_SCHEMA)
-    return Ownership(*frames, is_known=bool(rows or told_rows)), damages
+        .collect()
+    )
+    exclusive = {(row["region"], row["topic"]) for row in rows if row["granted"]}
+    asked = []
+    for row in rows:
+        place = (row["region"], row["topic"])
+        if place in exclusive and not row["shared"]:
+            asked.append(Asked(place, row["producer"]))
+            asked += [Asked(place, row["producer"], at_ms) for at_ms in row["granted"]]
+    return contests(asked, deeds_of(facts, {one.host for one in asked}))
 
 
-def _by_topic(values: Iterable[tuple[str, tuple[str, StoredValue]]]) -> Iterable[list[Grant]]:
-    grants = []
-    for region, (text, value) in values:
-        key = parse_key(text)
-        if isinstance(key, GrantKey) and key.epoch.isdecimal():
-            grants.append(read_grant(region, key.topic, int(key.epoch), value))
-    grants.sort(key=lambda one: (one.region, one.topic, one.epoch))
-    return [list(group) for _, group in groupby(grants, key=lambda one: (one.region, one.topic))]
+def deeds_of(facts: Iterable[Mapping[str, Any]], hosts: Iterable[str]) -> list[Deed]:
+    """What was done to hosts, by time."""
+    known, found = set(hosts), []
+    for fact in facts:
+        verb, _, host = (fact["detail"] or "").partition(" ")
+        if fact["op"] == "note" and verb in _ENDS and host in known:
+            found.append(Deed(fact["at_ms"], verb, host))
+    return sorted(found)
 
 
-def read_grant(region: str, topic: str, epoch: int, value: bytes) -> Grant:
-    try:
-        row = json.loads(value)
-        end = None if row["end_entry"] is None else int(row["end_entry"])
-        grant = Grant(region, topic, epoch, str(row["owner"]), int(row["first_entry"]), end)
-        return grant if int(row["epoch"]) == epoch else replace(grant, problem=FALLING)
-    except (ValueError, KeyError, TypeError):
-        return Grant(region, topic, epoch, problem=UNREADABLE)
+def contests(asked: Sequence[Asked], deeds: Sequence[Deed]) -> tuple[Contest, ...]:
+    """Those in which something was done, by name; the first of them."""
+    made = []
+    for hosts in _rivals(asked):
+        mine = [one for one in asked if one.host in hosts]
+        done = [deed for deed in deeds if deed.host in hosts]
+        if done and len(hosts) > 1:
+            made.append(_contest(sorted(hosts), mine, done))
+    return tuple(sorted(made, key=lambda one: one.name)[:SHOWN_MAX])
 
 
-def judged(grants: Sequence[Grant]) -> Iterable[Grant]:
-    """The grants of one topic of one region, each with what it covers and what is wrong with it; those that are missing
-    in between, too."""
-    expected = 0
-    for number, grant in enumerate(grants):
-        for epoch in range(expected, grant.epoch):
-            yield Grant(grant.region, grant.topic, epoch, is_bounded=True, problem=MISSING)
-        expected = grant.epoch + 1
-        yield _with_reach(grant, grants[number + 1] if number + 1 < len(grants) else None)
+def _rivals(asked: Iterable[Asked]) -> list[set[str]]:
+    """Hosts that want the same topics."""
+    wanted: dict[Place, set[str]] = {}
+    for one in asked:
+        wanted.setdefault(one.place, set()).add(one.host)
+    groups: list[set[str]] = []
+    for hosts in {frozenset(hosts) for hosts in wanted.values()}:
+        touching = [group for group in groups if group & hosts]
+        groups = [group for group in groups if not group & hosts]
+        groups.append(set(hosts).union(*touching))
+    return groups
 
 
-def _with_reach(grant: Grant, after: Grant | None) -> Grant:
-    if grant.problem == UNREADABLE:
-        return replace(grant, is_bounded=True)
-    until = grant.end_entry
-    is_next_known = after is not None and after.epoch == grant.epoch + 1 and after.problem != UNREADABLE
-    if until is None and after is not None and is_next_known:
-        until = after.first_entry
-    beyond = after is not None and is_next_known and until is not None and until > after.first_entry
-    problem = grant.problem
-    if beyond or (until is not None and until < grant.first_entry):
-        problem = problem or OVERLAPPING
-    return replace(grant, until=until, is_bounded=after is not None, problem=problem)
+def _contest(hosts: Sequence[str], asked: Sequence[Asked], deeds: Sequence[Deed]) -> Contest:
+    grants = sorted((one.at_ms, one.place, one.host) for one in asked if one.at_ms is not None)
+    owner: dict[Place, str] = {}
+    loads: dict[str, list[int]] = {host: [] for host in hosts}
+    moments: list[Moment] = []
+
+    def note_loads() -> None:
+        for host in hosts:
+            loads[host].append(sum(one == host for one in owner.values()))
+
+    together = _together(deeds)[:MOMENTS_MAX]
+    taken = _until(grants, together[0][0].at_ms, owner)
+    note_loads()
+    for number, done in enumerate(together):
+        gone = {deed.host: deed.at_ms for deed in done}
+        until_ms = together[number + 1][0].at_ms if number + 1 < len(together) else float("inf")
+        orphans = {place: gone[host] for place, host in owner.items() if host in gone}
+        for place in orphans:
+            del owner[place]
+        waits: list[float] = []
+        while taken < len(grants) and len(waits) < len(orphans) and grants[taken][0] < until_ms:
+            at_ms, place, host = grants[taken]
+            taken += 1
+            if place in orphans and place not in owner:
+                waits.append(max(at_ms - orphans[place], 0.0) / 1000)
+            owner[place] = host
+        note_loads()
+        moments.append(_moment(done, len(orphans), waits))
+        taken = max(taken, _until(grants, until_ms, owner, taken))
+    topics = len({one.place for one in asked})
+    return Contest(_name(hosts), topics, {host: tuple(told) for host, told in loads.items()}, tuple(moments))
+
+
+def _until(
+    grants: Sequence[tuple[float, Place, str]], at_ms: float, owner: dict[Place, str], start: int = 0
+) -> int:
+    """Who owns what at that time; which grant comes next."""
+    while start < len(grants) and grants[start][0] < at_ms:
+        _, place, host = grants[start]
+        owner[place] = host
+        start += 1
+    return start
+
+
+def _together(deeds: Sequence[Deed]) -> list[list[Deed]]:
+    moments: list[list[Deed]] = []
+    for deed in deeds:
+        if moments and deed.at_ms - moments[-1][-1].at_ms < SAME_MOMENT_MS:
+            moments[-1].append(deed)
+        else:
+            moments.append([deed])
+    return moments
+
+
+def _moment(done: Sequence[Deed], orphaned: int, waits: Sequence[float]) -> Moment:
+    words = ", ".join(f"{deed.host} {_ENDS[deed.what]}" for deed in done)
+    return Moment(
+        words,
+        orphaned,
+        orphaned - len(waits),
+        round(median(waits), 4) if waits else None,
+        round(max(waits), 4) if waits else None,
+    )
+
+
+def _name(hosts: Sequence[str]) -> str:
+    """Their names without their numbers."""
+    bases = sorted({host.rstrip("-_.0123456789") or host for host in hosts})
+    return " and ".join(bases) if len(bases) <= NAMES_MAX else f"{bases[0]} and {len(hosts) - 1} others"

@@ -12,8 +12,8 @@ from spark_jobs.checks.finding import Circumstances, Found, all_of, finding
 from spark_jobs.checks.judging import Check, count, examples, of_kind, per_region, total
 from spark_jobs.engines.frames import DataFrame, F
 from spark_jobs.evidence import Evidence, Ownership
+from spark_jobs.grants import FALLING, MISSING, OVERLAPPING, UNREADABLE
 from spark_jobs.origins import position_text
-from spark_jobs.ownership import FALLING, MISSING, OVERLAPPING, UNREADABLE
 from spark_jobs.verdict import CheckResult, Verdict
 
 JUDGED, INTERLEAVED, UNGRANTED = "grants", "another's entry", "told without a grant"
