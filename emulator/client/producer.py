@@ -90,6 +90,7 @@ class Producer:
         """Granted by the broker to an exclusive producer; sent with every reconnect (PIP-68)."""
         self.last_sequence_id = -1 if initial_sequence_id is None else initial_sequence_id
         self.closed = False
+        self.when_waiting: Callable[[], None] | None = None
         self._name_is_given = name is not None
         self._sequence_is_given = initial_sequence_id is not None
         self._priority = checked_priority(priority)
@@ -114,6 +115,11 @@ class Producer:
     def priority(self) -> int:
         """Where it stands in line. Fixed when the producer is made (PIP-440): setting it raises AttributeError."""
         return self._priority
+
+    @property
+    def is_connected(self) -> bool:
+        """A region serves it; otherwise it is on its way back to one, closed or fenced."""
+        return self._connection is not None
 
     # Opening.
 
@@ -152,6 +158,8 @@ class Producer:
     async def _wait_in_line(self, ready: asyncio.Future[Reply]) -> Reply:
         """Queued for exclusive access: the second answer comes when it is our turn."""
         self._line_lost = ready
+        if self.when_waiting is not None:
+            self.when_waiting()
         return await ready
 
     async def _let_others_pass(self) -> None:

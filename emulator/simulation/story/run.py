@@ -93,7 +93,7 @@ def run_story(
                 seed=seed,
                 kind=story.scenario.name,
                 topology=topology,
-                topics=tuple(sorted({part.topic for part in story.scenario.parts})),
+                topics=tuple(sorted({topic for part in story.scenario.parts for topic in part.topics})),
                 producers=(),
                 consumers=(),
             ),
