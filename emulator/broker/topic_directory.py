@@ -76,10 +76,11 @@ class Directory:
         spawn: Callable[[Coroutine[Any, Any, Any]], None],
         *,
         check: Callable[[str], TopicName],
-        may_create: bool,
+        may_create: Callable[[TopicName], bool],
         idle_seconds: float,
     ) -> None:
-        """`check`: the parsed name of a topic that may live here, or ProtocolError. `idle_seconds`: how long a topic
+        """`check`: the parsed name of a topic that may live here, or ProtocolError. `may_create`:
+        whether a topic is created when somebody wishes it. `idle_seconds`: how long a topic
         that nobody uses stays in memory; 0: for ever."""
         self._opener = opener
         self._log_names = log_names
@@ -104,6 +105,10 @@ class Directory:
         """Full names of the topics of a namespace, in memory or not, sorted."""
         prefix = f"{LogKind.MESSAGES.value}://{namespace}/"
         return [name for name in self._log_names() if name.startswith(prefix)]
+
+    def exists(self, name: str) -> bool:
+        """Whether there is a topic of this full name, in memory or not."""
+        return self.state_of(name) is not SlotState.ABSENT or name in self._log_names()
 
     def all_names(self) -> list[str]:
         """The same of all namespaces."""
@@ -189,13 +194,19 @@ class Directory:
     async def _find(self, slot: Slot) -> Topic | None:
         """Until there is a topic or nobody waits any more (D1)."""
         while True:
-            create = Wish.CREATE in slot.waiters.values() and self._may_create
+            may_create = self._may_create(slot.name)
+            wishes = slot.waiters.values()
+            create = Wish.CREATE_BY_COMMAND in wishes or (may_create and Wish.CREATE in wishes)
             asking = list(slot.waiters.items())
             topic = await self._opener.open(slot.name, create=create)
             if topic is not None:
                 return topic
             missing = ProtocolError(ServerError.TopicNotFound, f"topic {slot.name} does not exist")
-            answered = [who for who, wish in asking if wish is Wish.EXISTING or not self._may_create]
+            answered = [
+                who
+                for who, wish in asking
+                if wish is Wish.EXISTING or (wish is Wish.CREATE and not may_create)
+            ]
             slot.fail(missing, answered)
             if not slot.waiters:
                 return None
@@ -237,6 +248,11 @@ class Directory:
         if only_if is None or only_if(topic):
             self._leave(slot, why)
             await self._finish(self._left(slot, orderly=True))
+
+    async def check_unused(self, name: str) -> None:
+        """ProtocolError when a topic has producers or consumers, or there is none."""
+        if self._opener.is_used(await self.acquire(name, Wish.EXISTING)):
+            raise ProtocolError(ServerError.NotAllowedError, f"topic {name} has producers or consumers")
 
     async def delete(self, name: str, *, force: bool) -> None:
         """Remove a topic from the store. ProtocolError when there is none, or it is in use and not `force`."""

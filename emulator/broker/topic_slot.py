@@ -23,6 +23,7 @@ class Wish(Enum):
 
     EXISTING = "a topic that exists"
     CREATE = "a topic, created if need be and allowed"
+    CREATE_BY_COMMAND = "a topic, created if need be: somebody said so"
 
 
 class SlotState(Enum):

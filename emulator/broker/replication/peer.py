@@ -65,6 +65,8 @@ class PeerLink(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._frames = FrameBuffer(0)
         self._requests: dict[int, PeerUser] = {}
+        self._asked: dict[int, asyncio.Future[int]] = {}
+        """How many partitions a topic has there, by request."""
         self._next_id = 0
         self._backoff_ms = region.config.settings.peer_reconnect_backoff_ms
         self._silence = Silence()
@@ -94,6 +96,18 @@ class PeerLink(asyncio.Protocol):
         self._requests[request_id] = user
         name = proof.replicator_name(self.region.config.region, self.config.region)
         self.write(requests.create_producer(request_id, user.producer_id, topic, name, name_is_given=True))
+
+    def ask_partitions(self, topic: str) -> asyncio.Future[int]:
+        """How many partitions a topic has there; 0: none, or no such topic. ProtocolError when the link is down or
+        breaks."""
+        answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        if self.connected:
+            request_id = self._new_request_id()
+            self._asked[request_id] = answer
+            self.write(requests.partitions(request_id, topic))
+        else:
+            answer.set_exception(ProtocolError(ServerError.ServiceNotReady, self.why_not))
+        return answer
 
     def write(self, data: bytes) -> None:
         if self._transport is not None and not self._transport.is_closing():
@@ -147,6 +161,10 @@ class PeerLink(asyncio.Protocol):
         was_connected, self.connected = self.connected, False
         self._transport = None
         self._requests.clear()
+        asked, self._asked = self._asked, {}
+        for answer in asked.values():
+            if not answer.done():
+                answer.set_exception(ProtocolError(ServerError.ServiceNotReady, "the link was lost"))
         if self._keep_alive is not None:
             self._keep_alive.cancel()
         lost = f"connection to {self.config.region} lost: {exc or 'closed by the peer'}"
@@ -233,6 +251,11 @@ class PeerLink(asyncio.Protocol):
             user = self._requests.pop(peering.read_producer_success(data), None)
             if user is not None and user.producer_id in self._users:
                 user.producer_ready()
+        elif type_ == CommandType.PARTITIONED_METADATA_RESPONSE:
+            request_id, count = peering.read_partitions(data)
+            asked = self._asked.pop(request_id, None)
+            if asked is not None and not asked.done():
+                asked.set_result(count or 0)
         elif type_ == CommandType.ERROR:
             error = peering.Error.read(data)
             if not self.connected:
