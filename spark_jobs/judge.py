@@ -24,6 +24,7 @@ from spark_jobs.limits import LimitResult, hold_limits
 from spark_jobs.loss import loss_result, measure_loss, regions_lost
 from spark_jobs.measures import Measures, take_measures
 from spark_jobs.messages import stored_messages
+from spark_jobs.ownership import Contest, measure_ownership
 from spark_jobs.promises import read_promises
 from spark_jobs.run_folder import Damage, RunFolder, open_run_folder
 from spark_jobs.sessions import renumbered
@@ -67,6 +68,8 @@ class Judgement:
     """Of the messages that somebody asked about."""
     curves: tuple[Curve, ...] = ()
     """How late messages came: of each kind those that were latest."""
+    ownership: tuple[Contest, ...] = ()
+    """Who owned how many topics before and after a host died."""
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -77,6 +80,7 @@ class Judgement:
             "journeys": [journey.as_json() for journey in self.journeys],
             "followed": [journey.as_json() for journey in self.followed],
             "curves": [curve.as_json() for curve in self.curves],
+            "ownership": [contest.as_json() for contest in self.ownership],
             "limits": [limit.as_json() for limit in self.limits],
             "figures": dict(self.figures),
             "timeline": self.timeline.as_json(),
@@ -179,6 +183,7 @@ def _judge(folder: RunFolder, limits: Sequence[Limit], follow: Sequence[tuple[st
         limits=hold_limits(limits, figures),
         story=read_story(folder, told.facts, told.start_ms),
         curves=shown(curves),
+        ownership=measure_ownership(evidence, told.facts),
         followed=follow_messages(evidence, follow),
         journeys=collect_journeys(evidence, [witness for check in checks for witness in check.witness]),
     )

@@ -87,6 +87,7 @@ class Claim:
             "ok",
             session=self._session,
             last_sequence_id=self._producer.last_sequence_id,
+            topic_epoch=self._producer.topic_epoch,
             **self._place,
         )
 

@@ -109,7 +109,11 @@ class OwnProducer:
         finally:
             self._in_line = False
         self._session = self._notes.new_session()
-        told = {"session": self._session, "last_sequence_id": producer.last_sequence_id}
+        told = {
+            "session": self._session,
+            "last_sequence_id": producer.last_sequence_id,
+            "topic_epoch": producer.topic_epoch,
+        }
         self._notes.write("connect", "ok", **told, **self._place)
         return producer
 

@@ -355,9 +355,10 @@ class _Play:
         done: list[str] = []
 
         async def one(name: str) -> None:
+            # Before: others may have taken over when it is done.
+            self._fact("note", region=self._actors[name].counts.region, detail=f"{verb} {name}")
             await cast(HostActor, self._actors[name]).change(cast(HostVerb, verb))
             done.append(name)
-            self._fact("note", region=self._actors[name].counts.region, detail=f"{verb} {name}")
 
         async def all_of_them() -> None:
             await asyncio.gather(*map(one, names))
