@@ -18,12 +18,14 @@ from spark_jobs.curves import Curve, collect_curves, shown
 from spark_jobs.engines.contract import Engine
 from spark_jobs.engines.current import in_use, kept, small_frame
 from spark_jobs.engines.frames import DataFrame, F
-from spark_jobs.evidence import OUTAGE_SCHEMA, Evidence, Promises, gather
+from spark_jobs.evidence import OUTAGE_SCHEMA, Evidence, Ownership, Promises, gather
+from spark_jobs.grants import read_ownership
 from spark_jobs.journeys import Journey, collect_journeys, follow_messages
 from spark_jobs.limits import LimitResult, hold_limits
 from spark_jobs.loss import loss_result, measure_loss, regions_lost
 from spark_jobs.measures import Measures, take_measures
 from spark_jobs.messages import stored_messages
+from spark_jobs.ownership import Contest, measure_ownership
 from spark_jobs.promises import read_promises
 from spark_jobs.run_folder import Damage, RunFolder, open_run_folder
 from spark_jobs.sessions import renumbered
@@ -35,6 +37,7 @@ from spark_jobs.verdict import INFORMATION, CheckResult, Verdict, Witness, overa
 
 DAMAGES_SHOWN_MAX = 5
 _FACT = ("at_ms", "op", "region", "other_region", "error", "detail")
+_TOLD = ("region", "topic", "producer", "topic_epoch")
 _DOWN = {
     "kill": True,
     "lose": True,
@@ -67,6 +70,8 @@ class Judgement:
     """Of the messages that somebody asked about."""
     curves: tuple[Curve, ...] = ()
     """How late messages came: of each kind those that were latest."""
+    ownership: tuple[Contest, ...] = ()
+    """Who owned how many topics before and after a host died."""
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -77,6 +82,7 @@ class Judgement:
             "journeys": [journey.as_json() for journey in self.journeys],
             "followed": [journey.as_json() for journey in self.followed],
             "curves": [curve.as_json() for curve in self.curves],
+            "ownership": [contest.as_json() for contest in self.ownership],
             "limits": [limit.as_json() for limit in self.limits],
             "figures": dict(self.figures),
             "timeline": self.timeline.as_json(),
@@ -98,6 +104,8 @@ class _History:
     """What must be known of the history before it is compared with anything."""
 
     topics: frozenset[str]
+    epochs: frozenset[tuple[str, str, str, int]]
+    """Region, topic, producer and the epoch that it was told."""
     facts: tuple[Mapping[str, Any], ...]
     """By time."""
     damages: tuple[str, ...]
@@ -135,7 +143,7 @@ def _judge(folder: RunFolder, limits: Sequence[Limit], follow: Sequence[tuple[st
     read_at_ms = time.time() * 1000
     trimmed, trim_damages = source.read_trimmed(folder, told.topics)
     log_topics = {topic for log in stored.values() for topic in log.topics}
-    promises, value_damages = _read_promises(folder, rows, told)
+    promises, ownership, value_damages = _read_values(folder, rows, told)
     messages = stored_messages(rows, log_topics, told.topics)
     good_lines = history.events_of(lines)
     events, remarks = renumbered(good_lines, messages)
@@ -145,6 +153,7 @@ def _judge(folder: RunFolder, limits: Sequence[Limit], follow: Sequence[tuple[st
         trimmed,
         small_frame(outages(told.facts), OUTAGE_SCHEMA),
         promises,
+        ownership,
         folder.namespaces,
     )
     judged = [*CHECKS, *([answered.check_of(folder.answers)] if folder.answers else [])]
@@ -179,6 +188,7 @@ def _judge(folder: RunFolder, limits: Sequence[Limit], follow: Sequence[tuple[st
         limits=hold_limits(limits, figures),
         story=read_story(folder, told.facts, told.start_ms),
         curves=shown(curves),
+        ownership=measure_ownership(evidence, told.facts),
         followed=follow_messages(evidence, follow),
         journeys=collect_journeys(evidence, [witness for check in checks for witness in check.witness]),
     )
@@ -189,7 +199,10 @@ def _read_logs(folder: RunFolder) -> tuple[DataFrame, dict[str, _Stored]]:
     return rows, _count_stored(rows)
 
 
-def _read_promises(folder: RunFolder, rows: DataFrame, told: _History) -> tuple[Promises, list[Damage]]:
+def _read_values(
+    folder: RunFolder, rows: DataFrame, told: _History
+) -> tuple[Promises, Ownership, list[Damage]]:
+    """What regions keep beside their logs."""
     markers = rows.where(F.col("marker").isNotNull()).select(
         "region", "topic", "origin_region", "ledger_id", "entry_id", "marker"
     )
@@ -206,7 +219,8 @@ def _read_promises(folder: RunFolder, rows: DataFrame, told: _History) -> tuple[
     values, damages = source.read_values(folder)
     markers_said = [row.asDict() for row in markers.collect()]
     found, unread = read_promises(markers_said, values, ends, told.topics)
-    return found, [*damages, *unread]
+    ownership, gone = read_ownership(values, told.epochs, told.topics)
+    return found, ownership, [*damages, *unread, *gone]
 
 
 def _count_stored(rows: DataFrame) -> dict[str, _Stored]:
@@ -231,6 +245,7 @@ def _survey(lines: DataFrame) -> _History:
     row = lines.agg(
         F.collect_set(F.when(good & (F.col("op") == "publish"), F.col("topic"))).alias("topics"),
         F.collect_list(F.when(good & (F.col("outcome") == "fact"), F.struct(*_FACT))).alias("facts"),
+        F.collect_list(F.when(good & F.col("topic_epoch").isNotNull(), F.struct(*_TOLD))).alias("epochs"),
         F.array_sort(F.collect_set("damage")).alias("damages"),
         F.min(at_ms).alias("start_ms"),
         F.max(at_ms).alias("end_ms"),
@@ -238,6 +253,7 @@ def _survey(lines: DataFrame) -> _History:
     ).collect()[0]
     return _History(
         topics=frozenset(row["topics"]),
+        epochs=frozenset(tuple(one) for one in row["epochs"]),
         facts=tuple(sorted((fact.asDict() for fact in row["facts"]), key=lambda fact: fact["at_ms"])),
         damages=tuple(row["damages"]),
         start_ms=row["start_ms"] or 0.0,

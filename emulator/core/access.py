@@ -199,9 +199,8 @@ class Access:
         """The only region in which clients may publish, when that is another one."""
         self._owes_bar = False
         """Clients published elsewhere since: the newest grant has to be barred before anybody is admitted here."""
-        self._in_doubt: Step | None = None
-        """What could not be written, or nobody knows. While the newest row may be another one than `grant`, nobody is
-        admitted without a write."""
+        self._doubt: Step | None = None
+        """Failed, and may be stored all the same: it must be undone before anybody acts on what was before."""
         self._later: deque[Place] = deque()
         """Came while something was being written. Some may have left since."""
         self._places: dict[Claimant, Place] = {}
@@ -269,8 +268,7 @@ class Access:
         """What `Write` asked for is durable."""
         assert self.change is not None
         step, self.change = self.change.step, None
-        self.grant = grant
-        self._in_doubt = None
+        self.grant, self._doubt = grant, None
         if step is Step.BAR:
             self._owes_bar = False
         if step is not Step.END:
@@ -286,14 +284,15 @@ class Access:
 
     def not_written(self, why: str) -> list[Decision]:
         """It is not, or nobody knows. Whoever it was for is told, and the next one is tried (PIP-440): the same row is
-        written again, so what may have been stored is never anybody's."""
+        written again before anybody publishes, so what may have been stored is never anybody's."""
         assert self.change is not None
         step, self.change = self.change.step, None
-        self._in_doubt = step
+        if not self._may_have_newer_epoch():
+            self._doubt = step
         waited = [place.claimant for place in self._later if self._forget(place.claimant)]
         decisions: list[Decision] = [self._not_stored(claimant, why) for claimant in waited]
         self._later.clear()
-        if self.owner is not None:
+        if self.owner is not None and step is not Step.END:
             decisions.append(self._not_stored(self.owner, why))
             self.owner = None
         elif step is Step.BAR and self.line and not self.home:
@@ -332,16 +331,13 @@ class Access:
             return [Admit(claimant, self.epoch)]
         if self.home and mode is not AccessMode.WAIT_FOR_EXCLUSIVE:
             return [self._elsewhere(claimant)]
-        if (
-            claimant.producer_name == self.awaited
-            and not self._returns(claimant)
-            and not self._is_stale(claimant)
-        ):
+        is_new = not self._returns(claimant) and not self.is_stale(claimant)
+        if is_new and claimant.producer_name == self.awaited:
             self.awaited = None  # a new instance: the one that is awaited will not come
             return self._decide(place) + self._next()
         if mode is _SHARED:
             return self._share(place)
-        if self._is_stale(claimant) and not self._may_wait_again(claimant):
+        if self.is_stale(claimant) and not self._may_wait_again(claimant):
             return [self._fenced(claimant)]
         if self.home:
             return [self._stand_in_line(place)]
@@ -367,9 +363,9 @@ class Access:
             del self._losers[name]
         if self.owner is not None or self.line or self.awaited is not None:
             return [Refuse(claimant, ServerError.ProducerBusy, f"the topic {self._held()}")]
-        if (ending := self._ending()) is not None:
+        if self._doubt is not None or (self.grant is not None and self.grant.end_entry is None):
             self._come_later(place)
-            return [ending]
+            return [self._write_nobody()]
         self.shared[claimant] = None
         self._was_shared = True
         return [Admit(claimant, None)]
@@ -389,7 +385,7 @@ class Access:
         """The former owner is the first to come back: its epoch is still the newest, and stays (PIP-68)."""
         assert self.grant is not None
         self.owner, self.awaited = claimant, None
-        if self.grant.end_entry is None and self._in_doubt is None:
+        if self.grant.end_entry is None and self._doubt is None:
             return [Admit(claimant, self.grant.epoch)]
         return [self._write(Step.RESUME, claimant.producer_name)]
 
@@ -407,20 +403,22 @@ class Access:
         decisions: list[Decision] = []
         while self.line and not self.home:
             claimant = self._pop_first()
-            if not self._is_stale(claimant) or self._may_wait_again(claimant):
+            if not self.is_stale(claimant) or self._may_wait_again(claimant):
                 return decisions + self._give(claimant)
             decisions.append(self._fenced(claimant))
-        if self.grant is not None and self.grant.end_entry is None and (ending := self._ending()) is not None:
-            decisions.append(ending)
+        if self.grant is not None and self.grant.end_entry is None:
+            decisions.append(self._write_nobody())
         return decisions
 
-    def _ending(self) -> Write | None:
-        """What has to be durable before others than an owner publish (X3). None: it is."""
-        if self._in_doubt in (Step.GRANT, Step.BAR):
-            return self._write(Step.BAR, NOBODY)  # in place of the row that may be there
-        if self.grant is None or (self.grant.end_entry is not None and self._in_doubt is None):
-            return None
+    def _write_nobody(self) -> Write:
+        """Make it true, and durable, that nobody owns the topic."""
+        if self.grant is None or self._may_have_newer_epoch():
+            return self._write(Step.BAR, NOBODY)
         return self._write(Step.END, self.grant.owner)
+
+    def _may_have_newer_epoch(self) -> bool:
+        """Somebody's grant may be stored who was told that it is not."""
+        return self._doubt in (Step.GRANT, Step.BAR)
 
     def _write(self, step: Step, owner: str) -> Write:
         assert self.change is None
@@ -467,7 +465,7 @@ class Access:
 
     # What a claim is worth.
 
-    def _is_stale(self, claimant: Claimant) -> bool:
+    def is_stale(self, claimant: Claimant) -> bool:
         """It had the topic, and somebody else had it since: fenced for good (PIP-68)."""
         said = claimant.topic_epoch
         return said is not None and self.grant is not None and said < self.grant.epoch
@@ -486,8 +484,8 @@ class Access:
     def _returns(self, claimant: Claimant) -> bool:
         if self.owner is not None or self.shared or not self._was_granted_to(claimant):
             return False
-        if self._in_doubt in (Step.GRANT, Step.BAR):
-            return False  # the newest epoch may be another's already
+        if self._may_have_newer_epoch():
+            return False
         assert self.grant is not None
         return self.grant.end_entry is None or not (self._was_shared or self.line)
 

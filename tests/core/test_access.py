@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emulator.core.access import (
+    NOBODY,
     Access,
     Admit,
     Claimant,
@@ -81,6 +82,13 @@ class World:
         self.end += 1
         self.stored.append(change.at(self.end))
         self.carry_out(self.access.written(self.stored[-1]))
+
+    def write_in_doubt(self) -> None:
+        """It is stored, and nobody is told so."""
+        change = self.access.change
+        assert change is not None
+        self.stored.append(change.at(self.end))
+        self.carry_out(self.access.not_written("nobody knows"))
 
     def restarted(self, *, patient: bool = True) -> World:
         line = {place.claimant.producer_name: place.arrived_us for place in self.access.line}
@@ -334,6 +342,64 @@ def test_whoever_waits_behind_a_failing_store_is_told_and_may_come_again() -> No
     assert world.enter(One("again")) == 0
 
 
+def doubtful(world: World) -> None:
+    """The write that is under way fails, and what it wanted is stored all the same."""
+    world.write_in_doubt()
+    world.writes = True
+
+
+def test_a_grant_that_may_be_stored_is_barred_before_shared_producers_publish() -> None:
+    """Or what they publish would stand in the epoch of somebody who never had it."""
+    for world in (World(), World(Access(Grant(0, "former", 0, 1)), end=1)):
+        world.writes = False
+        world.enter(One("owner"))
+        doubtful(world)
+        shared = One("shared", SHARED)
+        world.enter(shared)
+        assert world.told[shared] is None
+        newest = world.stored[-1]
+        assert newest.epoch == world.stored[0].epoch
+        assert (newest.owner, newest.first_entry) == (NOBODY, newest.end_entry)
+
+
+def test_a_former_owner_does_not_go_on_in_its_epoch_when_a_newer_one_may_be_stored() -> None:
+    world = World()
+    owner = One("owner")
+    world.enter(owner)
+    world.left(owner)
+    world.writes = False
+    world.enter(One("other", FENCING))
+    doubtful(world)
+    assert world.enter(One("owner", EXCLUSIVE, topic_epoch=0, was_opened_before=True)) == 1
+    assert world.stored[-1].owner == "owner"
+
+
+def test_an_owner_that_comes_back_while_its_end_may_be_stored_has_it_undone() -> None:
+    world = World()
+    owner = One("owner")
+    world.enter(owner)
+    world.writes = False
+    world.left(owner)
+    doubtful(world)
+    assert world.stored[-1].end_entry is not None
+    assert world.enter(One("owner", EXCLUSIVE, topic_epoch=0, was_opened_before=True)) == 0
+    assert world.stored[-1].end_entry is None
+
+
+def test_a_return_that_may_be_stored_is_ended_before_shared_producers_publish() -> None:
+    world = World()
+    owner = One("owner")
+    world.enter(owner)
+    world.left(owner)
+    world.writes = False
+    world.enter(One("owner", EXCLUSIVE, topic_epoch=0, was_opened_before=True))
+    doubtful(world)
+    assert world.stored[-1].end_entry is None
+    shared = One("shared", SHARED)
+    assert world.enter(shared) is None
+    assert world.stored[-1].end_entry is not None
+
+
 def test_the_end_of_ownership_is_durable_before_shared_producers_publish() -> None:
     world = World(writes=False)
     owner, shared = One("owner"), One("shared", SHARED)
@@ -576,56 +642,6 @@ def test_an_end_says_which_grant_ended() -> None:
 def failing(world: World) -> None:
     """The write that is under way comes to nothing, or nobody knows."""
     world.carry_out(world.access.not_written("disk full"))
-
-
-def test_a_former_owner_does_not_go_on_in_an_epoch_behind_which_another_may_be_stored() -> None:
-    """Its old epoch would reach into that of somebody who was never told, and a restart would fence it off."""
-    world = World()
-    owner = One("owner")
-    world.enter(owner)
-    world.writes = False
-    other = One("other", WAITING)
-    world.enter(other)
-    world.left(owner)
-    failing(world)
-    world.writes = True
-    assert world.told[other] == "PersistenceError"
-    assert world.enter(One("owner", topic_epoch=0, was_opened_before=True)) == 1
-
-
-def test_a_shared_producer_waits_until_an_epoch_that_may_be_stored_is_nobodys() -> None:
-    world = World(writes=False)
-    world.enter(One("owner"))
-    failing(world)
-    world.writes = True
-    assert world.enter(One("shared", SHARED)) is None
-    assert world.stored == [Grant(0, "", 1, 1)]
-
-
-def test_a_shared_producer_waits_until_the_end_is_stored_once_more_when_it_may_have_been_taken_back() -> None:
-    world = World()
-    owner = One("owner")
-    world.enter(owner)
-    world.left(owner)
-    world.writes = False
-    world.enter(One("owner", topic_epoch=0, was_opened_before=True))
-    failing(world)
-    world.writes = True
-    ends = len(world.stored)
-    assert world.enter(One("shared", SHARED)) is None
-    assert [grant.end_entry for grant in world.stored[ends:]] == [world.end]
-
-
-def test_an_owner_whose_end_may_be_stored_goes_on_only_when_that_is_taken_back() -> None:
-    world = World()
-    owner = One("owner")
-    world.enter(owner)
-    world.writes = False
-    world.left(owner)
-    failing(world)
-    world.writes = True
-    assert world.enter(One("owner", topic_epoch=0, was_opened_before=True)) == 0
-    assert world.stored == [Grant(0, "owner", 1)] * 2
 
 
 def test_those_who_wait_behind_a_bar_that_cannot_be_stored_are_told_one_after_the_other() -> None:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from emulator.broker.commands.schemas import check_schema
 from emulator.broker.subscription.subscription import check_subscription_name
 from emulator.broker.topic.producer import Producer
-from emulator.broker.topic_directory import RETRY_SECONDS, RETRY_SECONDS_MAX, Wish
+from emulator.broker.topic_directory import RETRY_SECONDS, RETRY_SECONDS_MAX
+from emulator.broker.topic_slot import Wish
 from emulator.core.admission import Peer
 from emulator.errors import ProtocolError, ServerError, StorageDamaged, StorageError
 from emulator.wire import answers
@@ -30,6 +31,11 @@ async def create(connection: ClientConnection, command: CreateProducer) -> None:
     connection.opening[key] = command
     try:
         check_schema(command.schema_type)
+        if connection.peer is not None:
+            named = connection.region.check_topic(command.topic)
+            await connection.region.partitioned.learn(
+                connection.region.directory, connection.peer.region, named
+            )
         await _open(connection, command)
     finally:
         connection.no_longer_opening(key, command)
