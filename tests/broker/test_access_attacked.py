@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from emulator.broker.explain_access import access_sentences
 from emulator.client import AccessMode, ClientError
 from emulator.errors import ServerError
 from emulator.simulation.medium import DiskFaults
@@ -206,5 +207,58 @@ def test_a_region_that_stops_while_it_promotes_leaves_one_owner_when_it_is_back(
             assert not other.has_it
             await holder.producer.close()
             await other.opening
+
+        w.play(story())
+
+
+@pytest.mark.parametrize(
+    "home", [5, True, [], {}, ["us"], "", " ", "nowhere", "us/../eu", "us\n", "u" * 5_000]
+)
+def test_a_home_that_is_none_is_refused_or_means_none_and_the_owner_goes_on(home: object) -> None:
+    with world("us") as w:
+
+        async def story() -> None:
+            (owner,) = await contenders(w, "owner")
+            path = "/admin/v2/namespaces/public/default/exclusiveHome"
+            answer = await w.ask_admin("us", "POST", path, home)
+            assert answer.status in ((204,) if home == "" else (400, 412))
+            await owner.producer.send(b"still mine")
+            assert owner.producer.topic_epoch == 0
+
+        w.play(story())
+
+
+def test_what_an_administrator_asks_of_topics_that_are_not_here_is_answered() -> None:
+    with world("us", "eu") as w:
+
+        async def story() -> None:
+            await w.client("eu").producer(OTHER, access_mode=EXCLUSIVE)
+            for topic, status in (("nothing", 404), ("other", 404), ("a%00b", 400), ("..", 404)):
+                answer = await w.ask_admin("us", "PUT", f"/admin/v2/persistent/public/default/{topic}/unload")
+                assert answer.status in (status, 404), (topic, answer)
+
+        w.play(story())
+
+
+def test_hundreds_that_wait_are_explained_in_a_line_that_people_can_read() -> None:
+    with world("us") as w:
+
+        async def story() -> None:
+            (owner,) = await contenders(w, "owner")
+            client = w.client("us")
+            waiting = [
+                asyncio.ensure_future(
+                    client.producer(TOPIC, name=f"w{number:04d}", access_mode=AccessMode.WAIT_FOR_EXCLUSIVE)
+                )
+                for number in range(200)
+            ]
+            await w.simulation.until(lambda: len(in_line(w)) == 200)
+            said = " ".join(access_sentences(broker_of(w).directory.serving[TOPIC]))
+            assert "200 wait: " in said
+            assert " and 180 more" in said
+            assert said.count("'w") == 20
+            for one in waiting:
+                one.cancel()
+            await owner.producer.send(b"fine")
 
         w.play(story())

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+NAME_LENGTH_MAX = 4_096
+"""Of a producer. Names are kept for long after it: by deduplication, by grants, of those that were fenced off."""
+
 
 async def create(connection: ClientConnection, command: CreateProducer) -> None:
     """Open a producer, or let it wait. The answer comes from the access to its topic."""
@@ -31,6 +34,9 @@ async def create(connection: ClientConnection, command: CreateProducer) -> None:
     connection.opening[key] = command
     try:
         check_schema(command.schema_type)
+        if len(command.producer_name) > NAME_LENGTH_MAX:
+            sentence = f"a producer name of {len(command.producer_name):,} characters; {NAME_LENGTH_MAX:,} are allowed"
+            raise ProtocolError(ServerError.NotAllowedError, sentence)
         if connection.peer is not None:
             named = connection.region.check_topic(command.topic)
             await connection.region.partitioned.learn(

@@ -42,6 +42,20 @@ async def asks(client: RawClient, producer_id: int, name: str, **fields: object)
     return await client.next()
 
 
+async def asks_saying(client: RawClient, producer_id: int, size_bytes: int) -> pb.BaseCommand:
+    """Wants to wait, and says so much of itself."""
+    about = [pb.KeyValue(key="about", value="w" * size_bytes)]
+    body = pb.CommandProducer(
+        topic="orders",
+        producer_id=producer_id,
+        request_id=producer_id,
+        producer_name=f"waiter {producer_id}",
+        producer_access_mode=WAITING,
+        metadata=about,
+    )
+    return await client.ask(pb.BaseCommand(type=pb.BaseCommand.PRODUCER, producer=body))
+
+
 @pytest.mark.parametrize("epoch", [1, 2**63, 2**64 - 1])
 @pytest.mark.parametrize("mode", [EXCLUSIVE, WAITING, FENCING], ids=["exclusive", "waiting", "fencing"])
 def test_a_made_up_epoch_gains_nothing_and_ends_nothing(epoch: int, mode: int) -> None:
@@ -167,13 +181,13 @@ def test_what_producers_cost_is_counted_and_too_many_are_refused(monkeypatch: py
         async with regions("us") as world, raw_client(world) as client:
             held = world.running["us"].client_memory
             await client.open_producer(1, name="owner", producer_access_mode=EXCLUSIVE)
-            said = await asks(client, 2, "w" * 900_000, producer_access_mode=WAITING)
+            said = await asks_saying(client, 2, 900_000)
             assert not said.producer_success.producer_ready
             assert 900_000 < held.held_bytes < 1_000_000
-            said = await asks(client, 3, "w" * 100_000, producer_access_mode=WAITING)
+            said = await asks_saying(client, 3, 100_000)
             assert said.error.error == pb.NotAllowedError
             await client.ask(close_producer(2, 10))
-            said = await asks(client, 3, "w" * 100_000, producer_access_mode=WAITING)
+            said = await asks_saying(client, 3, 100_000)
             assert not said.producer_success.producer_ready
             await client.ask(close_producer(3, 11))
             await client.ask(close_producer(1, 12))
@@ -229,5 +243,40 @@ def test_one_that_waits_is_told_nothing_of_a_store_that_fails_while_its_topic_is
             owner.writer.transport.abort()
             said = (await client.next()).producer_success
             assert (said.request_id, said.producer_ready, said.topic_epoch) == (2, True, 1)
+
+    asyncio.run(story())
+
+
+def test_a_producer_name_that_is_no_name_is_refused() -> None:
+    """A thousand names of losers are remembered for a topic, and each grant keeps its owner's for ever."""
+
+    async def story() -> None:
+        async with regions("us") as world, raw_client(world) as client:
+            said = await asks(client, 1, "w" * 4_097, producer_access_mode=EXCLUSIVE)
+            assert (said.error.error, said.error.message) == (
+                pb.NotAllowedError,
+                "a producer name of 4,097 characters; 4,096 are allowed",
+            )
+            assert (await asks(client, 1, "w" * 4_096)).HasField("producer_success")
+
+    asyncio.run(story())
+
+
+def test_a_way_of_access_that_nobody_knows_unseats_nobody() -> None:
+    """Protobuf reads a number that it does not know as the default: Shared."""
+
+    async def story() -> None:
+        async with regions("us") as world, raw_client(world) as owner, raw_client(world) as liar:
+            await owner.open_producer(1, name="owner", producer_access_mode=EXCLUSIVE)
+            command = pb.BaseCommand(
+                type=pb.BaseCommand.PRODUCER,
+                producer=pb.CommandProducer(
+                    topic="orders", producer_id=1, request_id=1, producer_name="liar"
+                ),
+            )
+            command.producer.MergeFromString(b"\x50\x07")  # field 10 is 7
+            liar.send(command)
+            assert (await liar.next()).error.error == pb.ProducerBusy
+            assert owner_of(world) == "owner"
 
     asyncio.run(story())
