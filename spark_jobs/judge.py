@@ -40,6 +40,8 @@ from spark_jobs.survey import (
 from spark_jobs.timeline import Timeline, make_timeline
 from spark_jobs.verdict import INFORMATION, CheckResult, Verdict, Witness, overall
 
+TOPICS_SHOWN_MAX = 3
+
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
@@ -217,15 +219,18 @@ def _wholeness(
 def _policy_remarks(folder: RunFolder) -> list[str]:
     """What was judged by policies that are not those of the topology."""
     changed = [name for name, one in folder.namespaces.items() if one.owed_since_ms]
-    own = sum(len(one.own_topics) for one in folder.namespaces.values())
+    own = sorted(topic for one in folder.namespaces.values() for topic in one.own_topics)
     remarks = [
         f"The replication of {name} changed while the run went on: each message was judged by what held when it was"
         " published."
         for name in changed
     ]
     if own:
+        shown = ", ".join(own[:TOPICS_SHOWN_MAX])
+        more = f" and {len(own) - TOPICS_SHOWN_MAX} more" if len(own) > TOPICS_SHOWN_MAX else ""
         remarks.append(
-            f"{own} topics had replication clusters of their own: what they owe to others is not judged."
+            f"Replication clusters of their own: {shown}{more}. Each message was judged by what held for its topic when"
+            " it was published."
         )
     return remarks
 
