@@ -27,6 +27,7 @@ from spark_jobs.questions import Answers, ask
 from spark_jobs.run_folder import Damage, RunFolder, open_run_folder
 from spark_jobs.sessions import renumbered
 from spark_jobs.standings import standing_result
+from spark_jobs.stores import store_absences
 from spark_jobs.story import Story, read_story
 from spark_jobs.survey import (
     DAMAGES_SHOWN_MAX,
@@ -312,4 +313,5 @@ def _timeline(folder: RunFolder, told: History, checks: Iterable[CheckResult], a
         told.facts,
         gaps,
         answers.measures,
+        store_absences(folder.path, folder.clusters, told.start_ms, (told.end_ms - told.start_ms) / 1000),
     )

@@ -2,8 +2,8 @@
 
 A message is judged by what held when it was published. Region a owes it to region b if both were among the replication
 clusters of its namespace then, as far as all regions knew, and stayed there until the end: what had not arrived when
-a region was taken out is owed no more, and what was published before one was added never was. A topic that sets clusters
-of its own is judged by these as long as it has them, and by its namespace's otherwise.
+a region was taken out is owed no more, and what was published before one was added never was. A topic that sets
+clusters of its own is judged by these as long as it has them, and by its namespace's otherwise.
 """
 
 from __future__ import annotations
@@ -75,6 +75,8 @@ def _read(file: Path) -> Iterable[tuple[StoredKey, Told]]:
     # A line that is cut off tells of nothing that the region acted upon.
     for line in text[: text.rfind("\n") + 1].splitlines():
         said = json.loads(line)
+        if "away" in said:
+            continue  # of the store, not of a policy
         key = parse_path(said["path"])
         if key is not None and said["revision"] not in first:
             value = {} if said["value"] is None else json.loads(said["value"]).get("policies", {})
