@@ -6,7 +6,8 @@ SCENARIO ?= emulator/scenarios/region-failover.yaml
 GOAL     ?= test
 # process or compose; empty: what topology.yaml says.
 RUNTIME  ?=
-# spark or embedded: who works the verdict out. embedded needs no Java and far fewer downloads.
+# spark or embedded: who works the verdict out. embedded needs no Java and far fewer downloads. Empty: Spark, but the very
+# first verdict does not wait for it.
 ENGINE   ?=
 # Passed on: make test ARGS="-k topology -x"
 ARGS     ?=
@@ -29,10 +30,26 @@ setup:
 	@PYTHON=$(PYTHON) scripts/setup $(GOAL)
 
 # `make` itself only knows 0 and 2 (any failure). `geoemu run` tells them apart: 0 valid, 1 invalid, 2 unknown.
+# The very first verdict does not wait for Spark (docs/decisions/0067): each line is a program of its own, so that Ctrl-C and
+# `kill` reach it.
+PLAIN_RUN  := $(if $(strip $(RUNTIME)$(ENGINE)$(ARGS)),,$(filter run,$(MAKECMDGOALS)))
+FIRST_RUN  := $(if $(PLAIN_RUN),$(shell PYTHON=$(PYTHON) scripts/setup --is-done run 2>/dev/null || echo yes))
+
+ifeq ($(FIRST_RUN),yes)
+run: GOAL = light
+run: setup
+	@$(VENV)/geoemu run $(SCENARIO) --engine embedded
+	@echo
+	@echo "setup: That verdict is by the embedded engine. The next ones are by Spark, which is fetched now (half a gigabyte)"
+	@echo "setup: and judges this run again. Ctrl-C leaves it at that; make run ENGINE=embedded never fetches it"
+	@PYTHON=$(PYTHON) scripts/setup run
+	@$(VENV)/geoemu verify
+else
 run: GOAL = $(if $(filter compose,$(RUNTIME)),compose,$(if $(filter embedded,$(ENGINE)),light,run))
 run: setup
 	@$(if $(filter compose,$(RUNTIME)),bash compose/images.sh region kafka)
 	@$(VENV)/geoemu run $(if $(RUNTIME),--runtime $(RUNTIME)) $(if $(filter compose,$(RUNTIME)),-f compose/topology.yaml) $(SCENARIO) $(if $(ENGINE),--engine $(ENGINE)) $(ARGS)
+endif
 
 # Two at a time: most of them wait for something most of the time. What is in one file stays together and in order.
 PYTEST := $(VENV)/python -m pytest -n 2 --dist loadfile

@@ -37,6 +37,30 @@ SWITCHES: Mapping[str, Switch] = {
         here="stored",
         why="no acknowledged publish may be lost",
     ),
+    "queue_priority": Switch(
+        what="who is promoted when an exclusive producer leaves",
+        upstream="whoever has waited longest; priorities count for nothing",
+        here="the highest `queue_priority`, then whoever has waited longest (PIP-440)",
+        why="the load of a lost host is spread over the others",
+    ),
+    "failed_promotion": Switch(
+        what="the new epoch of a producer that is promoted cannot be stored",
+        upstream="nobody else is tried: the topic stays without an owner, in silence",
+        here="every producer that waits is tried, until one succeeds (PIP-440)",
+        why="a topic may not be left without an owner while somebody waits",
+    ),
+    "unloaded_owner": Switch(
+        what="a topic with an exclusive producer is unloaded, or its region starts again",
+        upstream="whoever comes back first gets it; usually that is one that waited, and the owner is fenced off",
+        here="the owner gets it back within `exclusive_patience_ms`, and the others keep their order",
+        why="an owner that did not fail is not retired by the broker (PIP-440)",
+    ),
+    "fenced_producers": Switch(
+        what="what producers meet that `ExclusiveWithFencing` threw out",
+        upstream="a shared one `ProducerBusy`, again and again; one that had waited stands in line again, in silence",
+        here="`ProducerFenced`, with the next publish (PIP-68)",
+        why="it is guaranteed to the one that lost",
+    ),
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import NamedTuple
 
 
@@ -25,6 +26,20 @@ class Position(NamedTuple):
         """Read `"<ledger>:<entry>"`. ValueError when the text is anything else."""
         ledger, _, entry = text.partition(":")
         return cls(int(ledger), int(entry))
+
+
+class AccessMode(IntEnum):
+    """How a producer shares its topic (PIP-68); numbers are the protocol's."""
+
+    SHARED = 0
+    EXCLUSIVE = 1
+    WAIT_FOR_EXCLUSIVE = 2
+    EXCLUSIVE_WITH_FENCING = 3
+
+    @property
+    def label(self) -> str:
+        """As Pulsar writes it: `WaitForExclusive`."""
+        return self.name.replace("_", " ").title().replace(" ", "")
 
 
 class Change(NamedTuple):

@@ -66,6 +66,8 @@ class NamespaceConfig:
     regions: tuple[str, ...]
     """Regions it is replicated between; the region itself alone means no replication."""
     deduplication: bool = False
+    keep_alive_interval_ms: int = 0
+    exclusive_home: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +119,9 @@ class BrokerSettings:
     """Newest entries kept in memory, all topics of the region together, so that live readers do not go to disk."""
     state_checkpoint_entries: int = 10_000
     """How many entries a restart may have to re-read to rebuild deduplication and replication state."""
+    exclusive_patience_ms: int = 5_000
+    """After a restart or an unload, how long a topic is kept for the exclusive producer that had it, and those who
+    waited keep their order. 0: whoever comes first."""
     allow_auto_topic_creation: bool = True
     topic_idle_ms: int = 60_000
     """A topic that nobody has used for so long is let go from memory. 0: never."""

@@ -9,6 +9,8 @@
                                         what that cursor says of some 4,096 ids
     replicator/<topic>/<remote>         how far a replicator to another region got
     owes/<topic>                        the topic has work to do although nobody uses it
+    grant/<topic>/<epoch>               exclusive access that one producer was given
+    line/<topic>                        who waits for exclusive access, and since when
 
 A key is a kind and its parts. Each part is escaped, so no name of a topic or subscription contains a separator:
 different keys have different texts, `parse_key(key.text)` is `key` again, and a prefix that ends in a separator
@@ -114,6 +116,26 @@ class OwesKey(StoredKey):
     topic: str
 
 
+@dataclass(frozen=True, slots=True)
+class GrantKey(StoredKey):
+    KIND: ClassVar[str] = "grant"
+
+    topic: str
+    epoch: str
+    """Twenty digits: the newest sorts last."""
+
+    @classmethod
+    def of(cls, topic: str, epoch: int) -> GrantKey:
+        return cls(topic, f"{epoch:020d}")
+
+
+@dataclass(frozen=True, slots=True)
+class LineKey(StoredKey):
+    KIND: ClassVar[str] = "line"
+
+    topic: str
+
+
 FORMAT_KEY = RegionKey("format")
 STARTS_KEY = RegionKey("starts")
 """How often the region was started: makes generated producer names unique for ever."""
@@ -122,7 +144,17 @@ CONFIGURATION_KEY = RegionKey("configuration")
 
 KINDS: dict[str, type[StoredKey]] = {
     kind.KIND: kind
-    for kind in (RegionKey, CheckpointKey, CheckpointPartKey, CursorKey, CursorPartKey, ProgressKey, OwesKey)
+    for kind in (
+        RegionKey,
+        CheckpointKey,
+        CheckpointPartKey,
+        CursorKey,
+        CursorPartKey,
+        ProgressKey,
+        OwesKey,
+        GrantKey,
+        LineKey,
+    )
 }
 
 

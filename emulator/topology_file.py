@@ -221,6 +221,8 @@ def _check_namespaces(declared: _Declared, content: TopologyFile) -> None:
         if tenant not in tenants:
             declared.file.report(path, f"must have its tenant {tenant} listed under tenants", about_key=True)
         regions = part.regions if part else ALL
+        if part is not None and part.exclusive_home:
+            declared.check_region((*path, "exclusive_home"), part.exclusive_home)
         for index, region in enumerate(() if regions == ALL else regions):
             place = (*path, "regions", index)
             if declared.check_region(place, region) and region in regions[:index]:
@@ -456,4 +458,6 @@ def _namespaces(content: TopologyFile, names: list[str]) -> Iterator[NamespaceCo
     for name, part in written.items():
         part = part or NamespacePart()
         regions = names if part.regions == ALL else part.regions
-        yield NamespaceConfig(name, tuple(regions), part.deduplication)
+        yield NamespaceConfig(
+            name, tuple(regions), part.deduplication, part.keep_alive_interval_ms, part.exclusive_home
+        )

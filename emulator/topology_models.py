@@ -203,6 +203,10 @@ class NamespacePart(Part):
     """Between which regions it is replicated: all, or a list. One region alone: no replication."""
     deduplication: bool = False
     """Whether a message that a producer sends again after a failure is stored once only."""
+    keep_alive_interval_ms: int = Field(default=0, ge=0, le=3_600_000)
+    """How often clients that publish here are asked whether they live. 0: as often as all others of the region."""
+    exclusive_home: str = ""
+    """The one region in which clients may publish, so that an exclusive producer is the only one in all regions."""
 
 
 class PulsarPeerPart(Part):

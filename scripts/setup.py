@@ -1,6 +1,6 @@
 """Make ready what somebody is about to do: `.venv` with the pinned packages, geoemu itself, Java for Spark.
 
-    scripts/setup light|run|compose|test|bench
+    scripts/setup [--is-done] light|run|compose|test|bench
 
 `run` brings no more than a drill and its verdict need; `light` less than that, for a verdict without Spark and Java;
 `compose` adds what starts containers, `test` that, the light engine, browsers' drivers and linters, `bench` the broker
@@ -64,10 +64,13 @@ class Stopped(Exception):
 
 
 def main(arguments: list[str]) -> int:
-    goal = arguments[0] if arguments else "test"
+    only_asked = arguments[:1] == ["--is-done"]
+    goal = next(iter(arguments[only_asked:]), "test")
     if goal not in GOALS:
         print(f"setup: {goal} is none of {', '.join(GOALS)}", file=sys.stderr)
         return 2
+    if only_asked:
+        return 0 if is_done(goal) else 1
     listen()
     try:
         with one_at_a_time():

@@ -7,6 +7,7 @@ import importlib.util
 import io
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -138,6 +139,14 @@ def test_the_light_goal_needs_no_java(
 def test_what_a_drill_needs_is_not_all_that_the_tests_need(done_for_run: ModuleType) -> None:
     assert done_for_run.is_done("run")
     assert not done_for_run.is_done("test")
+
+
+def test_whether_a_goal_is_set_up_can_be_asked_without_setting_it_up(
+    done_for_run: ModuleType, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert done_for_run.main(["--is-done", "run"]) == 0
+    assert done_for_run.main(["--is-done", "test"]) == 1
+    assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize("stamp", ["", "garbage", "[]", '{"extras": 1}', '{"of": "x"}'])
@@ -283,3 +292,42 @@ def test_make_without_a_goal_tells_the_goals() -> None:
     )
     for goal in ("make run", "make test", "make lint", "make bench", "make setup"):
         assert goal in done.stdout
+
+
+@pytest.fixture
+def bare(tmp_path: Path) -> Path:
+    """A clone that nobody has set up yet."""
+    root = SCRIPT.parent.parent
+    shutil.copytree(root / "scripts", tmp_path / "scripts", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("Makefile", "pyproject.toml", "requirements.lock"):
+        shutil.copy(root / name, tmp_path)
+    return tmp_path
+
+
+def planned(folder: Path, *words: str) -> list[str]:
+    """What `make` would do."""
+    done = subprocess.run(
+        ["make", "-n", *words], cwd=folder, capture_output=True, text=True, check=True, timeout=20
+    )
+    return [line.removeprefix("PYTHON=python3 ") for line in done.stdout.splitlines() if "echo" not in line]
+
+
+def test_the_first_verdict_does_not_wait_for_spark(bare: Path) -> None:
+    scenario = "emulator/scenarios/region-failover.yaml"
+    assert planned(bare, "run") == [
+        "scripts/setup light",
+        f".venv/bin/geoemu run {scenario} --engine embedded",
+        "scripts/setup run",
+        ".venv/bin/geoemu verify",
+    ]
+    assert planned(bare, "run", "ENGINE=spark")[0] == "scripts/setup run"
+    assert planned(bare, "run", "ENGINE=embedded")[0] == "scripts/setup light"
+    assert planned(bare, "run", "RUNTIME=compose")[0] == "scripts/setup compose"
+    assert planned(bare, "run", "ARGS=--json")[0] == "scripts/setup run"
+
+
+def test_once_spark_is_there_it_tells_every_verdict(bare: Path) -> None:
+    (bare / "scripts" / "setup").write_text('#!/bin/sh\n[ "$*" = "--is-done run" ]\n')
+    first, second = planned(bare, "run")
+    assert first == "scripts/setup run"
+    assert second.split() == [".venv/bin/geoemu", "run", "emulator/scenarios/region-failover.yaml"]

@@ -291,7 +291,7 @@ CASES = [
           snapshots: upstream
         """,
         """
-        topology.yaml:4: compatibility.snapshots: "upstream": is no switch; there are overlapping_batches
+        topology.yaml:4: compatibility.snapshots: "upstream": is no switch; there are overlapping_batches, queue_priority, failed_promotion, unloaded_owner, fenced_producers
         """,
     ),
     Case(

@@ -18,6 +18,7 @@ from emulator.storage.configuration import ConfigurationMedium
 from emulator.storage.contract import Store
 
 if TYPE_CHECKING:
+    from emulator.broker.access_figures import AccessFigures
     from emulator.broker.replication.forms import ReplicatedForms
     from emulator.broker.topic.tail import TailPool
 
@@ -51,6 +52,8 @@ class RegionServices(Protocol):
     """Memory for the newest entries of all topics."""
     forms: ReplicatedForms
     """What was sent to other regions last."""
+    access_figures: AccessFigures
+    """Of exclusive producers, for metrics."""
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> None:
         """Run work that nobody waits for; it ends with the region."""

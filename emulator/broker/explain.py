@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+from emulator.broker.explain_access import access_sentences, why_somebody_waits
 from emulator.broker.region import Region
 from emulator.broker.topic.topic import Topic
 from emulator.broker.topic_directory import SlotState
@@ -110,14 +111,17 @@ def _topic(region: Region, words: Words) -> Explanation:
         f"{_count(len(clients), 'client')} publish"
     )
     behind = {name: one.backlog for name, one in topic.replicators.items() if one.backlog}
+    why = [f"{name} lacks {backlog}" for name, backlog in sorted(behind.items())]
+    waits_for = [f"replication {_short(words[0])} {name}" for name in sorted(behind)]
+    why_waiting, what_for = why_somebody_waits(topic)
     return _made(
         region,
         "topic",
         words,
-        what,
+        "; ".join([what, *access_sentences(topic)]),
         topic.loaded_ms,
-        "; ".join(f"{name} lacks {backlog}" for name, backlog in sorted(behind.items())),
-        [f"replication {_short(words[0])} {name}" for name in sorted(behind)],
+        "; ".join([*why, why_waiting] if why_waiting else why),
+        [*waits_for, *what_for],
     )
 
 

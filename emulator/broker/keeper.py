@@ -139,6 +139,8 @@ class StateKeeper:
             self._written()
             return
         self._looked_at.difference_update(keys)
+        for key in keys:
+            self._store.get(key)  # as in `_put`: what failed once must not fail in every later life
 
         def done(failure: BaseException | None) -> None:
             if failure is None:

@@ -11,8 +11,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from emulator.broker.keeper import StateKeeper
+from emulator.broker.liveness import Liveness
 from emulator.broker.pressure import Pressure
 from emulator.broker.replication.proof import publisher_of
+from emulator.core.access import Access
 from emulator.core.admission import Limits, Peer, Publisher, Refusal, Scanned, check
 from emulator.core.cursor import Cursor
 from emulator.core.cursor_parts import CursorParts
@@ -38,6 +40,7 @@ class Parts:
 
     # What one client can cost the others.
     pressure: type[Pressure] = Pressure
+    liveness: type[Liveness] = Liveness
 
     # Who publishes, and what is stored at all.
     publisher_of: Callable[[Peer | None, str, str], Publisher] = publisher_of
@@ -47,6 +50,8 @@ class Parts:
     read."""
     check_entry: Callable[[Publisher, Scanned, Marker | None, int, Limits], Refusal | None] = check
     """(publisher, metadata, decoded marker, bytes of the entry, limits)."""
+
+    access: type[Access] = Access
 
     # Storing each message once.
     topic_state: type[TopicState] = TopicState

@@ -95,10 +95,14 @@ class Policies:
             for tenant in tenants:
                 await self._seed(TenantPath(tenant), {})
             for namespace in namespaces:
-                policies = {
+                policies: dict[str, Any] = {
                     "replication_clusters": list(namespace.regions),
                     "deduplication": namespace.deduplication,
                 }
+                if namespace.keep_alive_interval_ms:
+                    policies["keep_alive_interval_ms"] = namespace.keep_alive_interval_ms
+                if namespace.exclusive_home:
+                    policies["exclusive_home"] = namespace.exclusive_home
                 await self._seed(NamespacePath(namespace.name), {"policies": policies})
             await self._seed(SEEDED_PATH, {})
 

@@ -8,6 +8,7 @@ import logging
 from collections.abc import Coroutine
 from typing import Any
 
+from emulator.broker.access_figures import AccessFigures
 from emulator.broker.budgets import Account
 from emulator.broker.commands.connection import ClientConnection
 from emulator.broker.commands.table import TABLE
@@ -49,6 +50,7 @@ class Region:
         self.connections: dict[ClientConnection, None] = {}
         self.memory = Account("region")
         """Bytes held, for clients and otherwise; the accounts of all others are below it."""
+        self.access_figures = AccessFigures()
         self.tails = TailPool(Account("newest entries", self.memory, config.settings.region_tail_bytes))
         self.forms = ReplicatedForms(config.region, Account("replicated forms", self.memory))
         self.client_memory = Account("clients", self.memory)

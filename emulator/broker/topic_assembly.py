@@ -16,7 +16,7 @@ from emulator.broker.replication.replicator import Replicator
 from emulator.broker.subscription.replicated import ReplicatedSubscriptions
 from emulator.broker.subscription.stored_cursor import cursors_of_topic
 from emulator.broker.topic.topic import Topic
-from emulator.core.policies import DEDUPLICATION, REPLICATION_CLUSTERS
+from emulator.core.policies import DEDUPLICATION, EXCLUSIVE_HOME, KEEP_ALIVE_INTERVAL, REPLICATION_CLUSTERS
 from emulator.errors import CheckpointDamaged, ProtocolError, ServerError, StorageError
 from emulator.model import TopicName
 from emulator.storage.contract import Log
@@ -25,7 +25,7 @@ from emulator.stored_keys import OwesKey, keys_of_topic, parse_key
 logger = logging.getLogger(__name__)
 
 
-OBEYS = (DEDUPLICATION, REPLICATION_CLUSTERS)
+OBEYS = (DEDUPLICATION, EXCLUSIVE_HOME, KEEP_ALIVE_INTERVAL, REPLICATION_CLUSTERS)
 """Policies that this module acts upon (P1)."""
 
 
@@ -89,8 +89,20 @@ class Assembly:
         def deduplication_changed() -> None:
             topic.deduplicates = effective[DEDUPLICATION]
 
-        deduplication_changed()  # it may have changed while the topic was loaded
-        effective.on_change(DEDUPLICATION, deduplication_changed)
+        def home_changed() -> None:
+            home = effective[EXCLUSIVE_HOME]
+            topic.access.move_home("" if home == self._region.config.region else home)
+
+        def keep_alive_changed() -> None:
+            topic.set_keep_alive(effective[KEEP_ALIVE_INTERVAL])
+
+        for policy, changed in (
+            (DEDUPLICATION, deduplication_changed),
+            (EXCLUSIVE_HOME, home_changed),
+            (KEEP_ALIVE_INTERVAL, keep_alive_changed),
+        ):
+            changed()  # it may have changed while the topic was loaded
+            effective.on_change(policy, changed)
         effective.on_change(
             REPLICATION_CLUSTERS, lambda: self._region.spawn(self._replicate_elsewhere(topic, effective))
         )
@@ -122,6 +134,7 @@ class Assembly:
     def send_away(self, topic: Topic) -> None:
         self._effective.pop(topic).close()
         self._following.pop(topic, None)
+        topic.access.close()  # before its producers are gone: they lose nothing
         self._send_away(topic)
 
     # Following a change of the regions.
@@ -172,7 +185,9 @@ class Assembly:
     # Use and debt.
 
     def is_used(self, topic: Topic) -> bool:
-        return bool(topic.producers) or any(one.consumers for one in topic.subscriptions.values())
+        if topic.producers or topic.access.is_in_use:
+            return True
+        return any(one.consumers for one in topic.subscriptions.values())
 
     def owes(self, topic: Topic) -> bool:
         if not topic.replicators:
@@ -194,7 +209,9 @@ class Assembly:
         if self.owes(topic):
             return False
         if topic.replicators:
-            await self._region.store.delete(OwesKey(topic.full_name).text)
+            store, key = self._region.store, OwesKey(topic.full_name).text
+            store.get(key)  # a key whose last write failed is refused until somebody looked (S5)
+            await store.delete(key)
         return True
 
     async def forget_owing_when_settled(self, topic: Topic) -> None:
@@ -207,6 +224,7 @@ class Assembly:
     async def write_pending(self, topic: Topic) -> None:
         writing = [subscription.flush() for subscription in topic.subscriptions.values()]
         writing += [replicator.flush() for replicator in topic.replicators.values()]
+        writing.append(topic.access.flush())
         await asyncio.gather(*writing)
 
     async def erase(self, name: str) -> None:

@@ -18,13 +18,13 @@ from emulator.client.producer import Batching, Producer
 from emulator.client.vocabulary import (
     EARLIEST,
     LATEST,
-    AccessMode,
     ClientError,
     ClientSettings,
     ConsumerType,
     InitialPosition,
     MessageId,
 )
+from emulator.model import AccessMode
 
 __all__ = [
     "EARLIEST",

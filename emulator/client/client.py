@@ -14,13 +14,13 @@ from emulator.client.connection import Connection, answered_otherwise
 from emulator.client.vocabulary import (
     FINAL_ERRORS,
     LATEST,
-    AccessMode,
     ClientError,
     ClientSettings,
     ConsumerType,
     InitialPosition,
     MessageId,
 )
+from emulator.model import AccessMode
 from emulator.network import Network, SocketNetwork
 from emulator.wire import requests
 from emulator.wire.replies import LookedUp
@@ -107,8 +107,9 @@ class Client:
         batching: Batching | None = None,
         pending_messages_max: int = 1000,
     ) -> Producer:
-        """Open a producer; waits for ever in WAIT_FOR_EXCLUSIVE. `priority` (PIP-440) orders those who wait, highest
-        first. `initial_sequence_id`: the id before the first one used. ClientError when it is refused."""
+        """Open a producer; waits for ever in WAIT_FOR_EXCLUSIVE, and leaves the line at once when it is cancelled.
+        `priority` (PIP-440) orders those who wait, highest first; ValueError when it is no int32.
+        `initial_sequence_id`: the id before the first one used. ClientError when it is refused."""
         from emulator.client.producer import Producer
 
         producer = Producer(

@@ -14,8 +14,10 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from emulator.client.connection import answered_otherwise, refusal
-from emulator.client.vocabulary import AccessMode, ClientError, MessageId
+from emulator.client.priority import checked_priority, return_delay_seconds
+from emulator.client.vocabulary import ClientError, MessageId
 from emulator.errors import ServerError
+from emulator.model import AccessMode
 from emulator.wire import requests
 from emulator.wire.codec import Receipt, send_frame
 from emulator.wire.outgoing import batch_entry, single_entry
@@ -90,7 +92,7 @@ class Producer:
         self.closed = False
         self._name_is_given = name is not None
         self._sequence_is_given = initial_sequence_id is not None
-        self._priority = priority
+        self._priority = checked_priority(priority)
         self._batching = batching
         self._pending_max = pending_messages_max
         self._id = client.new_id()
@@ -108,6 +110,11 @@ class Producer:
         self._reconnecting: asyncio.Task[None] | None = None
         self._fatal: ClientError | None = None
 
+    @property
+    def priority(self) -> int:
+        """Where it stands in line. Fixed when the producer is made (PIP-440): setting it raises AttributeError."""
+        return self._priority
+
     # Opening.
 
     async def start(self) -> None:
@@ -118,6 +125,7 @@ class Producer:
 
     async def _open(self) -> None:
         connection = await self.client.connection_for(self.topic)
+        await self._let_others_pass()
         request_id = self.client.new_id()
         loop = asyncio.get_running_loop()
         ready: asyncio.Future[Reply] = loop.create_future()
@@ -126,11 +134,13 @@ class Producer:
         try:
             opened = await connection.request(request_id, self._create_request(request_id), _resolve(ready))
             if isinstance(opened, ProducerOpened) and not opened.is_ready:
-                opened = await self._wait_in_line(connection, ready)
+                opened = await self._wait_in_line(ready)
             if not isinstance(opened, ProducerOpened):
                 raise answered_otherwise("a request for a producer", opened)
-        except BaseException:
+        except BaseException as reason:
             connection.producers.pop(self._id, None)
+            if isinstance(reason, asyncio.CancelledError):  # In line or not yet: out of it at once.
+                self._send_close(connection)
             raise
         finally:
             connection.forget_request(request_id)
@@ -139,14 +149,17 @@ class Producer:
             raise ClientError("closed again at once", definite=True)
         self._opened(connection, opened)
 
-    async def _wait_in_line(self, connection: Connection, ready: asyncio.Future[Reply]) -> Reply:
+    async def _wait_in_line(self, ready: asyncio.Future[Reply]) -> Reply:
         """Queued for exclusive access: the second answer comes when it is our turn."""
         self._line_lost = ready
-        try:
-            return await ready
-        except asyncio.CancelledError:
-            self._send_close(connection)
-            raise
+        return await ready
+
+    async def _let_others_pass(self) -> None:
+        """Whoever asks again gives those with a higher priority time to be first (PIP-440)."""
+        longest_seconds = self.client.settings.priority_delay_seconds
+        asks_again = self._epoch > 0
+        if asks_again and longest_seconds and self.access_mode is AccessMode.WAIT_FOR_EXCLUSIVE:
+            await asyncio.sleep(return_delay_seconds(self._priority, longest_seconds))
 
     _line_lost: asyncio.Future[Reply] | None = None
 

@@ -26,15 +26,6 @@ EARLIEST = MessageId(-1, -1)
 LATEST = MessageId(2**63 - 1, 2**63 - 1)
 
 
-class AccessMode(Enum):
-    """Who may publish (PIP-68); numbers are the protocol's."""
-
-    SHARED = 0
-    EXCLUSIVE = 1
-    WAIT_FOR_EXCLUSIVE = 2
-    EXCLUSIVE_WITH_FENCING = 3
-
-
 class ConsumerType(Enum):
     """Numbers are the protocol's."""
 
@@ -65,6 +56,9 @@ class ClientSettings:
     backoff_seconds_max: float = 5.0
     send_timeout_seconds: float | None = 30.0
     """How long a send may wait for its receipt. None: for ever."""
+    priority_delay_seconds: float = 0.5
+    """How long a WAIT_FOR_EXCLUSIVE producer of the lowest priority holds back when it asks again for exclusive access
+    after it lost its connection; higher ones less long (PIP-440, `priority.py`). 0: nobody holds back."""
 
 
 class ClientError(GeoemuError):

@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from emulator.model import is_valid_name
 
 T = TypeVar("T")
+
+MILLISECONDS_MAX: Final = 3_600_000
+"""An hour: what is longer was meant in another unit."""
 
 
 class Scope(Enum):
@@ -69,10 +72,27 @@ def _region_names(value: Any) -> tuple[str, ...]:
     return tuple(dict.fromkeys(value))  # a set to Pulsar, too: naming a region twice means nothing more
 
 
+def _milliseconds(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MILLISECONDS_MAX:
+        raise ValueError(f"{value!r} is no whole number of milliseconds, 0 to {MILLISECONDS_MAX}")
+    return value
+
+
+def _region_or_none(value: Any) -> str:
+    if not isinstance(value, str) or (value and not is_valid_name(value)):
+        raise ValueError(f"{value!r} is no name of a region")
+    return value
+
+
 BOOLEAN = Codec(_boolean, bool, {"type": "boolean"})
 REGION_NAMES: Codec[tuple[str, ...]] = Codec(
     _region_names, list, {"type": "array", "items": {"type": "string"}}
 )
+
+MILLISECONDS: Codec[int] = Codec(
+    _milliseconds, int, {"type": "integer", "minimum": 0, "maximum": MILLISECONDS_MAX}
+)
+REGION_OR_NONE: Codec[str] = Codec(_region_or_none, str, {"type": "string"})
 
 REPLICATION_CLUSTERS: Policy[tuple[str, ...]] = Policy(
     name="replication_clusters",
@@ -91,9 +111,28 @@ DEDUPLICATION: Policy[bool] = Policy(
     obeyed_by="emulator.broker.topic_assembly",
     doc="Store a producer's message once, however often it is sent; from the moment it is set on.",
 )
+KEEP_ALIVE_INTERVAL: Policy[int] = Policy(
+    name="keep_alive_interval_ms",
+    codec=MILLISECONDS,
+    default=0,
+    scopes=frozenset({Scope.NAMESPACE}),
+    obeyed_by="emulator.broker.topic_assembly",
+    doc="Clients with a producer here are asked so often whether they live; one that says nothing until the next time "
+    "is gone. 0: as the region asks everybody.",
+)
+EXCLUSIVE_HOME: Policy[str] = Policy(
+    name="exclusive_home",
+    codec=REGION_OR_NONE,
+    default="",
+    scopes=frozenset({Scope.NAMESPACE}),
+    obeyed_by="emulator.broker.topic_assembly",
+    doc="The one region in which clients publish to the namespace's topics, so that an exclusive producer is the only "
+    "one in all regions. In others exclusive producers wait, and all else is refused. Empty: each region for itself.",
+)
 
 REGISTRY: Mapping[str, Policy[Any]] = {
-    policy.name: policy for policy in (REPLICATION_CLUSTERS, DEDUPLICATION)
+    policy.name: policy
+    for policy in (REPLICATION_CLUSTERS, DEDUPLICATION, KEEP_ALIVE_INTERVAL, EXCLUSIVE_HOME)
 }
 
 

@@ -42,7 +42,8 @@ Markers must not take the links from each other. A region that asks again and ag
 answers later still; and each of its requests calls for afterthoughts elsewhere. With five regions, small windows and
 slow links that went on for ever in a topic that nobody published to. So a snapshot that no message has overtaken is
 waited for: as long as twice the last one took, and twice as long after each that was begun in vain. And when snapshots
-time out, fewer may be under way at once, until they complete again.
+time out, fewer may be under way at once, until they complete again, and the next has twice the time: where a marker
+waits longer behind others than a snapshot may take, each new one would only make the others late.
 
 The shell's duties:
   1. Tell what was stored (`request_stored`, `response_stored`, `snapshot_stored`) once it is durable in our
@@ -72,6 +73,8 @@ NO_NEWS_SUFFIXES = (SECOND_ROUND_SUFFIX, AFTERTHOUGHT_SUFFIX)
 PENDING_MAX = 8
 """Snapshots under way at once. More than one, because a round trip may take longer than the interval; few,
 because others may never answer and requests must not pile up in the log."""
+TIMEOUT_GROWTH_MAX = 8
+"""So many times as long as it was told may a snapshot take at most, after others timed out."""
 
 
 # What the shell is asked to do.
@@ -221,6 +224,8 @@ class SnapshotController:
         """How long a snapshot that no message has overtaken is waited for before it is tried again."""
         self._room = PENDING_MAX
         """Snapshots that may wait for answers at once. From 1 to PENDING_MAX."""
+        self._allowed_ms = timeout_ms
+        """How long a snapshot may take. From `timeout_ms` to TIMEOUT_GROWTH_MAX times that."""
         self._skip: Skip | None = None
         """What the last tick decided; None: it began a snapshot, or there was none."""
 
@@ -290,16 +295,21 @@ class SnapshotController:
                 pending.doubtful = True
 
     def _drop_timed_out(self) -> None:
-        for pending in list(self.pending.values()):
-            if self._now_ms - pending.started_ms >= self._timeout_ms:
-                del self.pending[pending.snapshot_id]
-                self.counters.timed_out += 1
-                self._room = max(1, self._room // 2)
-                self._lose_patience()
+        late = [one for one in self.pending.values() if self._now_ms - one.started_ms >= self._allowed_ms]
+        for pending in late:
+            del self.pending[pending.snapshot_id]
+            self.counters.timed_out += 1
+            self._room = max(1, self._room // 2)
+            self._lose_patience()
+        if any(not pending.doubtful for pending in late):
+            self._allow(2 * self._allowed_ms)
+
+    def _allow(self, milliseconds: int) -> None:
+        self._allowed_ms = max(self._timeout_ms, min(milliseconds, TIMEOUT_GROWTH_MAX * self._timeout_ms))
 
     def _lose_patience(self) -> None:
         """One was begun in vain, or is begun again."""
-        self._patience_ms = min(2 * self._patience_ms, self._timeout_ms)
+        self._patience_ms = min(2 * self._patience_ms, self._allowed_ms)
 
     def _why_skip(self, last_data_position: Position | None) -> Skip | None:
         """A new controller takes one snapshot of whatever it finds: an update may have
@@ -399,7 +409,8 @@ class SnapshotController:
             duration_ms = self._now_ms - pending.started_ms
             self.last_completed = CompletedSnapshot(snapshot, duration_ms)
             self._room = min(self._room + 1, PENDING_MAX)
-            self._patience_ms = min(max(self._interval_ms, 2 * duration_ms), self._timeout_ms)
+            self._allow(2 * duration_ms)
+            self._patience_ms = min(max(self._interval_ms, 2 * duration_ms), self._allowed_ms)
             self._drop_older_than(pending)
         return [OfferSnapshot(snapshot)]
 
@@ -422,6 +433,7 @@ class SnapshotController:
         self.pending.clear()
         self._covered = None
         self._patience_ms, self._room = self._interval_ms, PENDING_MAX
+        self._allowed_ms = self._timeout_ms
         self._down_since_ms = {region: ms for region, ms in self._down_since_ms.items() if region in remotes}
 
     # For people.

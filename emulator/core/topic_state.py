@@ -16,7 +16,8 @@ place that all of them vouch for (T3).
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
+from itertools import chain
 from typing import Any, Final, NamedTuple, Protocol
 
 from emulator.core.admission import Peer, Publisher
@@ -93,6 +94,8 @@ class TopicState:
         """What is durable of each source region: the measure for checkpoints."""
         self.visibility = Visibility()
         self.last_data: LastData | None = None
+        self.last_of: dict[str, int] = {}
+        """By other region: id of the newest message that came from it."""
         self.stored_end = 0
         """Everything below is durable and folded. Only grows."""
 
@@ -144,6 +147,8 @@ class TopicState:
             return
         if facts.replicate_to:
             self.visibility.restrict(entry_id, (source or self.region, facts.replicate_to))
+        if source is not None:
+            self.last_of[source] = max(entry_id, self.last_of.get(source, -1))
         self.last_data = _new_tuple(LastData, (entry_id, facts.num_messages if facts.is_batch else -1))
         if self.deduplicates and source is None and not _is_inner_chunk(facts):
             last = last_sequence_id(facts.sequence_id, facts.highest_sequence_id, facts.num_messages)
@@ -182,16 +187,28 @@ class TopicState:
         source: str,
         own_entry_id: int,
         *,
+        named: Collection[str] = (),
         never: Callable[..., bool] = never_reaches,
         apply: Callable[[Cursor, int, int, Iterable[int]], Applied] = apply_update,
     ) -> Applied:
-        """An update of `source` puts the subscription of this cursor at `own_entry_id` of our log: acknowledge what it
-        may (INV-5), and the markers that directly follow."""
-        unseen = self.unseen_by(source, own_entry_id, first=cursor.mark_delete + 1, never=never)
+        """An update of `source`, which names these regions, puts the subscription of this cursor at `own_entry_id` of
+        our log: acknowledge what it may (INV-5), and the markers that directly follow."""
+        first = cursor.mark_delete + 1
+        unvouched = self.unvouched(first, own_entry_id, {source, *named})
+        unseen = chain(self.unseen_by(source, own_entry_id, first=first, never=never), unvouched)
         applied = apply(cursor, own_entry_id, self.readable_end - 1, unseen)
         if applied is Applied.MOVED:
             cursor.ack_hidden(self.visibility.hidden)
         return applied
+
+    def unvouched(self, first: int, own_entry_id: int, named: Collection[str]) -> Iterator[int]:
+        """Ids of first..own_entry_id up to the newest message of a region that was not asked for the snapshot: it was
+        out of the namespace then, or is new in it. What came from it to us may not have come to the sender of the
+        update, and nobody there can know (INV-5)."""
+        strangers = [last for region, last in self.last_of.items() if region not in named]
+        upto = min(own_entry_id, max(strangers, default=-1))
+        hidden = self.visibility.hidden
+        return (entry_id for entry_id in range(first, upto + 1) if entry_id not in hidden)
 
     # Checkpoints.
 
@@ -204,6 +221,7 @@ class TopicState:
             "deduplication": self.deduplication.to_json(),
             "watermarks": self.watermarks.to_json(),
             "last_data": self.last_data,
+            "last_of": self.last_of,
             "known_from": self.visibility.known_from,
             "parts": self.visibility.changed,
         }
@@ -241,6 +259,9 @@ class TopicState:
         self.last_data = LastData(*map(int, state["last_data"])) if state["last_data"] else None
         self.visibility.known_from = int(state["known_from"])
         replay_from = end = int(state["next_entry_id"])
+        # Checkpoints of before say nothing of it: then any region's last message may be the newest one.
+        last_of = state.get("last_of", dict.fromkeys(state["watermarks"], end - 1))
+        self.last_of = {region: int(last) for region, last in last_of.items()}
         if log_end is not None and end > log_end:
             raise ValueError(f"it knows entries below {end}, and the log ends at {log_end}")
         for text, changed in state["parts"].items():

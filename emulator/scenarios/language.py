@@ -380,11 +380,15 @@ class ProgramDid(Deadline):
     """Deliveries from so many different places, in all."""
     received_more: Annotated[int, Field(gt=0)] | None = None
     """Since this step began."""
+    region: Region | None = Field(default=None, alias="in")
+    """Only what it did in this region, for a program that changes regions by itself."""
     exit_code: int | None = None
     """It has ended with this."""
 
     @model_validator(mode="after")
     def _says_what(self) -> Self:
+        if self.exit_code is not None and self.region is not None:
+            raise ValueError("a program does not end in a region: leave out `in`")
         return _exactly_one(self, "published", "published_more", "received", "received_more", "exit_code")
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ class ProgramHistory:
         self._read_upto: dict[Path, int] = {}
         self._places: set[tuple[str, str, str]] = set()
         self._readings: dict[tuple[str, str], str] = {}
-        self.published = 0
+        self._published: Counter[str] = Counter()
         self.asked = 0
         self.answered = 0
         self.deliveries = 0
@@ -29,6 +30,17 @@ class ProgramHistory:
     def received(self) -> int:
         """Different places that something was received from."""
         return len(self._places)
+
+    def received_in(self, region: str) -> int:
+        """Those of one region."""
+        return sum(place[0] == region for place in self._places)
+
+    @property
+    def published(self) -> int:
+        return self._published.total()
+
+    def published_in(self, region: str) -> int:
+        return self._published[region]
 
     @property
     def is_there(self) -> bool:
@@ -49,14 +61,16 @@ class ProgramHistory:
             for line in data[:whole].splitlines():
                 self._note(line)
 
-    def seal(self, why: str) -> None:
-        """Every process of it is gone."""
+    def seal(self, why: str) -> bool:
+        """Every process of it is gone. False while one still holds a file: it is just dying, or it left the others."""
+        held = False
         for file in self._files():
             try:
                 seal_history(file, why)
             except BlockingIOError:
-                continue  # one of its processes left the others, and lives
+                held = True
         self.read_on()
+        return not held
 
     def forget_pending(self) -> None:
         """Nobody waits any more for what was asked for so far."""
@@ -74,7 +88,7 @@ class ProgramHistory:
                     self.asked += 1
                 case "publish", outcome:
                     self.answered += 1
-                    self.published += outcome == "ok"
+                    self._published[said.get("region", "")] += outcome == "ok"
                 case "receive", _:
                     self.deliveries += 1
                     self._places.add((said["region"], said["topic"], said["message_id"]))

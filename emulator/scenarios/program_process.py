@@ -16,6 +16,9 @@ from emulator.scenarios.program_history import ProgramHistory
 from emulator.scenarios.tapped_program import TappedProgram
 from emulator.scenarios.workload import ActorFailure, Counts, Part, ProgramPart, ProgramVerb
 
+SEAL_SECONDS = 2.0
+"""So long what a program started may take to die of a kill -9 and let go of the history. What left its group lives."""
+LOOK_SECONDS = 0.01
 RESTART_SECONDS = 0.2
 """After so long a program that ended by itself is started again, if it is to be."""
 OWN_PYTHON = "python"
@@ -77,6 +80,14 @@ class ProgramProcess:
     def log(self) -> Path:
         """What the program printed, in all its lives."""
         return self._run_dir / "actors" / f"{self._part.name}.log"
+
+    def received_in(self, region: str) -> int:
+        self._history.read_on()
+        return self._history.received_in(region)
+
+    def published_in(self, region: str) -> int:
+        self._history.read_on()
+        return self._history.published_in(region)
 
     def readings(self) -> list[tuple[str, str, str]]:
         self._history.read_on()
@@ -178,8 +189,8 @@ class ProgramProcess:
         code = await process.wait()
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)  # what it started and left
+        await self._seal(f"the program ended with exit code {code}")
         self._exit_code = code
-        self._history.seal(f"the program ended with exit code {code}")
         self._history.forget_pending()
         if self._ending or code == 0:
             return
@@ -187,6 +198,11 @@ class ProgramProcess:
             asyncio.get_running_loop().call_later(RESTART_SECONDS, self._restart)
         else:
             self._problem = f"{self._part.name} ended by itself with exit code {code}; see {self.log}"
+
+    async def _seal(self, why: str) -> None:
+        deadline = asyncio.get_running_loop().time() + SEAL_SECONDS
+        while not self._history.seal(why) and asyncio.get_running_loop().time() < deadline:
+            await asyncio.sleep(LOOK_SECONDS)
 
     def _restart(self) -> None:
         if not (self._ending or self._lives):

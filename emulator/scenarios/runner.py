@@ -415,7 +415,10 @@ class _Play:
         program = self._program(condition.program)
 
         def count() -> int:
-            return program.counts.ok if condition.counts_publishes else program.counts.received
+            if condition.region is None:
+                return program.counts.ok if condition.counts_publishes else program.counts.received
+            there = program.published_in if condition.counts_publishes else program.received_in
+            return there(condition.region)
 
         before = count() if condition.counts_from_now else 0
 

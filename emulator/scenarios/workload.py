@@ -154,6 +154,14 @@ class Program(Actor, Protocol):
         """Whether it writes down what it does."""
         ...
 
+    def received_in(self, region: str) -> int:
+        """Different messages received in one region, whoever had it go there."""
+        ...
+
+    def published_in(self, region: str) -> int:
+        """Messages that one region told it are stored."""
+        ...
+
     def readings(self) -> list[tuple[str, str, str]]:
         """Region, topic and subscription of each subscription, where it was used last."""
         ...

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from random import Random
-from typing import Any
 
 from emulator.client import Batching
 from emulator.region_config import BrokerSettings, LinkShape, NamespaceConfig
@@ -33,12 +32,14 @@ from emulator.simulation.faults import (
     SlowDisk,
 )
 from emulator.simulation.medium import DiskFaults
-from emulator.simulation.plan import ConsumerPlan, Plan, ProducerPlan, ReaderPlan
+from emulator.simulation.plan import ConsumerPlan, Plan, ProducerPlan, ReaderPlan, with_settings
 from emulator.simulation.remote_log import RemoteFaults
 from emulator.simulation.vocabulary import WORDS
 from emulator.simulation.world import NAMESPACE, SERVICE_PORT, simple_topology
 from emulator.topology import Cluster, Link, Region, Topology
 
+ENTRY_BYTES = 1_500
+"""What an entry has at most, but for the large batches: a payload of 1,000 bytes, metadata, what replication adds."""
 REGION_NAMES = ("us", "eu", "ap", "sa", "af")
 
 
@@ -55,7 +56,23 @@ def _swarm(seed: int, random: Random) -> Plan:
     for word in WORDS:
         # From a source of its own, so that a new word leaves the plans as they were in which it does not occur.
         plan = word.draw(Random(f"swarm/{seed}/{word.name}"), plan)
-    return plan
+    return replace(plan, heal_seconds_max=plan.heal_seconds_max + _carrying_seconds(plan))
+
+
+def _carrying_seconds(plan: Plan) -> float:
+    """How long the slowest link may take for everything that is published, by the window alone. A window of one entry
+    and half a second there and back carry 400 messages in 200 s, and nothing is wrong with that."""
+    latency_ms = {
+        (link.source, link.target): link.shape.latency_ms + link.shape.jitter_ms
+        for link in plan.topology.links
+    }
+    way_ms = max((latency_ms[one, other] + latency_ms[other, one] for one, other in latency_ms), default=0.0)
+    messages = sum(one.messages * (1 + one.repeats) for one in plan.producers)
+    settings = plan.topology.clusters[0].regions[0].settings
+    window = min(
+        settings.replication_window_entries, max(1, settings.replication_window_bytes // ENTRY_BYTES)
+    )
+    return round(messages * way_ms / 1000 / window, 3)
 
 
 def _crashes(random: Random, plan: Plan) -> Plan:
@@ -80,7 +97,7 @@ def _crashes(random: Random, plan: Plan) -> Plan:
     ]
     return replace(
         plan,
-        topology=_with_settings(plan.topology, **settings),
+        topology=with_settings(plan.topology, **settings),
         producers=producers,
         faults=tuple(sorted(faults, key=lambda fault: fault.at_seconds)),
     )
@@ -106,7 +123,7 @@ def _moves(random: Random, plan: Plan) -> Plan:
     )
     return replace(
         plan,
-        topology=replace(_with_settings(topology, snapshot_interval_ms=100), links=links),
+        topology=replace(with_settings(topology, snapshot_interval_ms=100), links=links),
         producers=producers,
         consumers=consumers,
         faults=tuple(fault for fault in plan.faults[:3] if set(fault.places) <= set(plan.regions)),
@@ -144,19 +161,6 @@ def _takeovers(random: Random, plan: Plan) -> Plan:
         faults=tuple(sorted(faults, key=lambda fault: fault.at_seconds)),
         disks=(*(one for one in plan.disks if one[0] != region), (region, _remote(random))),
     )
-
-
-def _with_settings(topology: Topology, **settings: Any) -> Topology:
-    clusters = tuple(
-        replace(
-            cluster,
-            regions=tuple(
-                replace(one, settings=replace(one.settings, **settings)) for one in cluster.regions
-            ),
-        )
-        for cluster in topology.clusters
-    )
-    return replace(topology, clusters=clusters)
 
 
 def _anything(seed: int, random: Random) -> Plan:

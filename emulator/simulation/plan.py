@@ -5,8 +5,8 @@ A plan is a plain value. `draw` makes one from a seed, `swarm` runs it, `shrink`
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from emulator.client import Batching
 from emulator.simulation.faults import Fault
@@ -108,3 +108,17 @@ class Plan:
         parts: tuple[ProducerPlan | ConsumerPlan | ReaderPlan, ...]
         parts = (*self.producers, *self.consumers, *self.readers)
         return tuple(one.name for one in parts)
+
+
+def with_settings(topology: Topology, **settings: Any) -> Topology:
+    """The same with these settings in every region."""
+    clusters = tuple(
+        replace(
+            cluster,
+            regions=tuple(
+                replace(one, settings=replace(one.settings, **settings)) for one in cluster.regions
+            ),
+        )
+        for cluster in topology.clusters
+    )
+    return replace(topology, clusters=clusters)

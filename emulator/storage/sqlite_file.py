@@ -19,6 +19,7 @@ from typing import IO
 from urllib.parse import quote
 
 from emulator.errors import StorageError, StorageFull
+from emulator.storage.ledger_ids import last_before_first
 
 FORMAT_VERSION = "1"
 PAGE_BYTES = 8192
@@ -133,6 +134,7 @@ def _create(connection: sqlite3.Connection, region: str) -> None:
     for statement in TABLES.split(";")[:-1]:
         connection.execute(statement)
     connection.executemany("INSERT INTO meta VALUES (?, ?)", meta)
+    connection.execute("INSERT INTO sqlite_sequence VALUES ('logs', ?)", (last_before_first(region),))
     connection.execute("COMMIT")
 
 

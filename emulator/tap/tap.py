@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from emulator.history import HistoryWriter
 from emulator.tap.connection import TappedConnection
+from emulator.tap.door import Door
 from emulator.tap.recorder import Recorder
 
 CHUNK_BYTES = 256 * 1024
@@ -31,7 +32,7 @@ class Tap:
     def __init__(self, history: HistoryWriter, host: str = HOST) -> None:
         self.history = history
         self._host = host
-        self._servers: list[asyncio.Server] = []
+        self._doors: list[Door] = []
         self._talks: set[asyncio.Task[None]] = set()
         self._numbers = count(1)
 
@@ -40,8 +41,8 @@ class Tap:
         return [await self._open_one(name, service_url) for name, service_url in regions]
 
     async def _open_one(self, name: str, service_url: str) -> TappedRegion:
-        there = urlsplit(service_url)
-        here = ""
+        url = urlsplit(service_url)
+        there = (url.hostname or "", url.port or 0)
 
         async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             task = asyncio.current_task()
@@ -50,19 +51,21 @@ class Tap:
             try:
                 # Cancelled only by `close`, which wants no more than its end.
                 with suppress(asyncio.CancelledError):
-                    await self._talk(name, here, (there.hostname or "", there.port or 0), reader, writer)
+                    await self._talk(name, here, there, reader, writer)
             finally:
                 self._talks.discard(task)
+                door.doubt()
 
-        server = await asyncio.start_server(talk, self._host, 0, limit=CHUNK_BYTES)
-        self._servers.append(server)
-        here = f"pulsar://{self._host}:{server.sockets[0].getsockname()[1]}"
+        door = Door(self._host, there, talk, limit_bytes=CHUNK_BYTES)
+        here = f"pulsar://{self._host}:{door.port}"
+        self._doors.append(door)
+        await door.open()
         return TappedRegion(name, here)
 
     async def close(self) -> None:
         """End every connection."""
-        for server in self._servers:
-            server.close()
+        for door in self._doors:
+            await door.close()
         for task in list(self._talks):
             task.cancel()
         await asyncio.gather(*self._talks, return_exceptions=True)

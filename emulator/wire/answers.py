@@ -186,20 +186,38 @@ def schema_version_failed(request_id: int, problem: ProtocolError) -> bytes:
 # Producers.
 
 
-def producer_success(request_id: int, producer_name: str, last_sequence_id: int) -> bytes:
-    """PRODUCER_SUCCESS. `last_sequence_id` is the last one known of this name, -1 for none."""
-    return simple_frame(
-        pb.BaseCommand(
-            type=pb.BaseCommand.PRODUCER_SUCCESS,
-            producer_success=pb.CommandProducerSuccess(
-                request_id=request_id,
-                producer_name=producer_name,
-                last_sequence_id=last_sequence_id,
-                schema_version=b"",
-                producer_ready=True,
-            ),
+def producer_success(
+    request_id: int, producer_name: str, last_sequence_id: int, topic_epoch: int | None = None
+) -> bytes:
+    """PRODUCER_SUCCESS. `last_sequence_id` is the last one known of this name, -1 for none. `topic_epoch`: where
+    exclusive access was asked for (PIP-68)."""
+    return _producer_success(
+        pb.CommandProducerSuccess(
+            request_id=request_id,
+            producer_name=producer_name,
+            last_sequence_id=last_sequence_id,
+            schema_version=b"",
+            producer_ready=True,
+            topic_epoch=topic_epoch,
         )
     )
+
+
+def producer_waits(request_id: int, producer_name: str) -> bytes:
+    """PRODUCER_SUCCESS that says: not yet. Another one with the same request id follows when it is its turn."""
+    return _producer_success(
+        pb.CommandProducerSuccess(
+            request_id=request_id,
+            producer_name=producer_name,
+            last_sequence_id=-1,
+            schema_version=b"",
+            producer_ready=False,
+        )
+    )
+
+
+def _producer_success(body: pb.CommandProducerSuccess) -> bytes:
+    return simple_frame(pb.BaseCommand(type=pb.BaseCommand.PRODUCER_SUCCESS, producer_success=body))
 
 
 def send_error(producer_id: int, sequence_id: int, problem: ProtocolError) -> bytes:

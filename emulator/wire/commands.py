@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import Final, Protocol, Self
 
+from emulator.model import AccessMode
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.codec import decode_command
 
@@ -20,15 +20,6 @@ PROTOCOL_VERSION: Final = 21
 """The newest version of Pulsar's binary protocol that is spoken here."""
 HANDSHAKE_REQUEST_ID: Final = 2**64 - 1
 """Request id of an ERROR that answers no request: the handshake failed."""
-
-
-class AccessMode(IntEnum):
-    """How a producer shares its topic; numbers are the protocol's."""
-
-    SHARED = 0
-    EXCLUSIVE = 1
-    WAIT_FOR_EXCLUSIVE = 2
-    EXCLUSIVE_WITH_FENCING = 3
 
 
 class Request(Protocol):
@@ -162,6 +153,10 @@ class CreateProducer:
     epoch: int
     """How often the client has created this producer again; higher replaces lower."""
     access_mode: AccessMode
+    topic_epoch: int | None
+    """The epoch that it says it was granted (PIP-68). None: it has none."""
+    queue_priority: int
+    """Where it wants to stand in line, the highest first (PIP-440)."""
     schema_type: str
     """Empty: none."""
     initial_subscription_name: str
@@ -179,6 +174,8 @@ class CreateProducer:
             body.producer_name,
             body.epoch,
             AccessMode(body.producer_access_mode),
+            body.topic_epoch if body.HasField("topic_epoch") else None,
+            body.queue_priority,
             schema_type(body),
             body.initial_subscription_name,
             {pair.key: pair.value for pair in body.metadata},

@@ -1,7 +1,7 @@
 """Starts the engine that somebody asked for, and ends it.
 
-Spark is asked unless somebody says otherwise. Where it cannot run for want of a Java, the embedded engine does its work
-and says so: the verdict is the same.
+Spark is asked unless somebody says otherwise. Where it is not installed, or cannot run for want of a Java, the embedded
+engine does its work and says so: the verdict is the same.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def choose(name: EngineName | None, master: str | None = None) -> tuple[EngineNa
     """The engine that was named, or else the one that can work; and a remark if that is not the usual one."""
     if name is not None or master is not None:
         return name or "spark", None
-    problem = java_problem()
+    problem = _spark_problem()
     if problem is None or why_not("embedded"):
         return "spark", None
     return "embedded", f"{problem} Until then the embedded engine judges."
@@ -31,11 +31,17 @@ def choose(name: EngineName | None, master: str | None = None) -> tuple[EngineNa
 def why_not(name: EngineName) -> str | None:
     """Why an engine cannot work here, as one sentence; None when it can."""
     if name == "spark":
-        problem = java_problem()
+        problem = _spark_problem()
         return problem and f"{problem} Or do without it: --engine embedded."
     if find_spec("duckdb") is None:
         return "The embedded engine needs the package duckdb, and it is not installed: pip install duckdb."
     return None
+
+
+def _spark_problem() -> str | None:
+    if find_spec("pyspark") is None:
+        return "Spark is not installed: make setup GOAL=run, or pip install 'geoemu[spark]'."
+    return java_problem()
 
 
 @contextlib.contextmanager

@@ -114,6 +114,19 @@ def test_a_key_is_looked_at_before_it_is_put_first() -> None:
     asyncio.run(story())
 
 
+def test_a_key_is_looked_at_before_it_is_deleted() -> None:
+    """S5 holds for deletes, too. Without a look one that failed once failed in every later life, and its topic with it:
+    nobody could consume there any more."""
+
+    async def story() -> None:
+        store = SlowStore()
+        keeper_of(store, steps({"head": b"1"}, deletes=("old",))).now()
+        await store.done("put head=1")
+        assert store.issued[-2:] == ["get old", "delete old"]
+
+    asyncio.run(story())
+
+
 def test_a_failure_is_told_when_every_put_has_its_outcome() -> None:
     """Until then the store may still change behind the back of what is loaded from it."""
 

@@ -52,6 +52,7 @@ class ScriptedBroker(asyncio.Protocol):
             self.world.creates.append(command.producer)
             self.world.on_create(self, command.producer)
         elif command.type == pb.BaseCommand.CLOSE_PRODUCER:
+            self.world.closes.append(command.close_producer)
             answer = pb.BaseCommand(type=pb.BaseCommand.SUCCESS)
             answer.success.request_id = command.close_producer.request_id
             self.send(answer)
@@ -81,6 +82,7 @@ class Script:
         self.url = ""
         self.connections: list[ScriptedBroker] = []
         self.creates: list[pb.CommandProducer] = []
+        self.closes: list[pb.CommandCloseProducer] = []
         self.on_create: Callable[[ScriptedBroker, pb.CommandProducer], None] = lambda b, c: b.succeed(c)
 
 

@@ -209,6 +209,24 @@ def test_an_update_of_another_region_acknowledges_what_it_may():
     assert state.follow(of_ap, "eu", 2) is Applied.BEHIND
 
 
+def test_an_update_leaves_what_came_from_a_region_that_was_not_asked():
+    """INV-5: while a region is out of the namespace a snapshot is made without it. What it had sent to us, and not to
+    the region whose update this is, was consumed nowhere. What came later than its last message is vouched for."""
+    state = fresh()
+    for entry_id, source in enumerate((None, "sa", None, None)):
+        state.fold(entry_id, Says(replicated_from=source))
+    cursor, of_all = Cursor(-1), Cursor(-1)
+    assert state.follow(cursor, "eu", 3, named=("us",)) is Applied.MOVED
+    assert [cursor.is_acked(entry_id) for entry_id in range(4)] == [False, False, True, True]
+    state.follow(of_all, "eu", 3, named=("us", "sa"))
+    assert of_all.mark_delete == 3
+    again = fresh()
+    again.restore(state.head(1), 1, lambda number: None)
+    restored = Cursor(-1)
+    again.follow(restored, "eu", 3, named=("us",))
+    assert [restored.is_acked(entry_id) for entry_id in range(4)] == [False, False, True, True]
+
+
 def test_an_update_costs_what_lies_between_the_cursor_and_its_place():
     """Not what the log has of messages for some regions."""
     state = fresh()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -20,6 +21,14 @@ tenants: [public]
 namespaces: {public/default: {regions: all, deduplication: true}}
 """
 CLUSTERS = {"americas": "us-east: {}\n  us-west: {}", "europe": "eu-central: {}"}
+
+
+def on_the_page(page: str, what: str) -> str:
+    """The code below a comment of a page in docs/."""
+    text = (ROOT / "docs" / page).read_text()
+    found = re.search(rf"<!-- {re.escape(what)} -->\n```\w*\n(.*?)```", text, re.DOTALL)
+    assert found is not None, what
+    return found[1]
 
 
 def make_folder(folder: Path, scenario: str) -> None:

@@ -17,17 +17,13 @@ import geoemu
 from tests.runtimes.fixtures import wait_until
 
 from .drills import ROOT, drilled, end_runs, failing, make_folder
+from .drills import on_the_page as on_page
 
 pytestmark = [pytest.mark.real, pytest.mark.long]
 
-PAGE = (ROOT / "docs" / "OWN_SERVICE.md").read_text()
-
 
 def on_the_page(what: str) -> str:
-    """The code below a comment of the page."""
-    found = re.search(rf"<!-- {re.escape(what)} -->\n```\w*\n(.*?)```", PAGE, re.DOTALL)
-    assert found is not None, what
-    return found[1]
+    return on_page("OWN_SERVICE.md", what)
 
 
 def mended(service: str) -> str:

@@ -69,6 +69,10 @@ def test_what_is_wrong_with_a_program_is_told() -> None:
     assert "is killed, not lost" in problems("[a]", "begin: shop", "lose: {program: shop}")
     did = "wait_until: {program: shop, received: 1, exit_code: 0}"
     assert "exactly one of published, " in problems("[a]", "begin: shop", did)
+    ended_there = "wait_until: {program: shop, exit_code: 0, in: us-west}"
+    assert "does not end in a region" in problems("[a]", "begin: shop", ended_there)
+    nowhere = "wait_until: {program: shop, received: 1, in: us-wst}"
+    assert "did you mean 'us-west'" in problems("[a]", "begin: shop", nowhere)
     twice = "}\n    - {name: orders, region: us-east, command: [b]"
     assert "another actor is called so" in problems("[a]", "begin: shop", more=twice)
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from emulator.history import HistoryWriter, payload_digest
 from emulator.model import Position
 from emulator.region_config import LinkShape, LogConfig, NamespaceConfig
+from emulator.storage.ledger_ids import last_before_first
 from emulator.storage.sqlite import open_sqlite
 from emulator.topology import Cluster, Link, Region, Topology, region_config
 from emulator.wire import pulsar_pb2 as pb
@@ -21,6 +22,11 @@ from emulator.wire.metadata import build_entry, with_replication
 
 TOPIC = "persistent://public/default/orders"
 START_MS = 1_763_712_000_000.0
+
+
+def place(region: str, entry: int) -> Position:
+    """Where an entry of a region's first topic stands."""
+    return Position(last_before_first(region) + 1, entry)
 
 
 @dataclass
@@ -100,7 +106,7 @@ class SampleRun:
 
     def store(self, region: str, entry: bytes) -> Position:
         self.logs[region].append(entry)
-        return Position(1, len(self.logs[region]) - 1)
+        return place(region, len(self.logs[region]) - 1)
 
     def subscribe(
         self, region: str, at_s: float, subscription: str = "billing", *, replicated: bool = True
@@ -127,7 +133,7 @@ class SampleRun:
             region=region,
             topic=TOPIC,
             subscription=subscription,
-            message_id=f"1:{entry}:-1",
+            message_id=f"{place(region, entry)}:-1",
             how="individual",
         )
 
@@ -151,7 +157,7 @@ class SampleRun:
             origin_region=origin,
             producer=f"orders-{origin}",
             sequence_id=number,
-            message_id=f"1:{entry}:-1",
+            message_id=f"{place(region, entry)}:-1",
         )
 
     @property

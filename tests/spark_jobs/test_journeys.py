@@ -9,7 +9,7 @@ from spark_jobs.journeys import Journey, origin_of
 from spark_jobs.judge import judge_run
 from spark_jobs.report import render_page, summary
 
-from .sample_run import TOPIC, SampleRun
+from .sample_run import TOPIC, SampleRun, place
 
 
 def told(journey: Journey, sample: SampleRun) -> list[tuple[float, str, str, str, str | None]]:
@@ -34,10 +34,10 @@ def test_a_witness_s_message_is_followed_through_regions_and_clients(engine: Eng
     journey = next(one for one in judgement.journeys if one.origin == (TOPIC, "us-east", "orders-us-east", 1))
     assert told(journey, sample) == [
         (2000.0, "publish", "asked", "us-east", None),
-        (2002.0, "publish", "ok", "us-east", "1:1:-1"),
-        (2100.0, "receive", "ok", "us-west", "1:1:-1"),
-        (2200.0, "receive", "ok", "us-west", "1:1:-1"),
-        (2300.0, "acknowledge", "asked", "us-west", "1:1:-1"),
+        (2002.0, "publish", "ok", "us-east", f"{place('us-east', 1)}:-1"),
+        (2100.0, "receive", "ok", "us-west", f"{place('us-west', 1)}:-1"),
+        (2200.0, "receive", "ok", "us-west", f"{place('us-west', 1)}:-1"),
+        (2300.0, "acknowledge", "asked", "us-west", f"{place('us-west', 1)}:-1"),
     ]
     assert journey.absent == ("eu-central",)
     seen = {copy.region: copy.by_ms and round(copy.by_ms - sample.time_ms(0), 3) for copy in journey.stored}

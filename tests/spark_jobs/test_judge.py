@@ -71,14 +71,14 @@ def test_a_drill_that_went_well(engine: Engine, drill: Path) -> None:
 def skip_entry(run: Path, region: str, entry_id: int) -> bytes:
     """As if `region` had never stored it; the entries behind it move up. The entry."""
     with sqlite3.connect(run / "regions" / region / "log.sqlite") as database:
-        rows = database.execute("SELECT rowid, first_entry_id, data FROM entry_groups").fetchall()
-        for rowid, first, data in rows:
+        rows = database.execute("SELECT rowid, log_id, first_entry_id, data FROM entry_groups").fetchall()
+        for rowid, log_id, first, data in rows:
             entries = decode_group(data)
             if first <= entry_id < first + len(entries):
                 gone = entries.pop(entry_id - first)
                 database.execute("DELETE FROM entry_groups WHERE rowid = ?", (rowid,))
                 if entries:
-                    row = (rowid, 1, first, len(entries), encode_group(entries))
+                    row = (rowid, log_id, first, len(entries), encode_group(entries))
                     database.execute(
                         "INSERT INTO entry_groups (rowid, log_id, first_entry_id, entry_count, data)"
                         " VALUES (?, ?, ?, ?, ?)",

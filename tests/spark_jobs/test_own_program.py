@@ -10,7 +10,7 @@ from emulator.history import HistoryWriter
 from spark_jobs.engines.contract import Engine
 from spark_jobs.judge import Judgement, judge_run
 
-from .sample_run import TOPIC, SampleRun, payload_of
+from .sample_run import TOPIC, SampleRun, payload_of, place
 
 REGION = "us-east"
 MESSAGES = 5
@@ -29,14 +29,14 @@ def life(history: HistoryWriter, first: int, last_sequence_id: int) -> None:
     """Publishes MESSAGES, which are stored from entry `first` on."""
     producer = history.opened_producer(REGION, TOPIC, "shop", last_sequence_id)
     for entry in range(first, first + MESSAGES):
-        producer.asked_publish(payload_of(REGION, entry)).ok(f"1:{entry}:-1")
+        producer.asked_publish(payload_of(REGION, entry)).ok(f"{place(REGION, entry)}:-1")
 
 
 def consume(history: HistoryWriter) -> None:
     history.subscribed(REGION, TOPIC, "billing", initial="earliest")
     for entry in range(2 * MESSAGES):
-        history.received(REGION, TOPIC, "billing", f"1:{entry}:-1", payload_of(REGION, entry))
-        history.asked_to_acknowledge(REGION, TOPIC, "billing", f"1:{entry}:-1")
+        history.received(REGION, TOPIC, "billing", f"{place(REGION, entry)}:-1", payload_of(REGION, entry))
+        history.asked_to_acknowledge(REGION, TOPIC, "billing", f"{place(REGION, entry)}:-1")
 
 
 def sentences(judgement: Judgement) -> str:
@@ -84,7 +84,7 @@ def test_regions_and_places_that_do_not_exist_are_not_believed(engine: Engine, t
     history = HistoryWriter.in_run(path, "shop")
     producer = history.opened_producer("us-eats", TOPIC, "shop", -1)
     for entry in range(2 * MESSAGES):
-        producer.asked_publish(payload_of(REGION, entry)).ok(f"1:{entry}:-1")
+        producer.asked_publish(payload_of(REGION, entry)).ok(f"{place(REGION, entry)}:-1")
     history.received("atlantis", TOPIC, "billing", "1:0:-1")
     history.close()
     judgement = judge_run(engine, path)

@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 
 from emulator.markers import Snapshot, SubscriptionUpdate
-from emulator.model import Position
 from emulator.stored_keys import CursorKey
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.markers import encode_marker
@@ -24,7 +23,7 @@ from spark_jobs.engines.contract import Engine
 from spark_jobs.judge import Judgement, judge_run
 from spark_jobs.verdict import Verdict
 
-from .sample_run import TOPIC, SampleRun, store_entries
+from .sample_run import TOPIC, SampleRun, place, store_entries
 
 MESSAGES = 6
 EAST, WEST, EU = "us-east", "us-west", "eu-central"
@@ -79,7 +78,7 @@ def another_publish_time(run: SampleRun) -> None:
 def no_sources(run: SampleRun) -> None:
     """Every entry of us-west says that it stood at the same place."""
     run.logs[WEST] = [
-        with_replication(data, str(scan_entry(data).replicated_from), Position(1, 0))
+        with_replication(data, str(scan_entry(data).replicated_from), place(EAST, 0))
         for data in run.logs[WEST]
     ]
 
@@ -189,21 +188,21 @@ def unacknowledged(run: SampleRun) -> None:
 
 def snapshot(run: SampleRun, local: int, other: int) -> None:
     """us-west: whoever acknowledged up to `local` here has acknowledged up to `other` in us-east."""
-    said = Snapshot("s", Position(1, local), ((EAST, Position(1, other)),))
+    said = Snapshot("s", place(WEST, local), ((EAST, place(EAST, other)),))
     run.store(WEST, encode_marker(said, 1, (WEST,))[0])
 
 
 def update(run: SampleRun, upto: int) -> None:
-    said = SubscriptionUpdate("billing", ((WEST, Position(1, upto)),))
+    said = SubscriptionUpdate("billing", ((WEST, place(WEST, upto)),))
     run.store(EAST, encode_marker(said, 1, (WEST,))[0])
 
 
 def receipts_elsewhere(run: SampleRun) -> None:
-    run.change("publish", "ok", message_id="1:77:-1", only=2)
+    run.change("publish", "ok", message_id=f"{place(EAST, 77)}:-1", only=2)
 
 
 def receives_elsewhere(run: SampleRun) -> None:
-    run.change("receive", "ok", message_id="1:77:-1", only=2)
+    run.change("receive", "ok", message_id=f"{place(EAST, 77)}:-1", only=2)
 
 
 def receives_another(run: SampleRun) -> None:

@@ -18,7 +18,7 @@ from spark_jobs.engines.embedded.engine import EmbeddedEngine
 from spark_jobs.run_folder import open_run_folder
 from spark_jobs.source import read_region_logs, read_trimmed
 
-from .sample_run import TOPIC, SampleRun
+from .sample_run import TOPIC, SampleRun, place
 
 
 @pytest.fixture
@@ -104,9 +104,9 @@ def test_an_empty_folder_has_no_rows(engine: Engine, tmp_path: Path) -> None:
     assert read_region_logs(open_run_folder(tmp_path)).collect() == []
 
 
-@pytest.mark.parametrize(("trims", "below"), [(True, {1: 2}), (False, None)])
+@pytest.mark.parametrize(("trims", "below"), [(True, 2), (False, None)])
 def test_entries_are_trimmed_only_where_a_policy_trims(
-    engine: Engine, run: Path, trims: bool, below: dict[int, int] | None
+    engine: Engine, run: Path, trims: bool, below: int | None
 ) -> None:
     """And they are called what the history calls their topic."""
     with sqlite3.connect(run / "regions/us-east/log.sqlite") as database:
@@ -114,6 +114,10 @@ def test_entries_are_trimmed_only_where_a_policy_trims(
     folder = open_run_folder(run)
     namespaces = {name: replace(each, trims=trims) for name, each in folder.namespaces.items()}
     trimmed, damages = read_trimmed(replace(folder, namespaces=namespaces), {TOPIC})
-    expected = [] if below is None else [{"region": "us-east", "topic": TOPIC, "below": below}]
+    expected = (
+        []
+        if below is None
+        else [{"region": "us-east", "topic": TOPIC, "below": {place("us-east", 0).ledger: below}}]
+    )
     assert [row.asDict() for row in trimmed.collect()] == expected
     assert damages == []

@@ -15,7 +15,7 @@ from spark_jobs import source_sqlite
 from spark_jobs.run_folder import RegionLog
 from spark_jobs.source_contract import Group, Head, LogDamaged, RowRange
 
-from .sample_run import TOPIC, store_entries
+from .sample_run import TOPIC, place, store_entries
 
 ENTRIES = [b"entry %d" % number for number in range(10)]
 
@@ -47,7 +47,7 @@ def test_a_stopped_region(stopped: Path) -> None:
     assert entries_in(stopped) == ENTRIES
     assert [group.first_entry_id for group in read(stopped)] == [0, 3, 6, 9]
     assert {group.topic for group in read(stopped)} == {TOPIC}
-    assert source_sqlite.read_heads(log_at(stopped)) == [Head(TOPIC, 1, 0)]
+    assert source_sqlite.read_heads(log_at(stopped)) == [Head(TOPIC, place("us-east", 0).ledger, 0)]
 
 
 def test_reading_leaves_no_trace(stopped: Path) -> None:
@@ -113,7 +113,7 @@ def test_trimmed_entries_are_told_by_the_head(tmp_path: Path) -> None:
         await store.close()
 
     asyncio.run(story())
-    assert source_sqlite.read_heads(log_at(path)) == [Head(TOPIC, 1, 7)]
+    assert source_sqlite.read_heads(log_at(path)) == [Head(TOPIC, place("us-east", 0).ledger, 7)]
     assert {group.trimmed_below for group in read(path)} == {7}
 
 

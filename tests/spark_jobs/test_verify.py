@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from spark_jobs.engines.starting import choose, why_not
+
 pytestmark = pytest.mark.long
 
 COMMAND = [sys.executable, "-m", "spark_jobs.verify"]
@@ -78,6 +80,20 @@ def test_without_java_the_embedded_engine_judges_and_that_is_said(
     assert (told.returncode, json.loads(told.stdout)["verdict"]) == (0, "valid")
     assert told.stderr.count("\n") == 1
     assert told.stderr.endswith("Until then the embedded engine judges.\n")
+
+
+def test_before_spark_is_there_the_embedded_engine_judges(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in the first minutes after `make run` was typed."""
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    assert choose(None) == (
+        "embedded",
+        "Spark is not installed: make setup GOAL=run, or pip install 'geoemu[spark]'. "
+        "Until then the embedded engine judges.",
+    )
+    assert choose("spark") == ("spark", None)
+    refusal = why_not("spark")
+    assert refusal is not None
+    assert refusal.endswith("Or do without it: --engine embedded.")
 
 
 def test_the_embedded_engine_needs_neither_java_nor_spark(drill_template: Path, tmp_path: Path) -> None:

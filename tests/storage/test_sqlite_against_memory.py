@@ -20,6 +20,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from emulator.errors import StorageError
 from emulator.storage import sqlite, sqlite_commit, sqlite_rows, sqlite_writer
 from emulator.storage.contract import Log, Store
+from emulator.storage.ledger_ids import last_before_first
+from emulator.storage.sqlite import SqliteStore
 
 from .harness import Harness
 from .sqlite_harness import SqliteHarness, folder_in_memory
@@ -31,6 +33,11 @@ data = st.binary(max_size=8) | st.integers(0, 4000).map(bytes)
 appends = st.tuples(st.just("append"), log_names, st.lists(data, min_size=1, max_size=6))
 puts = st.tuples(st.just("put"), keys, data, st.none() | st.integers(-1, 3))
 deletes = st.tuples(st.just("delete"), keys)
+
+
+def _nth(store: Store, log: Log) -> int:
+    """Which of its region's logs it is: the memory store counts from 1, SQLite from a number of the region's own."""
+    return log.ledger_id - (last_before_first(store.region) if isinstance(store, SqliteStore) else 0)
 
 
 class Stories(RuleBasedStateMachine):
@@ -75,7 +82,7 @@ class Stories(RuleBasedStateMachine):
             if log is not None:
                 assert logs.get(name) in (None, log)
                 logs[name] = log
-            return log and log.ledger_id
+            return log and _nth(store, log)
 
         self._both(step)
 
@@ -144,7 +151,7 @@ class Stories(RuleBasedStateMachine):
         async def step(store: Store, logs: dict[str, Log]) -> list[Any]:
             facts: list[Any] = [store.log_names(), store.scan(""), store.get("k"), store.scan("k/")]
             for name, log in sorted(logs.items()):
-                ends = (log.ledger_id, log.first_entry_id, log.next_entry_id, log.size_bytes)
+                ends = (_nth(store, log), log.first_entry_id, log.next_entry_id, log.size_bytes)
                 facts.append((name, ends, await log.read(0, 10**6, 10**9)))
             return facts
 

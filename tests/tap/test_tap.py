@@ -15,6 +15,7 @@ import pytest
 import geoemu
 from emulator.history import payload_digest
 from tests.recording.regions import Stand, asked_and_stored
+from tests.runtimes.fixtures import wait_until
 
 pytestmark = pytest.mark.real
 
@@ -193,6 +194,28 @@ def test_a_region_that_is_away_is_away_behind_the_tap_too(tapping: Tapping) -> N
     assert tapping.lines("publish", "ok")[-1]["session"] == lives[1]["session"]
     asked, stored = asked_and_stored(tapping.stand, tapping.actor, "eu-central", tapping.topic)
     assert asked == stored
+
+
+def test_who_only_asks_for_a_connection_hears_that_a_region_is_gone_and_that_it_is_back(stand: Stand) -> None:
+    """Clients that change regions by themselves ask no more than that."""
+    tap = geoemu.attach(stand.run_dir).tap("asked-only")
+    host, _, port = tap.url("eu-central").rpartition("/")[2].partition(":")
+
+    def takes_connections() -> bool:
+        try:
+            socket.create_connection((host, int(port)), timeout=20).close()
+        except ConnectionRefusedError:
+            return False
+        return True
+
+    assert takes_connections()
+    stand.do("kill", "eu-central")
+    wait_until(lambda: not takes_connections(), "the tap is as gone as its region")
+    stand.do("start", "eu-central")
+    wait_until(takes_connections, "the tap is back at the same place")
+    tap.close()
+    assert not takes_connections()
+    assert not stand.file("asked-only").damages
 
 
 def test_what_was_under_way_when_its_connection_ended_is_unknown(stand: Stand) -> None:

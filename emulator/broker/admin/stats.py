@@ -26,6 +26,8 @@ def topic_stats(topic: Topic, *, publishers: bool = True, consumers: bool = True
         },
         "replication": {name: _replicator(one) for name, one in topic.replicators.items()},
         "deduplicationStatus": "Enabled" if topic.deduplicates else "Disabled",
+        "waitingPublishers": len(topic.access.line),
+        **({} if topic.access.epoch is None else {"topicEpoch": topic.access.epoch}),
     }
 
 
@@ -73,10 +75,11 @@ def _publisher(producer: Producer) -> dict[str, Any]:
     return {
         "producerId": producer.producer_id,
         "producerName": producer.producer_name,
-        "accessMode": "Shared",
+        "accessMode": producer.access_mode.label,
+        "queuePriority": producer.queue_priority,
         "address": f"/{producer.connection.address}",
         "clientVersion": _version(producer.connection.client_version),
-        "metadata": producer.metadata,
+        "metadata": producer.request.metadata,
     }
 
 

@@ -9,15 +9,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from emulator.broker.authorization import Standing
 from emulator.broker.budgets import Account
 from emulator.broker.commands.confirming import confirm
-from emulator.broker.commands.dispatch import AnyRow, CommandTable, carry_out, dispatch
+from emulator.broker.commands.dispatch import AnyRow, CommandTable, carry_out, dispatch, refuse
 from emulator.broker.commands.handshake import Handshake
-from emulator.broker.commands.liveness import Liveness
 from emulator.broker.commands.tasks import TaskGroup
 from emulator.broker.environment import RegionServices
 from emulator.broker.pressure import STRANGER_FRAME_BYTES_MAX
@@ -28,7 +28,7 @@ from emulator.core.dispatch import SubscriptionType
 from emulator.errors import ProtocolError, ServerError
 from emulator.model import TopicName
 from emulator.wire import answers
-from emulator.wire.codec import AckCommand
+from emulator.wire.codec import AckCommand, CommandType
 from emulator.wire.commands import CreateProducer
 from emulator.wire.consumer_commands import Subscribe
 from emulator.wire.frames import FRAME_PADDING_BYTES, Frame, FrameBuffer, frame_bytes
@@ -78,6 +78,10 @@ class ClientConnection(asyncio.Protocol):
         """The region that it was proven to be; None for clients."""
         self.legal_rows = table.legal[self.standing]
         self.producers: dict[int, Producer] = {}
+        self.claims: dict[int, Producer] = {}
+        """Producers by id that wait for their topic, or are being given it."""
+        self._told_to_wait: dict[int, int] = {}
+        """Producer id -> the request that was answered with: not yet. It is said once."""
         self.consumers: dict[int, Consumer] = {}
         self.opening: dict[tuple[str, int], CreateProducer | Subscribe] = {}
         """("producer" or "consumer", id) that are being created, and for which command. Removed when the client gives
@@ -97,9 +101,9 @@ class ClientConnection(asyncio.Protocol):
         """What is left of a chunk in the middle of which reading stopped."""
         self._broken = False
         """What follows in the stream is not to be looked at."""
-        pressure_type = region.environment.parts.pressure
-        self.pressure = pressure_type(region.client_memory, self._stop_reading, self._go_on)
-        self.liveness = Liveness(self, settings.keep_alive_interval_ms)
+        parts = region.environment.parts
+        self.pressure = parts.pressure(region.client_memory, self._stop_reading, self._go_on)
+        self.liveness = parts.liveness(self, settings.keep_alive_interval_ms)
 
     # The transport.
 
@@ -116,8 +120,8 @@ class ClientConnection(asyncio.Protocol):
         self.liveness.stop()
         self.tasks.close()
         self.opening.clear()
-        for producer in list(self.producers.values()):
-            self.forget_producer(producer)
+        for producer in [*self.producers.values(), *self.claims.values()]:
+            self.forget_producer(producer, "its connection was lost")
         for consumer in list(self.consumers.values()):
             self.forget_consumer(consumer)
         self.pressure.release()
@@ -258,6 +262,16 @@ class ClientConnection(asyncio.Protocol):
 
     # Producers and consumers of this connection.
 
+    def hurry(self, interval_ms: int) -> None:
+        """A topic that the client publishes to wants to know so often whether it lives."""
+        if interval_ms:
+            self.liveness.hurry(interval_ms / 1_000)
+
+    def keep_alive_interval_ms(self) -> int | None:
+        """The shortest that its topics ask for. None: none of them does."""
+        topics = {producer.topic for producer in (*self.producers.values(), *self.claims.values())}
+        return min(filter(None, (topic.keep_alive_interval_ms for topic in topics)), default=None)
+
     def published(self, size_bytes: int) -> None:
         """So many admitted bytes have been answered."""
         self.pressure.answered(size_bytes)
@@ -267,23 +281,48 @@ class ClientConnection(asyncio.Protocol):
         if self.opening.get(key) is command:
             del self.opening[key]
 
-    def add_producer(self, producer: Producer) -> None:
-        """One that had its id ends: the client knows of one only."""
-        former = self.producers.get(producer.producer_id)
-        if former is not None:
-            self.forget_producer(former)
+    def claim(self, producer: Producer) -> None:
+        """It is about to ask for its topic. One that had its id ends: the client knows of one only."""
+        for former in (self.producers.get(producer.producer_id), self.claims.get(producer.producer_id)):
+            if former is not None:
+                self.forget_producer(former, "its client opened it anew")
+        self.claims[producer.producer_id] = producer
+        self.hurry(producer.topic.keep_alive_interval_ms)
+
+    def producer_admitted(self, producer: Producer, epoch: int | None) -> None:
+        """It publishes from now on."""
+        assert self.claims.pop(producer.producer_id) is producer
+        self._told_to_wait.pop(producer.producer_id, None)
         self.producers[producer.producer_id] = producer
         self.closed_producers.pop(producer.producer_id, None)
         producer.topic.attach(producer)
+        name, request_id = producer.producer_name, producer.request.request_id
+        self.answer(answers.producer_success(request_id, name, producer.last_sequence_id(), epoch))
 
-    def forget_producer(self, producer: Producer) -> None:
+    def producer_waits(self, producer: Producer) -> None:
+        request_id = producer.request.request_id
+        if self._told_to_wait.get(producer.producer_id) != request_id:
+            self._told_to_wait[producer.producer_id] = request_id
+            self.answer(answers.producer_waits(request_id, producer.producer_name))
+
+    def producer_refused(self, producer: Producer, problem: ProtocolError) -> None:
+        del self.claims[producer.producer_id]
+        self._told_to_wait.pop(producer.producer_id, None)
+        refuse(self, self.table.rows[CommandType.PRODUCER], producer.request, problem)
+
+    def forget_producer(self, producer: Producer, why: str = "it was sent away") -> None:
         """It sends nothing any more; what it sent stays."""
+        if self.claims.get(producer.producer_id) is producer:
+            del self.claims[producer.producer_id]
+            self._told_to_wait.pop(producer.producer_id, None)
+            producer.topic.access.left(producer, why)
+            return
         if self.producers.get(producer.producer_id) is producer:
             del self.producers[producer.producer_id]
             self.closed_producers[producer.producer_id] = None
             if len(self.closed_producers) > CLOSED_PRODUCERS_MAX:
                 del self.closed_producers[next(iter(self.closed_producers))]
-        producer.topic.detach(producer)
+        producer.topic.detach(producer, why)
         producer.detach()
 
     def close_producer(self, producer: Producer) -> None:
@@ -315,9 +354,14 @@ class ClientConnection(asyncio.Protocol):
         self.answer(answers.active_consumer_change(consumer_id, is_active))
 
     def topic_closed(self, topic: Topic) -> None:
-        """A topic is no longer served: send its producers and consumers away."""
+        """A topic is no longer served: send its producers and consumers away. For producers that wait for it we ask
+        again ourselves: not every client listens to CLOSE_PRODUCER before its producer is open."""
         for producer in [p for p in self.producers.values() if p.topic is topic]:
             self.close_producer(producer)
+        for claim in [p for p in self.claims.values() if p.topic is topic]:
+            del self.claims[claim.producer_id]
+            request = replace(claim.request, producer_name=claim.producer_name)
+            self.begin(self.table.rows[CommandType.PRODUCER], request)
         for consumer in [c for c in self.consumers.values() if c.subscription.topic is topic]:
             self.close_consumer(consumer)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from emulator.broker.commands.schemas import check_schema
@@ -136,7 +137,14 @@ async def unsubscribe(connection: ClientConnection, command: Unsubscribe) -> Non
         )
     connection.forget_consumer(consumer)
     subscription.close_consumers()
-    await subscription.delete()
+    try:
+        await subscription.delete()
+    except StorageError:
+        # For all that its client knows it is still subscribed, and would wait for messages for ever. It is told behind
+        # the error: before that a client takes it for part of the end that it asked for.
+        sent_away = answers.close_consumer(consumer.consumer_id)
+        asyncio.get_running_loop().call_soon(connection.answer, sent_away)
+        raise
     connection.answer(answers.success(command.request_id))
 
 

@@ -134,7 +134,8 @@ class ReplicatedSubscriptions:
         if subscription.closed or not subscription.durable:
             return
         topic.replicate_subscription(subscription)
-        subscription.move(lambda cursor: self._follow(cursor, source, entry_id))
+        named = [name for name, _ in update.positions]
+        subscription.move(lambda cursor: self._follow(cursor, source, entry_id, named))
         machine = self._subscriptions[subscription.name]
         cursor = subscription.cursor
         answer = machine.moved_by_update(
@@ -142,8 +143,8 @@ class ReplicatedSubscriptions:
         )
         self._tell(subscription, answer)
 
-    def _follow(self, cursor: Cursor, source: str, own_entry_id: int) -> None:
-        applied = self.topic.follow(cursor, source, own_entry_id)
+    def _follow(self, cursor: Cursor, source: str, own_entry_id: int, named: Sequence[str]) -> None:
+        applied = self.topic.follow(cursor, source, own_entry_id, named)
         if applied is Applied.REFUSED:
             logger.warning("%s: update of %s refused: %s", self.topic.full_name, source, applied.value)
 

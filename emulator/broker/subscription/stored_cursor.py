@@ -35,9 +35,9 @@ class StoredCursor:
     async def delete(self, store: Store) -> None:
         """Forget it for good. Its head goes first: parts without a head are nothing, but a head without its parts would
         have forgotten acknowledgements."""
-        await store.delete(self.key.text)
-        for part in self._parts.stored_parts:
-            await store.delete(self._text(part))
+        for key in (self.key.text, *map(self._text, self._parts.stored_parts)):
+            store.get(key)  # a key whose last write failed is refused until somebody looked (S5)
+            await store.delete(key)
 
 
 def stored_cursors(

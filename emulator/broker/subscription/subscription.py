@@ -308,17 +308,26 @@ class Subscription:
 
     async def delete(self) -> None:
         """UNSUBSCRIBE: forget the subscription for good. Until that is durable its name stays taken, so that nothing of
-        it becomes part of a new subscription."""
+        it becomes part of a new subscription. It goes on when the one that asked for it goes away: half a deletion
+        would keep the name for ever."""
         self._deleting = True
         self.close()
+        outcome: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.topic.region.spawn(self._delete(outcome))
+        await outcome
+
+    async def _delete(self, outcome: asyncio.Future[None]) -> None:
         try:
             await self.settled()
             if self.durable:
                 await self._stored.delete(self.topic.region.store)
             self.topic.subscription_ended(self.name)
+            if not outcome.done():
+                outcome.set_result(None)
         except StorageError as failure:
             self.topic.failed(failure)
-            raise
+            if not outcome.done():
+                outcome.set_exception(failure)
         finally:
             self._ended.set()
 

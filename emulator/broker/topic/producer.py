@@ -10,7 +10,7 @@ from emulator.broker.topic.publishing import CheckedEntry
 from emulator.core.admission import Limits, Peer, Publisher, Refusal, Scope, scope_of
 from emulator.errors import ProtocolError, ServerError
 from emulator.markers import Marker
-from emulator.model import BEFORE_EVERYTHING, Position
+from emulator.model import BEFORE_EVERYTHING, AccessMode, Position
 from emulator.wire.codec import SendCommand, encode_receipt, encode_receipts
 from emulator.wire.markers import decode_marker
 from emulator.wire.metadata import ensure_checksum
@@ -18,6 +18,7 @@ from emulator.wire.metadata import ensure_checksum
 if TYPE_CHECKING:
     from emulator.broker.environment import RegionServices
     from emulator.broker.topic.publishing import Attachment, PendingPublish
+    from emulator.wire.commands import CreateProducer
 
 logger = logging.getLogger(__name__)
 
@@ -27,7 +28,7 @@ _NO_TRANSACTIONS = Refusal(ServerError.NotAllowedError, "Transactions are not en
 
 
 class ProducerConnection(Protocol):
-    """A client's connection, as its producers see it."""
+    """A client's connection, as its producers see it and the access to their topic does."""
 
     address: str
     client_version: str
@@ -36,13 +37,35 @@ class ProducerConnection(Protocol):
 
     def published(self, size_bytes: int) -> None: ...
 
-    def forget_producer(self, producer: Producer) -> None: ...
+    def producer_admitted(self, producer: Producer, epoch: int | None) -> None:
+        """It may publish from now on."""
+        ...
+
+    def producer_waits(self, producer: Producer) -> None:
+        """It stands in line for exclusive access."""
+        ...
+
+    def producer_refused(self, producer: Producer, problem: ProtocolError) -> None: ...
+
+    def forget_producer(self, producer: Producer, why: str = ...) -> None: ...
 
     def close_producer(self, producer: Producer) -> None: ...
+
+    def hurry(self, interval_ms: int) -> None:
+        """One of its topics wants its client to be asked so often whether it lives; 0: not more often than others."""
+        ...
 
     async def is_alive(self) -> bool: ...
 
     def abort(self) -> None: ...
+
+
+class AccessToTopic(Protocol):
+    """Who may publish, as a producer's connection sees it."""
+
+    def left(self, producer: Producer, why: str) -> None:
+        """It does not want the topic any more."""
+        ...
 
 
 class ProducerHost(Protocol):
@@ -55,15 +78,27 @@ class ProducerHost(Protocol):
     @property
     def ledger_id(self) -> int: ...
     @property
+    def keep_alive_interval_ms(self) -> int:
+        """How often those who publish here are asked whether they live; 0: as often as everybody."""
+        ...
+
+    @property
     def limits(self) -> Limits:
         """What an entry may weigh."""
+        ...
+
+    @property
+    def access(self) -> AccessToTopic: ...
+
+    def last_sequence_id(self, producer_name: str) -> int:
+        """The highest durable number of a name, -1 for none."""
         ...
 
     def attach(self, producer: Producer) -> None:
         """A producer is connected; its name was free."""
         ...
 
-    def detach(self, producer: Producer) -> None:
+    def detach(self, producer: Producer, why: str) -> None:
         """It left, unless another one took its name before."""
         ...
 
@@ -97,7 +132,7 @@ class Producer:
         topic: ProducerHost,
         name: str,
         publisher: Publisher,
-        epoch: int,
+        request: CreateProducer,
     ) -> None:
         self.connection = connection
         self.producer_id = producer_id
@@ -108,14 +143,34 @@ class Producer:
         self._scan, self._check = parts.scan_entry, parts.check_entry
         self.source_region = publisher.region if isinstance(publisher, Peer) else None
         """The region whose replicator this is; None for a client's producer."""
-        self.epoch = epoch
-        """How often the client has created this producer again; higher replaces lower."""
-        self.metadata: dict[str, str] = {}
-        """What the client says about its producer; shown in stats."""
+        self.request = request
+        """What the client said of itself when it asked for this producer."""
         self.pending_bytes = 0
         """Admitted and not yet answered."""
         self.attached = True
         """False once its connection forgot it: then nobody waits for its receipts."""
+
+    # What the access to its topic asks of it (core.access.Claimant).
+
+    @property
+    def access_mode(self) -> AccessMode:
+        return self.request.access_mode
+
+    @property
+    def topic_epoch(self) -> int | None:
+        return self.request.topic_epoch
+
+    @property
+    def queue_priority(self) -> int:
+        return self.request.queue_priority
+
+    @property
+    def was_opened_before(self) -> bool:
+        return self.request.epoch > 0
+
+    def last_sequence_id(self) -> int:
+        """Where its client goes on: the highest durable number of its name, -1 for none."""
+        return -1 if self.source_region is not None else self.topic.last_sequence_id(self.producer_name)
 
     def detach(self) -> None:
         """Its connection forgets it; what it sent stays."""
@@ -152,7 +207,7 @@ class Producer:
         sentence = refusal.sentence + where
         if refusal.scope is Scope.ATTACHMENT:
             logger.warning("%s: %s must attach again: %s", self.topic.full_name, self.producer_name, sentence)
-            self.connection.forget_producer(self)
+            self.connection.forget_producer(self, "what it sent was refused")
         return ProtocolError(refusal.code, sentence)
 
     def stored(self, publishes: Sequence[PendingPublish]) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, cast
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, cast
 from emulator.broker.environment import RegionServices
 from emulator.broker.subscription.stored_cursor import StoredCursor
 from emulator.broker.subscription.subscription import Subscription
+from emulator.broker.topic.access import TopicAccess
 from emulator.broker.topic.checkpoints import Checkpoints
 from emulator.broker.topic.publishing import Attachment, CheckedEntry, PendingPublish, limits_of
 from emulator.broker.topic.tail import StoredEntry, TailCache
@@ -71,8 +72,12 @@ class Topic:
         """Connected producers by name, inbound replicators included."""
         self.subscriptions: dict[str, Subscription] = {}
         self.replicators: dict[str, Replicator] = {}
+        self.access = TopicAccess(self)
+        """Which clients may publish."""
         self.sync: ReplicatedSubscriptions | None = None
         """Replicated subscriptions (PIP-33); present when the topic is replicated at all."""
+        self.keep_alive_interval_ms = 0
+        """How often those who publish here are asked whether they live; 0: as often as everybody."""
         self.closed = False
         self.limits = limits_of(region.config)
         self._batch: list[PendingPublish] = []
@@ -190,6 +195,7 @@ class Topic:
             await subscription.settled()
         for replicator in self.replicators.values():
             await replicator.settled()
+        await self.access.settled()
 
     def _stored(self, batch: list[PendingPublish], done: asyncio.Future[int]) -> None:
         self._issued -= 1
@@ -292,18 +298,30 @@ class Topic:
 
     # Its producers.
 
+    def set_keep_alive(self, interval_ms: int) -> None:
+        """From now on ask those who publish here so often whether they live; 0: as often as everybody."""
+        self.keep_alive_interval_ms = interval_ms
+        for producer in (*self.producers.values(), *self.access.line):
+            producer.connection.hurry(interval_ms)
+
+    def last_sequence_id(self, producer_name: str) -> int:
+        """Of a client's producer: its highest durable number, -1 for none."""
+        return self.state.last_sequence_id(producer_name)
+
     def attach(self, producer: Producer) -> None:
         """A producer is connected; its name was free."""
         self.producers[producer.producer_name] = producer
         if producer.source_region is not None and self.sync is not None:
             self.sync.links_changed()
 
-    def detach(self, producer: Producer) -> None:
+    def detach(self, producer: Producer, why: str) -> None:
         """It left, unless another one took its name before."""
         if self.producers.get(producer.producer_name) is not producer:
             return
         del self.producers[producer.producer_name]
-        if producer.source_region is not None and self.sync is not None:
+        if producer.source_region is None:
+            self.access.left(producer, why)
+        elif self.sync is not None:
             self.sync.link_lost(producer.source_region)
 
     # Reading.
@@ -337,10 +355,10 @@ class Topic:
     def hidden_ids(self) -> IdSet:
         return self.state.visibility.hidden
 
-    def follow(self, cursor: Cursor, source: str, own_entry_id: int) -> Applied:
+    def follow(self, cursor: Cursor, source: str, own_entry_id: int, named: Collection[str]) -> Applied:
         parts = self.region.environment.parts
         return self.state.follow(
-            cursor, source, own_entry_id, never=parts.never_reaches, apply=parts.apply_update
+            cursor, source, own_entry_id, named=named, never=parts.never_reaches, apply=parts.apply_update
         )
 
     def recent(self, from_entry_id: int, entries_max: int) -> list[StoredEntry] | None:
@@ -377,6 +395,7 @@ class Topic:
             return
         self.closed = True
         logger.info("topic %s closed: %s", self.full_name, why)
+        self.access.close()
         for replicator in self.replicators.values():
             replicator.close()
         if self.sync is not None:

@@ -17,7 +17,7 @@ The ends, all exclusive, and each only grows:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Sized
+from collections.abc import Callable, Collection, Mapping, Sequence, Sized
 from typing import TYPE_CHECKING, Protocol
 
 from emulator.broker.environment import RegionServices
@@ -152,8 +152,8 @@ class PositionsHost(TopicView, Protocol):
         """From now on its position is carried to the other regions."""
         ...
 
-    def follow(self, cursor: Cursor, source: str, own_entry_id: int) -> Applied:
-        """Acknowledge what an update of `source` allows (core.topic_state)."""
+    def follow(self, cursor: Cursor, source: str, own_entry_id: int, named: Collection[str]) -> Applied:
+        """Acknowledge what an update of `source`, which names these regions, allows (core.topic_state)."""
         ...
 
     def disconnected(self, remotes: frozenset[str]) -> frozenset[str]:

@@ -7,8 +7,11 @@ from emulator.simulation.vocabulary import (
     administering,
     ahead,
     forging,
+    half_open,
     hoarding,
+    lying,
     neighbours,
+    oversized,
     repeating,
     restarting,
     seeking,
@@ -26,6 +29,9 @@ WORDS: tuple[Word, ...] = (
     forging.WORD,
     hoarding.WORD,
     administering.WORD,
+    oversized.WORD,
+    half_open.WORD,
+    lying.WORD,
 )
 
 CHECKS = (*checkers.CHECKS, *(check for word in WORDS for check in word.checks))

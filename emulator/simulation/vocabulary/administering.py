@@ -1,18 +1,21 @@
 """People who change policies while traffic runs: a region is taken out of a namespace and put in again, and lists that
 cannot be meant are refused.
 
-A region that is put in again is sent what it missed, so in the end all hold everything. No subscription is replicated
-then: while a region is out, a snapshot says nothing of what it sent to some of the others already.
+A region that is put in again is sent what it missed, so in the end all hold everything. Replicated subscriptions go on
+among the others meanwhile: what the region that is out sent to some of them and not to all is consumed by nobody there.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from random import Random
 from typing import ClassVar
 
 from emulator.admin_calls import NoAnswer
+from emulator.core.topic_state import TopicState
+from emulator.simulation.ablation import Ablation, parts
 from emulator.simulation.host import Host
 from emulator.simulation.plan import Plan
 from emulator.simulation.vocabulary.word import Act, Stage, Word
@@ -64,8 +67,23 @@ def draw(random: Random, plan: Plan) -> Plan:
     region, other = random.sample(plan.regions, 2)
     at = round(random.uniform(0.5, plan.break_seconds * 0.7), 3)
     act = TakeOut(at, region, other, round(random.uniform(0.2, plan.break_seconds * 0.5), 3))
-    consumers = tuple(replace(one, replicated=False) for one in plan.consumers)
-    return replace(plan, consumers=consumers, acts=(*plan.acts, act))
+    return replace(plan, acts=(*plan.acts, act))
 
 
-WORD = Word("administer", draw)
+class _TakesAnybodysWord(TopicState):
+    def unvouched(self, first: int, own_entry_id: int, named: Collection[str]) -> Iterator[int]:
+        return iter(())
+
+
+WORD = Word(
+    "administer",
+    draw,
+    ablations=(
+        Ablation(
+            "absent-region-vouched-for",
+            "An update acknowledges what came from a region that was out of the namespace when its snapshot was taken.",
+            ("INV-5",),
+            parts(topic_state=_TakesAnybodysWord),
+        ),
+    ),
+)

@@ -26,7 +26,6 @@ from emulator.simulation.plan import Plan
 from emulator.simulation.vocabulary.word import Act, Stage, Word
 
 TARGETS = ("earliest", "known", "time", "end")
-READERS_SEEK = False
 READ_SECONDS = 5.0
 """How long a reader that sought waits for a message."""
 
@@ -114,7 +113,7 @@ def draw(random: Random, plan: Plan) -> Plan:
             consumer = random.choice(plan.consumers)
             at = round(random.uniform(1.0, plan.break_seconds), 3)
             acts.append(Seek(at, consumer.region, consumer.name, random.choice(TARGETS)))
-    if READERS_SEEK and random.random() < 0.1:
+    if random.random() < 0.1:
         producer = random.choice(plan.producers)
         at = round(random.uniform(1.0, plan.break_seconds), 3)
         acts.append(SeekReader(at, producer.region, producer.topic, random.random() < 0.5))

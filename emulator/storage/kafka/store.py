@@ -29,6 +29,7 @@ from emulator.storage.kafka.records import VERSION, Record
 from emulator.storage.kafka.settings import Settings
 from emulator.storage.kafka.writer import Partition, RecordWrite, Write
 from emulator.storage.lanes import KeyLane, Keys
+from emulator.storage.ledger_ids import last_before_first
 
 logger = logging.getLogger(__name__)
 
@@ -114,7 +115,8 @@ class KafkaStore:
         self._register: dict[str, LogState] = {}
         """Of all durable logs."""
         self._last_ledger_id = max(
-            (names.ledger_id_of(prefix, topic) or 0 for topic in possession.orphans), default=0
+            (names.ledger_id_of(prefix, topic) or 0 for topic in possession.orphans),
+            default=last_before_first(region),
         )
         for key, (value, headers) in possession.content.records.items():
             if key.startswith(names.VALUE_PREFIX):

@@ -81,17 +81,21 @@ class RawClient:
         return self._ready.popleft()
 
     async def open_producer(
-        self, producer_id: int = 1, topic: str = "orders", name: str = "p"
+        self, producer_id: int = 1, topic: str = "orders", name: str = "p", **fields: object
     ) -> pb.CommandProducerSuccess:
-        self.ask_for_producer(producer_id, topic, name)
+        self.ask_for_producer(producer_id, topic, name, **fields)
         return (await self.next()).producer_success
 
-    def ask_for_producer(self, producer_id: int = 1, topic: str = "orders", name: str = "p") -> None:
+    def ask_for_producer(
+        self, producer_id: int = 1, topic: str = "orders", name: str = "p", **fields: object
+    ) -> None:
         command = pb.BaseCommand(type=pb.BaseCommand.PRODUCER)
         command.producer.topic = topic
         command.producer.producer_id = producer_id
         command.producer.request_id = producer_id
         command.producer.producer_name = name
+        for field, value in fields.items():
+            setattr(command.producer, field, value)
         self.send(command)
 
     async def subscribe(self, consumer_id: int = 1, **fields: object) -> pb.BaseCommand:

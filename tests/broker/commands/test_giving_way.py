@@ -6,7 +6,8 @@ import asyncio
 
 import pytest
 
-from emulator.broker.commands import liveness
+from emulator.broker import liveness
+from emulator.client import AccessMode
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.codec import encode_flow
 from emulator.wire.frames import frame_of
@@ -155,5 +156,30 @@ def test_a_producer_of_another_name_under_the_same_id_replaces_the_first() -> No
             assert (await client.ask(create_producer(1, 2, "second"))).producer_success.request_id == 2
             (topic,) = world.running["us"].directory.serving.values()
             assert list(topic.producers) == ["second"]
+
+    asyncio.run(story())
+
+
+def test_an_exclusive_owner_that_is_back_on_a_new_connection_does_not_lose_to_those_who_wait() -> None:
+    """Its old connection is half-open: the region has to ask, and must not promote anybody when it ends it."""
+
+    async def story() -> None:
+        async with regions("us") as world, raw_client(world) as old, raw_client(world) as new:
+            exclusive = pb.Exclusive
+            opened = await old.open_producer(name="owner", producer_access_mode=exclusive)
+            assert (opened.producer_ready, opened.topic_epoch) == (True, 0)
+            async with world.client("us") as client:
+                waiting = asyncio.ensure_future(
+                    client.producer("orders", name="waiter", access_mode=AccessMode.WAIT_FOR_EXCLUSIVE)
+                )
+                topic = world.running["us"].directory.serving["persistent://public/default/orders"]
+                await until(lambda: [one.producer_name for one in topic.access.line] == ["waiter"])
+                back = await new.open_producer(
+                    name="owner", producer_access_mode=exclusive, topic_epoch=0, epoch=1
+                )
+                assert (back.producer_ready, back.topic_epoch) == (True, 0)
+                assert not waiting.done()
+                new.writer.close()
+                assert (await waiting).topic_epoch == 1
 
     asyncio.run(story())

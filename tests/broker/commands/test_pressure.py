@@ -7,9 +7,9 @@ import struct
 
 import pytest
 
+from emulator.broker import liveness
 from emulator.broker.budgets import Account
 from emulator.broker.commands import connection as connection_module
-from emulator.broker.commands import liveness
 from emulator.broker.commands.connection import ClientConnection
 from emulator.broker.pressure import (
     ANSWERS_BYTES_MAX,

@@ -69,18 +69,6 @@ def in_schema(answer: pb.BaseCommand) -> Refusal:
 
 
 REFUSED: dict[str, tuple[pb.BaseCommand, Callable[[pb.BaseCommand], Refusal], int, str]] = {
-    "an exclusive producer": (
-        producer(producer_access_mode=pb.Exclusive),
-        in_error,
-        pb.NotAllowedError,
-        "access mode Exclusive is not offered",
-    ),
-    "a waiting producer": (
-        producer(producer_access_mode=pb.WaitForExclusive),
-        in_error,
-        pb.NotAllowedError,
-        "access mode WaitForExclusive is not offered",
-    ),
     "a producer with a schema": (producer(schema=STRING), in_error, pb.IncompatibleSchema, "type String"),
     "a producer of a reserved subscription": (
         producer(initial_subscription_name="pulsar.dedup"),

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
 from emulator.broker.region import Region
 from emulator.broker.subscription.consumer import Consumer
 from emulator.broker.subscription.subscription import Subscription
-from emulator.client import EARLIEST, ConsumerType, InitialPosition
+from emulator.client import EARLIEST, ClientError, ConsumerType, InitialPosition
 from emulator.core.dispatch import ConsumerState, SubscriptionType
 from emulator.errors import ProtocolError, ServerError
 from emulator.simulation.evidence import Disks
@@ -35,6 +36,13 @@ def on_disk(w: World, name: str) -> StoredCursor:
     return Disks({"us": w.regions["us"].disk}).cursors()["us", TOPIC, name]
 
 
+async def a_moment_later(w: World) -> None:
+    """What is published from here on has a later time than what was before."""
+    clock = w.regions["us"].host.wall_clock_ms
+    before = clock()
+    await w.simulation.until(lambda: clock() > before)
+
+
 def test_a_reader_that_seeks_by_time_goes_on_there() -> None:
     """It is sent away and comes back with the place where it began first, which must not count."""
     with world("us") as w:
@@ -44,7 +52,7 @@ def test_a_reader_that_seeks_by_time_goes_on_there() -> None:
             producer = await client.producer(TOPIC)
             for number in range(3):
                 await producer.send(b"%d" % number)
-                await asyncio.sleep(1)
+                await a_moment_later(w)
             reader = await client.reader(TOPIC, start=EARLIEST)
             messages = [await reader.receive() for _ in range(3)]
             await reader.seek(messages[1].publish_time_ms)
@@ -108,6 +116,46 @@ def test_a_subscription_made_while_one_of_its_name_is_deleted_is_a_new_one() -> 
             await deleting
             w.kill("us")
             assert (on_disk(w, "s").mark_delete, on_disk(w, "s").acked_ranges) == (-1, [])
+
+        w.play(story(), within_seconds=60)
+
+
+def test_who_asks_for_an_end_and_goes_away_does_not_keep_the_name() -> None:
+    """The deletion was given up half-way: the name stayed taken by what was closed, and who subscribed next kept the
+    whole region busy for ever."""
+    with world("us", disk=SLOW) as w:
+
+        async def story() -> None:
+            client, hasty = w.client("us"), w.client_host("hasty", "us")
+            await (await client.producer(TOPIC)).send(b"x")
+
+            async def unsubscribes() -> None:
+                other = w.client_on(hasty, ("us",))
+                await (await other.subscribe(TOPIC, "s")).unsubscribe()
+
+            hasty.start(unsubscribes())
+            subscriptions = broker_of(w).directory.serving[TOPIC].subscriptions
+            await w.simulation.until(lambda: "s" in subscriptions and subscriptions["s"].closed)
+            hasty.kill()
+            again = await client.subscribe(TOPIC, "s", initial_position=InitialPosition.EARLIEST)
+            assert (await again.receive()).payload == b"x"
+
+        w.play(story(), within_seconds=60)
+
+
+def test_a_consumer_whose_unsubscribe_failed_is_given_messages_again() -> None:
+    """Its region had forgotten it, and it did not know."""
+    with world("us") as w:
+
+        async def story() -> None:
+            client, disk = w.client("us"), w.regions["us"].disk
+            consumer = await client.subscribe(TOPIC, "s")
+            disk.faults = replace(disk.faults, failure_probability=1.0)
+            with pytest.raises(ClientError):
+                await consumer.unsubscribe()
+            disk.repair()
+            await (await client.producer(TOPIC)).send(b"x")
+            assert (await consumer.receive()).payload == b"x"
 
         w.play(story(), within_seconds=60)
 

@@ -11,6 +11,7 @@ from emulator.broker.admin.resources import (
     emulator,
     explain,
     lookup,
+    metrics,
     namespaces,
     openapi,
     policies,
@@ -28,6 +29,7 @@ SUBJECTS: dict[str, Sequence[Resource]] = {
     "Lookup": lookup.RESOURCES,
     "The emulator itself": (*emulator.RESOURCES, openapi.row_about(lambda: SUBJECTS)),
     "Explanations": explain.RESOURCES,
+    "Metrics": metrics.RESOURCES,
 }
 """Rows by the heading under which they are documented."""
 TABLE = Table(resource for resources in SUBJECTS.values() for resource in resources)

@@ -12,7 +12,7 @@ from emulator.broker.admin.http import HttpError, Response
 from emulator.broker.admin.place import topic_name
 from emulator.broker.admin.resource import Body, Call, Query, Resource, changes, reads
 from emulator.broker.admin.scope import Scope
-from emulator.core.policies import REGISTRY, REPLICATION_CLUSTERS, Policy
+from emulator.core.policies import EXCLUSIVE_HOME, REGISTRY, REPLICATION_CLUSTERS, Policy
 from emulator.core.policies import Scope as PolicyScope
 from emulator.model import TopicName
 from emulator.stored_keys import NamespacePath, StoredKey, TopicPoliciesPath
@@ -20,8 +20,10 @@ from emulator.stored_keys import NamespacePath, StoredKey, TopicPoliciesPath
 PATHS: Mapping[str, tuple[str, str]] = {
     "replication_clusters": ("replication", "replication"),
     "deduplication": ("deduplication", "deduplicationEnabled"),
+    "keep_alive_interval_ms": ("keepAliveInterval", ""),
+    "exclusive_home": ("exclusiveHome", ""),
 }
-"""By policy: the last segment of its path at a namespace, and at a topic."""
+"""By policy: the last segment of its path at a namespace, and at a topic. The last two are ours."""
 APPLIED = Query("applied", "What applies, also when a namespace says it.")
 
 
@@ -87,6 +89,10 @@ def _check(call: Call, policy: Policy[Any], value: Any) -> None:
     if policy is REPLICATION_CLUSTERS:
         region = call.place.region
         _check_regions(value, region.config.region, {region.config.region, *region.peers})
+    if policy is EXCLUSIVE_HOME and value:
+        known = {call.place.region.config.region, *call.place.region.peers}
+        if value not in known:
+            raise HttpError(412, f"{value} is no region; there are {', '.join(sorted(known))}")
 
 
 def _check_regions(named: tuple[str, ...], asked: str, known: set[str]) -> None:

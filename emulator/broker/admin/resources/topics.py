@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from emulator.broker.admin import stats
-from emulator.broker.admin.http import Response
+from emulator.broker.admin.http import HttpError, Response
 from emulator.broker.admin.place import topic_name
-from emulator.broker.admin.resource import Call, Query, Resource, reads
+from emulator.broker.admin.resource import Call, Query, Resource, changes, reads
 from emulator.broker.admin.scope import Scope
 from emulator.broker.topic.topic import Topic
 from emulator.broker.topic_directory import Wish
@@ -38,6 +38,16 @@ async def internal_figures(call: Call) -> Response:
     return Response(stats.internal_stats(await _topic(call)))
 
 
+async def unload(call: Call) -> Response:
+    """What it serves is sent away, and whoever comes back has it loaded again."""
+    name = str(call.place.region.check_topic(topic_name(call.names)))
+    directory = call.place.region.directory
+    if name not in directory.all_names():
+        raise HttpError(404, f"topic {name} does not exist")
+    await directory.unload(name, "somebody asked for it")
+    return Response(status=204)
+
+
 _TOPIC = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"
 
 RESOURCES = (
@@ -60,6 +70,15 @@ RESOURCES = (
         f"{_TOPIC}/internalStats",
         Scope.TOPIC,
         get=reads(internal_figures, "The log's ledger, and where each cursor stands in it."),
+    ),
+    Resource(
+        f"{_TOPIC}/unload",
+        Scope.TOPIC,
+        put=changes(
+            unload,
+            "Let the topic go from memory; its clients connect again. An exclusive producer keeps it, and those who "
+            "wait keep their order.",
+        ),
     ),
     Resource(
         f"{_TOPIC}/subscriptions",

@@ -37,6 +37,10 @@ class ListeningConnection(Protocol):
 
     def write(self, data: bytes) -> None: ...
 
+    def keep_alive_interval_ms(self) -> int | None:
+        """The shortest that a topic of the client asks for. None: none of them does."""
+        ...
+
     def abort(self) -> None: ...
 
     def break_off(self, problem: ProtocolError) -> None: ...
@@ -83,8 +87,19 @@ class Liveness:
         self._pinged = False
         self._heard.set()
 
+    def hurry(self, interval_seconds: float) -> None:
+        """Ask within this interval, even if the next time was to be later."""
+        due = asyncio.get_running_loop().time() + interval_seconds
+        if self._timer is not None and self._timer.when() > due:
+            self._timer.cancel()
+            self._timer = asyncio.get_running_loop().call_at(due, self._check)
+
     def _schedule(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(self._interval_seconds, self._check)
+        wanted_ms = self._connection.keep_alive_interval_ms()
+        seconds = self._interval_seconds
+        if wanted_ms is not None:
+            seconds = min(seconds, wanted_ms / 1_000)
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._check)
 
     def _check(self) -> None:
         if self._pinged and not self._connection.pressure.is_ours and not self._takes_bytes():

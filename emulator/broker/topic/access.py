@@ -1,0 +1,357 @@
+"""Carries out what `core.access` decides for one topic: stores grants, opens, evicts and refuses producers.
+
+    enter ──▶ decisions ──▶ told to the producer's connection
+                  └─ Write: wait for what is issued ──▶ put the grant ──▶ durable ──▶ decisions
+
+Who waits is remembered in the store too, but nobody waits for that: losing it costs an order, not a promise.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Protocol, cast
+
+from emulator.broker.environment import RegionServices
+from emulator.broker.keeper import StateKeeper, one_key
+from emulator.compatibility import Compatibility
+from emulator.core.access import (
+    Access,
+    Admit,
+    Change,
+    Claimant,
+    Decision,
+    Evict,
+    Grant,
+    Habits,
+    Refuse,
+    Step,
+    Wait,
+)
+from emulator.errors import ProtocolError, ServerError, StorageDamaged, StorageError
+from emulator.model import AccessMode
+from emulator.storage.contract import Log, Store
+from emulator.stored_keys import GrantKey, LineKey
+
+if TYPE_CHECKING:
+    from emulator.broker.topic.producer import Producer
+
+logger = logging.getLogger(__name__)
+
+LINE_WRITE_DELAY_SECONDS = 0.02
+LINE_REMEMBERED_MAX = 1_000
+"""So many of those who wait keep their order over a restart."""
+
+
+class AccessHost(Protocol):
+    """The topic."""
+
+    @property
+    def region(self) -> RegionServices: ...
+    @property
+    def full_name(self) -> str: ...
+    @property
+    def log(self) -> Log: ...
+
+    def flush(self) -> None: ...
+
+    async def issued_so_far(self) -> None: ...
+
+    def failed(self, failure: BaseException) -> None: ...
+
+
+class Standing:
+    """What people are told of the access to one topic."""
+
+    def __init__(self, loaded_ms: int) -> None:
+        self.since_ms = loaded_ms
+        self.last_change = ""
+        """What changed the owner last, and why."""
+        self.ownerless_since: float | None = None
+        """Loop time; None: nobody waits, or there is an owner."""
+
+
+class TopicAccess:
+    """Kept by its topic."""
+
+    def __init__(self, topic: AccessHost) -> None:
+        """StorageDamaged when what is stored cannot be read."""
+        region = topic.region
+        settings = region.config.settings
+        chosen = Compatibility(region.config.compatibility)
+        self._topic = topic
+        self._store = region.store
+        self._patience_seconds = settings.exclusive_patience_ms / 1000
+        if chosen.follows_upstream("unloaded_owner"):
+            self._patience_seconds = 0.0
+        self._machine: Access = region.environment.parts.access(
+            newest_grant(region.store, topic.full_name),
+            patient=self._patience_seconds > 0,
+            line_before=_line_before(region.store, topic.full_name) if self._patience_seconds > 0 else {},
+            habits=_habits(chosen),
+        )
+        self.standing = Standing(region.environment.wall_clock_ms())
+        self._figures = region.access_figures
+        self._closed = False
+        loop_us = int(asyncio.get_running_loop().time() * 1_000_000)
+        self._wall_minus_loop_us = self.standing.since_ms * 1_000 - loop_us
+        self._timer: asyncio.TimerHandle | None = None
+        self._writing: asyncio.Future[None] | None = None
+        """Done when the write that is under way has its outcome."""
+        self._waited: dict[Claimant, None] = {}
+        self._keeper: StateKeeper | None = None
+        """Of who waits; most topics never need it."""
+        self._line_names: Sequence[str] = ()
+        if self._machine.awaited is not None:
+            self._await_former()
+
+    def _await_former(self) -> None:
+        self._say(f"it is kept for {self._machine.awaited!r}, which had it before the topic was loaded")
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(self._patience_seconds, self._patience_over)
+
+    def _patience_over(self) -> None:
+        former = self._machine.awaited
+        self._carry_out(self._machine.patience_over(), f"{former!r} did not come back in time")
+
+    # What it is told.
+
+    def enter(self, producer: Producer) -> None:
+        """A client's producer asks to be opened. Its connection is told the outcome, now or later."""
+        waits = producer.access_mode is AccessMode.WAIT_FOR_EXCLUSIVE
+        draw = self._topic.region.environment.random.getrandbits(32) if waits else 0
+        now_us = int(asyncio.get_running_loop().time() * 1_000_000) + self._wall_minus_loop_us
+        why = f"{producer.producer_name!r} asked for it ({producer.access_mode.label})"
+        self._carry_out(self._machine.enter(producer, now_us, draw), why)
+
+    def left(self, producer: Producer, why: str = "it left") -> None:
+        """A producer that entered is gone: closed, or its connection was lost. Harmless when it never entered."""
+        if not self._closed:
+            self._waited.pop(producer, None)
+            self._carry_out(self._machine.left(producer), f"{producer.producer_name!r} is gone: {why}")
+
+    def hand_over(self, old: Producer, new: Producer) -> None:
+        """The client of `old` is back as `new`, which enters next, or leaves."""
+        self._machine.hand_over(old, new)
+
+    def move_home(self, home: str) -> None:
+        """From now on clients publish in another region only; empty: here."""
+        if home != self._machine.home:
+            self._carry_out(
+                self._machine.move_home(home), f"clients publish in {home or 'this region'} from now on"
+            )
+
+    # What it tells.
+
+    @property
+    def home(self) -> str:
+        """The only region in which clients publish, when it is another one."""
+        return self._machine.home
+
+    @property
+    def epoch(self) -> int | None:
+        return self._machine.epoch
+
+    @property
+    def owner(self) -> Producer | None:
+        """Holds the topic, or is being given it."""
+        return cast("Producer | None", self._machine.owner)
+
+    @property
+    def awaited(self) -> str | None:
+        """The name of the former owner for which the topic is kept."""
+        return self._machine.awaited
+
+    @property
+    def line(self) -> list[Producer]:
+        """Who waits, in the order of promotion."""
+        return cast("list[Producer]", self._machine.waiting())
+
+    @property
+    def is_in_use(self) -> bool:
+        return self._machine.is_in_use
+
+    def named(self, name: str) -> Producer | None:
+        """Whoever waits, or is being admitted, under a name."""
+        return cast("Producer | None", self._machine.named(name))
+
+    # Carrying out.
+
+    def _carry_out(self, decisions: Sequence[Decision], why: str) -> None:
+        for decision in decisions:
+            if isinstance(decision, Admit):
+                self._admit(cast("Producer", decision.claimant), decision.epoch)
+            elif isinstance(decision, Wait):
+                producer = cast("Producer", decision.claimant)
+                self._waited[producer] = None
+                producer.connection.producer_waits(producer)
+            elif isinstance(decision, Refuse):
+                self._refuse(decision)
+            elif isinstance(decision, Evict):
+                self._evict(cast("Producer", decision.claimant), why)
+            else:
+                self._begin_writing(decision.change, why)
+        self._keep_line()
+        self._note_ownerless()
+
+    def _admit(self, producer: Producer, epoch: int | None) -> None:
+        if self._waited.pop(producer, False) is None:
+            self._figures.promotions += 1
+        producer.connection.producer_admitted(producer, epoch)
+
+    def _refuse(self, decision: Refuse) -> None:
+        producer = cast("Producer", decision.claimant)
+        if decision.code is ServerError.ProducerFenced and self._waited.pop(producer, False) is None:
+            self._figures.fences += 1
+        producer.connection.producer_refused(producer, ProtocolError(decision.code, decision.sentence))
+
+    def _evict(self, producer: Producer, why: str) -> None:
+        self._figures.fences += 1
+        logger.info("%s: %s is fenced off: %s", self._topic.full_name, producer.producer_name, why)
+        producer.connection.close_producer(producer)
+
+    def _begin_writing(self, change: Change, why: str) -> None:
+        self._writing = asyncio.get_running_loop().create_future()
+        self._topic.region.spawn(self._write(change, why, self._writing))
+
+    async def _write(self, change: Change, why: str, writing: asyncio.Future[None]) -> None:
+        try:
+            grant = await self._stored(change, why)
+        except StorageError as failure:
+            logger.error("%s: exclusive access was not stored: %s", self._topic.full_name, failure)
+            if not self._closed:
+                self._carry_out(self._machine.not_written(str(failure)), "a grant could not be stored")
+            return
+        finally:
+            writing.set_result(None)
+        if not self._closed:
+            self._note_change(change, grant, why)
+            self._carry_out(self._machine.written(grant), why)
+
+    async def _stored(self, change: Change, why: str) -> Grant:
+        """X1: what the former owner sent has its outcome before the new epoch begins, and the epoch is durable before
+        its owner hears of it. StorageError when it is not, or nobody knows."""
+        self._topic.flush()
+        await self._topic.issued_so_far()
+        if self._closed:
+            raise StorageError("the topic is not served here any more", definite=True)
+        grant = change.at(self._topic.log.next_entry_id)
+        key = GrantKey.of(self._topic.full_name, grant.epoch).text
+        self._store.get(key)  # a key whose last put failed is refused until somebody looked (S5)
+        await self._store.put(key, _encoded(grant, why, self._topic.region.environment.wall_clock_ms()))
+        return grant
+
+    def _note_change(self, change: Change, grant: Grant, why: str) -> None:
+        owner, epoch = grant.owner, grant.epoch
+        if change.step is Step.GRANT:
+            self._say(f"{owner!r} was given it in epoch {epoch}, because {why}")
+        elif change.step is Step.BAR:
+            self._say(f"epoch {epoch} is nobody's, because {why}")
+        elif change.step is Step.END:
+            self._say(f"{owner!r} lost it, because {why}, and nobody waited")
+        else:
+            self._say(f"{owner!r} came back and keeps it in epoch {epoch}")
+
+    def _say(self, sentence: str) -> None:
+        self.standing.since_ms = self._topic.region.environment.wall_clock_ms()
+        self.standing.last_change = sentence
+        logger.info("%s: %s", self._topic.full_name, sentence)
+
+    def _note_ownerless(self) -> None:
+        machine, standing = self._machine, self.standing
+        granted = machine.owner is not None and machine.change is None
+        now = asyncio.get_running_loop().time()
+        if self._waited and not granted and not machine.shared:
+            if standing.ownerless_since is None:
+                standing.ownerless_since = now
+        elif standing.ownerless_since is not None:
+            self._figures.ownerless_seconds += now - standing.ownerless_since
+            standing.ownerless_since = None
+
+    # Who waits, over a restart.
+
+    def _keep_line(self) -> None:
+        names = tuple(one.producer_name for one in self._machine.waiting())
+        if names == self._line_names:
+            return
+        self._line_names = names
+        if self._keeper is None:
+            key, keeper = LineKey(self._topic.full_name).text, self._topic.region.environment.parts.keeper
+            self._keeper = keeper(self._store, key, one_key(key, self._line_bytes), _line_not_kept)
+        self._keeper.soon(LINE_WRITE_DELAY_SECONDS)
+
+    def _line_bytes(self) -> bytes:
+        places = self._machine.line[:LINE_REMEMBERED_MAX]
+        return json.dumps([[place.claimant.producer_name, place.arrived_us] for place in places]).encode()
+
+    # Leaving.
+
+    def close(self) -> None:
+        """The topic leaves memory. Producers that are sent away now lose nothing: their grant stays as it is."""
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._keeper is not None:
+            self._keeper.close()
+
+    async def flush(self) -> None:
+        """Make durable who waits. StorageError when that fails."""
+        pending = None if self._keeper is None else self._keeper.flush()
+        if pending is not None:
+            await pending
+
+    async def settled(self) -> None:
+        """After `close`: wait until nothing is being written any more."""
+        if self._writing is not None:
+            await self._writing
+        if self._keeper is not None:
+            await self._keeper.settled()
+
+
+def newest_grant(store: Store, topic: str) -> Grant | None:
+    """StorageDamaged when it cannot be read."""
+    rows = store.scan(GrantKey.prefix(topic))
+    return _decoded(rows[-1][0], rows[-1][1].value) if rows else None
+
+
+def _encoded(grant: Grant, why: str, at_ms: int) -> bytes:
+    return json.dumps({**asdict(grant), "why": why, "at_ms": at_ms}).encode()
+
+
+def _decoded(key: str, value: bytes) -> Grant:
+    try:
+        row = json.loads(value)
+        end = row["end_entry"]
+        return Grant(
+            int(row["epoch"]), str(row["owner"]), int(row["first_entry"]), None if end is None else int(end)
+        )
+    except (ValueError, KeyError, TypeError) as problem:
+        raise StorageDamaged(
+            f"{key} is damaged ({type(problem).__name__}: {problem}): who owns the topic is not known"
+        ) from None
+
+
+def _line_before(store: Store, topic: str) -> dict[str, int]:
+    stored = store.get(LineKey(topic).text)
+    if stored is None:
+        return {}
+    try:
+        return {str(name): int(arrived_us) for name, arrived_us in json.loads(stored.value)}
+    except (ValueError, TypeError):
+        logger.warning("%s: who waited for it cannot be read: they queue anew", topic)
+        return {}
+
+
+def _line_not_kept(failure: BaseException) -> None:
+    logger.warning("who waits for exclusive access was not stored: %s", failure)
+
+
+def _habits(chosen: Compatibility) -> Habits:
+    return Habits(
+        first_come_first_served=chosen.follows_upstream("queue_priority"),
+        promotes_once=chosen.follows_upstream("failed_promotion"),
+        forgets_losers=chosen.follows_upstream("fenced_producers"),
+    )

@@ -1,0 +1,459 @@
+"""Who may publish to a topic (PIP-68), and who is next when its owner fails (PIP-440).
+
+One machine a topic and region. A *claimant* is a client's producer: one that is connected, or waits. Replicators of
+other regions are none: they never ask (docs/rooms/access.md, X5).
+
+               ┌── last one left ── SHARED (no owner; exclusive claims wait or are refused)
+               ▼                      ▲
+             FREE ─── shared claim ───┘
+              │ exclusive claim
+              ▼
+           granting ── durable ──▶ OWNED ── owner left ──▶ granting, to whom waits first; nobody: ending ──▶ FREE
+              ▲                      ▲
+              └─ patience is over ─ AWAITED, after a restart ── the owner is back
+
+A *grant* says that one producer owns the topic: its epoch, its name, the log's end when it began and when it ended. It
+is durable before its owner hears of it (X1), and nothing else is decided while one is being written: claims that come
+meanwhile are decided afterwards, in their order. What is returned from each input are decisions, to be carried out in
+their order.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Final, NamedTuple, Protocol
+
+from emulator.errors import ServerError
+from emulator.model import AccessMode
+
+LOSERS_MAX: Final = 1_000
+"""So many names of shared producers that were fenced off are remembered."""
+NOBODY: Final = ""
+"""Owner of an epoch that bars all before it."""
+_SHARED: Final = AccessMode.SHARED
+
+
+class Claimant(Protocol):
+    """A producer that is connected to the topic, or wants to be. Compared by identity."""
+
+    @property
+    def producer_name(self) -> str: ...
+    @property
+    def access_mode(self) -> AccessMode: ...
+    @property
+    def topic_epoch(self) -> int | None:
+        """The epoch that it says it was granted. A claim: it counts only if the grant of that epoch names it."""
+        ...
+
+    @property
+    def queue_priority(self) -> int:
+        """The highest is promoted first."""
+        ...
+
+    @property
+    def was_opened_before(self) -> bool:
+        """It is the same instance of the client's producer as before, connected again."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """Exclusive access, as it is stored."""
+
+    epoch: int
+    owner: str
+    """Name of the producer."""
+    first_entry: int
+    """What the owner publishes lies here or behind; what others published lies before."""
+    end_entry: int | None = None
+    """What others publish lies here or behind. None: nobody else may publish yet."""
+
+
+class Step(Enum):
+    """What a write makes true."""
+
+    GRANT = "a new epoch and its owner"
+    END = "the topic has no owner any more"
+    RESUME = "the owner of before goes on in its epoch"
+    BAR = "an epoch of nobody: whoever owned the topic before is fenced off"
+
+
+class Change(NamedTuple):
+    """One write of a grant."""
+
+    step: Step
+    before: Grant | None
+    """The newest grant so far."""
+    owner: str
+
+    def at(self, entry_id: int) -> Grant:
+        """What is to be stored. `entry_id`: the end of the log, when everything issued before has its outcome."""
+        before = self.before
+        if self.step is Step.GRANT:
+            return Grant(next_epoch(before), self.owner, entry_id)
+        assert before is not None
+        if self.step is Step.BAR:
+            return Grant(next_epoch(before), NOBODY, entry_id, entry_id)
+        return replace(before, end_entry=entry_id if self.step is Step.END else None)
+
+
+def next_epoch(newest: Grant | None) -> int:
+    return 0 if newest is None else newest.epoch + 1
+
+
+# What is decided.
+
+
+class Admit(NamedTuple):
+    """It may publish from now on."""
+
+    claimant: Claimant
+    epoch: int | None
+    """Where exclusive access was asked for."""
+
+
+class Wait(NamedTuple):
+    """It stands in line."""
+
+    claimant: Claimant
+
+
+class Refuse(NamedTuple):
+    claimant: Claimant
+    code: ServerError
+    sentence: str
+
+
+class Evict(NamedTuple):
+    """It publishes no more, from this step on. Already out of the machine."""
+
+    claimant: Claimant
+
+
+class Write(NamedTuple):
+    """Store `change.at(end of the log)` when everything issued before has its outcome; then say `written`, or
+    `not_written`."""
+
+    change: Change
+
+
+Decision = Admit | Wait | Refuse | Evict | Write
+
+
+class Place(NamedTuple):
+    """One in line. Sorted as PIP-440 says: priority, then creation time, then chance."""
+
+    descending_priority: int
+    arrived_us: int
+    draw: int
+    serial: int
+    """Makes any two different."""
+    claimant: Claimant
+
+
+@dataclass(frozen=True, slots=True)
+class Habits:
+    """What upstream does otherwise (docs/PROTOCOL.md, switches)."""
+
+    first_come_first_served: bool = False
+    """Priorities count for nothing."""
+    promotes_once: bool = False
+    """When storing a promotion fails nobody else is tried: the topic stays without an owner."""
+    forgets_losers: bool = False
+    """A shared producer that was fenced off is no different from any other that comes too late, and an owner that was
+    fenced off may stand in line again with its old epoch."""
+
+
+AS_PROPOSED: Final = Habits()
+
+
+class Access:
+    """Of one topic, for as long as it is in memory."""
+
+    def __init__(
+        self,
+        newest: Grant | None = None,
+        *,
+        patient: bool = False,
+        line_before: Mapping[str, int] | None = None,
+        habits: Habits = AS_PROPOSED,
+    ) -> None:
+        """`newest`: the newest grant that is stored. `patient`: whoever held it when the topic left memory may take it
+        back, until `patience_over`. `line_before`: who waited then, name -> when it came (us)."""
+        self.grant = newest
+        self.habits = habits
+        self.owner: Claimant | None = None
+        """Holds the topic, or is being given it."""
+        self.shared: dict[Claimant, None] = {}
+        self.line: list[Place] = []
+        holds = newest is not None and newest.end_entry is None
+        self.awaited = newest.owner if patient and holds and newest is not None else None
+        """Whoever held the topic before it was loaded, for as long as its place is kept."""
+        self.change: Change | None = None
+        """Being written."""
+        self.home = ""
+        """The only region in which clients may publish, when that is another one."""
+        self._owes_bar = False
+        """Clients published elsewhere since: the newest grant has to be barred before anybody is admitted here."""
+        self._later: list[Place] = []
+        """Came while something was being written."""
+        self._line_before = dict(line_before or {})
+        self._losers: dict[str, None] = {}
+        self._was_shared = not holds
+        """Others published since the newest grant ended, or may have."""
+        self._serial = 0
+
+    @property
+    def epoch(self) -> int | None:
+        return None if self.grant is None else self.grant.epoch
+
+    @property
+    def is_in_use(self) -> bool:
+        return bool(self.owner or self.shared or self.line or self._later or self.change)
+
+    def waiting(self) -> list[Claimant]:
+        """In the order in which they are promoted."""
+        return [place.claimant for place in self.line]
+
+    def named(self, name: str) -> Claimant | None:
+        """Whoever waits, or is being admitted, under a name."""
+        for place in (*self.line, *self._later):
+            if place.claimant.producer_name == name:
+                return place.claimant
+        owner = self.owner
+        return owner if owner is not None and owner.producer_name == name else None
+
+    # What comes in.
+
+    def enter(self, claimant: Claimant, arrived_us: int = 0, draw: int = 0) -> list[Decision]:
+        """A client asks for a producer. `arrived_us`: when; `draw`: what decides between two that came at once."""
+        arrived_us = self._line_before.pop(claimant.producer_name, arrived_us)
+        priority = 0 if self.habits.first_come_first_served else claimant.queue_priority
+        self._serial += 1
+        place = Place(-priority, arrived_us, draw, self._serial, claimant)
+        if self.change is not None:
+            self._later.append(place)
+            return []
+        return self._decide(place)
+
+    def left(self, claimant: Claimant) -> list[Decision]:
+        """It closed, or its connection is gone. Harmless for one that was never in, or was evicted."""
+        if claimant is self.owner:
+            self.owner = None
+        elif claimant in self.shared:
+            del self.shared[claimant]
+        else:
+            self.line = [place for place in self.line if place.claimant is not claimant]
+            self._later = [place for place in self._later if place.claimant is not claimant]
+            return []
+        return self._next()
+
+    def hand_over(self, old: Claimant, new: Claimant) -> bool:
+        """The owner is back on a new connection while the old one still seems to be there: it keeps what it has. The
+        new one enters next, or leaves."""
+        if old is not self.owner or self.change is not None or not self._was_granted_to(new):
+            return False
+        self.owner = new
+        return True
+
+    def written(self, grant: Grant) -> list[Decision]:
+        """What `Write` asked for is durable."""
+        assert self.change is not None
+        step, self.change = self.change.step, None
+        self.grant = grant
+        if step is Step.BAR:
+            self._owes_bar = False
+        if step is not Step.END:
+            self._was_shared = False
+        decisions: list[Decision] = []
+        if self.owner is not None:
+            decisions.append(Admit(self.owner, grant.epoch))
+        while self._later and self.change is None:
+            decisions += self._decide(self._later.pop(0))
+        return decisions + self._next()
+
+    def not_written(self, why: str) -> list[Decision]:
+        """It is not, or nobody knows. Whoever it was for is told, and the next one is tried (PIP-440): the same row is
+        written again, so what may have been stored is never anybody's."""
+        assert self.change is not None
+        step, self.change = self.change.step, None
+        decisions: list[Decision] = [self._not_stored(place.claimant, why) for place in self._later]
+        self._later = []
+        if self.owner is not None and step is not Step.END:
+            decisions.append(self._not_stored(self.owner, why))
+            self.owner = None
+        if self.line and not self.home and not self.habits.promotes_once:
+            decisions += self._next()
+        return decisions
+
+    def patience_over(self) -> list[Decision]:
+        """Places of before the restart are kept no longer."""
+        self.awaited = None
+        self._line_before = {}
+        return self._next()
+
+    def move_home(self, home: str) -> list[Decision]:
+        """From now on clients publish in region `home` only; empty: here. Whoever publishes here is thrown out; those
+        who wait go on waiting, for the day on which it is this region (X6)."""
+        self.home = home
+        if not home:
+            return self._next()
+        self._owes_bar = self.grant is not None or self.change is not None
+        decisions: list[Decision] = [Evict(one) for one in self.shared]
+        if self.owner is not None and self.change is None:
+            decisions.append(Evict(self.owner))
+        elif self.owner is not None:
+            decisions.append(self._elsewhere(self.owner))
+        self.owner, self.shared, self.awaited = None, {}, None
+        return decisions + self._next()
+
+    # Deciding.
+
+    def _decide(self, place: Place) -> list[Decision]:
+        claimant = place.claimant
+        mode = claimant.access_mode
+        if claimant is self.owner:
+            return [Admit(claimant, self.epoch)]
+        if self.home and mode is not AccessMode.WAIT_FOR_EXCLUSIVE:
+            return [self._elsewhere(claimant)]
+        if claimant.producer_name == self.awaited and not self._returns(claimant):
+            self.awaited = None  # a new instance: the one that is awaited will not come
+            return self._decide(place) + self._next()
+        if mode is _SHARED:
+            return self._share(place)
+        if self._is_stale(claimant) and not self._may_wait_again(claimant):
+            return [self._fenced(claimant)]
+        if self.home:
+            insort(self.line, place)
+            return [Wait(claimant)]
+        if self._owes_bar:
+            self._later.append(place)
+            return self._next()
+        if self._returns(claimant):
+            return self._take_back(claimant)
+        if mode is AccessMode.EXCLUSIVE_WITH_FENCING:
+            return self._fence(claimant)
+        if self.owner is None and not self.shared and not self.line and self.awaited is None:
+            return self._give(claimant)
+        if mode is AccessMode.WAIT_FOR_EXCLUSIVE:
+            insort(self.line, place)
+            return [Wait(claimant)]
+        return [Refuse(claimant, ServerError.ProducerFenced, f"the topic {self._held()}")]
+
+    def _share(self, place: Place) -> list[Decision]:
+        claimant = place.claimant
+        name = claimant.producer_name
+        if name in self._losers:
+            if claimant.was_opened_before:
+                return [self._fenced(claimant)]
+            del self._losers[name]
+        if self.owner is not None or self.line or self.awaited is not None:
+            return [Refuse(claimant, ServerError.ProducerBusy, f"the topic {self._held()}")]
+        if self.grant is not None and self.grant.end_entry is None:
+            self._later.append(place)
+            return [self._write(Step.END, self.grant.owner)]
+        self.shared[claimant] = None
+        self._was_shared = True
+        return [Admit(claimant, None)]
+
+    def _fence(self, claimant: Claimant) -> list[Decision]:
+        """Throw out whoever holds the topic or waits for it."""
+        holders = list(self.shared) if self.owner is None else [self.owner]
+        decisions: list[Decision] = [Evict(holder) for holder in holders]
+        if not self.habits.forgets_losers:
+            for holder in self.shared:
+                self._remember_loser(holder.producer_name)
+        decisions += [self._fenced(place.claimant) for place in self.line]
+        self.shared, self.line, self.awaited, self._line_before = {}, [], None, {}
+        return decisions + self._give(claimant)
+
+    def _take_back(self, claimant: Claimant) -> list[Decision]:
+        """The former owner is the first to come back: its epoch is still the newest, and stays (PIP-68)."""
+        assert self.grant is not None
+        self.owner, self.awaited = claimant, None
+        if self.grant.end_entry is None:
+            return [Admit(claimant, self.grant.epoch)]
+        return [self._write(Step.RESUME, claimant.producer_name)]
+
+    def _give(self, claimant: Claimant) -> list[Decision]:
+        self.owner = claimant
+        return [self._write(Step.GRANT, claimant.producer_name)]
+
+    def _next(self) -> list[Decision]:
+        """Nobody may be left waiting for a topic that nobody has (X4)."""
+        if self.change is not None or self.owner is not None or self.shared or self.awaited is not None:
+            return []
+        if self._owes_bar and self.grant is not None and self.grant.owner != NOBODY:
+            return [self._write(Step.BAR, NOBODY)]
+        self._owes_bar = False
+        decisions: list[Decision] = []
+        while self.line and not self.home:
+            claimant = self.line.pop(0).claimant
+            if not self._is_stale(claimant) or self._may_wait_again(claimant):
+                return decisions + self._give(claimant)
+            decisions.append(self._fenced(claimant))
+        if self.grant is not None and self.grant.end_entry is None:
+            decisions.append(self._write(Step.END, self.grant.owner))
+        return decisions
+
+    def _write(self, step: Step, owner: str) -> Write:
+        assert self.change is None
+        self.change = Change(step, self.grant, owner)
+        return Write(self.change)
+
+    # What a claim is worth.
+
+    def _is_stale(self, claimant: Claimant) -> bool:
+        """It had the topic, and somebody else had it since: fenced for good (PIP-68)."""
+        said = claimant.topic_epoch
+        return said is not None and self.grant is not None and said < self.grant.epoch
+
+    def _was_granted_to(self, claimant: Claimant) -> bool:
+        """An epoch above the newest was never granted, and one of another owner is not this one's: who says so comes as
+        if for the first time."""
+        grant = self.grant
+        return (
+            grant is not None
+            and claimant.access_mode is not _SHARED
+            and claimant.topic_epoch == grant.epoch
+            and claimant.producer_name == grant.owner
+        )
+
+    def _returns(self, claimant: Claimant) -> bool:
+        if self.owner is not None or self.shared or not self._was_granted_to(claimant):
+            return False
+        assert self.grant is not None
+        return self.grant.end_entry is None or not (self._was_shared or self.line)
+
+    def _may_wait_again(self, claimant: Claimant) -> bool:
+        return self.habits.forgets_losers and claimant.access_mode is AccessMode.WAIT_FOR_EXCLUSIVE
+
+    def _remember_loser(self, name: str) -> None:
+        self._losers[name] = None
+        if len(self._losers) > LOSERS_MAX:
+            del self._losers[next(iter(self._losers))]
+
+    # Sentences.
+
+    def _held(self) -> str:
+        if self.owner is not None:
+            return f"has an exclusive producer, {self.owner.producer_name!r}"
+        if self.awaited is not None:
+            return f"is kept for its exclusive producer {self.awaited!r}, which may come back"
+        if self.line:
+            return "has producers that wait for exclusive access"
+        return "has producers already"
+
+    def _fenced(self, claimant: Claimant) -> Refuse:
+        sentence = f"producer {claimant.producer_name!r} was fenced off by a newer exclusive producer"
+        return Refuse(claimant, ServerError.ProducerFenced, sentence)
+
+    def _elsewhere(self, claimant: Claimant) -> Refuse:
+        sentence = f"clients publish to this topic in region {self.home} only (exclusive_home)"
+        return Refuse(claimant, ServerError.NotAllowedError, sentence)
+
+    def _not_stored(self, claimant: Claimant, why: str) -> Refuse:
+        return Refuse(claimant, ServerError.PersistenceError, f"exclusive access was not stored: {why}")

@@ -1,0 +1,120 @@
+"""Careless disks, and logs elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from emulator.errors import StorageError, StorageFenced
+from emulator.simulation.ablation import Ablation
+from emulator.simulation.disk import DiskStore, SimulatedDisk
+from emulator.simulation.medium import Medium, Write
+from emulator.simulation.remote_log import RemoteLog, RemoteStore
+from emulator.simulation.store import SimulatedLog
+
+
+class _TrustsTornTails(SimulatedDisk):
+    async def open_store(self) -> DiskStore:
+        self.faults = replace(self.faults, trusts_torn_tail=True)
+        return await super().open_store()
+
+
+class _FailsAlone(SimulatedLog):
+    def failed(self, error: StorageError) -> None:
+        """Its next user has it read afresh; its present one goes on."""
+        self._store.forget(self.name)
+
+
+class _EachByItself(Medium):
+    def apply(self, group: Sequence[Write], owner: int) -> list[Any]:
+        """Each write as if nothing before it had failed."""
+        outcomes = []
+        for write in group:
+            if isinstance(write.lane, SimulatedLog):
+                write.lane.broken = None
+            outcomes += super().apply([write], owner)
+        return outcomes
+
+
+class _FailsAloneOnDisk(DiskStore):
+    log_type = _FailsAlone
+
+
+class _FailsAloneElsewhere(RemoteStore):
+    log_type = _FailsAlone
+
+
+class _UnpoisonedDisk(_EachByItself, SimulatedDisk):
+    def make_store(self, owner: int) -> DiskStore:
+        return _FailsAloneOnDisk(self, owner)
+
+
+class _UnpoisonedRemoteLog(_EachByItself, RemoteLog):
+    def make_store(self, owner: int) -> RemoteStore:
+        return _FailsAloneElsewhere(self, owner)
+
+
+class _NoFence(RemoteLog):
+    def fence(self, write: Write, owner: int) -> StorageFenced | None:
+        return None
+
+
+class _BlindStore(RemoteStore):
+    def look(self) -> None:
+        pass
+
+
+class _NeverLookedAt(RemoteLog):
+    def make_store(self, owner: int) -> RemoteStore:
+        return _BlindStore(self, owner)
+
+
+class _TakesFailuresForDefinite(RemoteStore):
+    async def open_log(self, name: str, *, create: bool = True) -> SimulatedLog | None:
+        """Whatever failed is taken not to be there."""
+        failed = self._logs.get(name)
+        if failed is None or failed.broken is None or failed.gone is not None:
+            return await super().open_log(name, create=create)
+        again = self._logs[name] = self.log_type(self, failed.durable)
+        again.next_entry_id, again.size_bytes = failed.next_entry_id, failed.size_bytes
+        return again
+
+
+class _NotReadAgain(RemoteLog):
+    def make_store(self, owner: int) -> RemoteStore:
+        return _TakesFailuresForDefinite(self, owner)
+
+
+ABLATIONS = (
+    Ablation(
+        "torn-tail-trusted",
+        "Recovery serves what a crash left of an append.",
+        ("INV-3", "INV-15"),
+        lambda seams: replace(seams, disk=_TrustsTornTails),
+    ),
+    Ablation(
+        "log-not-poisoned",
+        "After an append failed, those behind it are stored.",
+        ("INV-4", "INV-1", "INV-2"),
+        lambda seams: replace(seams, disk=_UnpoisonedDisk, remote_log=_UnpoisonedRemoteLog),
+    ),
+    Ablation(
+        "fence-ignored",
+        "A log that lies elsewhere stores what an older owner sends.",
+        ("INV-11",),
+        lambda seams: replace(seams, remote_log=_NoFence),
+    ),
+    Ablation(
+        "owner-never-looks",
+        "A region that writes nothing does not look whether it is still the owner of its log.",
+        ("INV-11",),
+        lambda seams: replace(seams, remote_log=_NeverLookedAt),
+    ),
+    Ablation(
+        "lost-answer-taken-for-failure",
+        "After a lost answer a log is taken to hold what it is known to hold, and not read again.",
+        ("INV-2", "INV-1", "INV-4", "INV-6", "INV-13"),
+        lambda seams: replace(seams, remote_log=_NotReadAgain),
+    ),
+)

@@ -1,0 +1,35 @@
+"""Careless replicators."""
+
+from __future__ import annotations
+
+from emulator.core.replication import Forwarding, ReplicationProgress, forwarding
+from emulator.simulation.ablation import Ablation, parts
+
+
+def _forward_everything(
+    remote: str, replicated_from: str | None, replicate_to: tuple[str, ...], marker_type: int | None
+) -> Forwarding:
+    return forwarding(remote, None, replicate_to, marker_type)
+
+
+class _GoesOnFromNext(ReplicationProgress):
+    def reset(self) -> None:
+        next_entry_id = self.next_entry_id
+        super().reset()
+        self.next_entry_id = next_entry_id
+
+
+ABLATIONS = (
+    Ablation(
+        "loops",
+        "A replicator forwards what came from another region.",
+        ("INV-3", "INV-2", "INV-6", "INV-4"),
+        parts(forwarding=_forward_everything),
+    ),
+    Ablation(
+        "resume-from-next",
+        "After a lost link a replicator goes on behind what it sent, not behind what is confirmed.",
+        ("INV-6", "INV-2"),
+        parts(replication_progress=_GoesOnFromNext),
+    ),
+)

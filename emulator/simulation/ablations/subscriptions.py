@@ -1,0 +1,51 @@
+"""Careless dispatch, and cursors that are not durable."""
+
+from __future__ import annotations
+
+import asyncio
+
+from emulator.broker.keeper import StateKeeper
+from emulator.core.cursor import Cursor
+from emulator.core.dispatch import Limits, Read, Shared, SingleActive, Strategy, SubscriptionType
+from emulator.simulation.ablation import Ablation, parts
+
+
+class _AnswersAtOnce(StateKeeper):
+    def now(self) -> asyncio.Future[None]:
+        written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        written.set_result(None)
+        self.soon(WRITE_DELAY_SECONDS)
+        return written
+
+
+WRITE_DELAY_SECONDS = 0.02
+
+
+class _TrustingSingleActive(SingleActive):
+    def is_overtaken(self, read: Read) -> bool:
+        return False
+
+
+class _TrustingShared(Shared):
+    def is_overtaken(self, read: Read) -> bool:
+        return False
+
+
+def _strategy_that_trusts_reads(type_: SubscriptionType, cursor: Cursor, limits: Limits) -> Strategy:
+    return (_TrustingShared if type_ is SubscriptionType.SHARED else _TrustingSingleActive)(cursor, limits)
+
+
+ABLATIONS = (
+    Ablation(
+        "overtaken-read-used",
+        "The dispatcher uses a read that a rewind has overtaken.",
+        ("INV-5",),
+        parts(strategy_for=_strategy_that_trusts_reads),
+    ),
+    Ablation(
+        "acknowledgement-before-durable",
+        "An acknowledgement is answered before the cursor is durable.",
+        ("INV-9",),
+        parts(keeper=_AnswersAtOnce),
+    ),
+)

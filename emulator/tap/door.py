@@ -1,0 +1,90 @@
+"""The port of a tap in front of one region: open as long as the region listens.
+
+Clients that change regions by themselves ask no more than whether a connection can be made. A port that took
+connections in front of a dead region would tell them for ever that all is well.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+LOOK_SECONDS = 0.1
+"""How often a region that is away is looked for."""
+
+Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+class Door:
+    """Knows a region by its address, and who talks with whom not at all."""
+
+    def __init__(self, host: str, behind: tuple[str, int], talk: Talk, *, limit_bytes: int) -> None:
+        self._host = host
+        self._behind = behind
+        self._talk = talk
+        self._limit_bytes = limit_bytes
+        # Never listened on: it keeps the number ours while the door is closed.
+        self._kept = _bound(host, 0)
+        self.port: int = self._kept.getsockname()[1]
+        self._server: asyncio.Server | None = None
+        self._doubts = asyncio.Event()
+        self._watching: asyncio.Task[None] | None = None
+
+    async def open(self) -> None:
+        await self._listen()
+        self._watching = asyncio.create_task(self._watch())
+
+    def doubt(self) -> None:
+        """A connection with the region ended or could not be made: look whether it is still there."""
+        self._doubts.set()
+
+    async def close(self) -> None:
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.wait({self._watching})
+        if self._server is not None:
+            self._server.close()
+        self._kept.close()
+
+    async def _watch(self) -> None:
+        while await self._doubts.wait():
+            self._doubts.clear()
+            if await self._listens():
+                continue
+            if self._server is not None:
+                self._server.close()
+            while not await self._listens():
+                await asyncio.sleep(LOOK_SECONDS)
+            await self._listen()
+
+    async def _listen(self) -> None:
+        self._server = await asyncio.start_server(
+            self._talk, sock=_bound(self._host, self.port), limit=self._limit_bytes
+        )
+
+    async def _listens(self) -> bool:
+        """Whether the region takes connections; a frozen one does."""
+        try:
+            _, writer = await asyncio.open_connection(*self._behind)
+        except OSError:
+            return False
+        writer.close()
+        with suppress(OSError):
+            await writer.wait_closed()
+        return True
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    """A socket that shares its port with others of ours."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    place = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        place.bind((host, port))
+    except OSError:
+        place.close()
+        raise
+    return place

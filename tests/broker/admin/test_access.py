@@ -1,0 +1,155 @@
+"""What admin tools and people are told of exclusive producers, and what they may do about them."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from emulator.client import AccessMode, ClientError
+from emulator.simulation.world import World, world
+from tests.broker.test_exclusive_producers import TOPIC, Contender, broker_of, in_line
+
+UNLOAD = "/admin/v2/persistent/public/default/orders/unload"
+EXPLAIN = "/geoemu/v1/explain/topic/orders"
+KEEP_ALIVE = "/admin/v2/namespaces/public/default/keepAliveInterval"
+WAITING = AccessMode.WAIT_FOR_EXCLUSIVE
+
+
+async def asked(w: World, method: str, target: str, body: object = None) -> tuple[int, str]:
+    answer = await w.ask_admin("us", method, target, body)
+    return answer.status, answer.body.decode()
+
+
+async def an_owner_and_two_who_wait(w: World) -> list[Contender]:
+    made = [Contender(w, "owner")]
+    await made[0].opening
+    for name, priority in (("low", 0), ("high", 5)):
+        made.append(Contender(w, name, priority))
+        await w.simulation.until(lambda name=name: name in in_line(w))  # type: ignore[misc]
+    return made
+
+
+def test_an_unloaded_topic_stays_its_owner_s() -> None:
+    with world("us") as w:
+
+        async def story() -> None:
+            owner, *_ = await an_owner_and_two_who_wait(w)
+            assert await asked(w, "PUT", UNLOAD) == (204, "")
+            await owner.producer.send(b"still mine")
+            await w.simulation.until(lambda: in_line(w) == ["high", "low"])
+
+        w.play(story())
+
+
+def test_a_topic_that_does_not_exist_is_not_unloaded() -> None:
+    with world("us") as w:
+
+        async def story() -> None:
+            await w.ready()
+            status, reason = await asked(w, "PUT", UNLOAD)
+            assert status == 404
+            assert "does not exist" in reason
+
+        w.play(story())
+
+
+def test_stats_tell_who_owns_a_topic_and_how_many_wait() -> None:
+    with world("us") as w:
+
+        async def story() -> None:
+            await an_owner_and_two_who_wait(w)
+            answer = await w.ask_admin("us", "GET", UNLOAD.replace("unload", "stats"))
+            stats = answer.json()
+            assert (stats["waitingPublishers"], stats["topicEpoch"]) == (2, 0)
+            (publisher,) = stats["publishers"]
+            assert (publisher["accessMode"], publisher["queuePriority"]) == ("WaitForExclusive", 0)
+
+        w.play(story())
+
+
+def test_explain_tells_owner_epoch_order_and_the_last_change() -> None:
+    with world("us") as w:
+
+        async def story() -> None:
+            owner, *_ = await an_owner_and_two_who_wait(w)
+            one = (await w.ask_admin("us", "GET", EXPLAIN)).json()
+            assert "'owner' (WaitForExclusive" in one["what"]
+            assert "owns it in epoch 0" in one["what"]
+            assert "2 wait: 'high' (priority 5), 'low'" in one["what"]
+            assert one["waits_for"] == ["'owner' to leave"]
+            owner.die()
+            await w.simulation.until(lambda: in_line(w) == ["low"])
+            await w.simulation.until(lambda: broker_of(w).directory.serving[TOPIC].access.epoch == 1)
+            one = (await w.ask_admin("us", "GET", EXPLAIN)).json()
+            assert (
+                "'high' was given it in epoch 1, because 'owner' is gone: its connection was lost"
+                in one["what"]
+            )
+
+        w.play(story())
+
+
+def test_metrics_count_promotions_fences_and_the_time_without_an_owner() -> None:
+    with world("us") as w:
+
+        async def story() -> None:
+            owner, low, _ = await an_owner_and_two_who_wait(w)
+            assert (
+                'geoemu_exclusive_waiting{topic="persistent://public/default/orders"} 2\n'
+                in (await asked(w, "GET", "/metrics"))[1]
+            )
+            owner.die()
+            await w.simulation.until(lambda: in_line(w) == ["low"])
+            await w.client("us").producer(TOPIC, name="new", access_mode=AccessMode.EXCLUSIVE_WITH_FENCING)
+            assert isinstance(low.opening.exception(), ClientError)
+            text = (await asked(w, "GET", "/metrics"))[1]
+            assert "geoemu_exclusive_promotions_total 1\n" in text
+            assert "geoemu_exclusive_fences_total 2\n" in text
+            assert "geoemu_exclusive_waiting_sum 0\n" in text
+            (line,) = [
+                line for line in text.splitlines() if line.startswith("geoemu_exclusive_ownerless_seconds")
+            ]
+            assert 0 < float(line.split()[1]) < 1
+
+        w.play(story())
+
+
+@pytest.mark.parametrize(("interval_ms", "seconds"), [(0, 60.5), (1_000, 2.5)])
+def test_a_frozen_owner_is_noticed_as_soon_as_its_namespace_asks_for(
+    interval_ms: int, seconds: float
+) -> None:
+    """It says nothing, and its connection does not break. Asked every 30 s it is a minute."""
+    with world("us") as w:
+
+        async def own() -> None:
+            client = w.client_on(w.simulation.host("owner"), ("us",))
+            await client.producer(TOPIC, name="owner", access_mode=WAITING)
+            await asyncio.Event().wait()
+
+        async def story() -> None:
+            host = w.client_host("owner", "us")
+            host.start(own())
+            await w.simulation.until(lambda: TOPIC in broker_of(w).directory.serving)
+            waiter = Contender(w, "waiter")
+            await w.simulation.until(lambda: in_line(w) == ["waiter"])
+            assert (await asked(w, "POST", KEEP_ALIVE, interval_ms))[0] == 204
+            host.pause()
+            began = w.simulation.now
+            await waiter.opening
+            assert seconds / 3 < w.simulation.now - began < seconds
+
+        w.play(story())
+
+
+@pytest.mark.parametrize("value", [-1, 3_600_001, 1.5, "1s", True])
+def test_an_interval_that_is_none_is_refused(value: object) -> None:
+    with world("us") as w:
+
+        async def story() -> None:
+            await w.ready()
+            status, reason = await asked(w, "POST", KEEP_ALIVE, value)
+            assert status == 400
+            assert "is no whole number of milliseconds, 0 to 3600000" in reason
+
+        w.play(story())

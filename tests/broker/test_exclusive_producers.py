@@ -1,0 +1,312 @@
+"""Exclusive producers (PIP-68) and who is next (PIP-440), with our own client under virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from emulator.broker.region import Region
+from emulator.client import AccessMode, Client, ClientError, ClientSettings
+from emulator.client.producer import Producer
+from emulator.errors import ServerError
+from emulator.region_config import BrokerSettings
+from emulator.simulation.medium import DiskFaults
+from emulator.simulation.world import DRIVER, World, world
+from emulator.stored_keys import GrantKey
+
+TOPIC = "persistent://public/default/orders"
+SHARED, EXCLUSIVE = AccessMode.SHARED, AccessMode.EXCLUSIVE
+WAITING, FENCING = AccessMode.WAIT_FOR_EXCLUSIVE, AccessMode.EXCLUSIVE_WITH_FENCING
+PATIENT = BrokerSettings(exclusive_patience_ms=5_000)
+SLOW = DiskFaults(commit_seconds=(0.2, 0.2))
+QUICK = ClientSettings(backoff_seconds=0.05, backoff_seconds_max=0.4)
+
+
+def broker_of(w: World, region: str = "us") -> Region:
+    broker = w.regions[region].broker
+    assert broker is not None
+    return broker
+
+
+def in_line(w: World) -> list[str]:
+    region = w.regions["us"].broker
+    topic = region.directory.serving.get(TOPIC) if region is not None else None
+    return [] if topic is None else [one.producer_name for one in topic.access.line]
+
+
+class Contender:
+    """A client of its own, whose producer waits for the topic."""
+
+    def __init__(self, w: World, name: str, priority: int = 0, *, region: str = "us") -> None:
+        self.name = name
+        host = w.client_host(name, region)
+        host.network.loop = w.simulation.host(DRIVER).loop
+        self.host = host
+        self.client = w.client_on(host, (region,), QUICK)
+        self.opening = asyncio.ensure_future(
+            self.client.producer(TOPIC, name=name, access_mode=WAITING, priority=priority)
+        )
+
+    def die(self, *, silently: bool = False) -> None:
+        """As a program does: its connections are gone, and nobody comes back."""
+        self.client.closed = True
+        self.host.network.program_died(silently=silently)
+
+    @property
+    def has_it(self) -> bool:
+        return self.opening.done()
+
+    @property
+    def producer(self) -> Producer:
+        return self.opening.result()
+
+
+async def contenders(w: World, *names: str) -> list[Contender]:
+    """They ask in this order; the first one has it."""
+    made: list[Contender] = []
+    for name in names:
+        made.append(Contender(w, name))
+        await w.simulation.until(lambda one=made[-1]: one.has_it or one.name in in_line(w))  # type: ignore[misc]
+    return made
+
+
+async def fenced(producer: Producer) -> ClientError:
+    """What the next publish of a loser meets."""
+    with pytest.raises(ClientError) as caught:
+        await producer.send(b"too late")
+    assert caught.value.code is ServerError.ProducerFenced
+    return caught.value
+
+
+def entries(w: World, region: str = "us") -> list[bytes]:
+    return [entry.data for entry in w.regions[region].disk.entries(TOPIC)]
+
+
+def test_whoever_waits_is_promoted_when_the_owner_closes() -> None:
+    with world("us") as w:
+
+        async def story() -> None:
+            owner, waiter = await contenders(w, "owner", "waiter")
+            assert not waiter.has_it
+            await owner.producer.close()
+            await waiter.opening
+            assert (owner.producer.topic_epoch, waiter.producer.topic_epoch) == (0, 1)
+            await waiter.producer.send(b"mine")
+
+        w.play(story())
+
+
+def test_whoever_waits_is_promoted_when_the_owner_dies() -> None:
+    with world("us") as w:
+
+        async def story() -> None:
+            owner, waiter = await contenders(w, "owner", "waiter")
+            owner.die()
+            await waiter.opening
+
+        w.play(story())
+
+
+@pytest.mark.parametrize("mode", [EXCLUSIVE, WAITING, FENCING, SHARED], ids=lambda mode: mode.label)
+def test_a_loser_meets_producer_fenced_with_its_next_publish_and_nothing_of_it_is_stored(
+    mode: AccessMode,
+) -> None:
+    with world("us") as w:
+
+        async def story() -> None:
+            loser = await w.client("us").producer(TOPIC, name="loser", access_mode=mode)
+            await loser.send(b"before")
+            winner = await w.client("us").producer(TOPIC, name="winner", access_mode=FENCING)
+            await fenced(loser)
+            await fenced(loser)
+            await winner.send(b"after")
+            assert len(entries(w)) == 2
+
+        w.play(story())
+
+
+def test_what_a_loser_had_under_way_lies_before_the_new_epoch() -> None:
+    with world("us", disk=SLOW) as w:
+
+        async def story() -> None:
+            loser = await w.client("us").producer(TOPIC, name="loser", access_mode=EXCLUSIVE)
+            for number in range(5):
+                loser.send_nowait(b"%d" % number)
+            await w.simulation.until(lambda: broker_of(w).directory.serving[TOPIC]._issued > 0)
+            winner = await w.client("us").producer(TOPIC, name="winner", access_mode=FENCING)
+            await winner.send(b"after")
+            of_winner = [b"winner" in entry for entry in entries(w)]
+            assert of_winner == [False] * 5 + [True]
+
+        w.play(story())
+
+
+def test_a_producer_that_waits_and_is_closed_leaves_the_line() -> None:
+    with world("us") as w:
+
+        async def story() -> None:
+            owner, waiter, last = await contenders(w, "owner", "waiter", "last")
+            waiter.opening.cancel()
+            await w.simulation.until(lambda: in_line(w) == ["last"])
+            await owner.producer.close()
+            await last.opening
+            assert last.producer.topic_epoch == 1
+
+        w.play(story())
+
+
+def test_the_owner_keeps_its_topic_and_the_line_its_order_when_the_topic_is_unloaded() -> None:
+    with world("us", settings=PATIENT) as w:
+
+        async def story() -> None:
+            owner, first, second = await contenders(w, "owner", "first", "second")
+            await broker_of(w).directory.unload(TOPIC, "somebody asked for it")
+            await owner.producer.send(b"still mine")
+            await w.simulation.until(lambda: in_line(w) == ["first", "second"])
+            assert owner.producer.topic_epoch == 0
+            assert not first.has_it
+            assert not second.has_it
+
+        w.play(story())
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_owner_keeps_its_topic_and_the_line_its_order_when_the_region_is_killed(seed: int) -> None:
+    with world("us", settings=PATIENT, seed=seed) as w:
+
+        async def story() -> None:
+            owner, *_ = await contenders(w, "owner", "c", "a", "b")
+            await w.simulation.until(lambda: in_line(w) == ["c", "a", "b"])
+            await asyncio.sleep(0.5)  # the line is stored a moment later, and nobody waits for it
+            w.kill("us")
+            w.start("us")
+            await owner.producer.send(b"still mine")
+            await w.simulation.until(lambda: in_line(w) == ["c", "a", "b"])
+            assert owner.producer.topic_epoch == 0
+
+        w.play(story())
+
+
+def test_an_owner_that_died_with_the_region_costs_its_patience_and_no_more() -> None:
+    with world("us", settings=PATIENT) as w:
+
+        async def story() -> None:
+            owner, waiter = await contenders(w, "owner", "waiter")
+            owner.die()
+            w.kill("us")
+            w.start("us")
+            began = w.simulation.now
+            await waiter.opening
+            assert 4 < w.simulation.now - began < 8
+            assert waiter.producer.topic_epoch == 1
+
+        w.play(story())
+
+
+@pytest.mark.parametrize("moment", ["before the epoch is durable", "when it is", "when its owner was told"])
+def test_whenever_the_region_is_killed_there_is_one_owner_and_epochs_never_fall(moment: str) -> None:
+    with world("us", disk=SLOW, settings=replace(PATIENT, exclusive_patience_ms=0)) as w:
+
+        async def story() -> None:
+            owner, waiter = await contenders(w, "owner", "waiter")
+            await owner.producer.close()
+            stored = GrantKey.of(TOPIC, 1).text
+            happened: dict[str, Callable[[], bool]] = {
+                "before the epoch is durable": lambda: (
+                    broker_of(w).directory.serving[TOPIC].access.line == []
+                ),
+                "when it is": lambda: broker_of(w).store.get(stored) is not None,
+                "when its owner was told": lambda: waiter.has_it,
+            }
+            await w.simulation.until(happened[moment])
+            w.kill("us")
+            w.start("us")
+            await waiter.opening
+            await waiter.producer.send(b"mine")
+            assert waiter.producer.topic_epoch in (1, 2)
+            grants = broker_of(w).store.scan(GrantKey.prefix(TOPIC))
+            assert len(grants) == waiter.producer.topic_epoch + 1
+
+        w.play(story())
+
+
+def test_an_owner_cannot_be_thrown_out_by_one_that_was_thrown_out_before() -> None:
+    """A fencing producer connects again by itself, with its old epoch: that must not be another fence."""
+    with world("us") as w:
+
+        async def story() -> None:
+            first = await w.client("us").producer(TOPIC, name="first", access_mode=FENCING)
+            second = await w.client("us").producer(TOPIC, name="second", access_mode=FENCING)
+            await fenced(first)
+            await second.send(b"mine")
+            assert second.topic_epoch == 1
+
+        w.play(story())
+
+
+def test_replicators_are_no_producers_to_anybody_who_wants_a_topic_alone() -> None:
+    """Exclusive in both regions: each has its owner, and both streams are in both logs."""
+    with world("us", "eu") as w:
+
+        async def story() -> None:
+            await w.ready()
+            owners = {}
+            for region in ("us", "eu"):
+                client = w.client(region)
+                owners[region] = await client.producer(TOPIC, name=f"owner-{region}", access_mode=EXCLUSIVE)
+                await owners[region].send(b"of %s" % region.encode())
+            for region in ("us", "eu"):
+                await w.simulation.until(
+                    lambda region=region: (
+                        {b"of us", b"of eu"}  # type: ignore[misc]
+                        <= {
+                            payload
+                            for payload in (b"of us", b"of eu")
+                            if any(payload in e for e in entries(w, region))
+                        }
+                    )
+                )
+                fencing = await w.client(region).producer(TOPIC, name=f"new-{region}", access_mode=FENCING)
+                await fencing.send(b"again")
+            await w.quiet()
+
+        w.play(story())
+
+
+def test_a_topic_that_somebody_waits_for_is_not_let_go() -> None:
+    settings = replace(PATIENT, topic_idle_ms=500)
+    with world("us", settings=settings) as w:
+
+        async def story() -> None:
+            shared = await w.client("us").producer(TOPIC, name="shared")
+            waiter = Contender(w, "waiter")
+            await w.simulation.until(lambda: in_line(w) == ["waiter"])
+            await asyncio.sleep(3)
+            assert in_line(w) == ["waiter"]
+            await shared.close()
+            await waiter.opening
+
+        w.play(story())
+
+
+def client_of(w: World) -> Client:
+    return w.client("us")
+
+
+def test_shared_producers_come_back_when_the_owner_has_left() -> None:
+    with world("us", disk=SLOW) as w:
+
+        async def story() -> None:
+            owner = await client_of(w).producer(TOPIC, name="owner", access_mode=EXCLUSIVE)
+            with pytest.raises(ClientError) as caught:
+                await client_of(w).producer(TOPIC, name="shared")
+            assert caught.value.code is ServerError.ProducerBusy
+            await owner.close()
+            shared = await client_of(w).producer(TOPIC, name="shared")
+            assert shared.topic_epoch is None
+            await shared.send(b"hello")
+
+        w.play(story())

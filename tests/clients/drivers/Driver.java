@@ -1,0 +1,86 @@
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
+import java.nio.charset.StandardCharsets;
+import java.util.HashMap;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.TimeUnit;
+import org.apache.pulsar.client.api.Producer;
+import org.apache.pulsar.client.api.ProducerAccessMode;
+import org.apache.pulsar.client.api.PulsarClient;
+import org.apache.pulsar.client.api.PulsarClientException;
+
+/** The Java client as a driver; driver.py tells the protocol. */
+public final class Driver {
+    private static final Map<String, PulsarClient> clients = new ConcurrentHashMap<>();
+    private static final Map<String, Producer<byte[]>> producers = new ConcurrentHashMap<>();
+
+    public static void main(String[] arguments) throws Exception {
+        var lines = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        for (var line = lines.readLine(); line != null; line = lines.readLine()) {
+            var words = line.split("\t");
+            var of = new HashMap<String, String>();
+            for (var i = 2; i < words.length; i++) {
+                var pair = words[i].split("=", 2);
+                of.put(pair[0], pair[1]);
+            }
+            var thread = new Thread(() -> answer(words[0], words[1], of));
+            thread.setDaemon(true);
+            thread.start();
+        }
+        System.exit(0);
+    }
+
+    private static void answer(String number, String verb, Map<String, String> of) {
+        String answer;
+        try {
+            answer = "ok" + carryOut(verb, of);
+        } catch (PulsarClientException problem) {
+            var name = problem.getClass().getSimpleName().replaceAll("Exception$", "");
+            answer = "error\t" + name + "\t" + String.valueOf(problem.getMessage()).replaceAll("\\s+", " ");
+        }
+        synchronized (System.out) {
+            System.out.println(number + "\t" + answer);
+            System.out.flush();
+        }
+    }
+
+    private static String carryOut(String verb, Map<String, String> of) throws PulsarClientException {
+        var key = of.get("key");
+        switch (verb) {
+            case "client" -> {
+                var milliseconds = Integer.parseInt(of.get("timeout_ms"));
+                clients.put(
+                        key,
+                        PulsarClient.builder()
+                                .serviceUrl(of.get("url"))
+                                .operationTimeout(milliseconds, TimeUnit.MILLISECONDS)
+                                .build());
+            }
+            case "producer" -> {
+                var milliseconds = Integer.parseInt(of.getOrDefault("send_timeout_ms", "30000"));
+                var builder =
+                        clients.get(of.get("client"))
+                                .newProducer()
+                                .topic(of.get("topic"))
+                                .accessMode(ProducerAccessMode.valueOf(of.getOrDefault("access", "Shared")))
+                                .sendTimeout(milliseconds, TimeUnit.MILLISECONDS);
+                if (of.containsKey("name")) {
+                    builder.producerName(of.get("name"));
+                }
+                producers.put(key, builder.create());
+                return "\tname=" + producers.get(key).getProducerName();
+            }
+            case "send" -> producers.get(key).send(of.get("payload").getBytes(StandardCharsets.UTF_8));
+            case "close" -> {
+                if (producers.containsKey(key)) {
+                    producers.remove(key).close();
+                } else {
+                    clients.remove(key).close();
+                }
+            }
+            default -> throw new PulsarClientException("no such verb: " + verb);
+        }
+        return "";
+    }
+}

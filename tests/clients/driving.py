@@ -1,0 +1,147 @@
+"""Starts a driver and speaks with it (drivers/driver.py)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SOURCES = Path(__file__).parent / "drivers"
+BUILD_SECONDS = 600
+GO_VERSION = (1, 23)
+
+
+class Failed(Exception):
+    """The client raised; `name` is what it calls the error, without the word Exception."""
+
+    def __init__(self, name: str, text: str) -> None:
+        self.name = name
+        super().__init__(f"{name}: {text}")
+
+
+class Driver:
+    """One program with a client in it."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+        self._numbers = itertools.count(1)
+        self._waiting: dict[int, asyncio.Future[dict[str, str]]] = {}
+        self._listening = asyncio.ensure_future(self._listen())
+
+    def ask(self, verb: str, **arguments: object) -> asyncio.Future[dict[str, str]]:
+        """What it answers; Failed when the client raised, or the program is gone."""
+        number = next(self._numbers)
+        answer: asyncio.Future[dict[str, str]] = asyncio.get_running_loop().create_future()
+        self._waiting[number] = answer
+        pairs = "".join(f"\t{name}={value}" for name, value in arguments.items() if value is not None)
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{number}\t{verb}{pairs}\n".encode())
+        return answer
+
+    async def _listen(self) -> None:
+        assert self._process.stdout is not None
+        async for line in self._process.stdout:
+            number, outcome, *rest = line.decode().rstrip("\n").split("\t")
+            waiting = self._waiting.pop(int(number))
+            if waiting.done():
+                continue
+            if outcome == "ok":
+                waiting.set_result(dict(pair.split("=", 1) for pair in rest))
+            else:
+                waiting.set_exception(Failed(*rest))
+        for waiting in self._waiting.values():
+            if not waiting.done():
+                waiting.set_exception(Failed("Gone", "the program has ended"))
+                waiting.exception()
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    async def end(self) -> None:
+        if self._process.returncode is None:
+            self._process.kill()
+        await self._process.wait()
+        await self._listening
+
+
+@contextlib.asynccontextmanager
+async def driver(client: str) -> AsyncIterator[Driver]:
+    """A driver for a client of `CLIENTS`."""
+    process = await asyncio.create_subprocess_exec(
+        *CLIENTS[client](),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    made = Driver(process)
+    try:
+        yield made
+    finally:
+        await made.end()
+
+
+# How each is built.
+
+
+def python() -> list[str]:
+    return [sys.executable, str(SOURCES / "driver.py")]
+
+
+def java() -> list[str]:
+    """With the libraries of examples/java."""
+    folder = _folder("java", ROOT / "examples" / "java" / "pom.xml", SOURCES / "Driver.java")
+    jars = f"{folder}/target/dependency/*"
+    if not (folder / "Driver.class").exists():
+        _built(folder, "mvn", "-q", "-B", "dependency:copy-dependencies")
+        _built(folder, "javac", "-cp", jars, "Driver.java")
+    return ["java", "-XX:TieredStopAtLevel=1", "-cp", f"{folder}:{jars}", "Driver"]
+
+
+def go() -> list[str]:
+    said = (
+        subprocess.run(["go", "version"], capture_output=True, text=True).stdout if shutil.which("go") else ""
+    )
+    found = re.search(r"go(\d+)\.(\d+)", said)
+    if found is None or tuple(map(int, found.groups())) < GO_VERSION:
+        pytest.skip(f"there is no go of version {GO_VERSION[0]}.{GO_VERSION[1]} or newer")
+    example = ROOT / "examples" / "go"
+    folder = _folder("go", example / "go.mod", example / "go.sum", SOURCES / "driver.go")
+    if not (folder / "driver").exists():
+        _built(folder, "go", "build", "-mod=mod", "-o", "driver", "driver.go")
+    return [str(folder / "driver")]
+
+
+CLIENTS = {"python": python, "java": java, "go": go}
+
+
+def _folder(name: str, *sources: Path) -> Path:
+    """Where it is built: kept between runs for as long as its sources are the same."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    folder = cache / "geoemu" / f"test-driver-{name}"
+    current = [(folder / source.name, source.read_bytes()) for source in sources]
+    if any(not copy.exists() or copy.read_bytes() != text for copy, text in current):
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        for copy, text in current:
+            copy.write_bytes(text)
+    return folder
+
+
+def _built(folder: Path, *command: str) -> None:
+    if shutil.which(command[0]) is None:
+        pytest.skip(f"there is no {command[0]}")
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=BUILD_SECONDS)
+    text = done.stdout + done.stderr
+    if done.returncode and any(word in text for word in ("dial tcp", "Could not transfer")):
+        pytest.skip("the packages of the driver cannot be fetched")
+    assert done.returncode == 0, text

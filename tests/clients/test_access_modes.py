@@ -1,0 +1,154 @@
+"""Exclusive producers with real clients: the table of who gets in beside whom, and what the loser meets."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+import pytest
+from _pytest.mark import ParameterSet
+
+from emulator.broker.region import Region
+from tests.broker.regions import FAST, regions, until
+from tests.clients.driving import CLIENTS, Driver, Failed, driver
+
+pytestmark = pytest.mark.real
+
+MODES = ("Shared", "Exclusive", "WaitForExclusive", "ExclusiveWithFencing")
+IN, WAITS, FENCED, BUSY = "in", "waits", "ProducerFenced", "ProducerBusy"
+BESIDE_SHARED = {"Shared": IN, "Exclusive": FENCED, "WaitForExclusive": WAITS, "ExclusiveWithFencing": IN}
+BESIDE_AN_OWNER = BESIDE_SHARED | {"Shared": BUSY}
+WITHOUT_FENCING = ("go",)
+"""Clients that do not offer ExclusiveWithFencing."""
+PATIENT_MS = 60_000
+OUTCOME_SECONDS = 20
+
+
+def _cell(client: str, first: str, second: str) -> ParameterSet:
+    return pytest.param(client, first, second, marks=[] if client == "python" else [pytest.mark.long])
+
+
+ALL_CLIENTS = [pytest.param(one, marks=[] if one == "python" else [pytest.mark.long]) for one in CLIENTS]
+CELLS = [
+    _cell(client, first, second)
+    for client in CLIENTS
+    for first in MODES
+    for second in MODES
+    if client not in WITHOUT_FENCING or "ExclusiveWithFencing" not in (first, second)
+]
+
+
+@dataclass
+class Story:
+    """A region, and two programs with a client each."""
+
+    region: Region
+    one: Driver
+    other: Driver
+
+    def line(self, topic: str) -> list[str]:
+        found = self.region.directory.serving.get(f"persistent://public/default/{topic}")
+        return [] if found is None else [producer.producer_name for producer in found.access.line]
+
+    def epoch(self, topic: str) -> int | None:
+        return self.region.directory.serving[f"persistent://public/default/{topic}"].access.epoch
+
+
+@contextlib.asynccontextmanager
+async def story(client: str, *, timeout_ms: int = PATIENT_MS) -> AsyncIterator[Story]:
+    async with regions("us", settings=FAST) as world, driver(client) as one, driver(client) as other:
+        for each in (one, other):
+            url = f"pulsar://127.0.0.1:{world.ports['us']}"
+            await each.ask("client", key="client", url=url, timeout_ms=timeout_ms)
+        yield Story(world.running["us"], one, other)
+
+
+async def opened(of: Driver, topic: str, access: str, key: str = "p", **more: object) -> str:
+    asked = of.ask("producer", client="client", key=key, topic=topic, access=access, **more)
+    await asyncio.wait_for(asked, OUTCOME_SECONDS)
+    return asked.result()["name"]
+
+
+async def met(of: asyncio.Future[dict[str, str]]) -> str:
+    with pytest.raises(Failed) as caught:
+        await asyncio.wait_for(of, OUTCOME_SECONDS)
+    return caught.value.name
+
+
+@pytest.mark.parametrize(("client", "first", "second"), CELLS)
+def test_who_gets_in_beside_whom(client: str, first: str, second: str) -> None:
+    async def told() -> None:
+        async with story(client) as it:
+            await opened(it.one, "orders", first)
+            asked = it.other.ask("producer", client="client", key="p", topic="orders", access=second)
+            expected = (BESIDE_SHARED if first == "Shared" else BESIDE_AN_OWNER)[second]
+            if expected == WAITS:
+                await until(lambda: len(it.line("orders")) == 1)
+                assert not asked.done()
+            elif expected == IN:
+                await asyncio.wait_for(asked, OUTCOME_SECONDS)
+            else:
+                assert await met(asked) == expected
+            sent = it.one.ask("send", key="p", payload="after")
+            if second == "ExclusiveWithFencing":
+                assert await met(sent) == FENCED
+            else:
+                await asyncio.wait_for(sent, OUTCOME_SECONDS)
+
+    asyncio.run(told())
+
+
+@pytest.mark.parametrize("client", ALL_CLIENTS)
+@pytest.mark.parametrize("how", ["closes", "is killed"])
+def test_whoever_waits_takes_over_when_the_owner(client: str, how: str) -> None:
+    async def told() -> None:
+        async with story(client) as it:
+            await opened(it.one, "orders", "WaitForExclusive")
+            waiting = asyncio.ensure_future(opened(it.other, "orders", "WaitForExclusive"))
+            await until(lambda: len(it.line("orders")) == 1)
+            if how == "closes":
+                await it.one.ask("close", key="p")
+            else:
+                it.one.kill()
+            await waiting
+            await it.other.ask("send", key="p", payload="mine")
+            assert it.epoch("orders") == 1
+
+    asyncio.run(told())
+
+
+@pytest.mark.parametrize("client", ALL_CLIENTS)
+def test_the_owner_keeps_a_topic_that_is_unloaded_while_another_waits(client: str) -> None:
+    async def told() -> None:
+        async with story(client) as it:
+            await opened(it.one, "orders", "WaitForExclusive", name="owner")
+            waiting = asyncio.ensure_future(opened(it.other, "orders", "WaitForExclusive", name="waiter"))
+            await until(lambda: it.line("orders") == ["waiter"])
+            await it.region.directory.unload("persistent://public/default/orders", "somebody asked for it")
+            await asyncio.wait_for(it.one.ask("send", key="p", payload="still mine"), OUTCOME_SECONDS)
+            await until(lambda: it.line("orders") == ["waiter"])
+            assert it.epoch("orders") == 0
+            assert not waiting.done()
+            await it.one.ask("close", key="p")
+            await asyncio.wait_for(waiting, OUTCOME_SECONDS)
+
+    asyncio.run(told())
+
+
+@pytest.mark.parametrize("client", ALL_CLIENTS)
+def test_whoever_gives_up_waiting_leaves_the_line(client: str) -> None:
+    async def told() -> None:
+        async with story(client) as it:
+            await opened(it.one, "orders", "Exclusive")
+            asked = it.other.ask(
+                "producer", client="client", key="p", topic="orders", access="WaitForExclusive"
+            )
+            await until(lambda: len(it.line("orders")) == 1)
+            it.other.kill()
+            await until(lambda: it.line("orders") == [])
+            assert await met(asked) == "Gone"
+            await it.one.ask("close", key="p")
+
+    asyncio.run(told())
