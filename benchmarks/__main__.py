@@ -20,6 +20,7 @@ from benchmarks import (
     replicated_load,
     replication,
     simulation,
+    takeover,
     verdicts,
 )
 
@@ -35,6 +36,7 @@ TABLES = {
     "kafka": kafka.table,
     "containers": containers.table,
     "simulation": simulation.table,
+    "takeover": takeover.table,
     "verdicts": verdicts.table,
 }
 

@@ -65,6 +65,8 @@ class Event:
     """One opened producer; another one of the same name has another."""
     last_sequence_id: int | None = None
     """What the region told a producer that was opened: the newest id that it has of that name, or -1."""
+    topic_epoch: int | None = None
+    """What the region told a producer that asked for exclusive access."""
     payload_digest: str | None = None
     attributes_digest: str | None = None
     key: str | None = None

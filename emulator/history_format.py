@@ -96,6 +96,7 @@ FIELDS: Mapping[str, Form] = {
     "session": _text(r".+", "text"),
     "sequence_id": _integer(0),
     "last_sequence_id": _integer(-1),
+    "topic_epoch": _integer(0),
     "message_id": _unrepeated(
         _text(r"(?:0|[1-9]\d{0,18}):(?:0|[1-9]\d{0,18}):(?:-1|0|[1-9]\d{0,8})", "ledger:entry:batch_index")
     ),
@@ -149,7 +150,8 @@ def _operation(asked: Line, ok: Line | None = None, *, said: tuple[str, ...] = (
 
 OPERATIONS: Mapping[str, Mapping[str, Line]] = {
     "connect": _operation(
-        Line(_PRODUCER, ("detail",)), Line((*_PRODUCER, "session", "last_sequence_id"), ("detail",))
+        Line(_PRODUCER, ("detail",)),
+        Line((*_PRODUCER, "session", "last_sequence_id"), ("topic_epoch", "detail")),
     ),
     "publish": {
         "asked": Line(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -118,6 +118,12 @@ class TopicName:
         """Index of this partition, -1 for a topic that is none."""
         match = _PARTITION.match(self.topic)
         return int(match["index"]) if match else -1
+
+    @property
+    def partitioned(self) -> TopicName | None:
+        """The topic of which this would be a partition by its name; None for a name that is none."""
+        match = _PARTITION.match(self.topic)
+        return replace(self, topic=match["base"]) if match else None
 
     def __str__(self) -> str:
         return f"{self.domain}://{self.tenant}/{self.namespace}/{self.topic}"

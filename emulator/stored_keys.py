@@ -184,6 +184,13 @@ class TopicPoliciesPath(StoredKey):
 
 
 @dataclass(frozen=True, slots=True)
+class PartitionedTopicPath(StoredKey):
+    KIND: ClassVar[str] = "partitioned-topic"
+
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
 class BrokerPoliciesPath(StoredKey):
     KIND: ClassVar[str] = "broker-policies"
 
@@ -202,7 +209,15 @@ SEEDED_PATH = SeededPath("topology")
 """Exists once the topology was written into the store: what is deleted afterwards stays deleted."""
 
 PATHS: dict[str, type[StoredKey]] = {
-    kind.KIND: kind for kind in (TenantPath, NamespacePath, TopicPoliciesPath, BrokerPoliciesPath, SeededPath)
+    kind.KIND: kind
+    for kind in (
+        TenantPath,
+        NamespacePath,
+        TopicPoliciesPath,
+        PartitionedTopicPath,
+        BrokerPoliciesPath,
+        SeededPath,
+    )
 }
 
 

@@ -18,11 +18,14 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 SILENCE_SECONDS = 2.0
+REWRITE_SECONDS = 0.2
 PATIENCE_SECONDS = 10.0
 """How long a program that is asked to end may take."""
 
 POLL_SECONDS = 0.2
 _told_to_end = threading.Event()
+_said_at = time.monotonic()
+"""When somebody last read something new, whatever it was about."""
 
 Reader = Callable[[str], str | None]
 """A line that the program printed -> what is to be said from now on; None: the same as before."""
@@ -39,6 +42,12 @@ def obey() -> None:
     """:raises KeyboardInterrupt: if we were told to end"""
     if _told_to_end.is_set():
         raise KeyboardInterrupt
+
+
+def say(text: str) -> None:
+    global _said_at
+    print(text, flush=True)
+    _said_at = time.monotonic()
 
 
 class Done(NamedTuple):
@@ -61,14 +70,14 @@ class Line:
 
     def show(self) -> None:
         now = time.monotonic()
-        if now - self._shown < (0.2 if self._rewrites else SILENCE_SECONDS):
-            return
-        self._shown = now
         line = f"{self._prefix}{self.text}, {now - self._started:.0f} s"
-        if self._rewrites:
+        if not self._rewrites:
+            # Two short steps one after the other are as silent as a long one.
+            if now - _said_at >= SILENCE_SECONDS:
+                say(line)
+        elif now - self._shown >= REWRITE_SECONDS:
+            self._shown = now
             print(f"\r\x1b[K{line[: _columns() - 1]}", end="", flush=True)
-        else:
-            print(line, flush=True)
 
     def end(self) -> None:
         if self._rewrites:

@@ -26,6 +26,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TextIO
 
+import progress
 from lock import LOCK, ROOT, pin, read_lock, wanted
 from progress import POLL_SECONDS, Done, Line, listen, obey, watch
 
@@ -45,6 +46,9 @@ GOALS = {
 """What somebody is about to do -> the extras of pyproject.toml that this needs."""
 TOOLS = ("setup",)
 """The extra with what installs the others."""
+
+FREE_BYTES = {"light": 400_000_000, "spark": 2_000_000_000}
+"""What a set-up takes, with what it unpacks on the way."""
 
 VENV = ROOT / ".venv"
 VENV_PYTHON = VENV / "bin" / "python"
@@ -86,6 +90,7 @@ def main(arguments: list[str]) -> int:
 
 
 def set_up(goal: str) -> None:
+    look_at_the_disk(goal)
     say(f"Setting up in {ROOT} (the first time this takes a few minutes)")
     if "spark" in GOALS[goal]:
         provide_java()
@@ -145,6 +150,25 @@ def _is_ours(lock: TextIO) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+# ---- the disk ----------------------------------------------------------------------------------------------
+
+
+def look_at_the_disk(goal: str) -> None:
+    """Told before anything is fetched. What fails later for want of it speaks of something else."""
+    if not os.access(ROOT, os.W_OK | os.X_OK):
+        raise Stopped(
+            f"{ROOT} cannot be written, and .venv is made there. Type this in a copy of it that is yours"
+        )
+    wanted_bytes = FREE_BYTES["spark" if "spark" in GOALS[goal] else "light"]
+    for folder in (str(ROOT), tempfile.gettempdir()):
+        free_bytes = shutil.disk_usage(folder).free
+        if free_bytes < wanted_bytes:
+            raise Stopped(
+                f"{wanted_bytes / 1e9:.1f} GB are needed for a while and {folder} has {free_bytes / 1e9:.1f}. "
+                "Make room there (TMPDIR names another folder for what is temporary); then type the same again"
+            )
 
 
 # ---- Python ------------------------------------------------------------------------------------------------
@@ -369,7 +393,7 @@ def apt_command() -> list[str] | None:
 
 
 def say(text: str) -> None:
-    print(f"setup: {text}", flush=True)
+    progress.say(f"setup: {text}")
 
 
 def succeeds(command: list[str], **environment: str) -> bool:

@@ -9,6 +9,7 @@
                     to it, how many `times` it came
     strays          one row per place that a consumer was given something from, in which nothing is stored
     promises        what snapshots, updates and stored cursors say of places (`promises.py`)
+    ownership       who was granted exclusive access, and what clients were told of it (`grants.py`)
     outages         one row per time that a region was down
 
 A message is its *origin*: (topic, origin region, producer, sequence id). Its `position` is (ledger, entry) in the
@@ -49,6 +50,16 @@ class Promises:
 
 
 @dataclass(frozen=True, slots=True)
+class Ownership:
+    """Exclusive access: (schemas in `grants`)."""
+
+    grants: DataFrame
+    told: DataFrame
+    is_known: bool
+    """There is any."""
+
+
+@dataclass(frozen=True, slots=True)
 class Evidence:
     """The frames of the module's description."""
 
@@ -59,6 +70,7 @@ class Evidence:
     owed: DataFrame
     strays: DataFrame
     promises: Promises
+    ownership: Ownership
     outages: DataFrame
 
 
@@ -68,6 +80,7 @@ def gather(
     trimmed: DataFrame,
     outages: DataFrame,
     promises: Promises,
+    ownership: Ownership,
     namespaces: Mapping[str, Namespace],
 ) -> Evidence:
     """Bring together what the logs and the history say."""
@@ -86,6 +99,7 @@ def gather(
             owed=owed,
             strays=by_place.where(F.col("producer").isNull() & (F.col("times") > 0)),
             promises=promises,
+            ownership=ownership,
             outages=outages,
         )
 

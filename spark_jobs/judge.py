@@ -17,11 +17,13 @@ from spark_jobs.curves import Curve, shown
 from spark_jobs.engines.contract import Engine
 from spark_jobs.engines.current import in_use, kept, small_frame
 from spark_jobs.engines.frames import DataFrame, F
-from spark_jobs.evidence import OUTAGE_SCHEMA, Promises, gather
+from spark_jobs.evidence import OUTAGE_SCHEMA, Ownership, Promises, gather
+from spark_jobs.grants import read_ownership
 from spark_jobs.journeys import Journey, collect_journeys, follow_messages
 from spark_jobs.limits import LimitResult, hold_limits
 from spark_jobs.loss import loss_result, regions_lost
 from spark_jobs.messages import stored_messages
+from spark_jobs.ownership import Contest, measure_ownership
 from spark_jobs.promises import read_promises
 from spark_jobs.questions import Answers, ask
 from spark_jobs.run_folder import Damage, RunFolder, open_run_folder
@@ -63,6 +65,8 @@ class Judgement:
     """Of the messages that somebody asked about."""
     curves: tuple[Curve, ...] = ()
     """How late messages came: of each kind those that were latest."""
+    ownership: tuple[Contest, ...] = ()
+    """Who owned how many topics before and after a host died."""
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -73,6 +77,7 @@ class Judgement:
             "journeys": [journey.as_json() for journey in self.journeys],
             "followed": [journey.as_json() for journey in self.followed],
             "curves": [curve.as_json() for curve in self.curves],
+            "ownership": [contest.as_json() for contest in self.ownership],
             "limits": [limit.as_json() for limit in self.limits],
             "figures": dict(self.figures),
             "timeline": self.timeline.as_json(),
@@ -106,7 +111,7 @@ def _judge(folder: RunFolder, limits: Sequence[Limit], follow: Sequence[tuple[st
     read_at_ms = time.time() * 1000
     trimmed, trim_damages = source.read_trimmed(folder, told.topics)
     log_topics = {topic for log in stored.values() for topic in log.topics}
-    promises, value_damages = _read_promises(folder, rows, told)
+    promises, ownership, value_damages = _read_values(folder, rows, told)
     messages = stored_messages(rows, log_topics, told.topics)
     good_lines = history.events_of(lines)
     events, remarks = renumbered(good_lines, messages)
@@ -116,6 +121,7 @@ def _judge(folder: RunFolder, limits: Sequence[Limit], follow: Sequence[tuple[st
         trimmed,
         small_frame(outages(told.facts), OUTAGE_SCHEMA),
         promises,
+        ownership,
         folder.namespaces,
     )
     judged = [*CHECKS, *([answered.check_of(folder.answers)] if folder.answers else [])]
@@ -155,6 +161,7 @@ def _judge(folder: RunFolder, limits: Sequence[Limit], follow: Sequence[tuple[st
         limits=hold_limits(limits, figures),
         story=read_story(folder, told.facts, told.start_ms),
         curves=shown(answers.curves),
+        ownership=measure_ownership(evidence, told.facts),
         followed=follow_messages(evidence, follow),
         journeys=collect_journeys(evidence, [witness for check in checks for witness in check.witness]),
     )
@@ -165,7 +172,10 @@ def _read_logs(folder: RunFolder) -> tuple[DataFrame, dict[str, Stored]]:
     return rows, count_stored(rows)
 
 
-def _read_promises(folder: RunFolder, rows: DataFrame, told: History) -> tuple[Promises, list[Damage]]:
+def _read_values(
+    folder: RunFolder, rows: DataFrame, told: History
+) -> tuple[Promises, Ownership, list[Damage]]:
+    """What regions keep beside their logs."""
     markers = rows.where(F.col("marker").isNotNull()).select(
         "region", "topic", "origin_region", "ledger_id", "entry_id", "marker"
     )
@@ -182,7 +192,8 @@ def _read_promises(folder: RunFolder, rows: DataFrame, told: History) -> tuple[P
     values, damages = source.read_values(folder)
     markers_said = [row.asDict() for row in markers.collect()]
     found, unread = read_promises(markers_said, values, ends, told.topics)
-    return found, [*damages, *unread]
+    ownership, gone = read_ownership(values, told.epochs, told.topics)
+    return found, ownership, [*damages, *unread, *gone]
 
 
 def _all_damages(

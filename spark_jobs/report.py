@@ -17,6 +17,7 @@ from spark_jobs.durations import duration_text
 from spark_jobs.journey_words import journey_lines, title_of_journey
 from spark_jobs.journeys import Journey, Origin, origin_of
 from spark_jobs.judge import Judgement
+from spark_jobs.ownership_drawing import draw_loads, legend_of, sentences_of, title_of_contest
 from spark_jobs.report_words import curves_by_kind, head_rows, legend, steps_in_short, tiles
 from spark_jobs.timeline import BINS, Timeline
 from spark_jobs.timeline_drawing import draw_timeline, full_height_count
@@ -96,6 +97,15 @@ def render_page(judgement: Judgement) -> str:
                 *(Markup(draw_curves(of_kind, timeline, width, names)) for width in (WIDE_PX, NARROW_PX)),
             )
             for heading, of_kind in curves_by_kind(judgement.curves)
+        ],
+        ownership=[
+            (
+                title_of_contest(contest),
+                legend_of(contest),
+                sentences_of(contest),
+                *(Markup(draw_loads(contest, width, judgement.ownership)) for width in (WIDE_PX, NARROW_PX)),
+            )
+            for contest in judgement.ownership
         ],
         # The drawing escapes every text it contains.
         wide=Markup(draw_timeline(timeline, WIDE_PX)),

@@ -14,6 +14,7 @@ from spark_jobs.loss import regions_lost
 from spark_jobs.run_folder import Damage, RunFolder
 
 DAMAGES_SHOWN_MAX = 5
+_TOLD = ("region", "topic", "producer", "topic_epoch")
 _FACT = ("at_ms", "op", "region", "other_region", "error", "detail")
 _DOWN = {
     "kill": True,
@@ -43,6 +44,8 @@ class History:
     """What must be known of the history before it is compared with anything."""
 
     topics: frozenset[str]
+    epochs: frozenset[tuple[str, str, str, int]]
+    """Region, topic, producer and the epoch that it was told."""
     facts: tuple[Mapping[str, Any], ...]
     """By time."""
     damages: tuple[str, ...]
@@ -74,6 +77,7 @@ def survey(lines: DataFrame) -> History:
     at_ms = F.when(good, F.col("at_ms"))
     row = lines.agg(
         F.collect_set(F.when(good & (F.col("op") == "publish"), F.col("topic"))).alias("topics"),
+        F.collect_list(F.when(good & F.col("topic_epoch").isNotNull(), F.struct(*_TOLD))).alias("epochs"),
         F.collect_list(F.when(good & (F.col("outcome") == "fact"), F.struct(*_FACT))).alias("facts"),
         F.array_sort(F.collect_set("damage")).alias("damages"),
         F.min(at_ms).alias("start_ms"),
@@ -82,6 +86,7 @@ def survey(lines: DataFrame) -> History:
     ).collect()[0]
     return History(
         topics=frozenset(row["topics"]),
+        epochs=frozenset(tuple(one) for one in row["epochs"]),
         facts=tuple(sorted((fact.asDict() for fact in row["facts"]), key=lambda fact: fact["at_ms"])),
         damages=tuple(row["damages"]),
         start_ms=row["start_ms"] or 0.0,

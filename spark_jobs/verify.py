@@ -20,6 +20,7 @@ from spark_jobs.engines.starting import ENGINES, choose, started
 from spark_jobs.run_folder import looks_like_a_run, open_run_folder
 from spark_jobs.session import LOCAL_MASTER
 from spark_jobs.verdict import EXIT_CODES
+from spark_jobs.word import Word
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -28,13 +29,15 @@ def main(arguments: list[str] | None = None) -> int:
     if not options.wait and not looks_like_a_run(run):
         return _give_up(f"{run} is not a run directory; name the one that `geoemu up` or `geoemu run` made")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    word = Word() if options.wait else None
     try:
         name, remark = choose(options.engine, options.master)
         if remark:
             print(remark, file=sys.stderr, flush=True)
         with started(name, master=options.master, evidence_bytes=open_run_folder(run).size_bytes) as engine:
-            if options.wait and not _warm_up_and_wait(engine):
-                return EXIT_CODES["unknown"]
+            if word is not None:
+                _warm_up(engine)
+                word.wait()
             return _verify(engine, run, options)
     except EngineUnavailable as problem:
         return _give_up(str(problem))
@@ -84,12 +87,11 @@ def _limits(run: Path, options: argparse.Namespace) -> tuple[Limit, ...]:
     return parse_limits(file.read_text()) if file.is_file() else ()
 
 
-def _warm_up_and_wait(engine: Engine) -> bool:
-    """Wake everything while others still work; then True once told to go on."""
+def _warm_up(engine: Engine) -> None:
+    """Wake everything while others still work."""
     from spark_jobs.warm_up import warm_up
 
     warm_up(engine)
-    return sys.stdin.readline() != ""
 
 
 def _give_up(sentence: str) -> int:

@@ -18,6 +18,7 @@ from emulator.cli.patience import patience
 from emulator.errors import Problem
 from emulator.runtimes.contract import Refused, RegionState, RunStatus
 from emulator.spelling import nearest
+from tests.runtimes.fixtures import wait_until
 from tests.test_cli import ROOT, geoemu
 
 
@@ -126,3 +127,23 @@ def test_a_verb_that_is_interrupted_ends_with_one_line(number: signal.Signals, t
         process.send_signal(number)
         printed, complained = process.communicate(timeout=20)
     assert (printed, complained, process.returncode) == ("", "interrupted\n", 130)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda each: each.name)
+def test_a_simulation_on_several_processes_ends_with_one_line(number: signal.Signals) -> None:
+    """Whether the signal is for all of them, as Ctrl-C is, or not."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "emulator.cli", "simulate", "--time-budget", "100", "--jobs", "2"],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    wait_until(lambda: len(children.read_text().split()) == 2, "both work")
+    workers = children.read_text().split()
+    os.killpg(process.pid, number)
+    _, complained = process.communicate(timeout=20)
+    assert (complained, process.returncode) == ("interrupted\n", 130)
+    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers), "nobody works any more")

@@ -32,6 +32,7 @@ EXAMPLES = {
     "at_ms": 1.5,
     "sequence_id": 3,
     "last_sequence_id": -1,
+    "topic_epoch": 3,
     "message_id": "1:0:-1",
     "payload_digest": "0" * 16,
     "attributes_digest": "f" * 16,

@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
@@ -155,6 +155,34 @@ def test_a_stamp_that_is_damaged_is_none(done_for_run: ModuleType, stamp: str) -
     assert not done_for_run.is_done("run")
 
 
+def stopped_by_the_disk(setup: ModuleType, capfd: pytest.CaptureFixture[str]) -> str:
+    assert setup.main(["run"]) == 2
+    printed, complained = capfd.readouterr()
+    assert printed == ""
+    return complained
+
+
+def test_a_folder_that_is_read_only_is_told_before_anything_is_fetched(
+    setup: ModuleType, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(setup, "STAMP", Path("/nowhere"))
+    monkeypatch.setattr(setup, "ROOT", Path("/proc/self"))
+    monkeypatch.setattr(os, "access", lambda path, mode: path != setup.ROOT)
+    assert stopped_by_the_disk(setup, capfd) == (
+        "setup: /proc/self cannot be written, and .venv is made there. Type this in a copy of it that is yours\n"
+    )
+
+
+def test_a_disk_that_is_too_full_is_told_before_anything_is_fetched(
+    setup: ModuleType, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(setup, "STAMP", Path("/nowhere"))
+    monkeypatch.setattr(setup.shutil, "disk_usage", lambda folder: SimpleNamespace(free=300_000_000))
+    assert stopped_by_the_disk(setup, capfd).startswith(
+        f"setup: 2.0 GB are needed for a while and {setup.ROOT} has 0.3. Make room there"
+    )
+
+
 def test_a_drill_brings_no_browser_linter_compose_or_peer(setup: ModuleType) -> None:
     """The weight of the first hour: a list of all that `make run` installs."""
     assert setup.wanted(setup.GOALS["run"], setup.read_lock()) == PACKAGES_OF_A_DRILL.split()
@@ -225,6 +253,22 @@ def test_what_takes_long_says_so(setup: ModuleType, monkeypatch: pytest.MonkeyPa
         done = setup.watch(["cat", str(go_on)], prefix="setup: ", text="thinking")
     assert done == (0, "thought\n")
     assert "thought" not in screen.getvalue()
+
+
+def test_short_steps_one_after_the_other_are_not_silent_together(
+    setup: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    progress = sys.modules["progress"]
+    clock = [progress.time.monotonic()]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: clock[0])
+    setup.say("beginning")
+    for step in ("one", "two"):
+        line = progress.Line("setup:   ", step)
+        for _ in range(5):
+            clock[0] += 0.3
+            line.show()
+        line.end()
+    assert capsys.readouterr().out.splitlines() == ["setup: beginning", "setup:   two, 1 s"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -13,14 +13,17 @@ from emulator.broker.budgets import Account
 from emulator.broker.commands.connection import ClientConnection
 from emulator.broker.commands.table import TABLE
 from emulator.broker.environment import Environment
+from emulator.broker.log_kinds import LogKind, kind_of
 from emulator.broker.metadata import Metadata
+from emulator.broker.partitions import PartitionedTopics
 from emulator.broker.policies import Policies
 from emulator.broker.replication.forms import ReplicatedForms
 from emulator.broker.replication.peer import PeerLink
 from emulator.broker.topic.tail import TailPool
 from emulator.broker.topic.topic import Topic
 from emulator.broker.topic_assembly import Assembly
-from emulator.broker.topic_directory import Directory, LogKind, Wish, kind_of
+from emulator.broker.topic_directory import Directory
+from emulator.broker.topic_slot import Wish
 from emulator.errors import ProtocolError, ServerError, StorageDamaged, StorageError, StorageFenced
 from emulator.model import TopicName
 from emulator.network import Listener
@@ -59,12 +62,18 @@ class Region:
         self.fenced = asyncio.Event()
         """Set when a newer owner took the log: this process must end."""
         self._assembly = Assembly(self, self.policies, self.peers, self._send_away, topic_type)
+        self.partitioned = PartitionedTopics(
+            self.metadata,
+            self.policies,
+            self.peers,
+            creates_by_default=config.settings.allow_auto_topic_creation,
+        )
         self.directory = Directory(
             self._assembly,
             self.store.log_names,
             self.spawn,
             check=self.check_topic,
-            may_create=config.settings.allow_auto_topic_creation,
+            may_create=self.partitioned.may_be_created,
             idle_seconds=config.settings.topic_idle_ms / 1000,
         )
         self._tasks: dict[asyncio.Task[Any], None] = {}

@@ -101,7 +101,8 @@ class Drill:
         verifier: WaitingVerifier | None = None
         try:
             self._say(f"starting {len(run.topology.regions)} regions; the run is kept in {run.run_dir}")
-            await run.up()
+            with patience("starting", self._talk):
+                await run.up()
             verifier = await WaitingVerifier.start(
                 verify_command(
                     run.run_dir,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections.abc import Coroutine
 from contextlib import suppress
@@ -10,6 +11,7 @@ from typing import Any
 
 from emulator.cli.interruption import INTERRUPTED_EXIT_CODE, Interruption, interruption
 from emulator.cli.output import show_status
+from emulator.cli.patience import patience
 from emulator.cli.quickstart import quickstart
 from emulator.runtimes.contract import RegionState, RunStatus, Runtime
 
@@ -21,7 +23,9 @@ async def come_up(runtime: Runtime, *, stay: bool) -> int:
     """The exit code."""
     with interruption() as told:
         began = time.monotonic()
-        if not await _unless_told(told, runtime.up()):
+        with patience("starting", sys.stderr):
+            came_up = await _unless_told(told, runtime.up())
+        if not came_up:
             _say("interrupted; nothing is left running")
             return INTERRUPTED_EXIT_CODE
         status = await runtime.status()

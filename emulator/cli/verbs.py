@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import json
 import shlex
+import sys
 from collections.abc import Awaitable, Callable
 from contextlib import closing
 from pathlib import Path
@@ -468,6 +469,7 @@ def simulate(
             subject, file, seeds, first, jobs, time_budget, shrink, without, run_dir
         ).perform()
     except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
         raise typer.Exit(INTERRUPTED_EXIT_CODE) from None
     raise typer.Exit(exit_code)
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
+from emulator.core.partitions import PARTITIONS_MAX, Partitioned
 from emulator.model import is_valid_name
 
 T = TypeVar("T")
@@ -84,6 +85,34 @@ def _region_or_none(value: Any) -> str:
     return value
 
 
+class AutoCreation(NamedTuple):
+    """Whether topics are created when somebody uses them."""
+
+    allowed: bool
+    partitions: int
+    """0: a topic without partitions."""
+
+
+def _auto_creation(value: Any) -> AutoCreation:
+    if not isinstance(value, dict) or not isinstance(value.get("allowAutoTopicCreation"), bool):
+        raise ValueError(f"{value!r} does not say allowAutoTopicCreation: true or false")
+    kind, count = value.get("topicType") or "non-partitioned", value.get("defaultNumPartitions")
+    if kind not in ("partitioned", "non-partitioned"):
+        raise ValueError(f"topicType: {kind!r} is neither partitioned nor non-partitioned")
+    if kind == "non-partitioned":
+        return AutoCreation(value["allowAutoTopicCreation"], 0)
+    return AutoCreation(value["allowAutoTopicCreation"], Partitioned(1 if count is None else count).count)
+
+
+def _auto_creation_as_json(value: AutoCreation | None) -> dict[str, Any]:
+    assert value is not None, "only what is set is encoded"
+    return {
+        "allowAutoTopicCreation": value.allowed,
+        "topicType": "partitioned" if value.partitions else "non-partitioned",
+        "defaultNumPartitions": value.partitions or None,
+    }
+
+
 BOOLEAN = Codec(_boolean, bool, {"type": "boolean"})
 REGION_NAMES: Codec[tuple[str, ...]] = Codec(
     _region_names, list, {"type": "array", "items": {"type": "string"}}
@@ -93,6 +122,20 @@ MILLISECONDS: Codec[int] = Codec(
     _milliseconds, int, {"type": "integer", "minimum": 0, "maximum": MILLISECONDS_MAX}
 )
 REGION_OR_NONE: Codec[str] = Codec(_region_or_none, str, {"type": "string"})
+
+AUTO_CREATION: Codec[AutoCreation | None] = Codec(
+    _auto_creation,
+    _auto_creation_as_json,
+    {
+        "type": "object",
+        "properties": {
+            "allowAutoTopicCreation": {"type": "boolean"},
+            "topicType": {"enum": ["partitioned", "non-partitioned"]},
+            "defaultNumPartitions": {"type": ["integer", "null"], "minimum": 1, "maximum": PARTITIONS_MAX},
+        },
+        "required": ["allowAutoTopicCreation"],
+    },
+)
 
 REPLICATION_CLUSTERS: Policy[tuple[str, ...]] = Policy(
     name="replication_clusters",
@@ -129,10 +172,25 @@ EXCLUSIVE_HOME: Policy[str] = Policy(
     doc="The one region in which clients publish to the namespace's topics, so that an exclusive producer is the only "
     "one in all regions. In others exclusive producers wait, and all else is refused. Empty: each region for itself.",
 )
+AUTO_TOPIC_CREATION: Policy[AutoCreation | None] = Policy(
+    name="auto_topic_creation",
+    codec=AUTO_CREATION,
+    default=None,
+    scopes=frozenset({Scope.BROKER, Scope.NAMESPACE}),
+    obeyed_by="emulator.broker.partitions",
+    doc="Whether topics are created when somebody uses them, and with how many partitions. Unset: as the region's "
+    "settings say, without partitions.",
+)
 
 REGISTRY: Mapping[str, Policy[Any]] = {
     policy.name: policy
-    for policy in (REPLICATION_CLUSTERS, DEDUPLICATION, KEEP_ALIVE_INTERVAL, EXCLUSIVE_HOME)
+    for policy in (
+        REPLICATION_CLUSTERS,
+        DEDUPLICATION,
+        KEEP_ALIVE_INTERVAL,
+        EXCLUSIVE_HOME,
+        AUTO_TOPIC_CREATION,
+    )
 }
 
 

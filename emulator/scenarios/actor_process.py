@@ -9,19 +9,31 @@ import os
 import sys
 from asyncio.subprocess import PIPE, Process
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import emulator
 from emulator.history import seal_history
-from emulator.scenarios.workload import ActorFailure, Counts, Hire, Part, ProducerPart
+from emulator.scenarios.workload import (
+    ActorFailure,
+    ConsumerPart,
+    Counts,
+    Hire,
+    HostPart,
+    Part,
+    ProducerPart,
+)
 
 LEAVE_SECONDS = 3.0
 """How long an actor may take to leave before it is killed."""
 LINE_BYTES_MAX = 1_048_576
+_KINDS: dict[type[Part], str] = {ProducerPart: "producer", ConsumerPart: "consumer", HostPart: "host"}
 
 
 class ActorProcess:
     """One actor: its process, what it last reported, and the commands that it has not answered yet."""
+
+    module: ClassVar = "emulator.scenarios.actor"
+    """The program."""
 
     def __init__(self, part: Part, run_dir: Path) -> None:
         self._part = part
@@ -60,7 +72,7 @@ class ActorProcess:
         await self._command(
             "begin",
             service_url=service_url,
-            kind="producer" if isinstance(self._part, ProducerPart) else "consumer",
+            kind=_KINDS[type(self._part)],
             part=dataclasses.asdict(self._part),
             run_dir=str(self._run_dir.absolute()),
         )
@@ -82,6 +94,10 @@ class ActorProcess:
             self._process.kill()
         await self._reading
 
+    @property
+    def _lives(self) -> bool:
+        return self._process is not None and self._process.returncode is None
+
     async def _launch(self) -> None:
         self.log.parent.mkdir(parents=True, exist_ok=True)
         source_root = str(Path(emulator.__file__).parents[1])
@@ -90,7 +106,7 @@ class ActorProcess:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-m",
-                "emulator.scenarios.actor",
+                self.module,
                 self._part.name,
                 stdin=PIPE,
                 stdout=PIPE,
@@ -100,6 +116,7 @@ class ActorProcess:
                 # Ctrl-C on the terminal is for whoever started us; actors are told to leave.
                 start_new_session=True,
             )
+        self._leaving = False
         self._reading = asyncio.create_task(self._read(self._process))
 
     async def _command(self, do: str, **fields: Any) -> None:
@@ -154,4 +171,12 @@ class ActorProcess:
 
 def hire_processes(run_dir: Path) -> Hire:
     """Actors whose history and logs go to `run_dir`."""
-    return lambda part: ActorProcess(part, run_dir)
+    from emulator.scenarios.host_process import HostProcess, OwnClientProcess
+
+    def hire(part: Part) -> ActorProcess:
+        if isinstance(part, HostPart):
+            return HostProcess(part, run_dir)
+        waits = isinstance(part, ProducerPart) and part.access == "wait"
+        return OwnClientProcess(part, run_dir) if waits else ActorProcess(part, run_dir)
+
+    return hire

@@ -4,6 +4,7 @@ A scenario is a cast (producers and consumers) and steps, done one after the oth
 
     of actors     begin  finish  move
     of regions    kill  lose  stop  start  restart  pause  resume   the same words as on the command line
+    of hosts      kill  stop  start  pause  resume
     of links      cut  hold  latency  heal
     of time       wait  wait_until  drain
     of the story  phase
@@ -19,26 +20,26 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Annotated, Any, ClassVar, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import (
-    BaseModel,
     ConfigDict,
     Discriminator,
     Field,
-    GetJsonSchemaHandler,
     Tag,
     model_validator,
 )
 
 from emulator.answers import Answers
 from emulator.limits import Limit
+from emulator.scenarios.hosts import HostDid, HostEntry, TopicsOwned
 from emulator.scenarios.words import (
     LIST,
     NOT_EMPTY,
     ActorNames,
     Cluster,
     ConsumerName,
+    HostNames,
     NewActorName,
     ProducerName,
     ProgramName,
@@ -55,33 +56,15 @@ from emulator.scenarios.words import (
     pair,
     rule,
 )
-from emulator.scenarios.workload import AcknowledgeMode, ConsumerPart, ConsumerType, ProducerPart, ProgramPart
-
-
-class Written(BaseModel):
-    """Base of everything that stands in a scenario file."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True)
-
-    shorthand: ClassVar[str | None] = None
-    """The field that may be written alone: `kill: us-east` is `kill: {region: us-east}`."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _spell_out(cls, value: Any) -> Any:
-        if cls.shorthand is not None and value is not None and not isinstance(value, dict):
-            return {cls.shorthand: value}
-        return value
-
-    @classmethod
-    def __get_pydantic_json_schema__(cls, core: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        schema = handler.resolve_ref_schema(handler(core))
-        if cls.shorthand is not None:
-            field = {**schema["properties"][cls.shorthand]}
-            whole = {key: schema.pop(key) for key in list(schema) if key not in ("title", "description")}
-            schema["anyOf"] = [field, whole]
-        return schema
-
+from emulator.scenarios.workload import (
+    AccessWord,
+    AcknowledgeMode,
+    ConsumerPart,
+    ConsumerType,
+    ProducerPart,
+    ProgramPart,
+)
+from emulator.scenarios.written import Deadline, Written, exactly_one
 
 # --- the cast -----------------------------------------------------------------------------------------------
 
@@ -111,6 +94,17 @@ class ProducerEntry(Written):
     """Publishes without an outcome after which the producer waits before it publishes more."""
     keyed: bool = False
     """Whether each message has a key of its own: `<name>-<number>`."""
+    access: AccessWord = "shared"
+    """How it shares its topic (PIP-68): `exclusive` is refused while there is another producer, `wait` waits until
+    there is none, `fencing` throws out who is there."""
+    priority: Annotated[int, Field(ge=-(2**31), lt=2**31)] = 0
+    """Its priority in the line of those who wait, highest first (PIP-440)."""
+
+    @model_validator(mode="after")
+    def _priority_counts(self) -> Self:
+        if self.priority and self.access != "wait":
+            raise rule("a priority counts for `access: wait` only")
+        return self
 
     def part(self, default_topic: str) -> ProducerPart:
         return ProducerPart(
@@ -125,6 +119,8 @@ class ProducerEntry(Written):
             send_timeout_ms=round(self.send_timeout * 1000),
             max_pending=self.max_pending,
             keyed=self.keyed,
+            access=self.access,
+            priority=self.priority,
         )
 
 
@@ -177,7 +173,7 @@ class ProgramEntry(Written):
     command: Annotated[tuple[str, ...], LIST, NOT_EMPTY, Field(json_schema_extra={"minItems": 1})]
     """What to start, in the folder that geoemu was started in: a program and its arguments, without a shell. `python`:
     the one that geoemu runs with."""
-    environment: dict[str, str] = {}
+    environment: dict[str, str] = {}  # noqa: RUF012 (pydantic copies it)
     """Further variables."""
     topic: Topic | None = None
     """Topic of its subscriptions; the scenario's when left out."""
@@ -205,11 +201,6 @@ class ProgramEntry(Written):
 
 
 # --- the steps ----------------------------------------------------------------------------------------------
-
-
-class Deadline(Written):
-    within: TimeSpan = lasting("10s")
-    """How long the step may take before it counts as failed."""
 
 
 class Phase(Written):
@@ -247,7 +238,7 @@ class Move(Deadline):
 
     @model_validator(mode="after")
     def _names_one(self) -> Self:
-        return _exactly_one(self, "consumer", "producer", "program")
+        return exactly_one(self, "consumer", "producer", "program")
 
     @property
     def actor(self) -> str:
@@ -255,7 +246,7 @@ class Move(Deadline):
 
 
 class OnRegion(Deadline):
-    """Something is done to a region, to several at once, to a whole cluster, or to a program of your own."""
+    """Something is done to a region, to several at once, to a whole cluster, to a program of your own, or to hosts."""
 
     shorthand = "region"
     region: Regions | None = None
@@ -264,12 +255,14 @@ class OnRegion(Deadline):
     """All regions of a cluster."""
     program: ProgramName | None = None
     """A program of your own."""
+    host: HostNames | None = None
+    """A host of this scenario, or several."""
     within: TimeSpan = lasting("30s")
     """How long the step may take before it counts as failed."""
 
     @model_validator(mode="after")
     def _says_where(self) -> Self:
-        return _exactly_one(self, "region", "cluster", "program")
+        return exactly_one(self, "region", "cluster", "program", "host")
 
 
 class OnLink(Deadline):
@@ -335,7 +328,7 @@ class Published(Deadline):
 
     @model_validator(mode="after")
     def _says_how_many(self) -> Self:
-        return _exactly_one(self, "published", "published_more")
+        return exactly_one(self, "published", "published_more")
 
     @property
     def goal(self) -> int:
@@ -357,7 +350,7 @@ class Received(Deadline):
 
     @model_validator(mode="after")
     def _says_how_many(self) -> Self:
-        return _exactly_one(self, "received", "received_more")
+        return exactly_one(self, "received", "received_more")
 
     @property
     def goal(self) -> int:
@@ -389,7 +382,7 @@ class ProgramDid(Deadline):
     def _says_what(self) -> Self:
         if self.exit_code is not None and self.region is not None:
             raise ValueError("a program does not end in a region: leave out `in`")
-        return _exactly_one(self, "published", "published_more", "received", "received_more", "exit_code")
+        return exactly_one(self, "published", "published_more", "received", "received_more", "exit_code")
 
     @property
     def counts_publishes(self) -> bool:
@@ -411,7 +404,7 @@ class SubscriptionExists(Deadline):
     exists_in: Region
 
 
-_CONDITIONS = ("producer", "consumer", "program", "subscription")
+_CONDITIONS = ("producer", "consumer", "program", "subscription", "host", "topics")
 
 
 def _condition_kind(written: Any) -> str | None:
@@ -423,11 +416,13 @@ Condition = Annotated[
     Annotated[Published, Tag("<producer>")]
     | Annotated[Received, Tag("<consumer>")]
     | Annotated[ProgramDid, Tag("<program>")]
-    | Annotated[SubscriptionExists, Tag("<subscription>")],
+    | Annotated[SubscriptionExists, Tag("<subscription>")]
+    | Annotated[HostDid, Tag("<host>")]
+    | Annotated[TopicsOwned, Tag("<topics>")],
     Discriminator(
         _condition_kind,
         custom_error_type="rule",
-        custom_error_message="must name what it waits for: a producer, a consumer, a program or a subscription",
+        custom_error_message="must name what it waits for: a producer, consumer, program, subscription, host or topics",
     ),
 ]
 
@@ -452,6 +447,8 @@ Action = (
     | Received
     | ProgramDid
     | SubscriptionExists
+    | HostDid
+    | TopicsOwned
     | Drain
 )
 
@@ -520,6 +517,7 @@ class Cast(Written):
     producers: Annotated[tuple[ProducerEntry, ...], LIST] = ()
     consumers: Annotated[tuple[ConsumerEntry, ...], LIST] = ()
     programs: Annotated[tuple[ProgramEntry, ...], LIST] = ()
+    hosts: Annotated[tuple[HostEntry, ...], LIST] = ()
 
 
 class Expected(Written):
@@ -598,15 +596,6 @@ def _untitled(part: Any) -> Any:
     if isinstance(part, dict):
         return {key: _untitled(value) for key, value in part.items() if key != "title"}
     return [_untitled(value) for value in part] if isinstance(part, list) else part
-
-
-_W = TypeVar("_W", bound=Written)
-
-
-def _exactly_one(written: _W, *fields: str) -> _W:
-    if sum(getattr(written, field) is not None for field in fields) != 1:
-        raise rule(f"must have exactly one of {', '.join(fields)}")
-    return written
 
 
 if __name__ == "__main__":

@@ -22,6 +22,11 @@ from emulator.scenarios.workload import Counts, ProducerPart
 
 IDLE_SECONDS_MAX = 0.05
 """Longest time without a look at what the actor is told."""
+_ACCESS_MODES = {
+    "shared": pulsar.ProducerAccessMode.Shared,
+    "exclusive": pulsar.ProducerAccessMode.Exclusive,
+    "fencing": pulsar.ProducerAccessMode.ExclusiveWithFencing,
+}
 POLL_SECONDS = 0.005
 """How often outcomes are looked for when nothing else can be done."""
 BURST = 64
@@ -84,6 +89,7 @@ class ProducerActor:
                     block_if_queue_full=True,
                     batching_enabled=self._part.batching,
                     batching_max_publish_delay_ms=max(1, self._part.batching_delay_ms),
+                    access_mode=_ACCESS_MODES[self._part.access],
                 )
             except pulsar.PulsarException as refusal:
                 self._history.write("connect", "unknown", **self._place, error=str(refusal))

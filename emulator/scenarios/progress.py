@@ -7,7 +7,7 @@ from typing import IO, TYPE_CHECKING
 from emulator.scenarios.language import Phase
 from emulator.scenarios.runner import PlayResult, Snapshot
 from emulator.scenarios.scenario import Scenario, Step
-from emulator.scenarios.workload import Counts, Part, ProducerPart, ProgramPart
+from emulator.scenarios.workload import Counts, HostPart, Part, ProducerPart, ProgramPart
 
 if TYPE_CHECKING:
     from rich.console import Console, Group
@@ -161,8 +161,12 @@ def describe_counts(part: Part, counts: Counts) -> str:
     if isinstance(part, ProgramPart):
         named = {"published": counts.ok, "received": counts.received, "twice": counts.repeated}
         always = "received"
+    elif isinstance(part, HostPart):
+        named = {"owned": len(counts.holds), "waited for": counts.waits, "unknown": counts.unknown}
+        always = "owned"
     elif isinstance(part, ProducerPart):
         named = {
+            "in line": counts.waits,
             "published": counts.ok,
             "waiting": counts.pending,
             "failed": counts.failed,

@@ -24,6 +24,7 @@ from emulator.errors import RuntimeFailure
 from emulator.history import HistoryWriter, Outcome, latency_detail
 from emulator.model import TopicName
 from emulator.runtimes.contract import RegionStatus, Runtime
+from emulator.scenarios.hosts import HostDid, TopicsOwned
 from emulator.scenarios.language import (
     Begin,
     Drain,
@@ -48,6 +49,9 @@ from emulator.scenarios.workload import (
     ConsumerPart,
     Counts,
     Hire,
+    HostActor,
+    HostPart,
+    HostVerb,
     Part,
     Program,
     ProgramPart,
@@ -254,6 +258,8 @@ class _Play:
                 await self._move(move)
             case OnRegion(program=str(program)) as change:
                 await self._change_program(step.verb, program, change.within)
+            case OnRegion(host=tuple(hosts)) as change:
+                await self._change_hosts(step.verb, hosts, change.within)
             case OnRegion() as change:
                 await self._change_region(step.verb, change)
             case Latency() as change:
@@ -268,6 +274,10 @@ class _Play:
                 await self._wait_for_program(condition)
             case SubscriptionExists() as condition:
                 await self._wait_for_subscription(condition)
+            case HostDid() as condition:
+                await self._wait_for_host(condition)
+            case TopicsOwned(within=seconds):
+                await self._until(seconds, self._unowned)
             case Drain(within=seconds):
                 await self._drain(seconds)
             case unknown:
@@ -287,6 +297,13 @@ class _Play:
             await actor.begin(regions[actor.part.region].service_url)
 
         await self._each_in_time(seconds, names, begin, lambda actor: f"no way into {actor.part.region}")
+        for name in names:  # one after the other: who comes first is no chance
+            if isinstance(self._scenario.part(name), HostPart):
+                await self._line_up(name, seconds)
+
+    async def _line_up(self, name: str, seconds: float) -> None:
+        host = cast(HostActor, self._actors[name])
+        await self._in_time(seconds, host.line_up(), lambda: f"{name} has no place in some lines")
 
     async def _finish(self, names: tuple[str, ...], seconds: float) -> None:
         self._finished.update(names)
@@ -333,6 +350,23 @@ class _Play:
         done = program.change(cast(ProgramVerb, verb))
         await self._in_time(seconds, done, lambda: f"{name} is not done with it")
         self._fact("note", region=program.counts.region, detail=f"{verb} {name}")
+
+    async def _change_hosts(self, verb: str, names: tuple[str, ...], seconds: float) -> None:
+        done: list[str] = []
+
+        async def one(name: str) -> None:
+            # Before: others may have taken over when it is done.
+            self._fact("note", region=self._actors[name].counts.region, detail=f"{verb} {name}")
+            await cast(HostActor, self._actors[name]).change(cast(HostVerb, verb))
+            done.append(name)
+
+        async def all_of_them() -> None:
+            await asyncio.gather(*map(one, names))
+
+        def who_is_late() -> str:
+            return f"not done to {', '.join(name for name in names if name not in done)}"
+
+        await self._in_time(seconds, all_of_them(), who_is_late)
 
     # --- regions and links ----------------------------------------------------------------------------
 
@@ -431,6 +465,23 @@ class _Play:
 
         await self._until(condition.within, missing)
 
+    async def _wait_for_host(self, condition: HostDid) -> None:
+        async def missing() -> str | None:
+            holds = len(self._actors[condition.host].counts.holds)
+            return (
+                None if holds == condition.holds else f"{condition.host} holds {holds}, not {condition.holds}"
+            )
+
+        await self._until(condition.within, missing)
+
+    async def _unowned(self) -> str | None:
+        """The first topic that nobody owns, by region: each region has owners of its own (X5)."""
+        hosts = [actor for actor in self._actors.values() if isinstance(actor.part, HostPart)]
+        owned = {(host.part.region, topic) for host in hosts for topic in host.counts.holds}
+        wanted = dict.fromkeys((host.part.region, topic) for host in hosts for topic in host.part.topics)
+        without = [f"{topic} in {region}" for region, topic in wanted if (region, topic) not in owned]
+        return f"{len(without)} topics have no owner, {without[0]} for one" if without else None
+
     async def _wait_for_subscription(self, condition: SubscriptionExists) -> None:
         region, subscription = condition.exists_in, condition.subscription
         topics = self._scenario.topics_of(subscription)
@@ -469,7 +520,9 @@ class _Play:
 
     def _undelivered(self, found: Survey, lost: Collection[str]) -> Iterator[str]:
         """What is owed to a lost region, and what only a lost region has, is not waited for."""
-        for topic in sorted({actor.part.topic for actor in self._actors.values() if actor.counts.ok}):
+        for topic in sorted(
+            {topic for actor in self._actors.values() if actor.counts.ok for topic in actor.part.topics}
+        ):
             namespace = TopicName.parse(topic).full_namespace
             sharers = (each.regions for each in self._runtime.topology.namespaces if each.name == namespace)
             yield from found.strangers(topic, [name for name in next(sharers, ()) if name not in lost])

@@ -18,6 +18,7 @@ from emulator.answers import Answers
 from emulator.errors import ConfigurationError, Problem
 from emulator.limits import Limit
 from emulator.model import TopicName
+from emulator.scenarios.hosts import HostDid, HostEntry, TopicsOwned
 from emulator.scenarios.language import (
     Action,
     Begin,
@@ -33,8 +34,9 @@ from emulator.scenarios.language import (
     Received,
     ScenarioFile,
 )
+from emulator.scenarios.shares import hosts_named
 from emulator.scenarios.words import GROUPS, Names
-from emulator.scenarios.workload import ConsumerPart, Part, ProducerPart, ProgramPart
+from emulator.scenarios.workload import ConsumerPart, HostPart, Part, ProducerPart, ProgramPart
 from emulator.spelling import nearest
 from emulator.topology import Topology
 from emulator.yaml_file import KeyPath, YamlFile, one_of, parse_yaml, read_yaml
@@ -68,7 +70,7 @@ class Scenario:
     description: str
     topic: str
     parts: tuple[Part, ...]
-    """Producers first, programs last; names are unique."""
+    """Producers first, hosts last; names are unique."""
     steps: tuple[Step, ...]
     limits: tuple[Limit, ...] = ()
     """What is expected of the figures."""
@@ -122,6 +124,7 @@ def _check(file: YamlFile, topology: Topology) -> Scenario:
         *(producer.part(written.topic) for producer in written.actors.producers),
         *(consumer.part(written.topic) for consumer in written.actors.consumers),
         *(program.part(written.topic) for program in written.actors.programs),
+        *(part for hosts in written.actors.hosts for part in hosts.parts(written.topic)),
     )
     _check_topics(file, written, topology)
     rehearsal = _Rehearsal(file, parts)
@@ -151,6 +154,7 @@ def _names_written(content: Any, topology: Topology) -> Names:
         consumers=_values(content, "consumers", "name"),
         subscriptions=[*_values(content, "consumers", "subscription"), *_subscriptions_of_programs(content)],
         programs=_values(content, "programs", "name"),
+        hosts=[name for _, name in _indexed_hosts(content)],
     )
 
 
@@ -178,10 +182,22 @@ def _indexed_values(content: Any, group: str, key: str) -> list[tuple[int, str]]
             return []
 
 
+def _indexed_hosts(content: Any) -> list[tuple[int, str]]:
+    """Each host by its own name, and the entry that it stands in."""
+    found: list[tuple[int, str]] = []
+    for index, name in _indexed_values(content, "hosts", "name"):
+        count = content["actors"]["hosts"][index].get("count")
+        found += [(index, one) for one in hosts_named(name, count if isinstance(count, int) else None)]
+    return found
+
+
 def _check_actor_names(file: YamlFile) -> None:
     seen: set[str] = set()
-    for group in ("producers", "consumers", "programs"):
-        for index, name in _indexed_values(file.values, group, "name"):
+    for group in ("producers", "consumers", "programs", "hosts"):
+        named = (
+            _indexed_hosts(file.values) if group == "hosts" else _indexed_values(file.values, group, "name")
+        )
+        for index, name in named:
             if name in seen:
                 file.report(("actors", group, index, "name"), "another actor is called so")
             seen.add(name)
@@ -191,10 +207,11 @@ def _check_topics(file: YamlFile, written: ScenarioFile, topology: Topology) -> 
     """Every actor's topic lies in a namespace that the topology gives to the actor's region."""
     regions_of = {namespace.name: namespace.regions for namespace in topology.namespaces}
     cast = written.actors
-    entries: list[tuple[str, int, ProducerEntry | ConsumerEntry | ProgramEntry]] = [
+    entries: list[tuple[str, int, ProducerEntry | ConsumerEntry | ProgramEntry | HostEntry]] = [
         *(("producers", index, producer) for index, producer in enumerate(cast.producers)),
         *(("consumers", index, consumer) for index, consumer in enumerate(cast.consumers)),
         *(("programs", index, program) for index, program in enumerate(cast.programs)),
+        *(("hosts", index, hosts) for index, hosts in enumerate(cast.hosts)),
     ]
     for group, index, entry in entries:
         namespace = TopicName.parse(entry.topic or written.topic).full_namespace
@@ -227,6 +244,7 @@ class _Rehearsal:
                 actors = self._finish(place, action.actors)
             case Move():
                 self._must_be_at_work(place, action.actor)
+                self._may_move(place, action.actor)
             case Published():
                 self._must_have_begun(place, action.producer)
             case Received():
@@ -237,6 +255,13 @@ class _Rehearsal:
                 self._must_be_at_work(place, program)
                 if verb == "lose":
                     self._file.report(place, "a program is killed, not lost: its region may be")
+            case OnRegion(host=tuple(hosts)):
+                self._may_be_done_to_hosts(place, verb, hosts)
+            case HostDid():
+                self._must_have_begun(place, action.host)
+            case TopicsOwned():
+                if not any(isinstance(self._parts[name], HostPart) for name in self._begun):
+                    self._file.report(place, "no host has begun here")
             case Drain():
                 self._must_not_publish(place)
         return Step(index + 1, verb, action, _on_one_line(self._file.values["steps"][index]), actors)
@@ -271,10 +296,24 @@ class _Rehearsal:
             "producers": ProducerPart,
             "consumers": ConsumerPart,
             "programs": ProgramPart,
+            "hosts": HostPart,
             "everyone": object,
         }
         kind = kinds.get(name_or_group)
         return actor == name_or_group if kind is None else isinstance(self._parts[actor], kind)
+
+    def _may_move(self, place: KeyPath, actor: str) -> None:
+        part = self._parts.get(actor)
+        if isinstance(part, ProducerPart) and part.access == "wait":
+            self._file.report(place, f"{actor} waits for a topic of its region: it stays there")
+
+    def _may_be_done_to_hosts(self, place: KeyPath, verb: str, hosts: tuple[str, ...]) -> None:
+        for host in hosts:
+            self._must_be_at_work(place, host)
+        if verb in ("lose", "restart"):
+            self._file.report(
+                place, f"a host may be killed, stopped, started, paused and resumed; {verb} is for regions"
+            )
 
     def _must_have_begun(self, place: KeyPath, actor: str) -> None:
         if actor not in self._begun:
@@ -288,7 +327,7 @@ class _Rehearsal:
     def _must_not_publish(self, place: KeyPath) -> None:
         for name in self._begun:
             part = self._parts[name]
-            endless = isinstance(part, ProducerPart) and part.messages is None
+            endless = isinstance(part, HostPart) or (isinstance(part, ProducerPart) and part.messages is None)
             if endless and name not in self._finished:
                 self._file.report(place, f"{name} publishes on and on; put `finish: {name}` before")
 

@@ -17,7 +17,7 @@ from pydantic_core import PydanticCustomError
 
 from emulator.model import TopicName, seconds_in
 
-GROUPS = ("producers", "consumers", "programs", "everyone")
+GROUPS = ("producers", "consumers", "programs", "hosts", "everyone")
 """Words for several actors at once; no actor may be called so."""
 EVERYTHING = "everything"
 UNLIMITED = "unlimited"
@@ -35,10 +35,11 @@ class Names:
     consumers: Collection[str] = ()
     subscriptions: Collection[str] = ()
     programs: Collection[str] = ()
+    hosts: Collection[str] = ()
 
     @property
     def actors(self) -> list[str]:
-        return [*self.producers, *self.consumers, *self.programs]
+        return [*self.producers, *self.consumers, *self.programs, *self.hosts]
 
 
 def rule(sentence: str, **fields: Any) -> PydanticCustomError:
@@ -160,6 +161,15 @@ Regions = Annotated[
 ProducerName = Annotated[str, AfterValidator(_known("producers", "a producer of this scenario"))]
 ConsumerName = Annotated[str, AfterValidator(_known("consumers", "a consumer of this scenario"))]
 ProgramName = Annotated[str, AfterValidator(_known("programs", "a program of this scenario"))]
+HostName = Annotated[str, AfterValidator(_known("hosts", "a host of this scenario"))]
+HostNames = Annotated[
+    tuple[HostName, ...],
+    BeforeValidator(_listed),
+    NOT_EMPTY,
+    WithJsonSchema(
+        {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}
+    ),
+]
 Subscription = Annotated[str, AfterValidator(_known("subscriptions", "a subscription of this scenario"))]
 ActorOrGroup = Annotated[str, AfterValidator(_known("actors", "an actor of this scenario", GROUPS))]
 ActorNames = Annotated[

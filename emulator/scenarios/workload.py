@@ -10,11 +10,13 @@ Standard library only: every actor process imports this.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Literal, Protocol
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Protocol, Self
 
 ConsumerType = Literal["exclusive", "shared", "failover", "key_shared"]
 AcknowledgeMode = Literal["individual", "cumulative"]
+AccessWord = Literal["shared", "exclusive", "wait", "fencing"]
+"""How a producer shares its topic (PIP-68)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +37,13 @@ class ProducerPart:
     """0: never."""
     max_pending: int
     keyed: bool = False
+    access: AccessWord = "shared"
+    priority: int = 0
+    """Of one that waits (PIP-440)."""
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        return (self.topic,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +58,10 @@ class ConsumerPart:
     replicated: bool
     acknowledge: AcknowledgeMode
     receiver_queue: int
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        return (self.topic,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,9 +79,48 @@ class ProgramPart:
     tapped: bool = False
     """Whether it is recorded on the wire."""
 
+    @property
+    def topics(self) -> tuple[str, ...]:
+        return (self.topic,)
 
-Part = ProducerPart | ConsumerPart | ProgramPart
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostPart:
+    """A host that owns topics and waits for others: `scenario.HostEntry`."""
+
+    name: str
+    region: str
+    group: str
+    """The entry that it stands in."""
+    topics: tuple[str, ...]
+    own: tuple[str, ...]
+    """Those that it asks for first."""
+    priorities: tuple[int, ...]
+    """For each of `topics`."""
+    heartbeats_per_second: float
+    rebuilds: bool
+    """Whether it reads a topic that it gets before it writes to it."""
+
+    @property
+    def topic(self) -> str:
+        return self.topics[0]
+
+    def priority_of(self, topic: str) -> int:
+        return self.priorities[self.topics.index(topic)]
+
+    @classmethod
+    def from_json(cls, fields: dict[str, Any]) -> Self:
+        """What `dataclasses.asdict` and JSON made of it."""
+        spelled: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()
+        }
+        return cls(**spelled)
+
+
+Part = ProducerPart | ConsumerPart | ProgramPart | HostPart
+
+HostVerb = Literal["kill", "stop", "start", "pause", "resume"]
+"""What can be done to a host."""
 ProgramVerb = Literal["kill", "stop", "start", "restart", "pause", "resume"]
 """What can be done to a program, as to a region."""
 
@@ -92,6 +144,28 @@ class Counts:
     """Different messages received."""
     repeated: int = 0
     """Deliveries of a message that it had received before."""
+    holds: tuple[str, ...] = ()
+    """Topics that a host owns, and wrote its introduction to."""
+    waits: int = 0
+    """Topics that it stands in line for."""
+
+    def and_then(self, later: Counts) -> Counts:
+        """The sums of two lives; where it is, and what it has, is the later one's."""
+        return replace(
+            later,
+            asked=self.asked + later.asked,
+            ok=self.ok + later.ok,
+            failed=self.failed + later.failed,
+            unknown=self.unknown + later.unknown,
+        )
+
+    def at_rest(self) -> Counts:
+        """Of one that is dead or frozen: it has nothing that anybody could rely on."""
+        return replace(self, connected=False, publishing=False, holds=(), waits=0)
+
+    def ended(self) -> Counts:
+        """Of one that is dead: what it was not told, it never will be."""
+        return replace(self.at_rest(), unknown=self.unknown + self.pending)
 
     @property
     def pending(self) -> int:
@@ -168,6 +242,18 @@ class Program(Actor, Protocol):
 
     async def change(self, verb: ProgramVerb) -> None:
         """Do it to the program. ActorFailure when it is not possible as things are."""
+        ...
+
+
+class HostActor(Actor, Protocol):
+    """A host at work. `begin` ends when it has its share, or waits for it."""
+
+    async def line_up(self) -> None:
+        """Wait for all the topics that are not its own. Ends when it has a place in each line."""
+        ...
+
+    async def change(self, verb: HostVerb) -> None:
+        """Do it to the host. ActorFailure when it is not possible as things are."""
         ...
 
 

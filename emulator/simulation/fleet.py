@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import signal
 import time
 from collections import Counter, deque
 from collections.abc import Generator, Iterable, Iterator, Mapping
-from contextlib import closing, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -20,6 +21,9 @@ from emulator.simulation.swarm import run_seed
 if TYPE_CHECKING:
     from emulator.simulation.outcome import Figures, Outcome
     from emulator.simulation.story.run import Story
+
+
+_ENDING = (signal.SIGINT, signal.SIGTERM)
 
 
 class SeedResult(NamedTuple):
@@ -85,7 +89,9 @@ def run_seeds(
 
 def _on_processes(tasks: Iterator[Task], jobs: int) -> Generator[SeedResult, None, None]:
     """As `map`, but never more than a few ahead of who takes the results: seeds may go on for ever."""
-    with multiprocessing.get_context("fork").Pool(jobs, _leave_interrupts_to_the_parent) as pool:
+    with _not_now(_ENDING):
+        pool = multiprocessing.get_context("fork").Pool(jobs, _leave_interrupts_to_the_parent)
+    with pool:
         under_way = deque(pool.apply_async(run_task, (task,)) for task in islice(tasks, 4 * jobs))
         while under_way:
             yield under_way.popleft().get()
@@ -93,7 +99,21 @@ def _on_processes(tasks: Iterator[Task], jobs: int) -> Generator[SeedResult, Non
 
 
 def _leave_interrupts_to_the_parent() -> None:
+    """Only the pool ends a worker: one that dies by Ctrl-C with a lock of the pool's in hand stops all of it."""
+    os.setpgrp()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the pool's word, without the parent's way to take it
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
+
+
+@contextmanager
+def _not_now(signals: Iterable[signal.Signals]) -> Iterator[None]:
+    """Signals wait until the end of the block; in what is started within, until it is ready for them."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
 
 
 def first_caught(

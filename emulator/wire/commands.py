@@ -82,11 +82,13 @@ class PartitionMetadata:
 
     request_id: int
     topic: str
+    may_create: bool
+    """Whether the client would have the topic created if there is none."""
 
     @classmethod
     def read(cls, command: bytes) -> Self:
         body = decode_command(command).partitionMetadata
-        return cls(body.request_id, body.topic)
+        return cls(body.request_id, body.topic, body.metadata_auto_creation_enabled)
 
 
 @dataclass(frozen=True, slots=True)

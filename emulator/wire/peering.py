@@ -69,6 +69,13 @@ def read_producer_success(command: bytes) -> int:
     return decode_command(command).producer_success.request_id
 
 
+def read_partitions(command: bytes) -> tuple[int, int | None]:
+    """PARTITIONED_METADATA_RESPONSE: (request id, number of partitions; None when it was refused)."""
+    body = decode_command(command).partitionMetadataResponse
+    failed = body.response == pb.CommandPartitionedTopicMetadataResponse.Failed
+    return body.request_id, None if failed else body.partitions
+
+
 @dataclass(frozen=True, slots=True)
 class Error:
     """ERROR: a request was refused."""

@@ -31,6 +31,15 @@ def lookup(request_id: int, topic: str) -> bytes:
 # Producers.
 
 
+def partitions(request_id: int, topic: str) -> bytes:
+    """PARTITIONED_METADATA, which creates nothing."""
+    body = pb.CommandPartitionedTopicMetadata(
+        topic=topic, request_id=request_id, metadata_auto_creation_enabled=False
+    )
+    type_ = pb.BaseCommand.PARTITIONED_METADATA
+    return simple_frame(pb.BaseCommand(type=type_, partitionMetadata=body))
+
+
 def create_producer(
     request_id: int,
     producer_id: int,

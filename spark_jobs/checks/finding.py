@@ -30,6 +30,8 @@ COLUMNS: Mapping[str, str] = {
     "at_ms": "double",
     "until_ms": "double",
     "times": "int",
+    "epoch": "bigint",
+    "owner": "string",
 }
 """Name and type. Groups are made by the first five and `origin_region`."""
 
@@ -44,6 +46,8 @@ WITNESS = (
     "at_ms",
     "until_ms",
     "times",
+    "epoch",
+    "owner",
 )
 EXAMPLES = f"ARRAY<STRUCT<rank: INT, {', '.join(f'{name}: {COLUMNS[name]}' for name in WITNESS)}>>"
 WITNESSES_MAX = 5

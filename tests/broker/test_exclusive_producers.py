@@ -14,6 +14,7 @@ from emulator.client.producer import Producer
 from emulator.errors import ServerError
 from emulator.region_config import BrokerSettings
 from emulator.simulation.medium import DiskFaults
+from emulator.simulation.remote_log import RemoteFaults
 from emulator.simulation.world import DRIVER, World, world
 from emulator.stored_keys import GrantKey
 
@@ -22,6 +23,7 @@ SHARED, EXCLUSIVE = AccessMode.SHARED, AccessMode.EXCLUSIVE
 WAITING, FENCING = AccessMode.WAIT_FOR_EXCLUSIVE, AccessMode.EXCLUSIVE_WITH_FENCING
 PATIENT = BrokerSettings(exclusive_patience_ms=5_000)
 SLOW = DiskFaults(commit_seconds=(0.2, 0.2))
+REMOTE = RemoteFaults(commit_seconds=(0.2, 0.2))
 QUICK = ClientSettings(backoff_seconds=0.05, backoff_seconds_max=0.4)
 
 
@@ -206,9 +208,12 @@ def test_an_owner_that_died_with_the_region_costs_its_patience_and_no_more() -> 
         w.play(story())
 
 
+@pytest.mark.parametrize("disk", [SLOW, REMOTE], ids=["its own disk", "a log elsewhere"])
 @pytest.mark.parametrize("moment", ["before the epoch is durable", "when it is", "when its owner was told"])
-def test_whenever_the_region_is_killed_there_is_one_owner_and_epochs_never_fall(moment: str) -> None:
-    with world("us", disk=SLOW, settings=replace(PATIENT, exclusive_patience_ms=0)) as w:
+def test_whenever_the_region_is_killed_there_is_one_owner_and_epochs_never_fall(
+    moment: str, disk: DiskFaults
+) -> None:
+    with world("us", disk=disk, settings=replace(PATIENT, exclusive_patience_ms=0)) as w:
 
         async def story() -> None:
             owner, waiter = await contenders(w, "owner", "waiter")
@@ -308,5 +313,42 @@ def test_shared_producers_come_back_when_the_owner_has_left() -> None:
             shared = await client_of(w).producer(TOPIC, name="shared")
             assert shared.topic_epoch is None
             await shared.send(b"hello")
+
+        w.play(story())
+
+
+def test_a_claim_that_is_being_granted_when_the_topic_is_unloaded_is_answered_at_once() -> None:
+    """It would wait for its answer until its client gives the connection up."""
+    with world("us", settings=PATIENT, disk=SLOW) as w:
+
+        async def story() -> None:
+            other = await w.client("us").producer(TOPIC)
+            await other.close()
+            claim = asyncio.ensure_future(w.client("us").producer(TOPIC, name="a", access_mode=EXCLUSIVE))
+            topic = broker_of(w).directory.serving[TOPIC]
+            await w.simulation.until(lambda: topic.access.owner is not None)
+            began = w.simulation.now
+            unloading = broker_of(w).directory.unload(TOPIC, "an administrator wants it so")
+            await w.regions["us"].host.ask(unloading)
+            await claim
+            assert w.simulation.now - began < 2.0
+
+        w.play(story())
+
+
+def test_those_who_waited_keep_their_places_also_when_the_clock_was_set_back() -> None:
+    with world("us", settings=PATIENT) as w:
+
+        async def story() -> None:
+            owner, early = await contenders(w, "owner", "early")
+            w.regions["us"].host.wall_clock_ms.jump(-3_600_000)
+            unloading = broker_of(w).directory.unload(TOPIC, "an administrator wants it so")
+            await w.regions["us"].host.ask(unloading)
+            await w.simulation.until(lambda: in_line(w) == ["early"])
+            late = Contender(w, "late")
+            await w.simulation.until(lambda: "late" in in_line(w))
+            await owner.producer.close()
+            await early.opening
+            assert not late.has_it
 
         w.play(story())

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from emulator.history import Event, read_events
+from emulator.history import Event, is_closed, read_events
 from emulator.runtimes.process import ProcessRuntime
 from emulator.scenarios.actor_process import ActorProcess
 from emulator.scenarios.progress import Quiet
 from emulator.scenarios.runner import play
-from emulator.scenarios.scenario import SHIPPED, load_scenario
+from emulator.scenarios.scenario import SHIPPED, load_scenario, parse_scenario
 from emulator.scenarios.workload import Actor, ConsumerPart, Part, ProducerPart
 
 from .virtual import ORDERS, TOPOLOGY
@@ -236,5 +236,58 @@ def test_the_region_failover_drill_plays_to_the_end(tmp_path: Path) -> None:
                 assert result.counts[name].ok == result.counts[name].asked
             acknowledged = sum(len(origins(stand.events(name), "publish", "ok")) for name in result.counts)
             assert result.counts["billing"].received == acknowledged
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("name", ["leader-election", "uptime-checkers", "last-resort", "two-owners"])
+def test_hosts_play_to_the_end_in_processes_of_their_own(tmp_path: Path, name: str) -> None:
+    """Stories of exclusive producers; each leaves histories with an end, and nothing that nobody was told of."""
+
+    async def story() -> None:
+        async with regions_up(tmp_path / "run") as stand:
+            result = await play(load_scenario(SHIPPED / f"{name}.yaml", TOPOLOGY), stand.runtime, Quiet())
+            assert result.completed, result.failure
+            for actor, counts in result.counts.items():
+                assert is_closed(stand.runtime.run_dir / "history" / f"{actor}.jsonl")
+                assert counts.pending == 0
+
+    asyncio.run(story())
+
+
+def test_a_producer_that_waits_has_begun_in_line_and_has_its_turn_when_the_one_before_finishes(
+    tmp_path: Path,
+) -> None:
+    """In processes, the one with the higher priority first."""
+    text = """
+name: waiters
+topic: orders
+actors:
+  producers:
+    - {name: first, region: us-east, access: fencing}
+    - {name: low, region: us-east, access: wait, priority: -1}
+    - {name: high, region: us-east, access: wait, priority: 7, messages: 20, keyed: true}
+steps:
+  - begin: first
+  - wait_until: {producer: first, published: 20}
+  - begin: low
+  - begin: high
+  - move: {producer: first, to: us-west}
+  - wait_until: {producer: high, published: 20}
+  - finish: high
+  - wait_until: {producer: low, published: 20}
+  - finish: producers
+  - drain: 10s
+"""
+
+    async def story() -> None:
+        async with regions_up(tmp_path / "run") as stand:
+            result = await play(parse_scenario(text, TOPOLOGY), stand.runtime, Quiet())
+            assert result.completed, result.failure
+            last = max(event.at_ms for event in stand.events("high") if event.op == "publish")
+            connected = [
+                event for event in stand.events("low") if (event.op, event.outcome) == ("connect", "ok")
+            ]
+            assert [event.at_ms > last for event in connected] == [True]
 
     asyncio.run(story())

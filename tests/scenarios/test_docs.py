@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from emulator.scenarios.hosts import HostDid, HostEntry, TopicsOwned
 from emulator.scenarios.language import (
     ConsumerEntry,
     Move,
@@ -32,6 +33,9 @@ WORDS = [
             ProducerEntry,
             ConsumerEntry,
             ProgramEntry,
+            HostEntry,
+            HostDid,
+            TopicsOwned,
             StepEntry,
             Move,
             Published,

@@ -154,9 +154,7 @@ steps:
         " must be a number greater than 0, or `unlimited`",
         'story.yaml:6: actors.producers[1].name: "a": another actor is called so',
         'story.yaml:6: actors.producers[1].batching: "maybe": must be true or false',
-        "story.yaml:6: actors.producers[1].mesages: 5: is no key here; there are name, region, topic,"
-        " rate_per_second, messages, message_bytes, batching, batching_delay, send_timeout, max_pending, keyed"
-        " (did you mean 'messages'?)",
+        "story.yaml:6: actors.producers[1].mesages: 5: is no key here (did you mean 'messages'?)",
         "story.yaml:8: actors.consumers[0]:"
         ' {"name": "c", "region": "eu-central", "subscription": "s", …:'
         " a shared subscription is acknowledged one by one, not cumulatively",
@@ -164,7 +162,7 @@ steps:
         'story.yaml:9: actors.consumers[1].type: "exlusive":'
         " must be exclusive, shared, failover or key_shared (did you mean 'exclusive'?)",
         'story.yaml:11: steps[0].begin[1]: "b": must be an actor of this scenario:'
-        " a, a, c, d, producers, consumers, programs, everyone",
+        " a, a, c, d, producers, consumers, programs, hosts, everyone",
         'story.yaml:12: steps[1].kill: "us-wset":'
         " must be a region of the topology: us-east, us-west, eu-central (did you mean 'us-west'?)",
         'story.yaml:13: steps[2].explode: "us-west": is no key here',
@@ -172,7 +170,7 @@ steps:
         'story.yaml:15: steps[4].wait_until.within: "soon":'
         " must be a duration with its unit, like 500ms, 10s or 2m",
         'story.yaml:16: steps[5].wait_until: {"received": 10}:'
-        " must name what it waits for: a producer, a consumer, a program or a subscription",
+        " must name what it waits for: a producer, consumer, program, subscription, host or topics",
         'story.yaml:17: steps[6].wait_until: {"producer": "a", "published": 1, "published_more": 1}:'
         " must have exactly one of published, published_more",
         'story.yaml:18: steps[7]: {"kill": "us-west", "wait": "1s"}:'

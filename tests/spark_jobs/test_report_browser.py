@@ -13,6 +13,7 @@ import pytest
 from spark_jobs.curves import Curve, Point
 from spark_jobs.journeys import Journey, Stop
 from spark_jobs.judge import Judgement
+from spark_jobs.ownership import Contest, Moment
 from spark_jobs.report import write_report
 from spark_jobs.story import Head, Step, Story
 
@@ -96,6 +97,8 @@ def told_with_everything() -> Judgement:
         Step(4, "finish: everyone", "not tried"),
     )
     point = Point(3, 10, 0.01, 0.5, 2.0)
+    hosts = {f"a-checker-of-a-kind-with-a-long-name-{n}": (1000, 0, 12_000, 7) for n in range(3)}
+    moments = tuple(Moment(f"{host} killed", 1000, 3, 0.0124, 61.5) for host in hosts)
     return replace(
         told,
         checks=checks,
@@ -103,6 +106,7 @@ def told_with_everything() -> Judgement:
         story=Story(
             Head("drill", "shows much " * 20, "three", "a (us-east)", "process", "2026-01-01"), steps
         ),
+        ownership=(Contest(f"checkers {EVIL}", 12_000, hosts, moments),),
         curves=(Curve("latency", "billing", point, (point,)), Curve("lag", "us-east > us-west", point, ())),
     )
 

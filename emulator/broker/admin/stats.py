@@ -6,6 +6,7 @@ both spellings (`replicated`, `isReplicated`, …), because clients differ in wh
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from emulator.broker.replication.replicator import Replicator
@@ -28,6 +29,26 @@ def topic_stats(topic: Topic, *, publishers: bool = True, consumers: bool = True
         "deduplicationStatus": "Enabled" if topic.deduplicates else "Disabled",
         "waitingPublishers": len(topic.access.line),
         **({} if topic.access.epoch is None else {"topicEpoch": topic.access.epoch}),
+    }
+
+
+def sum_of(partitions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """`partitioned-stats`: what the figures of all partitions come to, subscriptions by name."""
+    subscriptions: dict[str, dict[str, Any]] = {}
+    for one in partitions:
+        for name, figures in one["subscriptions"].items():
+            sum_ = subscriptions.setdefault(
+                name, {**figures, "msgBacklog": 0, "unackedMessages": 0, "consumers": []}
+            )
+            sum_["msgBacklog"] += figures["msgBacklog"]
+            sum_["unackedMessages"] += figures["unackedMessages"]
+            sum_["consumers"] = [*sum_["consumers"], *figures["consumers"]]
+    return {
+        "storageSize": sum(one["storageSize"] for one in partitions),
+        "waitingPublishers": sum(one["waitingPublishers"] for one in partitions),
+        "publishers": [publisher for one in partitions for publisher in one["publishers"]],
+        "subscriptions": subscriptions,
+        "replication": {},
     }
 
 

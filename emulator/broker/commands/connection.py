@@ -34,6 +34,7 @@ from emulator.wire.consumer_commands import Subscribe
 from emulator.wire.frames import FRAME_PADDING_BYTES, Frame, FrameBuffer, frame_bytes
 
 if TYPE_CHECKING:
+    from emulator.broker.partitions import PartitionedTopics
     from emulator.broker.topic.topic import Topic
     from emulator.broker.topic_directory import Directory
 
@@ -49,6 +50,7 @@ class ServingRegion(RegionServices, Protocol):
     connections: dict[ClientConnection, None]
     client_memory: Account
     directory: Directory
+    partitioned: PartitionedTopics
 
     @property
     def service_url(self) -> str: ...

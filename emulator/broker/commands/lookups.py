@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from emulator.broker.authorization import Standing
 from emulator.errors import ProtocolError, ServerError
 from emulator.wire import answers
 from emulator.wire.commands import GetTopics, Lookup, PartitionMetadata
@@ -36,11 +37,24 @@ def refuse_lookup(command: Lookup, problem: ProtocolError) -> bytes:
     return answers.lookup_failed(command.request_id, problem)
 
 
-def partition_metadata(connection: ClientConnection, command: PartitionMetadata) -> None:
-    """No topic is partitioned. Of the coordinators there are none, which clients read as: no transactions here."""
-    if command.topic != COORDINATORS:
-        connection.region.check_topic(command.topic)
-    connection.answer(answers.partitions(command.request_id, 0))
+async def partition_metadata(connection: ClientConnection, command: PartitionMetadata) -> None:
+    """How many partitions; a topic that is not there may be created (docs/rooms/partitions.md). Of the coordinators
+    there are none, which clients read as: no transactions here."""
+    count = 0 if command.topic == COORDINATORS else await _partitions_of(connection, command)
+    connection.answer(answers.partitions(command.request_id, count))
+
+
+async def _partitions_of(connection: ClientConnection, command: PartitionMetadata) -> int:
+    region = connection.region
+    topic = region.check_topic(command.topic)
+    count = region.partitioned.count(topic)
+    if count or region.directory.exists(str(topic)):
+        return count
+    if not command.may_create or not region.partitioned.may_be_created(topic):
+        if connection.standing is Standing.PEER:
+            return 0
+        raise ProtocolError(ServerError.TopicNotFound, f"topic {topic} does not exist")
+    return await region.partitioned.created_on_use(region.directory, topic)
 
 
 def refuse_partition_metadata(command: PartitionMetadata, problem: ProtocolError) -> bytes:

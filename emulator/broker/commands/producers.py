@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from emulator.broker.commands.schemas import check_schema
 from emulator.broker.subscription.subscription import check_subscription_name
 from emulator.broker.topic.producer import Producer
-from emulator.broker.topic_directory import Wish
+from emulator.broker.topic_slot import Wish
 from emulator.core.admission import Peer
 from emulator.errors import ProtocolError, ServerError
 from emulator.wire import answers
@@ -26,6 +26,11 @@ async def create(connection: ClientConnection, command: CreateProducer) -> None:
     connection.opening[key] = command
     try:
         check_schema(command.schema_type)
+        if connection.peer is not None:
+            named = connection.region.check_topic(command.topic)
+            await connection.region.partitioned.learn(
+                connection.region.directory, connection.peer.region, named
+            )
         topic = await connection.region.directory.acquire(command.topic, Wish.CREATE)
         await _create_initial_subscription(topic, command.initial_subscription_name)
         name = command.producer_name or connection.region.new_producer_name()

@@ -120,6 +120,8 @@ ROWS: Final[tuple[AnyRow, ...]] = (
         lookups.refuse_partition_metadata,
         _named_topic,
         Action.LOOK_UP,
+        stage=Stage.TASK,
+        estimate_bytes=REQUEST_BYTES,
     ),
     Row(
         CommandType.GET_TOPICS_OF_NAMESPACE,

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from emulator.broker.replication import proof
+from emulator.core.silence import Silence
 from emulator.errors import ProtocolError, ServerError
 from emulator.region_config import PeerConfig
 from emulator.wire import peering, requests
@@ -64,9 +65,11 @@ class PeerLink(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._frames = FrameBuffer(0)
         self._requests: dict[int, PeerUser] = {}
+        self._asked: dict[int, asyncio.Future[int]] = {}
+        """How many partitions a topic has there, by request."""
         self._next_id = 0
         self._backoff_ms = region.config.settings.peer_reconnect_backoff_ms
-        self._heard = True
+        self._silence = Silence()
         self._keep_alive: asyncio.TimerHandle | None = None
         self._closed = False
         self.writable = True
@@ -93,6 +96,18 @@ class PeerLink(asyncio.Protocol):
         self._requests[request_id] = user
         name = proof.replicator_name(self.region.config.region, self.config.region)
         self.write(requests.create_producer(request_id, user.producer_id, topic, name, name_is_given=True))
+
+    def ask_partitions(self, topic: str) -> asyncio.Future[int]:
+        """How many partitions a topic has there; 0: none, or no such topic. ProtocolError when the link is down or
+        breaks."""
+        answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        if self.connected:
+            request_id = self._new_request_id()
+            self._asked[request_id] = answer
+            self.write(requests.partitions(request_id, topic))
+        else:
+            answer.set_exception(ProtocolError(ServerError.ServiceNotReady, self.why_not))
+        return answer
 
     def write(self, data: bytes) -> None:
         if self._transport is not None and not self._transport.is_closing():
@@ -137,7 +152,7 @@ class PeerLink(asyncio.Protocol):
         self._transport = transport
         self.writable = True
         self._frames = FrameBuffer(self.region.config.settings.max_message_bytes + FRAME_PADDING_BYTES)
-        self._heard = True
+        self._silence.heard()
         self._schedule_keep_alive()
         name = self.region.config.region.encode()
         transport.write(peering.connect("geoemu-replicator", proof.METHOD, name))
@@ -146,6 +161,10 @@ class PeerLink(asyncio.Protocol):
         was_connected, self.connected = self.connected, False
         self._transport = None
         self._requests.clear()
+        asked, self._asked = self._asked, {}
+        for answer in asked.values():
+            if not answer.done():
+                answer.set_exception(ProtocolError(ServerError.ServiceNotReady, "the link was lost"))
         if self._keep_alive is not None:
             self._keep_alive.cancel()
         lost = f"connection to {self.config.region} lost: {exc or 'closed by the peer'}"
@@ -166,11 +185,10 @@ class PeerLink(asyncio.Protocol):
         """Half-open connections are only found by asking."""
         if self._transport is None:
             return
-        if not self._heard:
+        if self._silence.interval_over():
             self.why_not = f"{self.config.region} does not answer"
             self._transport.abort()
             return
-        self._heard = False
         self._transport.write(PING_FRAME)
         self._schedule_keep_alive()
 
@@ -190,7 +208,7 @@ class PeerLink(asyncio.Protocol):
     # What the peer says.
 
     def data_received(self, data: bytes) -> None:
-        self._heard = True
+        self._silence.heard()
         receipts: dict[int, list[tuple[int, int]]] = {}
         try:
             for type_, command, _ in self._frames.feed(data):
@@ -233,6 +251,11 @@ class PeerLink(asyncio.Protocol):
             user = self._requests.pop(peering.read_producer_success(data), None)
             if user is not None and user.producer_id in self._users:
                 user.producer_ready()
+        elif type_ == CommandType.PARTITIONED_METADATA_RESPONSE:
+            request_id, count = peering.read_partitions(data)
+            asked = self._asked.pop(request_id, None)
+            if asked is not None and not asked.done():
+                asked.set_result(count or 0)
         elif type_ == CommandType.ERROR:
             error = peering.Error.read(data)
             if not self.connected:

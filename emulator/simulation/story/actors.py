@@ -25,10 +25,12 @@ from emulator.client import (
     Producer,
 )
 from emulator.history import attributes_digest, payload_digest
-from emulator.scenarios.workload import ConsumerPart, Counts, Hire, Part, ProducerPart
+from emulator.scenarios.own_producer import ACCESS_MODES
+from emulator.scenarios.workload import ConsumerPart, Counts, Hire, HostPart, Part, ProducerPart
 from emulator.simulation.actors import place_of, text_of
 from emulator.simulation.host import Host, HostDied
 from emulator.simulation.record import Record
+from emulator.simulation.story.hosts import OnHost, SimulatedHost
 from emulator.simulation.world import World
 
 RETRY_SECONDS = 0.2
@@ -118,7 +120,9 @@ class SimulatedProducer(SimulatedActor):
             connected=self._connected,
             asked=self._asked,
             publishing=self._publishing,
-            **self._outcomes,
+            ok=self._outcomes["ok"],
+            failed=self._outcomes["failed"],
+            unknown=self._outcomes["unknown"],
         )
 
     async def finish(self) -> None:
@@ -152,6 +156,7 @@ class SimulatedProducer(SimulatedActor):
                 producer = await client.producer(
                     part.topic,
                     name=part.name,
+                    access_mode=ACCESS_MODES[part.access],
                     batching=batching,
                     pending_messages_max=part.max_pending + BURST,
                 )
@@ -325,9 +330,12 @@ class SimulatedConsumer(SimulatedActor):
 def hire_simulated(world: World, record: Record) -> Hire:
     """Actors that live in `world` and write to `record`."""
 
-    def hire(part: Part) -> SimulatedProducer | SimulatedConsumer:
+    def hire(part: Part) -> SimulatedProducer | SimulatedConsumer | OnHost:
         if isinstance(part, ProducerPart):
-            return SimulatedProducer(world, record, part)
+            waits = part.access == "wait"
+            return OnHost(world, record, part) if waits else SimulatedProducer(world, record, part)
+        if isinstance(part, HostPart):
+            return SimulatedHost(world, record, part)
         assert isinstance(part, ConsumerPart), "programs are refused when a story is loaded"
         return SimulatedConsumer(world, record, part)
 

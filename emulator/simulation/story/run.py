@@ -30,7 +30,14 @@ from emulator.scenarios.workload import ConsumerPart, ProgramPart
 from emulator.simulation.checkers import Judgement, Violation, first_violation, judge
 from emulator.simulation.evidence import Disks, Evidence, LogView, full, hold_the_same
 from emulator.simulation.medium import DiskFaults
-from emulator.simulation.outcome import Outcome, deliveries_of, logs_of, play_to_the_end, uncollected
+from emulator.simulation.outcome import (
+    Outcome,
+    deliveries_of,
+    grants_of,
+    logs_of,
+    play_to_the_end,
+    uncollected,
+)
 from emulator.simulation.plan import Plan
 from emulator.simulation.record import Record
 from emulator.simulation.remote_log import RemoteFaults
@@ -38,6 +45,7 @@ from emulator.simulation.seams import AS_SHIPPED, Seams
 from emulator.simulation.simulation import Simulation
 from emulator.simulation.story.actors import hire_simulated
 from emulator.simulation.story.figures import figures_of, loss_figures, regions_lost
+from emulator.simulation.story.ownership import ownership_figures
 from emulator.simulation.story.runtime import SimulatedRuntime
 from emulator.simulation.trace import Listener
 from emulator.simulation.watch import CursorWatch
@@ -93,7 +101,7 @@ def run_story(
                 seed=seed,
                 kind=story.scenario.name,
                 topology=topology,
-                topics=tuple(sorted({part.topic for part in story.scenario.parts})),
+                topics=tuple(sorted({topic for part in story.scenario.parts for topic in part.topics})),
                 producers=(),
                 consumers=(),
             ),
@@ -103,8 +111,13 @@ def run_story(
             digest=simulation.trace.hexdigest(),
             events=run.record.events,
             logs=logs_of(world),
+            grants=grants_of(world),
             deliveries=deliveries_of(world),
-            figures={**figures_of(run.record.events), **loss_figures(run.record.events, run.stored())},
+            figures={
+                **figures_of(run.record.events),
+                **loss_figures(run.record.events, run.stored()),
+                **ownership_figures(run.record.events),
+            },
         )
 
 

@@ -5,15 +5,18 @@ import java.util.HashMap;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.TimeUnit;
+import org.apache.pulsar.client.api.Consumer;
 import org.apache.pulsar.client.api.Producer;
 import org.apache.pulsar.client.api.ProducerAccessMode;
 import org.apache.pulsar.client.api.PulsarClient;
 import org.apache.pulsar.client.api.PulsarClientException;
+import org.apache.pulsar.client.api.SubscriptionInitialPosition;
 
 /** The Java client as a driver; driver.py tells the protocol. */
 public final class Driver {
     private static final Map<String, PulsarClient> clients = new ConcurrentHashMap<>();
     private static final Map<String, Producer<byte[]>> producers = new ConcurrentHashMap<>();
+    private static final Map<String, Consumer<byte[]>> consumers = new ConcurrentHashMap<>();
 
     public static void main(String[] arguments) throws Exception {
         var lines = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
@@ -71,7 +74,35 @@ public final class Driver {
                 producers.put(key, builder.create());
                 return "\tname=" + producers.get(key).getProducerName();
             }
-            case "send" -> producers.get(key).send(of.get("payload").getBytes(StandardCharsets.UTF_8));
+            case "send" -> {
+                var message = producers.get(key).newMessage();
+                if (of.containsKey("message_key")) {
+                    message.key(of.get("message_key"));
+                }
+                message.value(of.get("payload").getBytes(StandardCharsets.UTF_8)).send();
+            }
+            case "subscribe" ->
+                    consumers.put(
+                            key,
+                            clients.get(of.get("client"))
+                                    .newConsumer()
+                                    .topic(of.get("topic"))
+                                    .subscriptionName(of.get("subscription"))
+                                    .subscriptionInitialPosition(SubscriptionInitialPosition.Earliest)
+                                    .subscribe());
+            case "receive" -> {
+                var milliseconds = Integer.parseInt(of.get("timeout_ms"));
+                var message = consumers.get(key).receive(milliseconds, TimeUnit.MILLISECONDS);
+                if (message == null) {
+                    throw new PulsarClientException.TimeoutException("nothing came");
+                }
+                consumers.get(key).acknowledge(message);
+                var payload = new String(message.getData(), StandardCharsets.UTF_8);
+                return "\tpayload=" + payload + "\ttopic=" + message.getTopicName();
+            }
+            case "partitions" -> {
+                return "\tcount=" + clients.get(of.get("client")).getPartitionsForTopic(of.get("topic")).join().size();
+            }
             case "close" -> {
                 if (producers.containsKey(key)) {
                     producers.remove(key).close();

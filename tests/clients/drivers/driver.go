@@ -29,6 +29,7 @@ var (
 	mutex     sync.Mutex
 	clients   = map[string]pulsar.Client{}
 	producers = map[string]pulsar.Producer{}
+	consumers = map[string]pulsar.Consumer{}
 )
 
 func main() {
@@ -81,10 +82,7 @@ func carryOut(verb string, of map[string]string) (string, error) {
 		clients[key] = client
 		return "", err
 	case "producer":
-		mutex.Lock()
-		client := clients[of["client"]]
-		mutex.Unlock()
-		producer, err := client.CreateProducer(pulsar.ProducerOptions{
+		producer, err := clientOf(of["client"]).CreateProducer(pulsar.ProducerOptions{
 			Topic:              of["topic"],
 			Name:               of["name"],
 			ProducerAccessMode: access[of["access"]],
@@ -98,8 +96,32 @@ func carryOut(verb string, of map[string]string) (string, error) {
 		producers[key] = producer
 		return "\tname=" + producer.Name(), nil
 	case "send":
-		_, err := producerOf(key).Send(context.Background(), &pulsar.ProducerMessage{Payload: []byte(of["payload"])})
+		_, err := producerOf(key).Send(context.Background(), &pulsar.ProducerMessage{Payload: []byte(of["payload"]), Key: of["message_key"]})
 		return "", err
+	case "subscribe":
+		consumer, err := clientOf(of["client"]).Subscribe(pulsar.ConsumerOptions{
+			Topic:                       of["topic"],
+			SubscriptionName:            of["subscription"],
+			SubscriptionInitialPosition: pulsar.SubscriptionPositionEarliest,
+		})
+		mutex.Lock()
+		defer mutex.Unlock()
+		consumers[key] = consumer
+		return "", err
+	case "receive":
+		mutex.Lock()
+		consumer := consumers[key]
+		mutex.Unlock()
+		waiting, cancel := context.WithTimeout(context.Background(), milliseconds(of["timeout_ms"]))
+		defer cancel()
+		message, err := consumer.Receive(waiting)
+		if err != nil {
+			return "", fmt.Errorf("Timeout: %w", err)
+		}
+		return "\tpayload=" + string(message.Payload()) + "\ttopic=" + message.Topic(), consumer.Ack(message)
+	case "partitions":
+		names, err := clientOf(of["client"]).TopicPartitions(of["topic"])
+		return fmt.Sprintf("\tcount=%d", len(names)), err
 	case "close":
 		if producer := producerOf(key); producer != nil {
 			producer.Close()
@@ -115,6 +137,12 @@ func producerOf(key string) pulsar.Producer {
 	mutex.Lock()
 	defer mutex.Unlock()
 	return producers[key]
+}
+
+func clientOf(key string) pulsar.Client {
+	mutex.Lock()
+	defer mutex.Unlock()
+	return clients[key]
 }
 
 func milliseconds(text string) time.Duration {

@@ -47,8 +47,26 @@ def producer(of: Arguments) -> str:
 
 
 def send(of: Arguments) -> str:
-    made[of["key"]].send(of["payload"].encode())
+    made[of["key"]].send(of["payload"].encode(), partition_key=of.get("message_key"))
     return ""
+
+
+def subscribe(of: Arguments) -> str:
+    made[of["key"]] = made[of["client"]].subscribe(
+        of["topic"], of["subscription"], initial_position=pulsar.InitialPosition.Earliest
+    )
+    return ""
+
+
+def receive(of: Arguments) -> str:
+    """One message, acknowledged."""
+    message = made[of["key"]].receive(timeout_millis=int(of["timeout_ms"]))
+    made[of["key"]].acknowledge(message)
+    return f"\tpayload={message.data().decode()}\ttopic={message.topic_name()}"
+
+
+def partitions(of: Arguments) -> str:
+    return f"\tcount={len(made[of['client']].get_topic_partitions(of['topic']))}"
 
 
 def close(of: Arguments) -> str:
@@ -60,6 +78,9 @@ VERBS: dict[str, Callable[[Arguments], str]] = {
     "client": client,
     "producer": producer,
     "send": send,
+    "subscribe": subscribe,
+    "receive": receive,
+    "partitions": partitions,
     "close": close,
 }
 

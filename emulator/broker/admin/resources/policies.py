@@ -22,8 +22,9 @@ PATHS: Mapping[str, tuple[str, str]] = {
     "deduplication": ("deduplication", "deduplicationEnabled"),
     "keep_alive_interval_ms": ("keepAliveInterval", ""),
     "exclusive_home": ("exclusiveHome", ""),
+    "auto_topic_creation": ("autoTopicCreation", ""),
 }
-"""By policy: the last segment of its path at a namespace, and at a topic. The last two are ours."""
+"""By policy: the last segment of its path at a namespace, and at a topic. Keep-alive and home are ours."""
 APPLIED = Query("applied", "What applies, also when a namespace says it.")
 
 

@@ -8,16 +8,12 @@ from emulator.broker.admin.place import topic_name
 from emulator.broker.admin.resource import Call, Query, Resource, changes, reads
 from emulator.broker.admin.scope import Scope
 from emulator.broker.topic.topic import Topic
-from emulator.broker.topic_directory import Wish
+from emulator.broker.topic_slot import Wish
+from emulator.errors import ProtocolError, ServerError
 
 
 async def _topic(call: Call) -> Topic:
     return await call.place.region.directory.acquire(topic_name(call.names), Wish.EXISTING)
-
-
-async def partitions(call: Call) -> Response:
-    call.place.region.check_topic(topic_name(call.names))
-    return Response({"partitions": 0})
 
 
 async def subscriptions(call: Call) -> Response:
@@ -48,13 +44,40 @@ async def unload(call: Call) -> Response:
     return Response(status=204)
 
 
+async def create(call: Call) -> Response:
+    region = call.place.region
+    topic = region.check_topic(topic_name(call.names))
+    if region.partitioned.get(topic) is not None or region.directory.exists(str(topic)):
+        raise HttpError(409, f"topic {topic} exists already")
+    await region.directory.acquire(str(topic), Wish.CREATE_BY_COMMAND)
+    return Response(status=204)
+
+
+async def delete(call: Call) -> Response:
+    region = call.place.region
+    topic = region.check_topic(topic_name(call.names))
+    if region.partitioned.get(topic) is not None:
+        raise HttpError(412, f"{topic} has partitions: delete .../partitions")
+    if not region.directory.exists(str(topic)):
+        raise HttpError(404, f"topic {topic} does not exist")
+    try:
+        await region.directory.delete(str(topic), force=call.query.get("force", False))
+    except ProtocolError as problem:
+        if problem.code is not ServerError.NotAllowedError:
+            raise
+        raise HttpError(412, str(problem)) from None
+    return Response(status=204)
+
+
+_FORCE = Query("force", "Although it has producers or consumers: they are sent away.")
 _TOPIC = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"
 
 RESOURCES = (
     Resource(
-        f"{_TOPIC}/partitions",
+        _TOPIC,
         Scope.TOPIC,
-        get=reads(partitions, '`{"partitions": 0}`: no topic has partitions yet.'),
+        put=changes(create, "Create the topic, without partitions."),
+        delete=changes(delete, "Delete the topic and all that belongs to it.", _FORCE),
     ),
     Resource(
         f"{_TOPIC}/stats",

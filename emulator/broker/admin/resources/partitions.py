@@ -1,0 +1,155 @@
+"""Partitioned topics: how many partitions, and the figures of all of them together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from emulator.broker.admin import stats
+from emulator.broker.admin.http import HttpError, Response
+from emulator.broker.admin.place import topic_name
+from emulator.broker.admin.resource import Body, Call, Query, Resource, changes, reads
+from emulator.broker.admin.scope import Scope
+from emulator.broker.partitions import Exists
+from emulator.broker.topic_slot import Wish
+from emulator.core.partitions import PARTITIONS_MAX, Partitioned, partition_names
+from emulator.errors import ProtocolError, ServerError
+from emulator.model import TopicName
+
+
+def _named(call: Call) -> TopicName:
+    return call.place.region.check_topic(topic_name(call.names))
+
+
+def _found(call: Call) -> tuple[TopicName, Partitioned]:
+    topic = _named(call)
+    found = call.place.region.partitioned.get(topic)
+    if found is None:
+        raise HttpError(404, f"partitioned topic {topic} does not exist")
+    return topic, found
+
+
+async def get(call: Call) -> Response:
+    """Of a topic that is not there, too: clients ask before they create it."""
+    topic, region = _named(call), call.place.region
+    found = region.partitioned.get(topic)
+    if found is None:
+        return Response({"partitions": 0})
+    return Response({"partitions": found.count, "properties": dict(found.properties)})
+
+
+async def create(call: Call) -> Response:
+    region, topic = call.place.region, _named(call)
+    if call.body is None:
+        raise HttpError(400, "the body must be a number of partitions")
+    made: Partitioned = call.body
+    try:
+        await region.partitioned.create(region.directory, topic, made.count, made.properties)
+    except Exists as taken:
+        raise HttpError(409, str(taken)) from None
+    except ValueError as problem:
+        raise HttpError(412, str(problem)) from None
+    return Response(status=204)
+
+
+async def grow(call: Call) -> Response:
+    region, (topic, _) = call.place.region, _found(call)
+    if call.body is None:
+        raise HttpError(400, "the body must be a number of partitions")
+    try:
+        await region.partitioned.grow(region.directory, topic, call.body.count)
+    except ValueError as problem:
+        raise HttpError(406, str(problem)) from None
+    return Response(status=204)
+
+
+async def delete(call: Call) -> Response:
+    region, (topic, _) = call.place.region, _found(call)
+    try:
+        await region.partitioned.delete(region.directory, topic, force=call.query.get("force", False))
+    except ProtocolError as problem:
+        if problem.code is not ServerError.NotAllowedError:
+            raise
+        raise HttpError(412, str(problem)) from None
+    return Response(status=204)
+
+
+async def figures(call: Call) -> Response:
+    """Those of the partitions, and what they come to."""
+    region, (topic, found) = call.place.region, _found(call)
+    each: dict[str, dict[str, Any]] = {}
+    for name in partition_names(topic, found.count):
+        if region.directory.exists(name):
+            each[name] = stats.topic_stats(await region.directory.acquire(name, Wish.EXISTING))
+    per_partition = call.query.get("perPartition", True)
+    return Response(
+        {
+            "metadata": {"partitions": found.count, "properties": dict(found.properties)},
+            **stats.sum_of(list(each.values())),
+            "partitions": each if per_partition else {},
+        }
+    )
+
+
+async def names(call: Call) -> Response:
+    name = call.place.namespace(call.names["tenant"], call.names["namespace"])
+    return Response(call.place.region.partitioned.names(name))
+
+
+def _parse(raw: Any) -> Partitioned | None:
+    """A bare number, a quoted one, or an object with `partitions` and `properties`, as tools send them."""
+    properties: Any = {}
+    if isinstance(raw, dict):
+        raw, properties = raw.get("partitions"), raw.get("properties") or {}
+    if raw is None:
+        return None
+    if isinstance(raw, str) and raw.isdigit():
+        raw = int(raw)
+    if not isinstance(properties, dict) or not all(isinstance(value, str) for value in properties.values()):
+        raise HttpError(400, f"properties: {properties!r} must be an object of texts")
+    try:
+        return Partitioned(raw, properties)
+    except ValueError as problem:
+        raise HttpError(406, str(problem)) from None
+
+
+_TOPIC = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"
+_COUNT = Body(
+    _parse,
+    {
+        "oneOf": [
+            {"type": "integer", "minimum": 1, "maximum": PARTITIONS_MAX},
+            {"type": "string"},
+            {
+                "type": "object",
+                "properties": {"partitions": {"type": "integer"}, "properties": {"type": "object"}},
+            },
+        ]
+    },
+)
+
+RESOURCES = (
+    Resource(
+        f"{_TOPIC}/partitions",
+        Scope.TOPIC,
+        get=reads(get, "How many partitions; 0: none, or no such topic."),
+        put=changes(create, "Create a partitioned topic and its partitions.", body=_COUNT),
+        post=changes(grow, "Add partitions: the new number, which must be larger.", body=_COUNT),
+        delete=changes(
+            delete,
+            "Delete a partitioned topic with its partitions, in this cluster.",
+            Query("force", "Although they have producers or consumers: they are sent away."),
+        ),
+    ),
+    Resource(
+        f"{_TOPIC}/partitioned-stats",
+        Scope.TOPIC,
+        get=reads(
+            figures, "Figures of all partitions together, and of each.", Query("perPartition", "Each, too.")
+        ),
+    ),
+    Resource(
+        "/admin/v2/persistent/{tenant}/{namespace}/partitioned",
+        Scope.NAMESPACE,
+        get=reads(names, "Full names of the namespace's partitioned topics."),
+    ),
+)

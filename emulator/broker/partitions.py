@@ -1,0 +1,192 @@
+"""The partitioned topics of a cluster, as one of its regions sees and changes them (docs/rooms/partitions.md)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Final, Protocol
+
+from emulator.broker.metadata import Metadata
+from emulator.broker.policies import Policies
+from emulator.broker.topic_directory import Directory
+from emulator.broker.topic_slot import Wish
+from emulator.core.partitions import Partitioned, partition_names
+from emulator.core.policies import AUTO_TOPIC_CREATION
+from emulator.errors import ProtocolError, ServerError, StorageError
+from emulator.model import TopicName
+from emulator.storage.configuration import Conflict
+from emulator.stored_keys import PartitionedTopicPath, parse_path
+
+logger = logging.getLogger(__name__)
+
+OBEYS = (AUTO_TOPIC_CREATION,)
+PEER_ANSWER_SECONDS: Final = 2.0
+OPENED_AT_ONCE: Final = 32
+
+
+class Exists(Exception):
+    """There is something else by that name (N1)."""
+
+
+class AskablePeer(Protocol):
+    """The link to another region."""
+
+    def ask_partitions(self, topic: str) -> asyncio.Future[int]:
+        """How many partitions a topic has there; 0: none, or no such topic. ProtocolError when there is no answer."""
+        ...
+
+
+class PartitionedTopics:
+    """One a region."""
+
+    def __init__(
+        self,
+        metadata: Metadata,
+        policies: Policies,
+        peers: Mapping[str, AskablePeer],
+        *,
+        creates_by_default: bool,
+    ) -> None:
+        self._metadata = metadata
+        self._policies = policies
+        self._peers = peers
+        self._creates_by_default = creates_by_default
+
+    # What there is.
+
+    def count(self, topic: TopicName) -> int:
+        """How many partitions; 0: it is none, or one of them."""
+        found = self.get(topic)
+        return 0 if found is None else found.count
+
+    def get(self, topic: TopicName) -> Partitioned | None:
+        change = self._metadata.get(PartitionedTopicPath(str(topic)).text)
+        if change is None or change.value is None:
+            return None
+        try:
+            return Partitioned.decode(change.value)
+        except ValueError as problem:
+            logger.warning("what the configuration store has at %s is not obeyed: %s", change.path, problem)
+            return None
+
+    def names(self, namespace: str) -> list[str]:
+        """Full names of the partitioned topics of a namespace, sorted."""
+        keys = [parse_path(change.path) for change in self._metadata.list(PartitionedTopicPath.prefix())]
+        topics = [key.topic for key in keys if isinstance(key, PartitionedTopicPath)]
+        return sorted(name for name in topics if TopicName.parse(name).full_namespace == namespace)
+
+    def may_be_created(self, topic: TopicName) -> bool:
+        """Whether a topic of this name is created when somebody uses it (N1, N2)."""
+        if self.get(topic) is not None:
+            return False
+        base = topic.partitioned
+        if base is not None and (known := self.count(base)):
+            return topic.partition_index < known
+        return self.creates(topic)
+
+    def creates(self, topic: TopicName) -> bool:
+        """Whether topics of its namespace are created when somebody uses them."""
+        policy = self._policies.of_namespace(topic.full_namespace, AUTO_TOPIC_CREATION)
+        return self._creates_by_default if policy is None else policy.allowed
+
+    # Changing.
+
+    async def create(
+        self, directory: Directory, topic: TopicName, count: int, properties: Mapping[str, str] | None = None
+    ) -> None:
+        """Exists when the name is taken, ValueError for a number that cannot be meant, StorageError."""
+        made = Partitioned(count, properties or {})
+        self._check_free(directory, topic)
+        try:
+            await self._metadata.put(PartitionedTopicPath(str(topic)).text, made.encode(), expected=-1)
+        except Conflict:
+            raise Exists(f"partitioned topic {topic} exists already") from None
+        await self._open(directory, topic, count)
+
+    def _check_free(self, directory: Directory, topic: TopicName) -> None:
+        if topic.partitioned is not None:
+            raise ValueError(f"{topic} is the name of a partition, which has none of its own")
+        if self.get(topic) is not None:
+            raise Exists(f"partitioned topic {topic} exists already")
+        if directory.exists(str(topic)):
+            raise Exists(f"topic {topic} exists already, and has no partitions")
+
+    async def grow(self, directory: Directory, topic: TopicName, count: int) -> None:
+        """ValueError for a number that is not larger; ProtocolError when there is no such topic; StorageError."""
+
+        def larger(present: bytes | None) -> bytes:
+            if present is None:
+                raise ProtocolError(ServerError.TopicNotFound, f"partitioned topic {topic} does not exist")
+            return Partitioned.decode(present).grown_to(count).encode()
+
+        await self._metadata.update(PartitionedTopicPath(str(topic)).text, larger)
+        await self._open(directory, topic, count)
+
+    async def delete(self, directory: Directory, topic: TopicName, *, force: bool) -> None:
+        """With its partitions. ProtocolError when there is none, or one of them is in use and not `force`."""
+        found = self.get(topic)
+        if found is None:
+            raise ProtocolError(ServerError.TopicNotFound, f"partitioned topic {topic} does not exist")
+        names = [name for name in partition_names(topic, found.count) if directory.exists(name)]
+        if not force:
+            for name in names:
+                await directory.check_unused(name)
+        # Without the number nobody can create a partition again while the others are still being deleted.
+        await self._metadata.put(PartitionedTopicPath(str(topic)).text, None)
+        for name in names:
+            await directory.delete(name, force=force)
+
+    async def _open(self, directory: Directory, topic: TopicName, count: int) -> None:
+        """So that every partition is there, and its replicators bring it to other regions. What cannot be opened now is
+        opened when somebody uses it."""
+        names = partition_names(topic, count)
+        for first in range(0, count, OPENED_AT_ONCE):
+            opening = [directory.acquire(name, Wish.CREATE) for name in names[first : first + OPENED_AT_ONCE]]
+            for outcome in await asyncio.gather(*opening, return_exceptions=True):
+                if isinstance(outcome, ProtocolError | StorageError):
+                    logger.warning("a partition of %s is not open yet: %s", topic, outcome)
+                elif isinstance(outcome, BaseException):
+                    raise outcome
+
+    async def created_on_use(self, directory: Directory, topic: TopicName) -> int:
+        """Somebody asked for a topic and would have it created: how many partitions it has now."""
+        policy = self._policies.of_namespace(topic.full_namespace, AUTO_TOPIC_CREATION)
+        if policy is None or not policy.partitions or not policy.allowed or topic.partitioned is not None:
+            return 0
+        try:
+            await self.create(directory, topic, policy.partitions)
+        except Exists:  # another one was quicker
+            return self.count(topic)
+        return policy.partitions
+
+    # Other clusters.
+
+    async def learn(self, directory: Directory, region: str, partition: TopicName) -> None:
+        """Region `region` replicates a partition to us: have its topic partitioned here, too. ProtocolError when we
+        have a topic of its own by that name."""
+        base, index = partition.partitioned, partition.partition_index
+        if base is None or index < self.count(base) or region not in self._peers:
+            return
+        if directory.exists(str(base)):
+            sentence = f"{base} has partitions in {region} and is a topic of its own here: delete one of them"
+            raise ProtocolError(ServerError.NotAllowedError, sentence)
+        try:
+            async with asyncio.timeout(PEER_ANSWER_SECONDS):
+                count = await self._peers[region].ask_partitions(str(base))
+        except (ProtocolError, TimeoutError) as problem:
+            raise ProtocolError(
+                ServerError.ServiceNotReady,
+                f"{region} was asked how many partitions {base} has: {problem or 'no answer'}",
+            ) from None
+        if count > index:
+            await self._write_down(base, count)
+
+    async def _write_down(self, topic: TopicName, count: int) -> None:
+        def at_least(present: bytes | None) -> bytes | None:
+            known = None if present is None else Partitioned.decode(present)
+            if known is None:
+                return Partitioned(count).encode()
+            return (known if known.count >= count else known.grown_to(count)).encode()
+
+        await self._metadata.update(PartitionedTopicPath(str(topic)).text, at_least)

@@ -1,0 +1,54 @@
+"""What is known of a partitioned topic, and the names of its partitions (docs/rooms/partitions.md, N1 to N3)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from emulator.model import TopicName
+
+PARTITIONS_MAX: Final = 10_000
+"""More is a typing error: each is a log of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Partitioned:
+    """A partitioned topic, as it is stored."""
+
+    count: int
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """ValueError for a number that cannot be meant."""
+        if (
+            isinstance(self.count, bool)
+            or not isinstance(self.count, int)
+            or not 1 <= self.count <= PARTITIONS_MAX
+        ):
+            raise ValueError(f"{self.count!r} is no number of partitions; there may be 1 to {PARTITIONS_MAX}")
+
+    def encode(self) -> bytes:
+        return json.dumps({"partitions": self.count, "properties": dict(self.properties)}).encode()
+
+    @classmethod
+    def decode(cls, value: bytes) -> Partitioned:
+        """ValueError when it is no such document."""
+        try:
+            document = json.loads(value)
+            return cls(document["partitions"], document.get("properties") or {})
+        except (KeyError, TypeError, AttributeError) as problem:
+            raise ValueError(f"no partitioned topic: {problem}") from None
+
+    def grown_to(self, count: int) -> Partitioned:
+        """ValueError when that is not more (N2)."""
+        grown = replace(self, count=count)
+        if count <= self.count:
+            raise ValueError(f"there are {self.count} partitions already, and their number can only grow")
+        return grown
+
+
+def partition_names(topic: TopicName, count: int, first: int = 0) -> list[str]:
+    """Full names of partitions first..count-1."""
+    return [f"{topic}-partition-{index}" for index in range(first, count)]

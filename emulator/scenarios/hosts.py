@@ -1,0 +1,73 @@
+"""What a scenario file may say of hosts: programs that own topics, and wait for those of others (PIP-68, PIP-440)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from emulator.scenarios.shares import hosts_named, own_topics, priorities, topics_named
+from emulator.scenarios.words import HostName, NewActorName, Region, Topic
+from emulator.scenarios.workload import HostPart
+from emulator.scenarios.written import Deadline, Written
+
+Priority = Annotated[int, Field(ge=-(2**31), lt=2**31)]
+
+
+class HostEntry(Written):
+    """Hosts that share topics: each topic has one owner, and all others wait for it."""
+
+    name: NewActorName
+    """Name of the host, of its history file and of its Pulsar producers; with `count`: `<name>-1`, `<name>-2`, …"""
+    count: Annotated[int, Field(gt=1)] | None = None
+    """So many hosts; one, without a number, when left out."""
+    region: Region
+    """Region whose topics they own."""
+    topic: Topic | None = None
+    """The topic; the scenario's when left out."""
+    topics: Annotated[int, Field(gt=0)] | None = None
+    """So many topics: `<topic>-1`, `<topic>-2`, …; the topic alone when left out."""
+    priority: Priority | Literal["balanced", "random"] = 0
+    """A number, the same for each topic; `balanced`: the topics of a host that dies fall to each of the others in turn;
+    `random`: each host draws a number for each topic."""
+    stands_by: bool = False
+    """Whether no topic is theirs from the start: they only wait."""
+    heartbeats_per_second: Annotated[float, Field(gt=0, strict=False)] = 2.0
+    """Messages per second that an owner writes to each of its topics."""
+    rebuilds: bool = False
+    """Whether a new owner first reads the topic from its beginning, and goes on from the state that it finds."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return hosts_named(self.name, self.count)
+
+    def parts(self, default_topic: str) -> tuple[HostPart, ...]:
+        topics = topics_named(self.topic or default_topic, self.topics)
+        count = self.count or 1
+        return tuple(
+            HostPart(
+                name=name,
+                region=self.region,
+                group=self.name,
+                topics=topics,
+                own=() if self.stands_by else own_topics(topics, index, count),
+                priorities=priorities(self.priority, name, index, count, topics),
+                heartbeats_per_second=self.heartbeats_per_second,
+                rebuilds=self.rebuilds,
+            )
+            for index, name in enumerate(self.names)
+        )
+
+
+class HostDid(Deadline):
+    """A host owns so many topics."""
+
+    host: HostName
+    holds: Annotated[int, Field(ge=0)]
+    """Exactly so many."""
+
+
+class TopicsOwned(Deadline):
+    """Every topic of the hosts has an owner that lives and has written to it."""
+
+    topics: Literal["owned"]

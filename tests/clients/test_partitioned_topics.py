@@ -1,0 +1,79 @@
+"""Partitioned topics with real clients: they ask how many partitions there are, and do the routing."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+import pytest
+
+from emulator.broker.region import Region
+from emulator.core.policies import AUTO_TOPIC_CREATION, AutoCreation
+from emulator.model import TopicName
+from emulator.stored_keys import NamespacePath
+from tests.broker.regions import FAST, regions
+from tests.clients.driving import CLIENTS, Driver, driver
+
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.parametrize(
+        "client", [pytest.param(one, marks=[] if one == "python" else [pytest.mark.long]) for one in CLIENTS]
+    ),
+]
+
+ORDERS = "persistent://public/default/orders"
+MESSAGES = 40
+OUTCOME_SECONDS = 20
+
+
+@contextlib.asynccontextmanager
+async def one_client(client: str) -> AsyncIterator[tuple[Region, Driver]]:
+    async with regions("us", settings=FAST) as world, driver(client) as program:
+        url = f"pulsar://127.0.0.1:{world.ports['us']}"
+        await program.ask("client", key="client", url=url, timeout_ms=30_000)
+        yield world.running["us"], program
+
+
+async def sent_and_received(program: Driver) -> set[str]:
+    """The partitions that the messages came through; each message comes once."""
+    async with asyncio.timeout(OUTCOME_SECONDS):
+        await program.ask("subscribe", client="client", key="c", topic="orders", subscription="s")
+        await program.ask("producer", client="client", key="p", topic="orders")
+        for number in range(MESSAGES):
+            await program.ask("send", key="p", payload=str(number), message_key=f"key-{number}")
+        came = [await program.ask("receive", key="c", timeout_ms=10_000) for _ in range(MESSAGES)]
+    assert sorted(int(one["payload"]) for one in came) == list(range(MESSAGES))
+    return {one["topic"] for one in came}
+
+
+def test_messages_go_through_all_partitions_and_come_once(client: str) -> None:
+    async def told() -> None:
+        async with one_client(client) as (region, program):
+            await region.partitioned.create(region.directory, TopicName.parse(ORDERS), 3)
+            assert (await program.ask("partitions", client="client", topic="orders"))["count"] == "3"
+            topics = await sent_and_received(program)
+            assert topics == {f"{ORDERS}-partition-{index}" for index in range(3)}
+
+    asyncio.run(told())
+
+
+def test_a_topic_is_created_with_as_many_partitions_as_its_namespace_says(client: str) -> None:
+    async def told() -> None:
+        async with one_client(client) as (region, program):
+            place = NamespacePath("public/default")
+            await region.policies.set(place, AUTO_TOPIC_CREATION, AutoCreation(True, 2))
+            topics = await sent_and_received(program)
+            assert topics == {f"{ORDERS}-partition-{index}" for index in range(2)}
+            assert region.partitioned.count(TopicName.parse(ORDERS)) == 2
+
+    asyncio.run(told())
+
+
+def test_a_topic_without_partitions_is_itself(client: str) -> None:
+    async def told() -> None:
+        async with one_client(client) as (_, program):
+            assert await sent_and_received(program) == {ORDERS}
+            assert (await program.ask("partitions", client="client", topic="orders"))["count"] == "1"
+
+    asyncio.run(told())

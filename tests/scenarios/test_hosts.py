@@ -1,0 +1,143 @@
+"""What a scenario file may say of hosts and of access, and what is said about one that is wrong."""
+
+from __future__ import annotations
+
+import pytest
+
+from emulator.errors import ConfigurationError
+from emulator.scenarios.hosts import HostDid, TopicsOwned
+from emulator.scenarios.scenario import Scenario, parse_scenario
+from emulator.scenarios.workload import Counts, HostPart, ProducerPart
+
+from .virtual import TOPOLOGY
+
+
+def parse(*steps: str, hosts: str = "name: h, count: 2, region: us-east, topics: 3") -> Scenario:
+    lines = "\n".join(f"  - {step}" for step in steps)
+    text = f"""
+name: story
+topic: orders
+actors:
+  producers:
+    - {{name: waiter, region: us-east, access: wait, priority: -3}}
+    - {{name: plain, region: us-east}}
+  hosts:
+    - {{{hosts}}}
+steps:
+{lines}
+"""
+    return parse_scenario(text, TOPOLOGY, "story.yaml")
+
+
+def problem(*steps: str, hosts: str = "name: h, count: 2, region: us-east") -> str:
+    with pytest.raises(ConfigurationError) as refused:
+        parse(*steps, hosts=hosts)
+    (one,) = refused.value.problems
+    return str(one)
+
+
+def test_an_entry_is_so_many_hosts_which_share_its_topics() -> None:
+    scenario = parse("begin: everyone")
+    orders = "persistent://public/default/orders"
+    parts = [part for part in scenario.parts if isinstance(part, HostPart)]
+    assert [part.name for part in parts] == ["h-1", "h-2"]
+    assert {part.group for part in parts} == {"h"}
+    assert parts[0].topics == (f"{orders}-1", f"{orders}-2", f"{orders}-3")
+    assert [part.own for part in parts] == [(f"{orders}-1", f"{orders}-3"), (f"{orders}-2",)]
+    assert parts[0].priorities == (0, 0, 0)
+    assert scenario.steps[0].actors == ("waiter", "plain", "h-1", "h-2")
+
+
+def test_a_host_that_stands_by_owns_nothing() -> None:
+    (part,) = (
+        part
+        for part in parse(
+            "begin: hosts", hosts="name: h, region: us-east, stands_by: true, priority: -9"
+        ).parts
+        if isinstance(part, HostPart)
+    )
+    assert (part.name, part.own, part.priorities) == ("h", (), (-9,))
+
+
+def test_producers_have_an_access_mode_and_a_priority() -> None:
+    waiter, plain = (part for part in parse("begin: hosts").parts if isinstance(part, ProducerPart))
+    assert (waiter.access, waiter.priority) == ("wait", -3)
+    assert (plain.access, plain.priority) == ("shared", 0)
+
+
+def test_steps_name_hosts_one_or_several() -> None:
+    steps = parse(
+        "begin: hosts",
+        "kill: {host: h-1}",
+        "start: {host: [h-1]}",
+        "pause: {host: [h-1, h-2]}",
+        "wait_until: {topics: owned}",
+        "wait_until: {host: h-2, holds: 0, within: 1s}",
+    ).steps
+    assert [getattr(step.action, "host", None) for step in steps] == [
+        None,
+        ("h-1",),
+        ("h-1",),
+        ("h-1", "h-2"),
+        None,
+        "h-2",
+    ]
+    assert isinstance(steps[4].action, TopicsOwned)
+    assert isinstance(steps[5].action, HostDid)
+
+
+@pytest.mark.parametrize(
+    ("step", "complaint"),
+    [
+        ("kill: {host: h-1}", "h-1 has not begun here"),
+        ("wait_until: {topics: owned}", "no host has begun here"),
+        ("wait_until: {host: h-1, holds: 1}", "h-1 has not begun here"),
+        ("wait_until: {host: h, holds: 1}", "must be a host of this scenario: h-1, h-2"),
+        ("wait_until: {topics: orphaned}", "must be owned"),
+    ],
+)
+def test_steps_that_make_no_sense_are_told(step: str, complaint: str) -> None:
+    assert complaint in problem(step)
+
+
+def test_a_host_is_killed_not_lost() -> None:
+    assert "a host may be killed" in problem("begin: hosts", "lose: {host: h-1}")
+
+
+def test_hosts_write_on_and_on_so_a_drain_comes_behind_their_end() -> None:
+    assert "h-1 publishes on and on" in problem("begin: h-1", "drain: 1s")
+
+
+@pytest.mark.parametrize(
+    ("hosts", "complaint"),
+    [
+        ("name: h, count: 1, region: us-east", "must be more than 1"),
+        ("name: waiter, region: us-east", "another actor is called so"),
+        ("name: h, region: us-east, priority: 2147483648", "2147483648"),
+        ("name: h, region: us-east, priority: fair", "fair"),
+        ("name: h, region: us-east, topic: persistent://public/nowhere/x", "no namespace public/nowhere"),
+    ],
+)
+def test_entries_that_make_no_sense_are_told(hosts: str, complaint: str) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        parse("begin: everyone", hosts=hosts)
+    assert any(complaint in str(one) for one in refused.value.problems)
+
+
+def test_a_priority_of_one_that_does_not_wait_is_refused() -> None:
+    text = """
+name: story
+topic: orders
+actors:
+  producers: [{name: p, region: us-east, access: exclusive, priority: 3}]
+steps: [{begin: p}]
+"""
+    with pytest.raises(ConfigurationError, match="counts for `access: wait` only"):
+        parse_scenario(text, TOPOLOGY)
+
+
+def test_lives_of_a_host_add_up_and_a_dead_one_has_nothing() -> None:
+    first = Counts(region="us-east", connected=True, asked=10, ok=7, failed=1, holds=("a",), waits=2).ended()
+    assert (first.pending, first.unknown, first.holds, first.waits, first.connected) == (0, 2, (), 0, False)
+    both = first.and_then(Counts(region="us-east", asked=5, ok=4, holds=("b",)))
+    assert (both.asked, both.ok, both.failed, both.unknown, both.holds) == (15, 11, 1, 2, ("b",))

@@ -1,0 +1,67 @@
+"""Which topics are a host's own, and who follows whom."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from emulator.scenarios.shares import PriorityRule, hosts_named, own_topics, priorities, topics_named
+
+TOPICS = topics_named("endpoint", 40)
+
+
+def heirs(rule: PriorityRule, count: int, dead: int) -> Counter[str]:
+    """Who gets how many of the topics of a host that dies, when the first to come lines up first."""
+    names = hosts_named("host", count)
+    wants = {name: priorities(rule, name, index, count, TOPICS) for index, name in enumerate(names)}
+    left = [name for index, name in enumerate(names) if index != dead]
+    lost = [TOPICS.index(topic) for topic in own_topics(TOPICS, dead, count)]
+    return Counter(max(left, key=lambda name: wants[name][topic]) for topic in lost)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 5, 7])
+def test_every_topic_is_the_own_of_exactly_one_host(count: int) -> None:
+    """Of shares that differ by one at most."""
+    shares = [own_topics(TOPICS, index, count) for index in range(count)]
+    assert sorted(topic for share in shares for topic in share) == sorted(TOPICS)
+    assert max(map(len, shares)) - min(map(len, shares)) <= 1
+
+
+@pytest.mark.parametrize("count", [2, 3, 5, 7])
+def test_balanced_spreads_the_topics_of_whoever_dies_evenly(count: int) -> None:
+    """Whichever host it is, the others differ by one at most."""
+    for dead in range(count):
+        loads = [heirs("balanced", count, dead)[name] for name in hosts_named("host", count)]
+        del loads[dead]
+        assert max(loads) - min(loads) <= 1
+        assert sum(loads) == len(own_topics(TOPICS, dead, count))
+
+
+@pytest.mark.parametrize("count", [2, 3, 5])
+def test_balanced_gives_each_topic_an_order_without_ties(count: int) -> None:
+    """And its own host is the first in it."""
+    wants = [priorities("balanced", "any", index, count, TOPICS) for index in range(count)]
+    for number in range(len(TOPICS)):
+        assert sorted(want[number] for want in wants) == list(range(1, count + 1))
+        assert wants[number % count][number] == count
+
+
+def test_one_number_makes_the_first_to_come_the_heir_of_all() -> None:
+    assert heirs(0, 5, dead=0) == {"host-2": 8}
+    assert priorities(-7, "host", 0, 5, TOPICS) == (-7,) * 40
+
+
+def test_random_is_drawn_for_each_host_and_topic_and_always_the_same() -> None:
+    """Several heirs, and not as even as it could be."""
+    drawn = priorities("random", "host-1", 0, 5, TOPICS)
+    assert drawn == priorities("random", "host-1", 3, 9, TOPICS)
+    assert len(set(drawn)) == len(TOPICS)
+    assert drawn != priorities("random", "host-2", 0, 5, TOPICS)
+    assert 2 <= len(heirs("random", 5, dead=0)) <= 4
+
+
+def test_one_alone_has_no_number() -> None:
+    assert hosts_named("worker", None) == ("worker",)
+    assert topics_named("orders", None) == ("orders",)
+    assert topics_named("orders", 2) == ("orders-1", "orders-2")

@@ -1,0 +1,366 @@
+"""Leaders, uptime checkers, last resorts, two owners: the stories of PIP-68 and PIP-440 in virtual time, and what the
+switches to upstream make of them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from emulator.client import AccessMode, ClientError
+from emulator.errors import ConfigurationError, ServerError
+from emulator.history import Event
+from emulator.history import Outcome as Outcome_
+from emulator.scenarios.replayed import State, read
+from emulator.scenarios.runner import LoopClock
+from emulator.scenarios.scenario import find_scenario
+from emulator.scenarios.shares import own_topics, priorities, topics_named
+from emulator.scenarios.workload import HostPart
+from emulator.simulation.outcome import Outcome
+from emulator.simulation.record import Record
+from emulator.simulation.story.hosts import SimulatedHost
+from emulator.simulation.story.ownership import ownership_figures
+from emulator.simulation.story.run import load_story, run_story
+from emulator.simulation.world import World, simple_topology
+from emulator.topology_file import load_topology
+
+pytestmark = pytest.mark.long
+
+ROOT = Path(__file__).parents[2]
+TOPOLOGY = load_topology(ROOT / "topology.yaml")
+
+
+@cache
+def told(name: str) -> Outcome:
+    """A scenario that comes with geoemu, come true."""
+    outcome = run_story(load_story(find_scenario(Path(name)), TOPOLOGY), 1)
+    assert outcome.violation is None
+    return outcome
+
+
+def written(events: list[Event], topic: str, region: str) -> list[Mapping[str, Any]]:
+    """What owners in a region were told is stored on a topic, in the order of its log."""
+    ok = [
+        event
+        for event in events
+        if event.op == "publish" and event.outcome == "ok" and event.region == region
+    ]
+    mine = [event for event in ok if event.topic == topic and event.message_id is not None]
+    mine.sort(key=lambda event: [int(part) for part in str(event.message_id).split(":")])
+    return [read(str(event.detail).encode()) for event in mine]
+
+
+def introductions(messages: list[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    return [message for message in messages if message["kind"] == "introduction"]
+
+
+def owners(events: list[Event], group: str) -> Counter[str]:
+    """How many topics each host of a group owned when the last one of them had introduced itself."""
+    owner: dict[str, str] = {}
+    for event in events:
+        if event.op == "publish" and event.outcome == "ok" and event.actor.startswith(f"{group}-"):
+            owner[str(event.topic)] = event.actor
+    return Counter(owner.values())
+
+
+def test_each_leader_goes_on_from_a_state_that_is_equal_to_the_log() -> None:
+    """Whatever was killed: numbers never jump nor fall, and what a leader read is what those before it wrote."""
+    outcome = told("leader-election")
+    topic = "persistent://public/default/metadata"
+    messages = written(outcome.events, topic, "us-east")
+    state, leaders = State(), list[str]()
+    for message in messages:
+        if message["kind"] == "introduction":
+            assert (message["state"], message["read"]) == (state.digest, state.messages)
+            leaders.append(str(message["producer"]))
+        else:
+            assert message["number"] == state.next_number
+        state.apply(json.dumps(message).encode())
+    assert leaders == ["worker-1", "worker-2", "worker-3"]
+    assert [one["epoch"] for one in introductions(messages)] == [0, 1, 2]
+
+
+def test_first_in_first_out_one_host_gets_all_the_work_of_the_dead_one() -> None:
+    """Balanced priorities spread it evenly, drawn ones in between."""
+    outcome = told("uptime-checkers")
+    fifo, balanced, drawn = (owners(outcome.events, group) for group in ("fifo", "balanced", "random"))
+    assert sorted(fifo.values()) == [8, 8, 8, 16]
+    assert sorted(balanced.values()) == [10, 10, 10, 10]
+    assert 10 < max(drawn.values()) < 16
+    assert sum(drawn.values()) == 40
+
+
+def test_the_figures_of_a_story_have_the_load_of_the_busiest_host_and_the_time_without_an_owner() -> None:
+    figures = told("uptime-checkers").figures
+    loads = {name: value for name, value in figures.items() if "most topics" in name}
+    assert loads == {
+        "fifo-1 killed: most topics of one host then": 16,
+        "balanced-1 killed: most topics of one host then": 10,
+        "random-1 killed: most topics of one host then": 11,
+    }
+    assert 0 < figures["fifo-1 killed: last topic without an owner for (s)"] < 2
+
+
+def test_topics_that_nobody_takes_over_are_in_the_figures() -> None:
+    def event(at_ms: float, op: str, outcome: Outcome_, **fields: Any) -> Event:
+        return Event(at_ms, "h-1", op, outcome, region="us", **fields)
+
+    events = [
+        event(1, "connect", "ok", topic="t", topic_epoch=0),
+        event(2, "note", "fact", detail="kill h-1"),
+    ]
+    assert ownership_figures(events) == {"h-1 killed: topics that found no other owner": 1}
+
+
+def test_an_owner_publishes_who_it_is_and_its_priority() -> None:
+    outcome = told("last-resort")
+    (first, *_) = introductions(written(outcome.events, "persistent://public/default/endpoint-1", "us-east"))
+    assert (first["producer"], first["priority"], first["epoch"]) == ("primary-1", 3, 0)
+
+
+def test_the_last_resort_is_the_last_although_it_came_first() -> None:
+    outcome = told("last-resort")
+    for number in range(1, 13):
+        topic = f"persistent://public/default/endpoint-{number}"
+        names = [str(one["producer"]) for one in introductions(written(outcome.events, topic, "us-east"))]
+        standby = [name.startswith("backup") for name in names]
+        assert standby.count(True) == 1, names
+        assert not any(standby[: standby.index(True)])
+        assert all(name.startswith("primary") for name in names[standby.index(True) + 1 :])
+
+
+def test_two_regions_have_two_owners_and_both_streams_are_in_every_log() -> None:
+    outcome = told("two-owners")
+    events = outcome.events
+    topic = "persistent://public/default/registry"
+    for region, names in (("us-east", ["east-1", "east-2"]), ("eu-central", ["central-1"])):
+        found = introductions(written(events, topic, region))
+        assert [one["producer"] for one in found] == names
+        assert [one["epoch"] for one in found] == list(range(len(names)))
+    received = {event.producer for event in events if event.op == "receive" and event.region == "us-west"}
+    assert received == {"east-1", "east-2", "central-1"}
+
+
+def test_upstream_priorities_count_for_nothing() -> None:
+    """`queue_priority: upstream`: the last resort takes over at once, because it came first. The story fails."""
+    topology = replace(TOPOLOGY, compatibility={"queue_priority": "upstream"})
+    outcome = run_story(load_story(find_scenario(Path("last-resort")), topology), 1)
+    assert outcome.violation is not None
+    assert "primary-2 holds 4, not 6" in outcome.violation.sentence
+    assert outcome.figures["primary-1 killed: most topics of one host then"] == 4
+    first_heirs = owners([event for event in outcome.events if event.actor != "primary-1"], "backup")
+    assert first_heirs == {"backup-1": 4}
+
+
+WAITERS = """
+name: waiters
+topic: persistent://public/default/orders
+actors:
+  producers:
+    - {name: first, region: us-east, access: wait, priority: -1}
+    - {name: low, region: us-east, access: wait, priority: -1}
+    - {name: high, region: us-east, access: wait, priority: 7, messages: 20}
+    - {name: barred, region: us-east, access: exclusive}
+  consumers:
+    - {name: reader, region: us-west, subscription: s}
+steps:
+  - begin: [reader, first]
+  - wait_until: {producer: first, published: 20}
+  - begin: low
+  - begin: high
+  - finish: first
+  - wait_until: {producer: high, published: 20}
+  - finish: high
+  - wait_until: {producer: low, published: 20}
+  - finish: low
+  - begin: barred
+  - wait_until: {producer: barred, published: 20}
+  - finish: barred
+  - drain: 10s
+"""
+"""Producers take turns: the highest priority first, and an exclusive one when nobody is there any more."""
+
+
+def test_producers_that_wait_take_turns_by_their_priority(tmp_path: Path) -> None:
+    path = tmp_path / "waiters.yaml"
+    path.write_text(WAITERS)
+    outcome = run_story(load_story(path, TOPOLOGY), 1)
+    assert outcome.violation is None
+    stored = [event for event in outcome.events if event.op == "receive"]
+    turns = [event.producer for event in stored]
+    assert list(dict.fromkeys(turns)) == ["first", "high", "low", "barred"]
+    assert turns == sorted(turns, key=["first", "high", "low", "barred"].index)
+
+
+def test_a_producer_that_waits_stays_where_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "waiters.yaml"
+    path.write_text(WAITERS.replace("finish: first", "move: {producer: first, to: us-west}"))
+    with pytest.raises(ConfigurationError, match="first waits for a topic of its region"):
+        load_story(path, TOPOLOGY)
+
+
+def test_upstream_all_lines_are_first_in_first_out() -> None:
+    """`queue_priority: upstream`: whatever rule the hosts follow, the second one gets everything."""
+    topology = replace(TOPOLOGY, compatibility={"queue_priority": "upstream"})
+    outcome = run_story(load_story(find_scenario(Path("uptime-checkers")), topology), 1)
+    loads = {name: value for name, value in outcome.figures.items() if "most topics" in name}
+    assert set(loads.values()) == {16}
+    assert len(loads) == 3
+
+
+# With hosts alone, on one region.
+
+
+class Stage:
+    """A region, and hosts that share topics on it."""
+
+    def __init__(self, world: World, topics: int = 1) -> None:
+        self.world = world
+        self.record = Record(lambda: world.simulation.now)
+        self.topics = topics_named("persistent://public/default/t", topics)
+        self.clock = LoopClock()
+
+    async def hosts(self, *names: str, rebuilds: bool = False) -> list[SimulatedHost]:
+        """The first one owns everything, the others wait in their order."""
+        hosts = [
+            SimulatedHost(self.world, self.record, self.part(name, index, rebuilds))
+            for index, name in enumerate(names)
+        ]
+        for host in hosts:
+            await host.begin("")
+            await host.line_up()
+        return hosts
+
+    def part(self, name: str, index: int, rebuilds: bool) -> HostPart:
+        return HostPart(
+            name=name,
+            region="us",
+            group="h",
+            topics=self.topics,
+            own=own_topics(self.topics, 0, 1) if index == 0 else (),
+            priorities=priorities(0, name, index, 1, self.topics),
+            heartbeats_per_second=5,
+            rebuilds=rebuilds,
+        )
+
+    async def until_holds(self, *hosts: SimulatedHost, within_seconds: float = 20) -> None:
+        """Some of them owns each topic."""
+        await self.world.simulation.until(
+            lambda: {topic for host in hosts for topic in host.counts.holds} == set(self.topics),
+            within_seconds=within_seconds,
+        )
+
+
+@contextmanager
+def stage(seed: int = 0, **switches: str) -> Iterator[Stage]:
+    topology = replace(simple_topology(("us",)), compatibility=switches)
+    with World(topology, seed) as world:
+        yield Stage(world)
+
+
+@pytest.mark.parametrize("choice", ["proposal", "upstream"])
+def test_a_promotion_that_cannot_be_stored_leaves_the_topic_to_the_next_or_to_nobody(choice: str) -> None:
+    """`failed_promotion`: the store has no room when the owner dies, and has some a moment later."""
+    with stage(failed_promotion=choice) as on:
+
+        async def story() -> None:
+            owner, *waiting = await on.hosts("a", "b", "c", "d")
+            await on.until_holds(owner)
+            disk = on.world.regions["us"].disk
+            disk.fill()
+            await owner.change("kill")
+            await on.clock.sleep(1)
+            disk.make_room()
+            if choice == "proposal":
+                await on.until_holds(*waiting, within_seconds=10)
+            else:
+                await on.clock.sleep(60)
+                assert not any(host.counts.holds for host in waiting)
+                assert sum(host.counts.waits for host in waiting) == 3
+
+        on.world.play(story())
+
+
+@pytest.mark.parametrize("choice", ["proposal", "upstream"])
+def test_a_region_that_restarts_keeps_a_topic_for_its_owner_or_for_whoever_is_first(choice: str) -> None:
+    """`unloaded_owner`: the owner is held up on its way back."""
+    with stage(unloaded_owner=choice) as on:
+
+        async def story() -> None:
+            owner, waiter = await on.hosts("a", "b")
+            await on.until_holds(owner)
+            on.world.kill("us")
+            await owner.change("pause")
+            on.world.start("us")
+            await on.clock.sleep(2)
+            assert len(waiter.counts.holds) == (choice == "upstream")
+            await owner.change("resume")
+            winner, other = (owner, waiter) if choice == "proposal" else (waiter, owner)
+            await on.world.simulation.until(lambda: other.counts.waits == 1, within_seconds=30)
+            assert winner.counts.holds
+            assert not other.counts.holds
+
+        on.world.play(story())
+
+
+@pytest.mark.parametrize("choice", ["proposal", "upstream"])
+def test_an_owner_that_was_thrown_out_is_told_or_stands_in_line_again_in_silence(choice: str) -> None:
+    """`fenced_producers`: what it had sent meanwhile is stored when the other one leaves, or never."""
+    with stage(fenced_producers=choice) as on:
+
+        async def story() -> None:
+            client, other = on.world.client("us"), on.world.client("us")
+            owner = await client.producer("t", access_mode=AccessMode.WAIT_FOR_EXCLUSIVE)
+            fencer = await other.producer("t", access_mode=AccessMode.EXCLUSIVE_WITH_FENCING)
+            sent = owner.send_nowait(b"of an owner that was thrown out")
+            done, _ = await asyncio.wait({sent}, timeout=10)
+            assert bool(done) == (choice == "proposal")
+            if choice == "proposal":
+                error = sent.exception()
+                assert isinstance(error, ClientError)
+                assert error.code is ServerError.ProducerFenced
+            else:
+                await fencer.close()
+                await asyncio.wait_for(sent, 10)
+
+        on.world.play(story())
+
+
+def test_a_host_that_was_frozen_while_another_took_over_waits_again() -> None:
+    """Fenced for good as that producer, it makes another one, which stands in line."""
+    with stage() as on:
+
+        async def story() -> None:
+            owner, waiter = await on.hosts("a", "b", rebuilds=True)
+            await on.until_holds(owner)
+            await owner.change("pause")
+            assert not owner.counts.holds
+            await on.until_holds(waiter, within_seconds=120)
+            await owner.change("resume")
+            await on.world.simulation.until(lambda: owner.counts.waits == 1, within_seconds=60)
+            assert waiter.counts.holds
+            assert not owner.counts.holds
+
+        on.world.play(story())
+
+
+def test_a_host_that_stops_in_good_order_leaves_the_line_and_its_topics_at_once() -> None:
+    with stage() as on:
+
+        async def story() -> None:
+            owner, second, third = await on.hosts("a", "b", "c")
+            await on.until_holds(owner)
+            await second.change("stop")
+            await owner.change("stop")
+            await on.until_holds(third, within_seconds=1)
+            assert not second.counts.holds
+
+        on.world.play(story())
