@@ -94,9 +94,9 @@ class Change(NamedTuple):
         before = self.before
         if self.step is Step.GRANT:
             return Grant(next_epoch(before), self.owner, entry_id)
-        assert before is not None
         if self.step is Step.BAR:
             return Grant(next_epoch(before), NOBODY, entry_id, entry_id)
+        assert before is not None
         return replace(before, end_entry=entry_id if self.step is Step.END else None)
 
 
@@ -198,6 +198,8 @@ class Access:
         """The only region in which clients may publish, when that is another one."""
         self._owes_bar = False
         """Clients published elsewhere since: the newest grant has to be barred before anybody is admitted here."""
+        self._doubt: Step | None = None
+        """Failed, and may be stored all the same: it must be undone before anybody acts on what was before."""
         self._later: list[Place] = []
         """Came while something was being written."""
         self._line_before = dict(line_before or {})
@@ -263,7 +265,7 @@ class Access:
         """What `Write` asked for is durable."""
         assert self.change is not None
         step, self.change = self.change.step, None
-        self.grant = grant
+        self.grant, self._doubt = grant, None
         if step is Step.BAR:
             self._owes_bar = False
         if step is not Step.END:
@@ -277,9 +279,11 @@ class Access:
 
     def not_written(self, why: str) -> list[Decision]:
         """It is not, or nobody knows. Whoever it was for is told, and the next one is tried (PIP-440): the same row is
-        written again, so what may have been stored is never anybody's."""
+        written again before anybody publishes, so what may have been stored is never anybody's."""
         assert self.change is not None
         step, self.change = self.change.step, None
+        if not self._may_have_newer_epoch():
+            self._doubt = step
         decisions: list[Decision] = [self._not_stored(place.claimant, why) for place in self._later]
         self._later = []
         if self.owner is not None and step is not Step.END:
@@ -324,7 +328,7 @@ class Access:
             return self._decide(place) + self._next()
         if mode is _SHARED:
             return self._share(place)
-        if self._is_stale(claimant) and not self._may_wait_again(claimant):
+        if self.is_stale(claimant) and not self._may_wait_again(claimant):
             return [self._fenced(claimant)]
         if self.home:
             insort(self.line, place)
@@ -352,9 +356,9 @@ class Access:
             del self._losers[name]
         if self.owner is not None or self.line or self.awaited is not None:
             return [Refuse(claimant, ServerError.ProducerBusy, f"the topic {self._held()}")]
-        if self.grant is not None and self.grant.end_entry is None:
+        if self._doubt is not None or (self.grant is not None and self.grant.end_entry is None):
             self._later.append(place)
-            return [self._write(Step.END, self.grant.owner)]
+            return [self._write_nobody()]
         self.shared[claimant] = None
         self._was_shared = True
         return [Admit(claimant, None)]
@@ -374,7 +378,7 @@ class Access:
         """The former owner is the first to come back: its epoch is still the newest, and stays (PIP-68)."""
         assert self.grant is not None
         self.owner, self.awaited = claimant, None
-        if self.grant.end_entry is None:
+        if self.grant.end_entry is None and self._doubt is None:
             return [Admit(claimant, self.grant.epoch)]
         return [self._write(Step.RESUME, claimant.producer_name)]
 
@@ -392,12 +396,22 @@ class Access:
         decisions: list[Decision] = []
         while self.line and not self.home:
             claimant = self.line.pop(0).claimant
-            if not self._is_stale(claimant) or self._may_wait_again(claimant):
+            if not self.is_stale(claimant) or self._may_wait_again(claimant):
                 return decisions + self._give(claimant)
             decisions.append(self._fenced(claimant))
         if self.grant is not None and self.grant.end_entry is None:
-            decisions.append(self._write(Step.END, self.grant.owner))
+            decisions.append(self._write_nobody())
         return decisions
+
+    def _write_nobody(self) -> Write:
+        """Make it true, and durable, that nobody owns the topic."""
+        if self.grant is None or self._may_have_newer_epoch():
+            return self._write(Step.BAR, NOBODY)
+        return self._write(Step.END, self.grant.owner)
+
+    def _may_have_newer_epoch(self) -> bool:
+        """Somebody's grant may be stored who was told that it is not."""
+        return self._doubt in (Step.GRANT, Step.BAR)
 
     def _write(self, step: Step, owner: str) -> Write:
         assert self.change is None
@@ -406,7 +420,7 @@ class Access:
 
     # What a claim is worth.
 
-    def _is_stale(self, claimant: Claimant) -> bool:
+    def is_stale(self, claimant: Claimant) -> bool:
         """It had the topic, and somebody else had it since: fenced for good (PIP-68)."""
         said = claimant.topic_epoch
         return said is not None and self.grant is not None and said < self.grant.epoch
@@ -424,6 +438,8 @@ class Access:
 
     def _returns(self, claimant: Claimant) -> bool:
         if self.owner is not None or self.shared or not self._was_granted_to(claimant):
+            return False
+        if self._may_have_newer_epoch():
             return False
         assert self.grant is not None
         return self.grant.end_entry is None or not (self._was_shared or self.line)

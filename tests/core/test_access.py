@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emulator.core.access import (
+    NOBODY,
     Access,
     Admit,
     Claimant,
@@ -81,6 +82,13 @@ class World:
         self.end += 1
         self.stored.append(change.at(self.end))
         self.carry_out(self.access.written(self.stored[-1]))
+
+    def write_in_doubt(self) -> None:
+        """It is stored, and nobody is told so."""
+        change = self.access.change
+        assert change is not None
+        self.stored.append(change.at(self.end))
+        self.carry_out(self.access.not_written("nobody knows"))
 
     def restarted(self, *, patient: bool = True) -> World:
         line = {place.claimant.producer_name: place.arrived_us for place in self.access.line}
@@ -332,6 +340,64 @@ def test_whoever_waits_behind_a_failing_store_is_told_and_may_come_again() -> No
     assert world.told == {owner: "PersistenceError", late: "PersistenceError"}
     world.writes = True
     assert world.enter(One("again")) == 0
+
+
+def doubtful(world: World) -> None:
+    """The write that is under way fails, and what it wanted is stored all the same."""
+    world.write_in_doubt()
+    world.writes = True
+
+
+def test_a_grant_that_may_be_stored_is_barred_before_shared_producers_publish() -> None:
+    """Or what they publish would stand in the epoch of somebody who never had it."""
+    for world in (World(), World(Access(Grant(0, "former", 0, 1)), end=1)):
+        world.writes = False
+        world.enter(One("owner"))
+        doubtful(world)
+        shared = One("shared", SHARED)
+        world.enter(shared)
+        assert world.told[shared] is None
+        newest = world.stored[-1]
+        assert newest.epoch == world.stored[0].epoch
+        assert (newest.owner, newest.first_entry) == (NOBODY, newest.end_entry)
+
+
+def test_a_former_owner_does_not_go_on_in_its_epoch_when_a_newer_one_may_be_stored() -> None:
+    world = World()
+    owner = One("owner")
+    world.enter(owner)
+    world.left(owner)
+    world.writes = False
+    world.enter(One("other", FENCING))
+    doubtful(world)
+    assert world.enter(One("owner", EXCLUSIVE, topic_epoch=0, was_opened_before=True)) == 1
+    assert world.stored[-1].owner == "owner"
+
+
+def test_an_owner_that_comes_back_while_its_end_may_be_stored_has_it_undone() -> None:
+    world = World()
+    owner = One("owner")
+    world.enter(owner)
+    world.writes = False
+    world.left(owner)
+    doubtful(world)
+    assert world.stored[-1].end_entry is not None
+    assert world.enter(One("owner", EXCLUSIVE, topic_epoch=0, was_opened_before=True)) == 0
+    assert world.stored[-1].end_entry is None
+
+
+def test_a_return_that_may_be_stored_is_ended_before_shared_producers_publish() -> None:
+    world = World()
+    owner = One("owner")
+    world.enter(owner)
+    world.left(owner)
+    world.writes = False
+    world.enter(One("owner", EXCLUSIVE, topic_epoch=0, was_opened_before=True))
+    doubtful(world)
+    assert world.stored[-1].end_entry is None
+    shared = One("shared", SHARED)
+    assert world.enter(shared) is None
+    assert world.stored[-1].end_entry is not None
 
 
 def test_the_end_of_ownership_is_durable_before_shared_producers_publish() -> None:
