@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import pulsar  # type: ignore[import-untyped]
 from pulsar.asyncio import PulsarException  # type: ignore[import-untyped]
 
-from emulator.recording.client import NO_PROMISE, RecordingClient, given_to, subscription_told
+from emulator.recording.client import (
+    NO_PROMISE,
+    RecordingClient,
+    given_to,
+    refuse_partitioned,
+    single_topics,
+    subscription_told,
+)
 from emulator.recording.delegate import Delegate
 from emulator.recording.publishing import Publishing, tell
 from emulator.recording.receiving import Receiving, seek_target
@@ -19,6 +27,7 @@ class RecordedClient(RecordingClient):
     async def create_producer(self, *args: Any, **named: Any) -> Any:
         given = given_to(self._inner.create_producer, args, named)
         topic = given["topic"]
+        await self._check_partitions(topic)
         try:
             producer = await self._inner.create_producer(**given)
         except PulsarException as refusal:
@@ -33,6 +42,7 @@ class RecordedClient(RecordingClient):
         topic, name = given["topic"], given["subscription_name"]
         if str(topic).startswith(NO_PROMISE):
             return await self._inner.subscribe(**given)
+        await self._check_partitions(topic)
         receiving, told = self._receiving(topic, name), subscription_told(given)
         receiving.subscribing("asked", **told)
         try:
@@ -45,8 +55,14 @@ class RecordedClient(RecordingClient):
 
     async def create_reader(self, *args: Any, **named: Any) -> Any:
         given = given_to(self._inner.create_reader, args, named)
+        await self._check_partitions(given["topic"])
         reader = await self._inner.create_reader(**given)
         return RecordedReader(reader, self._receiving(given["topic"], None))
+
+    async def _check_partitions(self, topic: Any) -> None:
+        for one in single_topics(topic):
+            with contextlib.suppress(PulsarException):
+                refuse_partitioned(one, await self._inner.get_topic_partitions(one))
 
     async def close(self) -> None:
         try:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pulsar  # type: ignore[import-untyped]
@@ -16,9 +17,11 @@ from emulator.recording.place import Whereabouts
 from emulator.recording.producer import RecordedProducer
 from emulator.recording.publishing import Publishing
 from emulator.recording.receiving import Receiving
+from emulator.runtimes.contract import Refused
 
 NO_PROMISE = "non-persistent://"
 """Topics that keep nothing: there is nothing to hold anybody to."""
+PARTITION = "-partition-"
 
 
 class RecordingClient(Delegate):
@@ -52,6 +55,7 @@ class RecordedClient(RecordingClient):
     def create_producer(self, *args: Any, **named: Any) -> Any:
         given = given_to(self._inner.create_producer, args, named)
         topic = given["topic"]
+        self._check_partitions(topic)
         try:
             producer = self._inner.create_producer(**given)
         except pulsar.PulsarException as refusal:
@@ -67,6 +71,7 @@ class RecordedClient(RecordingClient):
         topic, name = given["topic"], given["subscription_name"]
         if str(topic).startswith(NO_PROMISE):
             return self._inner.subscribe(**given)
+        self._check_partitions(topic)
         receiving, told = self._receiving(topic, name), subscription_told(given)
         listener = given.get("message_listener")
         if listener is not None:
@@ -82,11 +87,17 @@ class RecordedClient(RecordingClient):
 
     def create_reader(self, *args: Any, **named: Any) -> Any:
         given = given_to(self._inner.create_reader, args, named)
+        self._check_partitions(given["topic"])
         receiving = self._receiving(given["topic"], None)
         listener = given.get("reader_listener")
         if listener is not None:
             given["reader_listener"] = recorded_listener(listener, receiving, RecordedReader)
         return RecordedReader(self._inner.create_reader(**given), receiving)
+
+    def _check_partitions(self, topic: Any) -> None:
+        for one in single_topics(topic):
+            with contextlib.suppress(pulsar.PulsarException):
+                refuse_partitioned(one, self._inner.get_topic_partitions(one))
 
     def close(self) -> None:
         try:
@@ -99,6 +110,22 @@ class RecordedClient(RecordingClient):
             self._inner.shutdown()
         finally:
             self._leave()
+
+
+def single_topics(topic: Any) -> list[str]:
+    """Those that a program names; none for a pattern."""
+    named = [topic] if isinstance(topic, str) else topic if isinstance(topic, list) else []
+    return [one for one in named if not one.startswith(NO_PROMISE)]
+
+
+def refuse_partitioned(topic: str, partitions: Sequence[str]) -> None:
+    """A client's library sends to each partition as a producer of its own, and tells the program of none of them: what
+    was recorded could not be found in the logs again. Refused."""
+    if len(partitions) > 1 or (partitions and PARTITION in partitions[0] and PARTITION not in topic):
+        raise Refused(
+            f"{topic} has {len(partitions)} partitions, and a recorded client cannot know which one a message takes: "
+            "record it on the wire instead (geoemu tap, geo.tap())"
+        )
 
 
 def given_to(function: Callable[..., Any], args: Any, named: Any) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from emulator.client.producer import Producer
 from emulator.errors import ServerError
 from emulator.region_config import BrokerSettings
 from emulator.simulation.medium import DiskFaults
+from emulator.simulation.remote_log import RemoteFaults
 from emulator.simulation.world import DRIVER, World, world
 from emulator.stored_keys import GrantKey
 
@@ -22,6 +23,7 @@ SHARED, EXCLUSIVE = AccessMode.SHARED, AccessMode.EXCLUSIVE
 WAITING, FENCING = AccessMode.WAIT_FOR_EXCLUSIVE, AccessMode.EXCLUSIVE_WITH_FENCING
 PATIENT = BrokerSettings(exclusive_patience_ms=5_000)
 SLOW = DiskFaults(commit_seconds=(0.2, 0.2))
+REMOTE = RemoteFaults(commit_seconds=(0.2, 0.2))
 QUICK = ClientSettings(backoff_seconds=0.05, backoff_seconds_max=0.4)
 
 
@@ -206,9 +208,12 @@ def test_an_owner_that_died_with_the_region_costs_its_patience_and_no_more() -> 
         w.play(story())
 
 
+@pytest.mark.parametrize("disk", [SLOW, REMOTE], ids=["its own disk", "a log elsewhere"])
 @pytest.mark.parametrize("moment", ["before the epoch is durable", "when it is", "when its owner was told"])
-def test_whenever_the_region_is_killed_there_is_one_owner_and_epochs_never_fall(moment: str) -> None:
-    with world("us", disk=SLOW, settings=replace(PATIENT, exclusive_patience_ms=0)) as w:
+def test_whenever_the_region_is_killed_there_is_one_owner_and_epochs_never_fall(
+    moment: str, disk: DiskFaults
+) -> None:
+    with world("us", disk=disk, settings=replace(PATIENT, exclusive_patience_ms=0)) as w:
 
         async def story() -> None:
             owner, waiter = await contenders(w, "owner", "waiter")

@@ -19,7 +19,8 @@ from emulator.simulation.simulation import DRIVER, Simulation
 from emulator.storage.configuration import ConfigurationMedium
 from emulator.storage.configuration_memory import ConfigurationMemory, MemoryConfiguration
 from emulator.storage.configuration_sqlite import open_sqlite_configuration
-from tests.broker.metadata_contract import MetadataContract, Place, until, value_of
+from tests.broker.metadata_contract import MetadataContract, Place, value_of
+from tests.broker.regions import until
 
 
 class MemoryPlace(Place):

@@ -22,12 +22,15 @@ BESIDE_SHARED = {"Shared": IN, "Exclusive": FENCED, "WaitForExclusive": WAITS, "
 BESIDE_AN_OWNER = BESIDE_SHARED | {"Shared": BUSY}
 WITHOUT_FENCING = ("go",)
 """Clients that do not offer ExclusiveWithFencing."""
+GIVES_UP_WAITING = ("python",)
+"""Clients that give up creating a producer after their operation time-out, although they were told to wait."""
+TOPIC = "persistent://public/default/orders"
 PATIENT_MS = 60_000
 OUTCOME_SECONDS = 20
 
 
-def _cell(client: str, first: str, second: str) -> ParameterSet:
-    return pytest.param(client, first, second, marks=[] if client == "python" else [pytest.mark.long])
+def _cell(client: str, *modes: str) -> ParameterSet:
+    return pytest.param(client, *modes, marks=[] if client == "python" else [pytest.mark.long])
 
 
 ALL_CLIENTS = [pytest.param(one, marks=[] if one == "python" else [pytest.mark.long]) for one in CLIENTS]
@@ -37,6 +40,12 @@ CELLS = [
     for first in MODES
     for second in MODES
     if client not in WITHOUT_FENCING or "ExclusiveWithFencing" not in (first, second)
+]
+MODES_OF_CLIENTS = [
+    _cell(client, mode)
+    for client in CLIENTS
+    for mode in MODES
+    if client not in WITHOUT_FENCING or mode != "ExclusiveWithFencing"
 ]
 
 
@@ -150,5 +159,63 @@ def test_whoever_gives_up_waiting_leaves_the_line(client: str) -> None:
             await until(lambda: it.line("orders") == [])
             assert await met(asked) == "Gone"
             await it.one.ask("close", key="p")
+
+    asyncio.run(told())
+
+
+@pytest.mark.parametrize(("client", "mode"), MODES_OF_CLIENTS)
+def test_a_producer_of_every_mode_goes_on_after_an_unload(client: str, mode: str) -> None:
+    async def told() -> None:
+        async with story(client) as it:
+            await opened(it.one, "orders", mode, name="owner")
+            await it.one.ask("send", key="p", payload="before")
+            epoch = it.epoch("orders")
+            for _ in range(2):
+                await it.region.directory.unload(TOPIC, "somebody asked for it")
+                await asyncio.wait_for(it.one.ask("send", key="p", payload="after"), OUTCOME_SECONDS)
+            assert it.epoch("orders") == epoch
+
+    asyncio.run(told())
+
+
+@pytest.mark.parametrize(("client", "mode"), MODES_OF_CLIENTS)
+def test_a_producer_of_every_mode_goes_on_after_its_topic_was_deleted(client: str, mode: str) -> None:
+    """The new topic is another one: it has epochs of its own."""
+
+    async def told() -> None:
+        async with story(client) as it:
+            await opened(it.one, "orders", mode, name="owner")
+            await it.one.ask("send", key="p", payload="before")
+            await it.region.directory.delete(TOPIC, force=True)
+            await asyncio.wait_for(it.one.ask("send", key="p", payload="after"), OUTCOME_SECONDS)
+            assert it.epoch("orders") == (None if mode == "Shared" else 0)
+
+    asyncio.run(told())
+
+
+@pytest.mark.parametrize("client", [one for one in ALL_CLIENTS if one.values[0] not in GIVES_UP_WAITING])
+def test_whoever_waits_does_so_longer_than_its_operations_may_take(client: str) -> None:
+    async def told() -> None:
+        async with story(client, timeout_ms=1_500) as it:
+            await opened(it.one, "orders", "Exclusive")
+            asked = it.other.ask(
+                "producer", client="client", key="p", topic="orders", access="WaitForExclusive"
+            )
+            await until(lambda: len(it.line("orders")) == 1)
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(asyncio.shield(asked), 4)
+            await it.one.ask("close", key="p")
+            await asyncio.wait_for(asked, OUTCOME_SECONDS)
+
+    asyncio.run(told())
+
+
+def test_consumers_do_not_keep_a_topic_from_an_exclusive_producer() -> None:
+    async def told() -> None:
+        async with story("python") as it:
+            await it.one.ask("subscribe", client="client", key="c", topic="orders", subscription="s")
+            await opened(it.one, "orders", "Exclusive")
+            await it.one.ask("send", key="p", payload="hello")
+            assert (await it.one.ask("receive", key="c", timeout_ms=5_000))["payload"] == "hello"
 
     asyncio.run(told())

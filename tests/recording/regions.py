@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,6 +34,19 @@ class Stand:
     def url(self, region: str) -> str:
         status = asyncio.run(self.runtime.status())
         return next(one.service_url for one in status.regions if one.name == region)
+
+    def make_partitioned(self, region: str, topic: str, partitions: int) -> None:
+        status = asyncio.run(self.runtime.status())
+        admin_url = next(one.admin_url for one in status.regions if one.name == region)
+        path = topic.replace("://", "/")
+        request = urllib.request.Request(
+            f"{admin_url}/admin/v2/{path}/partitions",
+            method="PUT",
+            data=str(partitions).encode(),
+            headers={"content-type": "application/json"},
+        )
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            assert answer.status == 204
 
     def lines(self, actor: str, op: str = "", outcome: str = "") -> list[dict[str, Any]]:
         """What an actor's history says, of one kind if one is named."""

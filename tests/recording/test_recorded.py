@@ -271,3 +271,32 @@ def test_a_client_that_goes_elsewhere_by_itself_is_recorded_no_more_and_the_verd
     assert "went over to" in said["detail"]
     assert "recorded no more" in capfd.readouterr().err
     assert recording.lines("receive") == []
+
+
+def test_a_partitioned_topic_is_refused_because_it_could_not_be_judged(recording: Recording) -> None:
+    """Its messages have producers and numbers that the client's library tells nobody of."""
+    recording.stand.make_partitioned("us-east", recording.topic, 3)
+    for use in (
+        lambda: recording.client.create_producer(recording.topic),
+        recording.consumer,
+        lambda: recording.client.create_reader(recording.topic, pulsar.MessageId.earliest),
+    ):
+        with pytest.raises(Refused, match=r"has 3 partitions.*geoemu tap"):
+            use()
+    assert recording.lines("connect") == recording.lines("subscribe") == []
+
+
+def test_a_partitioned_topic_is_refused_to_asyncio_s_client_too(stand: Stand) -> None:
+    topic = "persistent://public/default/partitioned-asyncio"
+    stand.make_partitioned("us-east", topic, 2)
+    url = stand.url("us-east")
+
+    async def story() -> None:
+        client = geoemu.recorded(
+            pulsar.asyncio.Client(url, logger=QUIET), stand.run_dir, actor="part-asyncio"
+        )
+        with pytest.raises(Refused, match="has 2 partitions"):
+            await client.create_producer(topic)
+        await client.close()
+
+    asyncio.run(story())

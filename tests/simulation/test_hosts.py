@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import pytest
 from emulator.client import AccessMode, ClientError
 from emulator.errors import ConfigurationError, ServerError
 from emulator.history import Event
+from emulator.history import Outcome as Outcome_
 from emulator.scenarios.replayed import State, read
 from emulator.scenarios.runner import LoopClock
 from emulator.scenarios.scenario import find_scenario
@@ -25,6 +27,7 @@ from emulator.scenarios.workload import HostPart
 from emulator.simulation.outcome import Outcome
 from emulator.simulation.record import Record
 from emulator.simulation.story.hosts import SimulatedHost
+from emulator.simulation.story.ownership import ownership_figures
 from emulator.simulation.story.run import load_story, run_story
 from emulator.simulation.world import World, simple_topology
 from emulator.topology_file import load_topology
@@ -35,10 +38,10 @@ ROOT = Path(__file__).parents[2]
 TOPOLOGY = load_topology(ROOT / "topology.yaml")
 
 
-def told(name: str, seed: int = 1, **switches: str) -> Outcome:
-    """A scenario that comes with geoemu, come true; with switches of `compatibility`."""
-    topology = replace(TOPOLOGY, compatibility=switches)
-    outcome = run_story(load_story(find_scenario(Path(name)), topology), seed)
+@cache
+def told(name: str) -> Outcome:
+    """A scenario that comes with geoemu, come true."""
+    outcome = run_story(load_story(find_scenario(Path(name)), TOPOLOGY), 1)
     assert outcome.violation is None
     return outcome
 
@@ -85,15 +88,36 @@ def test_each_leader_goes_on_from_a_state_that_is_equal_to_the_log() -> None:
     assert [one["epoch"] for one in introductions(messages)] == [0, 1, 2]
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_first_in_first_out_one_host_gets_all_the_work_of_the_dead_one(seed: int) -> None:
+def test_first_in_first_out_one_host_gets_all_the_work_of_the_dead_one() -> None:
     """Balanced priorities spread it evenly, drawn ones in between."""
-    outcome = told("uptime-checkers", seed)
+    outcome = told("uptime-checkers")
     fifo, balanced, drawn = (owners(outcome.events, group) for group in ("fifo", "balanced", "random"))
     assert sorted(fifo.values()) == [8, 8, 8, 16]
     assert sorted(balanced.values()) == [10, 10, 10, 10]
     assert 10 < max(drawn.values()) < 16
     assert sum(drawn.values()) == 40
+
+
+def test_the_figures_of_a_story_have_the_load_of_the_busiest_host_and_the_time_without_an_owner() -> None:
+    figures = told("uptime-checkers").figures
+    loads = {name: value for name, value in figures.items() if "most topics" in name}
+    assert loads == {
+        "fifo-1 killed: most topics of one host then": 16,
+        "balanced-1 killed: most topics of one host then": 10,
+        "random-1 killed: most topics of one host then": 11,
+    }
+    assert 0 < figures["fifo-1 killed: last topic without an owner for (s)"] < 2
+
+
+def test_topics_that_nobody_takes_over_are_in_the_figures() -> None:
+    def event(at_ms: float, op: str, outcome: Outcome_, **fields: Any) -> Event:
+        return Event(at_ms, "h-1", op, outcome, region="us", **fields)
+
+    events = [
+        event(1, "connect", "ok", topic="t", topic_epoch=0),
+        event(2, "note", "fact", detail="kill h-1"),
+    ]
+    assert ownership_figures(events) == {"h-1 killed: topics that found no other owner": 1}
 
 
 def test_an_owner_publishes_who_it_is_and_its_priority() -> None:
@@ -131,6 +155,7 @@ def test_upstream_priorities_count_for_nothing() -> None:
     outcome = run_story(load_story(find_scenario(Path("last-resort")), topology), 1)
     assert outcome.violation is not None
     assert "primary-2 holds 4, not 6" in outcome.violation.sentence
+    assert outcome.figures["primary-1 killed: most topics of one host then"] == 4
     first_heirs = owners([event for event in outcome.events if event.actor != "primary-1"], "backup")
     assert first_heirs == {"backup-1": 4}
 
@@ -180,6 +205,15 @@ def test_a_producer_that_waits_stays_where_it_is(tmp_path: Path) -> None:
     path.write_text(WAITERS.replace("finish: first", "move: {producer: first, to: us-west}"))
     with pytest.raises(ConfigurationError, match="first waits for a topic of its region"):
         load_story(path, TOPOLOGY)
+
+
+def test_upstream_all_lines_are_first_in_first_out() -> None:
+    """`queue_priority: upstream`: whatever rule the hosts follow, the second one gets everything."""
+    topology = replace(TOPOLOGY, compatibility={"queue_priority": "upstream"})
+    outcome = run_story(load_story(find_scenario(Path("uptime-checkers")), topology), 1)
+    loads = {name: value for name, value in outcome.figures.items() if "most topics" in name}
+    assert set(loads.values()) == {16}
+    assert len(loads) == 3
 
 
 # With hosts alone, on one region.

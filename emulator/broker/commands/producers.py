@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from emulator.broker.commands.schemas import check_schema
 from emulator.broker.subscription.subscription import check_subscription_name
 from emulator.broker.topic.producer import Producer
-from emulator.broker.topic_directory import Wish
+from emulator.broker.topic_slot import Wish
 from emulator.core.admission import Peer
 from emulator.errors import ProtocolError, ServerError
 from emulator.wire import answers

@@ -3,5 +3,6 @@
 runtime    a world as a place to run regions
 actors     producers and consumers of a scenario file, in the world
 run        one seed of one scenario, from up to the verdict
-figures    what a run measured: fail-over gaps, messages received again
+hosts      hosts that own topics, and producers that wait for one, on simulated hosts
+figures    what a run measured: fail-over gaps, messages received again; ownership: the load of hosts
 """

@@ -45,6 +45,7 @@ from emulator.simulation.seams import AS_SHIPPED, Seams
 from emulator.simulation.simulation import Simulation
 from emulator.simulation.story.actors import hire_simulated
 from emulator.simulation.story.figures import figures_of, loss_figures, regions_lost
+from emulator.simulation.story.ownership import ownership_figures
 from emulator.simulation.story.runtime import SimulatedRuntime
 from emulator.simulation.trace import Listener
 from emulator.simulation.watch import CursorWatch
@@ -112,7 +113,11 @@ def run_story(
             logs=logs_of(world),
             grants=grants_of(world),
             deliveries=deliveries_of(world),
-            figures={**figures_of(run.record.events), **loss_figures(run.record.events, run.stored())},
+            figures={
+                **figures_of(run.record.events),
+                **loss_figures(run.record.events, run.stored()),
+                **ownership_figures(run.record.events),
+            },
         )
 
 
