@@ -25,7 +25,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from spark_jobs.deliveries import deliveries, named_deliveries, owed_messages, subscriptions, with_homes
-from spark_jobs.engines.current import fields_of, kept
+from spark_jobs.engines.current import fields_of, kept, side_by_side
 from spark_jobs.engines.frames import DataFrame, F
 from spark_jobs.messages import join_messages, publishes
 from spark_jobs.origins import ORIGIN, entry_text
@@ -84,21 +84,29 @@ def gather(
     namespaces: Mapping[str, Namespace],
 ) -> Evidence:
     """Bring together what the logs and the history say."""
-    messages = kept(join_messages(publishes(events), stored, namespaces))
+    with side_by_side() as workers:
+        told = workers.submit(_by_place, events, stored)
+        messages = kept(join_messages(publishes(events), stored, namespaces))
+        missing = workers.submit(lambda: kept(missing_copies(messages, trimmed)))
+        of_subscriptions, by_place = told.result()
+        given = deliveries(by_place, of_subscriptions)
+        owed = kept(owed_messages(messages, subscriptions(of_subscriptions), given))
+        return Evidence(
+            stored=stored,
+            events=events,
+            messages=messages,
+            missing=missing.result(),
+            owed=owed,
+            strays=by_place.where(F.col("producer").isNull() & (F.col("times") > 0)),
+            promises=promises,
+            ownership=ownership,
+            outages=outages,
+        )
+
+
+def _by_place(events: DataFrame, stored: DataFrame) -> tuple[DataFrame, DataFrame]:
     of_subscriptions = with_homes(events)
-    by_place = kept(named_deliveries(of_subscriptions, stored))
-    given = deliveries(by_place, of_subscriptions)
-    return Evidence(
-        stored=stored,
-        events=events,
-        messages=messages,
-        missing=kept(missing_copies(messages, trimmed)),
-        owed=kept(owed_messages(messages, subscriptions(of_subscriptions), given)),
-        strays=by_place.where(F.col("producer").isNull() & (F.col("times") > 0)),
-        promises=promises,
-        ownership=ownership,
-        outages=outages,
-    )
+    return of_subscriptions, kept(named_deliveries(of_subscriptions, stored))
 
 
 def missing_copies(messages: DataFrame, trimmed: DataFrame) -> DataFrame:

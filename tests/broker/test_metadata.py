@@ -189,6 +189,27 @@ def test_a_file_that_is_put_back_goes_on(tmp_path: Path) -> None:
     asyncio.run(story())
 
 
+def test_that_the_store_goes_away_and_answers_again_is_told_once_each(tmp_path: Path) -> None:
+    path = tmp_path / "configuration.sqlite"
+
+    async def story() -> None:
+        told: list[str | None] = []
+        async with SqlitePlace(path).region() as us:
+            us.watch_away(lambda failure: told.append(None if failure is None else str(failure)))
+            _rename(path)
+            await until(lambda: us.away is not None)
+            with pytest.raises(StorageError):
+                await us.put("a", b"1")
+            path.with_suffix(".away").rename(path)
+            await until(lambda: us.away is None)
+        why, again = told
+        assert why is not None
+        assert "renamed, removed or replaced" in why
+        assert again is None
+
+    asyncio.run(story())
+
+
 @pytest.mark.parametrize(
     ("hurt", "said"), [(Path.unlink, "is gone"), (_replace, "is another configuration store")]
 )

@@ -634,3 +634,69 @@ def test_an_end_says_which_grant_ended() -> None:
     world.enter(owner)
     world.left(owner)
     assert world.stored == [Grant(0, "owner", 1), Grant(0, "owner", 1, 2)]
+
+
+# Attacks.
+
+
+def failing(world: World) -> None:
+    """The write that is under way comes to nothing, or nobody knows."""
+    world.carry_out(world.access.not_written("disk full"))
+
+
+def test_those_who_wait_behind_a_bar_that_cannot_be_stored_are_told_one_after_the_other() -> None:
+    """A region whose disk is full must not try the same for ever."""
+    world = World()
+    world.enter(One("owner"))
+    world.carry_out(world.access.move_home("eu"))
+    first, second = One("first", WAITING), One("second", WAITING)
+    world.carry_out(world.access.move_home(""))
+    owner = One("again")
+    world.enter(owner)
+    world.enter(first)
+    world.enter(second)
+    world.writes = False
+    world.carry_out(world.access.move_home("eu"))
+    failing(world)
+    world.carry_out(world.access.move_home(""))
+    failing(world)
+    failing(world)
+    assert (world.told[first], world.told[second]) == ("PersistenceError", "PersistenceError")
+    assert world.access.change is None
+
+
+def test_whoever_has_to_wait_for_a_write_of_its_own_does_not_lose_its_turn() -> None:
+    world = World(writes=False)
+    owner, shared, late = One("owner"), One("shared", SHARED), One("late", EXCLUSIVE)
+    for one in (owner, shared, late):
+        world.enter(one)
+    world.left(owner)
+    world.write()
+    world.write()
+    assert world.told == {shared: None, late: FENCED}
+
+
+def test_one_that_was_fenced_off_does_not_cost_its_namesake_the_topic() -> None:
+    """Two instances of one program use one name; the older was frozen, and thaws while the region starts again."""
+    world = World()
+    world.enter(One("leader", WAITING))
+    winner = One("leader", FENCING)
+    world.enter(winner)
+    world.enter(One("waiter", WAITING))
+    world = world.restarted()
+    waiter = One("waiter", WAITING)
+    world.enter(waiter)
+    assert world.enter(One("leader", WAITING, topic_epoch=0, was_opened_before=True)) == FENCED
+    assert world.told[waiter] == WAITS
+    assert world.enter(One("leader", FENCING, topic_epoch=1, was_opened_before=True)) == 1
+
+
+def test_whoever_is_in_line_is_found_by_its_name_until_it_leaves() -> None:
+    world = World()
+    owner, waiter = One("owner"), One("waiter", WAITING)
+    world.enter(owner)
+    world.enter(waiter)
+    assert world.access.named("waiter") is waiter
+    world.left(waiter)
+    assert world.access.named("waiter") is None
+    assert world.access.named("owner") is owner

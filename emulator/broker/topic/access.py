@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_UNREADABLE = (ValueError, KeyError, TypeError, OverflowError, RecursionError)
+"""What reading a row raises that somebody else wrote."""
 LINE_WRITE_DELAY_SECONDS = 0.02
 LINE_REMEMBERED_MAX = 1_000
 """So many of those who wait keep their order over a restart."""
@@ -107,7 +109,8 @@ class TopicAccess:
         self._waited: dict[Claimant, None] = {}
         self._keeper: StateKeeper | None = None
         """Of who waits; most topics never need it."""
-        self._line_names: Sequence[str] = ()
+        self._line_changes = 0
+        """Of which the keeper was told."""
         if self._machine.awaited is not None:
             self._await_former()
 
@@ -172,6 +175,10 @@ class TopicAccess:
     def line(self) -> list[Producer]:
         """Who waits, in the order of promotion."""
         return cast("list[Producer]", self._machine.waiting())
+
+    @property
+    def waiting_count(self) -> int:
+        return len(self._machine.line)
 
     @property
     def is_in_use(self) -> bool:
@@ -290,10 +297,9 @@ class TopicAccess:
     # Who waits, over a restart.
 
     def _keep_line(self) -> None:
-        names = tuple(one.producer_name for one in self._machine.waiting())
-        if names == self._line_names:
+        if self._machine.line_changes == self._line_changes:
             return
-        self._line_names = names
+        self._line_changes = self._machine.line_changes
         if self._keeper is None:
             key, keeper = LineKey(self._topic.full_name).text, self._topic.region.environment.parts.keeper
             self._keeper = keeper(self._store, key, one_key(key, self._line_bytes), _line_not_kept)
@@ -341,13 +347,16 @@ def _decoded(key: str, value: bytes) -> Grant:
     try:
         row = json.loads(value)
         end = row["end_entry"]
-        return Grant(
+        grant = Grant(
             int(row["epoch"]), str(row["owner"]), int(row["first_entry"]), None if end is None else int(end)
         )
-    except (ValueError, KeyError, TypeError) as problem:
+        if not key.endswith(f"/{grant.epoch:020d}"):
+            raise ValueError(f"epoch {grant.epoch} is not that of the key")
+    except _UNREADABLE as problem:
         raise StorageDamaged(
             f"{key} is damaged ({type(problem).__name__}: {problem}): who owns the topic is not known"
         ) from None
+    return grant
 
 
 def _line_before(store: Store, topic: str) -> dict[str, int]:
@@ -356,7 +365,7 @@ def _line_before(store: Store, topic: str) -> dict[str, int]:
         return {}
     try:
         return {str(name): int(arrived_us) for name, arrived_us in json.loads(stored.value)}
-    except (ValueError, TypeError):
+    except _UNREADABLE:
         logger.warning("%s: who waited for it cannot be read: they queue anew", topic)
         return {}
 
