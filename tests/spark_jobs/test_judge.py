@@ -34,7 +34,7 @@ def check(judgement: Judgement, invariant: str) -> CheckResult:
 
 def test_a_drill_that_went_well(engine: Engine, drill: Path) -> None:
     judgement = judge_run(engine, drill)
-    # The sample holds no snapshot and no cursor.
+    # The sample holds no snapshot and no cursor, and nobody asked for exclusive access.
     assert {one.name for one in judgement.checks if one.verdict == "not applicable"} == {
         "snapshots-hold",
         "cursors-acknowledged",
