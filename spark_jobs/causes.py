@@ -7,6 +7,7 @@ proof. It is where a person would look first.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -36,6 +37,13 @@ def causes(check: CheckResult, timeline: Timeline) -> list[str]:
     if scene is None:
         return []
     near = [fault for fault in (*timeline.down, *timeline.links) if _is_beside(fault, scene)]
+    # A cluster's store is about each of its regions.
+    of_clusters = frozenset(
+        lane.cluster for lane in timeline.lanes if lane.cluster and lane.region in scene.regions
+    )
+    near += [
+        one for one in timeline.stores if _is_beside(one, dataclasses.replace(scene, regions=of_clusters))
+    ]
     if not near:
         where = " and ".join(sorted(scene.regions))
         return [f"No fault of {where} or of a link between them was in force at that time."]
@@ -47,6 +55,8 @@ def sentence_of(fault: Interval) -> str:
     """`us-east was killed at 4.000 s, for 5.000 s.`"""
     until = f", for {duration_text(fault.seconds)}" if fault.ended else ", until the end"
     at = f"at {fault.from_s:.3f} s{until}."
+    if fault.what == "away":
+        return f"The configuration store of {fault.region} was away {at}"
     if fault.other_region is None:
         return f"{fault.region} was {_DONE.get(fault.what, fault.what)} {at}"
     arrow = "→" if fault.one_way else "↔"

@@ -9,6 +9,7 @@
                     to it, how many `times` it came
     strays          one row per place that a consumer was given something from, in which nothing is stored
     promises        what snapshots, updates and stored cursors say of places (`promises.py`)
+    ownership       who was granted exclusive access, and what clients were told of it (`grants.py`)
     outages         one row per time that a region was down
 
 A message is its *origin*: (topic, origin region, producer, sequence id). Its `position` is (ledger, entry) in the
@@ -24,7 +25,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from spark_jobs.deliveries import deliveries, named_deliveries, owed_messages, subscriptions, with_homes
-from spark_jobs.engines.current import fields_of, kept
+from spark_jobs.engines.current import fields_of, kept, side_by_side
 from spark_jobs.engines.frames import DataFrame, F
 from spark_jobs.messages import join_messages, publishes
 from spark_jobs.origins import ORIGIN, entry_text
@@ -49,6 +50,16 @@ class Promises:
 
 
 @dataclass(frozen=True, slots=True)
+class Ownership:
+    """Exclusive access: (schemas in `grants`)."""
+
+    grants: DataFrame
+    told: DataFrame
+    is_known: bool
+    """There is any."""
+
+
+@dataclass(frozen=True, slots=True)
 class Evidence:
     """The frames of the module's description."""
 
@@ -59,6 +70,7 @@ class Evidence:
     owed: DataFrame
     strays: DataFrame
     promises: Promises
+    ownership: Ownership
     outages: DataFrame
 
 
@@ -68,23 +80,33 @@ def gather(
     trimmed: DataFrame,
     outages: DataFrame,
     promises: Promises,
+    ownership: Ownership,
     namespaces: Mapping[str, Namespace],
 ) -> Evidence:
     """Bring together what the logs and the history say."""
-    messages = kept(join_messages(publishes(events), stored, namespaces))
+    with side_by_side() as workers:
+        told = workers.submit(_by_place, events, stored)
+        messages = kept(join_messages(publishes(events), stored, namespaces))
+        missing = workers.submit(lambda: kept(missing_copies(messages, trimmed)))
+        of_subscriptions, by_place = told.result()
+        given = deliveries(by_place, of_subscriptions)
+        owed = kept(owed_messages(messages, subscriptions(of_subscriptions), given))
+        return Evidence(
+            stored=stored,
+            events=events,
+            messages=messages,
+            missing=missing.result(),
+            owed=owed,
+            strays=by_place.where(F.col("producer").isNull() & (F.col("times") > 0)),
+            promises=promises,
+            ownership=ownership,
+            outages=outages,
+        )
+
+
+def _by_place(events: DataFrame, stored: DataFrame) -> tuple[DataFrame, DataFrame]:
     of_subscriptions = with_homes(events)
-    by_place = kept(named_deliveries(of_subscriptions, stored))
-    given = deliveries(by_place, of_subscriptions)
-    return Evidence(
-        stored=stored,
-        events=events,
-        messages=messages,
-        missing=kept(missing_copies(messages, trimmed)),
-        owed=kept(owed_messages(messages, subscriptions(of_subscriptions), given)),
-        strays=by_place.where(F.col("producer").isNull() & (F.col("times") > 0)),
-        promises=promises,
-        outages=outages,
-    )
+    return of_subscriptions, kept(named_deliveries(of_subscriptions, stored))
 
 
 def missing_copies(messages: DataFrame, trimmed: DataFrame) -> DataFrame:

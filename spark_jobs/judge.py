@@ -9,44 +9,41 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from emulator.history import latency_in
 from emulator.limits import Limit
 from spark_jobs import history, source
-from spark_jobs.checks import CHECKS, all_findings, answered, collect_findings
-from spark_jobs.checks.finding import Circumstances, Found
-from spark_jobs.curves import Curve, collect_curves, shown
+from spark_jobs.checks import CHECKS, answered
+from spark_jobs.checks.finding import Found
+from spark_jobs.curves import Curve, shown
 from spark_jobs.engines.contract import Engine
 from spark_jobs.engines.current import in_use, kept, small_frame
 from spark_jobs.engines.frames import DataFrame, F
-from spark_jobs.evidence import OUTAGE_SCHEMA, Evidence, Promises, gather
+from spark_jobs.evidence import OUTAGE_SCHEMA, Ownership, Promises, gather
+from spark_jobs.grants import read_ownership
 from spark_jobs.journeys import Journey, collect_journeys, follow_messages
 from spark_jobs.limits import LimitResult, hold_limits
-from spark_jobs.loss import loss_result, measure_loss, regions_lost
-from spark_jobs.measures import Measures, take_measures
+from spark_jobs.loss import loss_result, regions_lost
 from spark_jobs.messages import stored_messages
 from spark_jobs.ownership import Contest, measure_ownership
 from spark_jobs.promises import read_promises
+from spark_jobs.questions import Answers, ask
 from spark_jobs.run_folder import Damage, RunFolder, open_run_folder
 from spark_jobs.sessions import renumbered
-from spark_jobs.standings import measure_standings, standing_result
+from spark_jobs.standings import standing_result
+from spark_jobs.stores import store_absences
 from spark_jobs.story import Story, read_story
-from spark_jobs.timeline import Timeline, actors_shown, collect_slices, make_timeline
-from spark_jobs.unfounded import unfounded
+from spark_jobs.survey import (
+    DAMAGES_SHOWN_MAX,
+    History,
+    Stored,
+    circumstances_of,
+    count_stored,
+    outages,
+    survey,
+)
+from spark_jobs.timeline import Timeline, make_timeline
 from spark_jobs.verdict import INFORMATION, CheckResult, Verdict, Witness, overall
 
-DAMAGES_SHOWN_MAX = 5
-_FACT = ("at_ms", "op", "region", "other_region", "error", "detail")
-_DOWN = {
-    "kill": True,
-    "lose": True,
-    "stop": True,
-    "pause": True,
-    "start": False,
-    "resume": False,
-    "restart": False,
-}
-_LINK_OPS = ("cut", "hold", "heal")
-_CLIENT_OPS = ("publish", "receive", "acknowledge")
+TOPICS_SHOWN_MAX = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,31 +84,6 @@ class Judgement:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class _Stored:
-    """What is in one region's log, in numbers."""
-
-    messages: int
-    markers: int
-    topics: tuple[str, ...]
-    damages: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _History:
-    """What must be known of the history before it is compared with anything."""
-
-    topics: frozenset[str]
-    facts: tuple[Mapping[str, Any], ...]
-    """By time."""
-    damages: tuple[str, ...]
-    """Lines that are wrong, a sentence each."""
-    start_ms: float
-    end_ms: float
-    last_client_ms: float
-    """When a client last asked or was told something."""
-
-
 def judge_run(
     engine: Engine,
     run: Path,
@@ -134,12 +106,12 @@ def _judge(folder: RunFolder, limits: Sequence[Limit], follow: Sequence[tuple[st
     # At once: the logs wait for Python workers to start, the history does not.
     with ThreadPoolExecutor(1) as aside:
         logs = aside.submit(_read_logs, folder)
-        told = _survey(lines)
+        told = survey(lines)
         rows, stored = logs.result()
     read_at_ms = time.time() * 1000
     trimmed, trim_damages = source.read_trimmed(folder, told.topics)
     log_topics = {topic for log in stored.values() for topic in log.topics}
-    promises, value_damages = _read_promises(folder, rows, told)
+    promises, ownership, value_damages = _read_values(folder, rows, told)
     messages = stored_messages(rows, log_topics, told.topics)
     good_lines = history.events_of(lines)
     events, remarks = renumbered(good_lines, messages)
@@ -149,25 +121,31 @@ def _judge(folder: RunFolder, limits: Sequence[Limit], follow: Sequence[tuple[st
         trimmed,
         small_frame(outages(told.facts), OUTAGE_SCHEMA),
         promises,
+        ownership,
         folder.namespaces,
     )
     judged = [*CHECKS, *([answered.check_of(folder.answers)] if folder.answers else [])]
-    found = collect_findings(all_findings(evidence, judged))
-    loss = measure_loss(evidence, regions_lost(told.facts))
+    lost = regions_lost(told.facts)
     unread = {damage.region for damage in (*folder.damages, *value_damages)}
-    left = {log.region for log in folder.logs if log.backend != "memory"} - unread - set(loss.lost)
-    standings = measure_standings(evidence, left, folder.namespaces)
+    answers = ask(
+        evidence,
+        judged,
+        good_lines,
+        lost=lost,
+        left={log.region for log in folder.logs if log.backend != "memory"} - unread - set(lost),
+        namespaces=folder.namespaces,
+        start_ms=told.start_ms,
+        end_ms=told.end_ms,
+    )
+    found, loss, standings, measures = answers.found, answers.loss, answers.standings, answers.measures
     others = [*torn, *trim_damages, *value_damages]
-    # Last: where lines are known to be gone, this is only what follows from it.
-    damages = [*_all_damages(folder, stored, told, others), *unfounded(good_lines)]
-    circumstances = _circumstances(folder, told, damages, read_at_ms)
+    damages = [*_all_damages(folder, stored, told, others), *answers.unfounded]
+    circumstances = circumstances_of(folder, told, damages, read_at_ms)
     checks = (
         _wholeness(damages, told, loss.lost, [*remarks, *_policy_remarks(folder)]),
         *(check.conclude(found.get(check.name, []), circumstances) for check in judged),
         *filter(None, [loss_result(loss), standing_result(standings, loss.lost)]),
     )
-    curves = collect_curves(evidence, told.start_ms, told.end_ms)
-    measures = take_measures(evidence, told.end_ms, curves)
     figures = {
         **_figures(folder, stored, found, told),
         "loss": loss.as_json() if loss.lost else None,
@@ -179,22 +157,25 @@ def _judge(folder: RunFolder, limits: Sequence[Limit], follow: Sequence[tuple[st
         verdict=overall(checks),
         checks=checks,
         figures=figures,
-        timeline=_timeline(folder, evidence, told, checks, measures),
+        timeline=_timeline(folder, told, checks, answers),
         limits=hold_limits(limits, figures),
         story=read_story(folder, told.facts, told.start_ms),
-        curves=shown(curves),
+        curves=shown(answers.curves),
         ownership=measure_ownership(evidence, told.facts),
         followed=follow_messages(evidence, follow),
         journeys=collect_journeys(evidence, [witness for check in checks for witness in check.witness]),
     )
 
 
-def _read_logs(folder: RunFolder) -> tuple[DataFrame, dict[str, _Stored]]:
+def _read_logs(folder: RunFolder) -> tuple[DataFrame, dict[str, Stored]]:
     rows = kept(source.read_region_logs(folder))
-    return rows, _count_stored(rows)
+    return rows, count_stored(rows)
 
 
-def _read_promises(folder: RunFolder, rows: DataFrame, told: _History) -> tuple[Promises, list[Damage]]:
+def _read_values(
+    folder: RunFolder, rows: DataFrame, told: History
+) -> tuple[Promises, Ownership, list[Damage]]:
+    """What regions keep beside their logs."""
     markers = rows.where(F.col("marker").isNotNull()).select(
         "region", "topic", "origin_region", "ledger_id", "entry_id", "marker"
     )
@@ -211,48 +192,12 @@ def _read_promises(folder: RunFolder, rows: DataFrame, told: _History) -> tuple[
     values, damages = source.read_values(folder)
     markers_said = [row.asDict() for row in markers.collect()]
     found, unread = read_promises(markers_said, values, ends, told.topics)
-    return found, [*damages, *unread]
-
-
-def _count_stored(rows: DataFrame) -> dict[str, _Stored]:
-    """Reads every log once, which also fills the cache."""
-    is_message = F.col("damage").isNull() & F.col("marker_type").isNull()
-    summed = rows.groupBy("region").agg(
-        F.count_if(is_message).alias("messages"),
-        F.count_if(F.col("marker_type").isNotNull()).alias("markers"),
-        F.collect_set("topic").alias("topics"),
-        F.slice(F.array_sort(F.collect_set("damage")), 1, DAMAGES_SHOWN_MAX).alias("damages"),
-    )
-    return {
-        row["region"]: _Stored(row["messages"], row["markers"], tuple(row["topics"]), tuple(row["damages"]))
-        for row in summed.collect()
-    }
-
-
-def _survey(lines: DataFrame) -> _History:
-    """One pass over the history."""
-    good = F.col("damage").isNull()
-    at_ms = F.when(good, F.col("at_ms"))
-    row = lines.agg(
-        F.collect_set(F.when(good & (F.col("op") == "publish"), F.col("topic"))).alias("topics"),
-        F.collect_list(F.when(good & (F.col("outcome") == "fact"), F.struct(*_FACT))).alias("facts"),
-        F.array_sort(F.collect_set("damage")).alias("damages"),
-        F.min(at_ms).alias("start_ms"),
-        F.max(at_ms).alias("end_ms"),
-        F.max(F.when(F.col("op").isin(*_CLIENT_OPS), at_ms)).alias("last_client_ms"),
-    ).collect()[0]
-    return _History(
-        topics=frozenset(row["topics"]),
-        facts=tuple(sorted((fact.asDict() for fact in row["facts"]), key=lambda fact: fact["at_ms"])),
-        damages=tuple(row["damages"]),
-        start_ms=row["start_ms"] or 0.0,
-        end_ms=row["end_ms"] or 0.0,
-        last_client_ms=row["last_client_ms"] or 0.0,
-    )
+    ownership, gone = read_ownership(values, told.epochs, told.topics)
+    return found, ownership, [*damages, *unread, *gone]
 
 
 def _all_damages(
-    folder: RunFolder, stored: Mapping[str, _Stored], told: _History, others: Iterable[Damage]
+    folder: RunFolder, stored: Mapping[str, Stored], told: History, others: Iterable[Damage]
 ) -> list[Damage]:
     damages = [*folder.damages, *others]
     damages += [Damage(text, region) for region, log in sorted(stored.items()) for text in log.damages]
@@ -261,55 +206,8 @@ def _all_damages(
     return list(dict.fromkeys(damages))
 
 
-def _circumstances(
-    folder: RunFolder, told: _History, damages: Collection[Damage], read_at_ms: float
-) -> Circumstances:
-    down: dict[str, bool] = {}
-    cut: set[tuple[str, str]] = set()
-    latency_ms_max = folder.latency_ms_max
-    for fact in told.facts:
-        op, region, other = fact["op"], fact["region"], fact["other_region"]
-        # Stopping everything is how a run ends; only before the last word of a client does it explain anything.
-        if op in _DOWN and not (op == "stop" and fact["at_ms"] > told.last_client_ms):
-            down[region] = _DOWN[op]
-        elif op == "latency":
-            latency_ms_max = max(latency_ms_max, latency_in(fact["detail"]))
-        elif op in _LINK_OPS:
-            ways = {(region, other)} | ({(other, region)} if fact["detail"] != "one way" else set())
-            if op != "heal":
-                cut |= ways
-            elif region is None:
-                cut.clear()
-            else:
-                cut -= ways
-    return Circumstances(
-        namespaces=folder.namespaces,
-        damaged_regions=frozenset(damage.region for damage in damages if damage.region),
-        history_damaged=any(damage.region is None for damage in damages),
-        away=frozenset(region for region, is_down in down.items() if is_down),
-        lost=frozenset(regions_lost(told.facts)),
-        cut=frozenset(cut),
-        read_at_ms=read_at_ms - 2 * latency_ms_max,
-    )
-
-
-def outages(facts: Iterable[Mapping[str, Any]]) -> list[tuple[str, float, float | None]]:
-    """Each time that a region went down: where, when, and when it came back. `facts` by time."""
-    found: list[tuple[str, float, float | None]] = []
-    for fact in facts:
-        region, at_ms, goes_down = fact["region"], fact["at_ms"], _DOWN.get(fact["op"])
-        if goes_down:
-            found.append((region, at_ms, None))
-        elif goes_down is False:
-            found = [
-                (where, since, at_ms if where == region and until is None else until)
-                for where, since, until in found
-            ]
-    return found
-
-
 def _wholeness(
-    all_damages: Sequence[Damage], told: _History, lost: Collection[str], remarks: Sequence[str]
+    all_damages: Sequence[Damage], told: History, lost: Collection[str], remarks: Sequence[str]
 ) -> CheckResult:
     """A lost region owes no log: without one it is merely not known what bringing it back would give."""
     damages = [damage for damage in all_damages if damage.region not in lost]
@@ -333,15 +231,18 @@ def _wholeness(
 def _policy_remarks(folder: RunFolder) -> list[str]:
     """What was judged by policies that are not those of the topology."""
     changed = [name for name, one in folder.namespaces.items() if one.owed_since_ms]
-    own = sum(len(one.own_topics) for one in folder.namespaces.values())
+    own = sorted(topic for one in folder.namespaces.values() for topic in one.own_topics)
     remarks = [
         f"The replication of {name} changed while the run went on: each message was judged by what held when it was"
         " published."
         for name in changed
     ]
     if own:
+        shown = ", ".join(own[:TOPICS_SHOWN_MAX])
+        more = f" and {len(own) - TOPICS_SHOWN_MAX} more" if len(own) > TOPICS_SHOWN_MAX else ""
         remarks.append(
-            f"{own} topics had replication clusters of their own: what they owe to others is not judged."
+            f"Replication clusters of their own: {shown}{more}. Each message was judged by what held for its topic when"
+            " it was published."
         )
     return remarks
 
@@ -352,9 +253,9 @@ def _whole(verdict: Verdict, sentence: str, witness: tuple[Witness, ...] = ()) -
 
 def _figures(
     folder: RunFolder,
-    stored: Mapping[str, _Stored],
+    stored: Mapping[str, Stored],
     found: Mapping[str, Sequence[Found]],
-    told: _History,
+    told: History,
 ) -> dict[str, Any]:
     kinds = ("asked", "acknowledged", "failed", "unknown", "unknown_stored")
     outcomes = sorted(found.get("publish-outcomes", []), key=lambda one: kinds.index(one.kind))
@@ -404,13 +305,7 @@ def _sum(found: Iterable[Found], kind: str) -> int:
     return sum(one.n for one in found if one.kind == kind)
 
 
-def _timeline(
-    folder: RunFolder,
-    evidence: Evidence,
-    told: _History,
-    checks: Iterable[CheckResult],
-    measures: Measures,
-) -> Timeline:
+def _timeline(folder: RunFolder, told: History, checks: Iterable[CheckResult], answers: Answers) -> Timeline:
     gaps = [
         witness
         for check in checks
@@ -420,7 +315,14 @@ def _timeline(
     ]
     named = {fact["region"] for fact in told.facts if fact["region"]}
     regions = [*folder.regions, *sorted(named - set(folder.regions))]
-    actors = [name for _, name in actors_shown(measures)[0]]
-    slices = collect_slices(evidence, told.start_ms, told.end_ms, actors)
-    times = (told.start_ms, told.end_ms)
-    return make_timeline(regions, folder.clusters, *times, slices, told.facts, gaps, measures)
+    return make_timeline(
+        regions,
+        folder.clusters,
+        told.start_ms,
+        told.end_ms,
+        answers.slices,
+        told.facts,
+        gaps,
+        answers.measures,
+        store_absences(folder.path, folder.clusters, told.start_ms, (told.end_ms - told.start_ms) / 1000),
+    )

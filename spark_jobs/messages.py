@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 
 from spark_jobs.engines.frames import Column, DataFrame, F
 from spark_jobs.origins import ORIGIN, history_topic
+from spark_jobs.policy_changes import Owed
 from spark_jobs.run_folder import Namespace
 
 COPY = {
@@ -140,37 +141,42 @@ def join_messages(published: DataFrame, stored: DataFrame, namespaces: Mapping[s
 
 
 def _expected_regions(namespaces: Mapping[str, Namespace]) -> Column:
-    """The origin region, and those of its namespace that the message itself does not leave out."""
+    """The origin region, and those of its namespace, or its topic, that the message itself does not leave out."""
     own = F.array("origin_region")
     if not namespaces:
         return own
+    owing = {name: Owed(frozenset(one.regions), one.owed_since_ms) for name, one in namespaces.items()}
+    of_topics = {topic: owed for one in namespaces.values() for topic, owed in one.own_topics.items()}
+    place = F.col("namespace")
+    if of_topics:
+        place = F.when(F.col("topic").isin(sorted(of_topics)), F.col("topic")).otherwise(place)
+    owing |= of_topics
     pairs = [
         part
-        for name, namespace in sorted(namespaces.items())
-        for part in (F.lit(name), F.array(*map(F.lit, namespace.regions)).cast("array<string>"))
+        for name, owed in sorted(owing.items())
+        for part in (F.lit(name), F.array(*map(F.lit, sorted(owed.regions))).cast("array<string>"))
     ]
-    declared = _owed(namespaces, F.coalesce(F.create_map(*pairs)[F.col("namespace")], own), own)
+    declared = _owed(place, owing, F.coalesce(F.create_map(*pairs)[place], own))
     chosen = F.when(F.size("chosen") > 0, F.array_intersect(declared, F.col("chosen")))
     return F.array_union(own, F.coalesce(chosen, declared))
 
 
-def _owed(namespaces: Mapping[str, Namespace], declared: Column, own: Column) -> Column:
+def _owed(place: Column, owing: Mapping[str, Owed], declared: Column) -> Column:
     """Without what policies that were changed meanwhile left out of it."""
     pairs = [
         F.lit(part)
-        for name, namespace in sorted(namespaces.items())
-        for (origin, other), since_ms in sorted(namespace.owed_since_ms.items())
+        for name, owed in sorted(owing.items())
+        for (origin, other), since_ms in sorted(owed.since_ms.items())
         for part in (f"{name} {origin} {other}", since_ms)
     ]
-    if pairs:
-        since_ms = F.create_map(*pairs)
-        # What nobody asked for is owed by a policy of all the time only.
-        asked_ms = F.coalesce("asked_ms", F.lit(0.0))
+    if not pairs:
+        return declared
+    since_ms = F.create_map(*pairs)
+    # What nobody asked for is owed by a policy of all the time only.
+    asked_ms = F.coalesce("asked_ms", F.lit(0.0))
 
-        def is_owed(region: Column) -> Column:
-            key = F.concat_ws(" ", F.col("namespace"), F.col("origin_region"), region)
-            return asked_ms >= F.coalesce(since_ms[key], F.lit(0.0))
+    def is_owed(region: Column) -> Column:
+        key = F.concat_ws(" ", place, F.col("origin_region"), region)
+        return asked_ms >= F.coalesce(since_ms[key], F.lit(0.0))
 
-        declared = F.filter(declared, is_owed)
-    topics = sorted({topic for namespace in namespaces.values() for topic in namespace.own_topics})
-    return F.when(F.col("topic").isin(topics), own).otherwise(declared) if topics else declared
+    return F.filter(declared, is_owed)

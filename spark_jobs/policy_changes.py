@@ -2,13 +2,14 @@
 
 A message is judged by what held when it was published. Region a owes it to region b if both were among the replication
 clusters of its namespace then, as far as all regions knew, and stayed there until the end: what had not arrived when
-a region was taken out is owed no more, and what was published before one was added never was.
+a region was taken out is owed no more, and what was published before one was added never was. A topic that sets
+clusters of its own is judged by these as long as it has them, and by its namespace's otherwise.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import permutations
 from pathlib import Path
@@ -25,18 +26,25 @@ SETTLING_MS = 1_000.0
 
 
 @dataclass(frozen=True, slots=True)
+class Owed:
+    """Between which regions, and since when."""
+
+    regions: frozenset[str]
+    """All that were among the replication clusters at any time."""
+    since_ms: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    """(origin, other region) -> only what was asked for from then on is owed. Pairs of which all is owed are not
+    there."""
+
+
+@dataclass(frozen=True, slots=True)
 class Changes:
     """Of one namespace."""
 
-    regions: frozenset[str]
-    """All that were among its replication clusters at any time."""
+    owed: Owed
     deduplication: bool
     """All the time."""
-    owed_since_ms: Mapping[tuple[str, str], float] = field(default_factory=dict)
-    """(origin, other region) -> only what was asked for from then on is owed. Pairs of which all is owed are not
-    there."""
-    own_topics: frozenset[str] = frozenset()
-    """Those that had replication clusters of their own at some time. What they owe to others is not judged."""
+    own_topics: Mapping[str, Owed] = field(default_factory=dict)
+    """Those that had replication clusters of their own at some time."""
 
 
 Told = tuple[float, Mapping[str, Any]]
@@ -45,22 +53,18 @@ Told = tuple[float, Mapping[str, Any]]
 
 def read_changes(run: Path) -> tuple[dict[str, Changes], list[tuple[str, str]]]:
     """By namespace. Then (region, sentence) for files that cannot be read."""
-    told: dict[str, dict[str, list[Told]]] = {}
-    own_topics: dict[str, set[str]] = {}
+    told: dict[str, list[tuple[StoredKey, Told]]] = {}
+    """By region, in the order of revisions."""
     unreadable: list[tuple[str, str]] = []
     for file in sorted((run / "regions").glob(f"*/{DELIVERIES_FILE}")):
         region = file.parent.name
         try:
-            of_region = list(_read(file))
+            told[region] = list(_read(file))
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
             unreadable.append((region, f"regions/{region}/{DELIVERIES_FILE} cannot be read: {problem!r}"))
-            continue
-        for key, one in of_region:
-            if isinstance(key, NamespacePath):
-                told.setdefault(key.name, {}).setdefault(region, []).append(one)
-            elif isinstance(key, TopicPoliciesPath) and CLUSTERS in one[1]:
-                own_topics.setdefault(TopicName.parse(key.topic).full_namespace, set()).add(key.topic)
-    return {name: _changes(told[name], own_topics.get(name, ())) for name in sorted(told)}, unreadable
+    keys = {key for of_region in told.values() for key, _ in of_region}
+    names = sorted(key.name for key in keys if isinstance(key, NamespacePath))
+    return {name: _changes(told.values(), name) for name in names}, unreadable
 
 
 def _read(file: Path) -> Iterable[tuple[StoredKey, Told]]:
@@ -71,6 +75,8 @@ def _read(file: Path) -> Iterable[tuple[StoredKey, Told]]:
     # A line that is cut off tells of nothing that the region acted upon.
     for line in text[: text.rfind("\n") + 1].splitlines():
         said = json.loads(line)
+        if "away" in said:
+            continue  # of the store, not of a policy
         key = parse_path(said["path"])
         if key is not None and said["revision"] not in first:
             value = {} if said["value"] is None else json.loads(said["value"]).get("policies", {})
@@ -78,19 +84,54 @@ def _read(file: Path) -> Iterable[tuple[StoredKey, Told]]:
     return [first[revision] for revision in sorted(first)]
 
 
-def _changes(told: Mapping[str, list[Told]], own_topics: Iterable[str]) -> Changes:
-    """`told`: by region."""
-    said = [policies for of_region in told.values() for _, policies in of_region]
-    ever = {name for policies in said for name in policies.get(CLUSTERS, ())}
-    member_since = {name: max(_member_since(of_region, name) for of_region in told.values()) for name in ever}
+def _changes(told: Collection[Sequence[tuple[StoredKey, Told]]], name: str) -> Changes:
+    by_region = [[one for key, one in of_region if key == NamespacePath(name)] for of_region in told]
+    by_region = [of_region for of_region in by_region if of_region]
+    topics = {
+        key.topic
+        for of_region in told
+        for key, (_, policies) in of_region
+        if isinstance(key, TopicPoliciesPath)
+        and CLUSTERS in policies
+        and TopicName.parse(key.topic).full_namespace == name
+    }
+    return Changes(
+        _owed(by_region),
+        all(
+            bool(policies.get("deduplication", False)) for of_region in by_region for _, policies in of_region
+        ),
+        {topic: _owed([_of_topic(of_region, name, topic) for of_region in told]) for topic in sorted(topics)},
+    )
+
+
+def _of_topic(of_region: Iterable[tuple[StoredKey, Told]], namespace: str, topic: str) -> list[Told]:
+    """What held for a topic, as if it had been told of that alone."""
+    told: list[Told] = []
+    of_namespace: Mapping[str, Any] = {}
+    own: Mapping[str, Any] = {}
+    for key, (at_ms, policies) in of_region:
+        if key == NamespacePath(namespace):
+            of_namespace = policies
+        elif key == TopicPoliciesPath(topic):
+            own = policies
+        else:
+            continue
+        told.append((at_ms, own if CLUSTERS in own else of_namespace))
+    return told
+
+
+def _owed(told: Collection[Sequence[Told]]) -> Owed:
+    """`told`: of each region."""
+    told = [of_region for of_region in told if of_region]
+    ever = {name for of_region in told for _, policies in of_region for name in policies.get(CLUSTERS, ())}
+    member_since = {name: max(_member_since(of_region, name) for of_region in told) for name in ever}
     since: dict[tuple[str, str], float] = {}
     for origin, other in permutations(sorted(ever), 2):
         # A region that is not among them itself sends nobody anything.
         at_ms = max(member_since[origin], member_since[other])
         if at_ms > 0:
             since[origin, other] = at_ms if at_ms == NEVER_MS else at_ms + SETTLING_MS
-    deduplication = all(bool(policies.get("deduplication", False)) for policies in said)
-    return Changes(frozenset(ever), deduplication, since, frozenset(own_topics))
+    return Owed(frozenset(ever), since)
 
 
 def _member_since(told: Iterable[Told], region: str) -> float:

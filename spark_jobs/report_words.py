@@ -152,6 +152,7 @@ def legend(timeline: Timeline) -> list[tuple[str, str]]:
         (any(one.what == "pause" for one in timeline.down), "again", "region paused"),
         (bool(timeline.gaps), "gap", "fail-over: region lost until next message"),
         (bool(timeline.links), "cut", "link cut, held or slow"),
+        (bool(timeline.stores), "cut", "configuration store of a cluster away"),
         (
             any(lane.waits for lane in timeline.actors),
             "wait",

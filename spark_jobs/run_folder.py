@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from emulator.answers import Answers, read_answers
-from spark_jobs.policy_changes import read_changes
+from spark_jobs.policy_changes import Owed, read_changes
 
 KAFKA_SERVERS_FILE = "kafka_servers"
 """Beside region.json, where there is one: the region's `bootstrap_servers` for those who read the run from outside
@@ -31,8 +31,8 @@ class Namespace:
     """Whether a policy lets old entries go. None does today."""
     owed_since_ms: Mapping[tuple[str, str], float] = field(default_factory=dict)
     """(origin, other region) -> only what was asked for from then on is owed; of other pairs all is."""
-    own_topics: frozenset[str] = frozenset()
-    """Topics that had replication clusters of their own at some time: what they owe to others is not judged."""
+    own_topics: Mapping[str, Owed] = field(default_factory=dict)
+    """Topics that had replication clusters of their own at some time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,9 +156,9 @@ def _namespaces(
     changes, unreadable = read_changes(run)
     for name, one in changes.items():
         before = namespaces[name].regions if name in namespaces else ()
-        regions = (*before, *sorted(one.regions - set(before)))
+        regions = (*before, *sorted(one.owed.regions - set(before)))
         namespaces[name] = Namespace(
-            regions, one.deduplication, owed_since_ms=one.owed_since_ms, own_topics=one.own_topics
+            regions, one.deduplication, owed_since_ms=one.owed.since_ms, own_topics=one.own_topics
         )
     return namespaces, [Damage(sentence) for _, sentence in unreadable]
 

@@ -49,6 +49,10 @@ _ALWAYS = {
     "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "100000",
     "spark.sql.execution.arrow.pyspark.enabled": "false",
     "spark.python.sql.dataFrameDebugging.enabled": "false",
+    # Each plan is written out for a page that nobody can open.
+    "spark.sql.ui.explainMode": "simple",
+    "spark.sql.maxPlanStringLength": "0",
+    "spark.sql.debug.maxToStringFields": "0",
 }
 _LOCAL = {
     "spark.driver.host": "127.0.0.1",

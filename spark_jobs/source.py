@@ -86,7 +86,7 @@ def read_region_logs(folder: RunFolder) -> DataFrame:
 
 
 def read_values(folder: RunFolder) -> tuple[list[tuple[str, tuple[str, StoredValue]]], list[Damage]]:
-    """Stored cursors of all regions: region, and key with value."""
+    """Stored cursors and grants of all regions: region, and key with value."""
     found: list[tuple[str, tuple[str, StoredValue]]] = []
     damages = []
     for log in folder.logs:

@@ -3,7 +3,7 @@
     plan(log: RegionLog) -> list[RowRange]              how the log is shared out among tasks
     read_groups(log, range) -> Iterator[Group]          called in any task, on any machine
     read_heads(log) -> list[Head]                       where each topic begins
-    read_values(log) -> list[tuple[str, StoredValue]]   cursors, by key, that a region keeps beside its logs
+    read_values(log) -> list[tuple[str, StoredValue]]   cursors and grants, by key, that a region keeps beside its logs
 
 Each raises LogDamaged when there is something it cannot read; what was yielded before stays.
 """

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from emulator.storage.group import encode_group
-from emulator.stored_keys import CursorKey, CursorPartKey, parse_key
+from emulator.stored_keys import CursorKey, CursorPartKey, GrantKey, parse_key
 from spark_jobs.run_folder import RegionLog
 from spark_jobs.source_contract import Group, Head, LogDamaged, RowRange, StoredValue
 
@@ -93,13 +93,13 @@ def read_ends(log: RegionLog) -> dict[str, int]:
 
 
 def read_values(log: RegionLog) -> list[tuple[str, StoredValue]]:
-    """Stored cursors, by key."""
+    """Stored cursors and grants, by key."""
     with _opened(log) as consumer:
         kept = _of_kind("value", _key_values(log, consumer))
     return [
         (key, value)
         for key, value in sorted(kept.items())
-        if isinstance(parse_key(key), CursorKey | CursorPartKey)
+        if isinstance(parse_key(key), CursorKey | CursorPartKey | GrantKey)
     ]
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
 
-from emulator.stored_keys import CursorKey, CursorPartKey
+from emulator.stored_keys import CursorKey, CursorPartKey, GrantKey
 from spark_jobs.run_folder import RegionLog
 from spark_jobs.source_contract import Group, Head, LogDamaged, RowRange, StoredValue
 
@@ -59,13 +59,13 @@ def read_ends(log: RegionLog) -> dict[str, int]:
 
 
 def read_values(log: RegionLog) -> list[tuple[str, StoredValue]]:
-    """Stored cursors, by key."""
+    """Stored cursors and grants, by key."""
     with _opened(log) as connection:
         tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
         if "key_values" not in tables:
             return []
-        query = "SELECT key, value FROM key_values WHERE key LIKE ? OR key LIKE ? ORDER BY key"
-        kinds = (f"{CursorKey.KIND}/%", f"{CursorPartKey.KIND}/%")
+        query = "SELECT key, value FROM key_values WHERE key LIKE ? OR key LIKE ? OR key LIKE ? ORDER BY key"
+        kinds = [kind.prefix() + "%" for kind in (CursorKey, CursorPartKey, GrantKey)]
         return [(key, bytes(value)) for key, value in connection.execute(query, kinds)]
 
 

@@ -73,6 +73,8 @@ class Timeline:
     links: tuple[Interval, ...] = ()
     gaps: tuple[Interval, ...] = ()
     marks: tuple[Mark, ...] = ()
+    stores: tuple[Interval, ...] = ()
+    """When configuration stores were away; their `region` is the cluster."""
     actors: tuple[ActorLane, ...] = ()
     actors_left_out: int = 0
     """So many more have no lane."""
@@ -135,6 +137,7 @@ def make_timeline(
     facts: Sequence[Mapping[str, Any]],
     gaps: Iterable[Mapping[str, Any]],
     measures: Measures | None = None,
+    stores: tuple[Interval, ...] = (),
 ) -> Timeline:
     """`facts` by time; `gaps` as the check of that name found them."""
     marks = marks_of(facts, start_ms)
@@ -153,6 +156,7 @@ def make_timeline(
         links=link_faults(marks, end_s),
         gaps=tuple(_gap(gap, start_ms) for gap in gaps),
         marks=marks,
+        stores=stores,
         actors=tuple(_actor_lane(kind, name, slices, measures, start_ms) for kind, name in actors),
         actors_left_out=left_out,
     )

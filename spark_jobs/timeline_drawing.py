@@ -60,7 +60,8 @@ MARK_WORDS = {
 
 def draw_timeline(timeline: Timeline, width: int) -> str:
     """An `<svg>` element. All text in it is escaped."""
-    names = [*map(link_name, timeline.links), *(lane.name for lane in timeline.actors)]
+    away = [*timeline.links, *timeline.stores]
+    names = [*map(link_name, away), *(lane.name for lane in timeline.actors)]
     names += ["fail-over", *(lane.region for lane in timeline.lanes)]
     frame = frame_for(width, timeline.seconds, names, map(_cluster_text, timeline.lanes))
     gaps, first_lane = draw_gaps(frame, timeline.gaps, _phase_end(timeline))
@@ -69,7 +70,7 @@ def draw_timeline(timeline: Timeline, width: int) -> str:
     for lane in timeline.lanes:
         tops[lane.region] = y
         y += _lane_height(frame)
-    links, y = draw_links(frame, timeline.links, y)
+    links, y = draw_links(frame, away, y)
     actors, y = _draw_actors(frame, timeline, y)
     grid, end = axis(frame, y, first_lane)
     phases, _ = draw_phases(frame, timeline.marks, 4.0, y)

@@ -29,11 +29,13 @@ ACTOR_BARS_PX = 16
 PHASE_PX = 20
 PLACE_SHIFT_PX = 130
 """So far behind where an actor came to a region its name may stand, when a label is in the way."""
-LINK_WORDS = {"hold": "held", "cut": "cut", "latency": "latency"}
+LINK_WORDS = {"hold": "held", "cut": "cut", "latency": "latency", "away": "away"}
 
 
 def link_name(fault: Interval) -> str:
-    """`us-east → us-west`, or with `↔` for both directions."""
+    """`us-east → us-west`, or with `↔` for both directions. Of a configuration store: whose it is."""
+    if fault.what == "away":
+        return f"store of {shortened(fault.region, 20)}"
     arrow = "→" if fault.one_way else "↔"
     return f"{shortened(fault.region, 20)} {arrow} {shortened(fault.other_region or '?', 20)}"
 
@@ -64,7 +66,7 @@ def draw_gaps(frame: Frame, gaps: Sequence[Interval], y: float) -> tuple[list[st
 
 
 def draw_links(frame: Frame, faults: Sequence[Interval], y: float) -> tuple[list[str], float]:
-    """A strip for each link that something was done to."""
+    """A strip for each link that something was done to, or configuration store that was away."""
     parts: list[str] = []
     by_link: dict[str, list[Interval]] = {}
     for fault in faults:

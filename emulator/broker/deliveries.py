@@ -3,13 +3,15 @@
 One JSON object a line: `at_ms` (the region's clock), `region`, `revision`, `path`, `version` and `value` (text; null:
 the path was deleted). A verdict that asks who owed what looks at what was *delivered* here, not at what the store had
 (M3).
-At each start everything that is so is told again, with the revisions at which it became so.
+At each start everything that is so is told again, with the revisions at which it became so. A line with `away` in place
+of a change says that the store did not answer any more, and why; with null, that it answers again.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from typing import Any
 
 from emulator.broker.environment import Environment
 from emulator.broker.metadata import Metadata
@@ -30,14 +32,16 @@ class Deliveries:
         for change in sorted(metadata.list(""), key=lambda change: change.revision):
             self._write(change)
         metadata.watch("", self._write)
+        metadata.watch_away(lambda failure: self._tell(away=None if failure is None else str(failure)))
 
     def _write(self, change: Change) -> None:
-        line = {
-            "at_ms": self._environment.wall_clock_ms(),
-            "region": self._region,
-            "revision": change.revision,
-            "path": change.path,
-            "version": change.version,
-            "value": None if change.value is None else change.value.decode(),
-        }
+        self._tell(
+            revision=change.revision,
+            path=change.path,
+            version=change.version,
+            value=None if change.value is None else change.value.decode(),
+        )
+
+    def _tell(self, **what: Any) -> None:
+        line = {"at_ms": self._environment.wall_clock_ms(), "region": self._region, **what}
         self._write_line(json.dumps(line, separators=(",", ":")))

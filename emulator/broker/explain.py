@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from emulator.broker.explain_access import access_sentences, why_somebody_waits
 from emulator.broker.region import Region
 from emulator.broker.topic.topic import Topic
-from emulator.broker.topic_directory import SlotState
+from emulator.broker.topic_slot import SlotState
 from emulator.core.replication import ReplicatorState
 from emulator.explanations import KINDS, Explanation
 from emulator.model import TopicName

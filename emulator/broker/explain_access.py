@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from emulator.broker.topic.producer import Producer
 from emulator.broker.topic.topic import Topic
+
+NAMED_MAX: Final = 20
+"""So many of those who wait, or of those they wait for, are named."""
 
 
 def access_sentences(topic: Topic) -> list[str]:
@@ -26,7 +31,8 @@ def access_sentences(topic: Topic) -> list[str]:
             "nobody owns it" + (f"; the newest epoch is {access.epoch}" if access.epoch is not None else "")
         )
     if line:
-        said.append(f"{len(line)} wait: " + ", ".join(_place(one) for one in line))
+        more = f" and {len(line) - NAMED_MAX:,} more" if len(line) > NAMED_MAX else ""
+        said.append(f"{len(line):,} wait: " + ", ".join(_place(one) for one in line[:NAMED_MAX]) + more)
     if access.standing.last_change:
         said.append(f"last change: {access.standing.last_change}")
     return said
@@ -35,9 +41,10 @@ def access_sentences(topic: Topic) -> list[str]:
 def why_somebody_waits(topic: Topic) -> tuple[str, list[str]]:
     """Why those who wait have to, and what has to happen; empty when nobody waits."""
     access = topic.access
-    if not access.line:
+    line = access.line
+    if not line:
         return "", []
-    first = access.line[0].producer_name
+    first = line[0].producer_name
     if access.home:
         return f"{first!r} waits, as clients publish in {access.home} only", [
             "the policy exclusive_home to change"
@@ -49,7 +56,9 @@ def why_somebody_waits(topic: Topic) -> tuple[str, list[str]]:
     if access.owner is not None:
         return f"{first!r} waits for exclusive access", [f"{access.owner.producer_name!r} to leave"]
     shared = sorted(name for name, one in topic.producers.items() if one.source_region is None)
-    return f"{first!r} waits for exclusive access", [f"shared producers to leave: {', '.join(shared)}"]
+    more = f" and {len(shared) - NAMED_MAX:,} more" if len(shared) > NAMED_MAX else ""
+    names = ", ".join(shared[:NAMED_MAX]) + more
+    return f"{first!r} waits for exclusive access", [f"shared producers to leave: {names}"]
 
 
 def _named(producer: Producer) -> str:

@@ -38,6 +38,7 @@ class Metadata:
         self._retry_seconds = RETRY_SECONDS
         self.away: StorageError | None = None
         """Why the mirror may be old. None: the store answered when it was asked last."""
+        self._on_away: list[Callable[[StorageError | None], None]] = []
         self._closed = False
 
     async def open(self) -> None:
@@ -62,6 +63,10 @@ class Metadata:
     def watch(self, prefix: str, on_change: OnChange) -> Watch:
         """Told on the loop, in the order of revisions, after the mirror has the change (M3)."""
         return self._mirror.watch(prefix, on_change)
+
+    def watch_away(self, on_away: Callable[[StorageError | None], None]) -> None:
+        """Told when the store goes away, and why; with None when it answers again."""
+        self._on_away.append(on_away)
 
     # Changing.
 
@@ -115,7 +120,7 @@ class Metadata:
         self._reading = False
         if self.away is not None:
             logger.info("the configuration store answers again")
-            self.away = None
+            self._be_away(None)
         self._retry_seconds = RETRY_SECONDS
         if reading.whole:
             self._mirror.replace(reading.revision, reading.changes)
@@ -134,13 +139,20 @@ class Metadata:
             logger.warning(
                 "the configuration store is away, and this region goes on with what it knows: %s", failure
             )
-        self.away = failure
+        self._be_away(failure)
         waiting, self._waiting = self._waiting, []
         for _, seen in waiting:
             if not seen.done():
                 seen.set_exception(StorageError(str(failure), definite=False))
         asyncio.get_running_loop().call_later(self._retry_seconds, self._look)
         self._retry_seconds = min(self._retry_seconds * 2, RETRY_SECONDS_MAX)
+
+    def _be_away(self, failure: StorageError | None) -> None:
+        changed = (self.away is None) != (failure is None)
+        self.away = failure
+        if changed:
+            for on_away in self._on_away:
+                on_away(failure)
 
     def _tell_waiting(self) -> None:
         still = []

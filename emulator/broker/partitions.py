@@ -9,7 +9,8 @@ from typing import Final, Protocol
 
 from emulator.broker.metadata import Metadata
 from emulator.broker.policies import Policies
-from emulator.broker.topic_directory import Directory, Wish
+from emulator.broker.topic_directory import Directory
+from emulator.broker.topic_slot import Wish
 from emulator.core.partitions import Partitioned, partition_names
 from emulator.core.policies import AUTO_TOPIC_CREATION
 from emulator.errors import ProtocolError, ServerError, StorageError

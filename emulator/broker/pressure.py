@@ -19,6 +19,8 @@ STRANGER_FRAME_BYTES_MAX: Final = 65_536
 PUBLISHES_BYTES_MAX: Final = 33_554_432
 ANSWERS_BYTES_MAX: Final = 1_048_576
 REQUESTS_BYTES_MAX: Final = 1_048_576
+PRODUCERS_BYTES_MAX: Final = 134_217_728
+"""Producers of one client, those that wait included. More are refused: to stop reading would not make them fewer."""
 
 
 class Pause(Flag):
@@ -55,6 +57,7 @@ class Pressure:
         self._publishes = Account("publishes", self.account, PUBLISHES_BYTES_MAX).charge(0)
         self._answers = Account("answers", self.account, ANSWERS_BYTES_MAX).charge(0)
         self._requests = Account("requests", self.account, REQUESTS_BYTES_MAX)
+        self._producers = Account("producers", self.account, PRODUCERS_BYTES_MAX).charge(0)
 
     # Reasons.
 
@@ -118,6 +121,17 @@ class Pressure:
         charge.release()
         if self.is_reading_paused and self._requests.held_bytes < REQUESTS_BYTES_MAX // 2:
             self.resume(Pause.REQUESTS)
+
+    # Producers.
+
+    def has_room_for_producer(self, size_bytes: int) -> bool:
+        return self._producers.size_bytes + size_bytes <= PRODUCERS_BYTES_MAX
+
+    def producer_came(self, size_bytes: int) -> None:
+        self._producers.resize(self._producers.size_bytes + size_bytes)
+
+    def producer_left(self, size_bytes: int) -> None:
+        self._producers.resize(self._producers.size_bytes - size_bytes)
 
     def release(self) -> None:
         """The client is gone. Its requests are released as they end."""

@@ -13,6 +13,7 @@ from emulator.broker.budgets import Account
 from emulator.broker.commands.connection import ClientConnection
 from emulator.broker.commands.table import TABLE
 from emulator.broker.environment import Environment
+from emulator.broker.log_kinds import LogKind, kind_of
 from emulator.broker.metadata import Metadata
 from emulator.broker.partitions import PartitionedTopics
 from emulator.broker.policies import Policies
@@ -21,7 +22,8 @@ from emulator.broker.replication.peer import PeerLink
 from emulator.broker.topic.tail import TailPool
 from emulator.broker.topic.topic import Topic
 from emulator.broker.topic_assembly import Assembly
-from emulator.broker.topic_directory import Directory, LogKind, Wish, kind_of
+from emulator.broker.topic_directory import Directory
+from emulator.broker.topic_slot import Wish
 from emulator.errors import ProtocolError, ServerError, StorageDamaged, StorageError, StorageFenced
 from emulator.model import TopicName
 from emulator.network import Listener

@@ -1,8 +1,5 @@
 """Which topics a region has, and which of them are in memory (docs/rooms/topic-directory.md, D1 to D5).
 
-    ABSENT ─acquire─▶ OPENING ─▶ SERVING ─idle, failure, unload─▶ LEAVING ─▶ ABSENT
-                         └─nothing there, failure─▶ ABSENT           └─delete─▶ DELETING ─▶ ABSENT
-
 One slot a name. A slot leaves the table when it is ABSENT and nobody waits for it, so asking for names that do not
 exist costs nothing for good. What a topic is made of is its opener's business (`broker/topic_assembly.py`).
 """
@@ -12,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field
-from enum import Enum
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
+from emulator.broker.log_kinds import LogKind
+from emulator.broker.topic_slot import Slot, SlotState, TopicMoved, Wish
 from emulator.errors import GeoemuError, ProtocolError, ServerError, StorageDamaged, StorageError
 from emulator.model import TopicName
 
@@ -31,64 +28,6 @@ RETRY_SECONDS_MAX = 2.0
 DAMAGED_SECONDS = 30.0
 """So long a topic whose stored state is damaged is refused without a look: clients and other regions ask again and
 again."""
-
-
-class Wish(Enum):
-    """What somebody who asks for a topic wants done if there is none."""
-
-    EXISTING = "a topic that exists"
-    CREATE = "a topic, created if need be and allowed"
-    CREATE_BY_COMMAND = "a topic, created if need be: somebody said so"
-
-
-class SlotState(Enum):
-    ABSENT = "not in memory; the store may have it"
-    OPENING = "being loaded or created"
-    SERVING = "producers and consumers may attach"
-    LEAVING = "closed; something of it may still be on its way to the store"
-    DELETING = "being removed from the store"
-
-
-NEXT_STATES = {
-    SlotState.ABSENT: {SlotState.OPENING},
-    SlotState.OPENING: {SlotState.SERVING, SlotState.ABSENT},
-    SlotState.SERVING: {SlotState.LEAVING},
-    SlotState.LEAVING: {SlotState.ABSENT, SlotState.DELETING},
-    SlotState.DELETING: {SlotState.ABSENT},
-}
-"""D2: from LEAVING there is no way back to SERVING."""
-
-
-class LogKind(Enum):
-    """What a log of the store is for; the value is how its name begins."""
-
-    MESSAGES = "persistent"
-    COMPACTED_VIEW = "compacted"
-    """The newest message of each key of a topic. Nobody publishes to it."""
-    INTERNAL = "internal"
-    """The region's own: no client sees it."""
-
-
-def kind_of(log_name: str) -> LogKind | None:
-    """None: it is no log of ours."""
-    domain, separator, rest = log_name.partition("://")
-    if not separator or domain not in {kind.value for kind in LogKind}:
-        return None
-    try:
-        TopicName.parse(f"persistent://{rest}")
-    except ValueError:
-        return None
-    return LogKind(domain)
-
-
-class TopicMoved(NamedTuple):
-    """A change of a slot's state."""
-
-    name: str
-    life: int
-    before: SlotState
-    after: SlotState
-    why: str
 
 
 class Opener(Protocol):
@@ -125,21 +64,6 @@ class Opener(Protocol):
     async def erase(self, name: str) -> None:
         """Remove everything that the store has of a topic. StorageError when that fails; it may be tried again."""
         ...
-
-
-@dataclass(slots=True)
-class Slot:
-    """One name."""
-
-    name: TopicName
-    state: SlotState = SlotState.ABSENT
-    life: int = 0
-    """Grows with each opening."""
-    topic: Topic | None = None
-    """While SERVING or LEAVING."""
-    asked_at: float = 0.0
-    """Loop time of the last `acquire`."""
-    waiters: dict[asyncio.Future[Topic], Wish] = field(default_factory=dict)
 
 
 class Directory:
@@ -250,7 +174,7 @@ class Directory:
             self._become(slot, SlotState.ABSENT, str(failure))
             if isinstance(failure, StorageDamaged):
                 self._note_damage(str(slot.name), failure)
-            _fail(slot, failure, list(slot.waiters))
+            slot.fail(failure, list(slot.waiters))
             self._drop_or_begin(slot)
             if not isinstance(failure, GeoemuError):
                 raise
@@ -265,10 +189,7 @@ class Directory:
         slot.topic = self.serving[topic.full_name] = topic
         self._become(slot, SlotState.SERVING, "opened")
         self._opener.serve(topic)
-        for waiter in slot.waiters:
-            if not waiter.done():
-                waiter.set_result(topic)
-        slot.waiters.clear()
+        slot.serve(topic)
 
     async def _find(self, slot: Slot) -> Topic | None:
         """Until there is a topic or nobody waits any more (D1)."""
@@ -286,7 +207,7 @@ class Directory:
                 for who, wish in asking
                 if wish is Wish.EXISTING or (wish is Wish.CREATE and not may_create)
             ]
-            _fail(slot, missing, answered)
+            slot.fail(missing, answered)
             if not slot.waiters:
                 return None
 
@@ -449,24 +370,9 @@ class Directory:
             topic.close("the region stops")
         stopping = ProtocolError(ServerError.ServiceNotReady, "the region is stopping")
         for slot in list(self._slots.values()):
-            _fail(slot, stopping, list(slot.waiters))
+            slot.fail(stopping, list(slot.waiters))
 
     def _become(self, slot: Slot, state: SlotState, why: str) -> None:
-        before = slot.state
-        assert state in NEXT_STATES[before], f"{slot.name}: {before.name} -> {state.name}"
-        slot.state = state
-        moved = TopicMoved(str(slot.name), slot.life, before, state, why)
+        moved = slot.become(state, why)
         for observer in self._observers:
             observer(moved)
-
-
-def _fail(slot: Slot, failure: BaseException, waiters: list[asyncio.Future[Topic]]) -> None:
-    """Answer those that wait now; nobody else hears of it."""
-    told = failure if isinstance(failure, GeoemuError) else None
-    for waiter in waiters:
-        slot.waiters.pop(waiter, None)
-        if waiter.done():
-            continue
-        waiter.set_exception(
-            told or ProtocolError(ServerError.ServiceNotReady, f"{slot.name} cannot be opened")
-        )

@@ -23,6 +23,7 @@ from emulator.client.vocabulary import (
     ConsumerType,
     InitialPosition,
     MessageId,
+    Standing,
 )
 from emulator.model import AccessMode
 
@@ -41,4 +42,5 @@ __all__ = [
     "MessageId",
     "Producer",
     "Reader",
+    "Standing",
 ]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from emulator.client.connection import answered_otherwise, refusal
 from emulator.client.priority import checked_priority, return_delay_seconds
-from emulator.client.vocabulary import ClientError, MessageId
+from emulator.client.vocabulary import ClientError, MessageId, Standing
 from emulator.errors import ServerError
 from emulator.model import AccessMode
 from emulator.wire import requests
@@ -91,6 +91,7 @@ class Producer:
         self.last_sequence_id = -1 if initial_sequence_id is None else initial_sequence_id
         self.closed = False
         self.when_waiting: Callable[[], None] | None = None
+        self.on_standing: Callable[[Producer, Standing], None] | None = None
         self._name_is_given = name is not None
         self._sequence_is_given = initial_sequence_id is not None
         self._priority = checked_priority(priority)
@@ -137,10 +138,13 @@ class Producer:
         ready: asyncio.Future[Reply] = loop.create_future()
         connection.producers[self._id] = self
         self._connection = None
+        self._stands(Standing.ASKS)
         try:
             opened = await connection.request(request_id, self._create_request(request_id), _resolve(ready))
+            self._still_wanted_by(connection)
             if isinstance(opened, ProducerOpened) and not opened.is_ready:
                 opened = await self._wait_in_line(ready)
+                self._still_wanted_by(connection)
             if not isinstance(opened, ProducerOpened):
                 raise answered_otherwise("a request for a producer", opened)
         except BaseException as reason:
@@ -150,17 +154,24 @@ class Producer:
             raise
         finally:
             connection.forget_request(request_id)
-        if connection.producers.get(self._id) is not self or not connection.is_open:
-            # It ended in the same breath in which it was granted: before this task heard of either.
-            raise ClientError("closed again at once", definite=True)
         self._opened(connection, opened)
+
+    def _still_wanted_by(self, connection: Connection) -> None:
+        """ClientError when it ended in the same breath in which it was answered: before this task heard of either."""
+        if connection.producers.get(self._id) is not self or not connection.is_open:
+            raise ClientError("closed again at once", definite=True)
 
     async def _wait_in_line(self, ready: asyncio.Future[Reply]) -> Reply:
         """Queued for exclusive access: the second answer comes when it is our turn."""
         self._line_lost = ready
         if self.when_waiting is not None:
             self.when_waiting()
+        self._stands(Standing.WAITS)
         return await ready
+
+    def _stands(self, standing: Standing) -> None:
+        if self.on_standing is not None:
+            self.on_standing(self, standing)
 
     async def _let_others_pass(self) -> None:
         """Whoever asks again gives those with a higher priority time to be first (PIP-440)."""
@@ -193,6 +204,7 @@ class Producer:
             # Nothing was sent yet, however often opening it was tried: go on where the region says.
             self.last_sequence_id = opened.last_sequence_id
         self._connection = connection
+        self._stands(Standing.OPEN)
         if self._pending:
             connection.write(b"".join(self._frame(pending) for pending in self._pending))
 
@@ -382,6 +394,7 @@ class Producer:
             self._fail(self._pop_head(), unknown)
 
     def _send_close(self, connection: Connection) -> None:
+        connection.producers.pop(self._id, None)
         connection.write(requests.close_producer(self.client.new_id(), self._id))
 
     async def close(self) -> None:

@@ -42,6 +42,14 @@ class InitialPosition(Enum):
     EARLIEST = 1
 
 
+class Standing(Enum):
+    """How a producer stands with its region, at each attempt to be opened."""
+
+    ASKS = "it asks, for the first time or again"
+    WAITS = "it stands in line for exclusive access"
+    OPEN = "it may publish; its `topic_epoch` is what the region said"
+
+
 @dataclass(frozen=True, slots=True)
 class ClientSettings:
     """Times of a client."""

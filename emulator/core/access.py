@@ -20,7 +20,8 @@ their order.
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_left, insort
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -94,9 +95,9 @@ class Change(NamedTuple):
         before = self.before
         if self.step is Step.GRANT:
             return Grant(next_epoch(before), self.owner, entry_id)
-        assert before is not None
         if self.step is Step.BAR:
             return Grant(next_epoch(before), NOBODY, entry_id, entry_id)
+        assert before is not None
         return replace(before, end_entry=entry_id if self.step is Step.END else None)
 
 
@@ -198,8 +199,16 @@ class Access:
         """The only region in which clients may publish, when that is another one."""
         self._owes_bar = False
         """Clients published elsewhere since: the newest grant has to be barred before anybody is admitted here."""
-        self._later: list[Place] = []
-        """Came while something was being written."""
+        self._doubt: Step | None = None
+        """Failed, and may be stored all the same: it must be undone before anybody acts on what was before."""
+        self._later: deque[Place] = deque()
+        """Came while something was being written. Some may have left since."""
+        self._places: dict[Claimant, Place] = {}
+        """Of all that are in `line` or `_later`."""
+        self._by_name: dict[str, Claimant] = {}
+        """The same."""
+        self.line_changes = 0
+        """How often somebody joined the line or left it."""
         self._line_before = dict(line_before or {})
         self._losers: dict[str, None] = {}
         self._was_shared = not holds
@@ -212,7 +221,7 @@ class Access:
 
     @property
     def is_in_use(self) -> bool:
-        return bool(self.owner or self.shared or self.line or self._later or self.change)
+        return bool(self.owner or self.shared or self._places or self.change)
 
     def waiting(self) -> list[Claimant]:
         """In the order in which they are promoted."""
@@ -220,11 +229,8 @@ class Access:
 
     def named(self, name: str) -> Claimant | None:
         """Whoever waits, or is being admitted, under a name."""
-        for place in (*self.line, *self._later):
-            if place.claimant.producer_name == name:
-                return place.claimant
         owner = self.owner
-        return owner if owner is not None and owner.producer_name == name else None
+        return owner if owner is not None and owner.producer_name == name else self._by_name.get(name)
 
     # What comes in.
 
@@ -235,7 +241,7 @@ class Access:
         self._serial += 1
         place = Place(-priority, arrived_us, draw, self._serial, claimant)
         if self.change is not None:
-            self._later.append(place)
+            self._come_later(place)
             return []
         return self._decide(place)
 
@@ -246,8 +252,7 @@ class Access:
         elif claimant in self.shared:
             del self.shared[claimant]
         else:
-            self.line = [place for place in self.line if place.claimant is not claimant]
-            self._later = [place for place in self._later if place.claimant is not claimant]
+            self._forget(claimant)
             return []
         return self._next()
 
@@ -263,7 +268,7 @@ class Access:
         """What `Write` asked for is durable."""
         assert self.change is not None
         step, self.change = self.change.step, None
-        self.grant = grant
+        self.grant, self._doubt = grant, None
         if step is Step.BAR:
             self._owes_bar = False
         if step is not Step.END:
@@ -272,19 +277,26 @@ class Access:
         if self.owner is not None:
             decisions.append(Admit(self.owner, grant.epoch))
         while self._later and self.change is None:
-            decisions += self._decide(self._later.pop(0))
+            place = self._later.popleft()
+            if self._forget(place.claimant):
+                decisions += self._decide(place)
         return decisions + self._next()
 
     def not_written(self, why: str) -> list[Decision]:
         """It is not, or nobody knows. Whoever it was for is told, and the next one is tried (PIP-440): the same row is
-        written again, so what may have been stored is never anybody's."""
+        written again before anybody publishes, so what may have been stored is never anybody's."""
         assert self.change is not None
         step, self.change = self.change.step, None
-        decisions: list[Decision] = [self._not_stored(place.claimant, why) for place in self._later]
-        self._later = []
+        if not self._may_have_newer_epoch():
+            self._doubt = step
+        waited = [place.claimant for place in self._later if self._forget(place.claimant)]
+        decisions: list[Decision] = [self._not_stored(claimant, why) for claimant in waited]
+        self._later.clear()
         if self.owner is not None and step is not Step.END:
             decisions.append(self._not_stored(self.owner, why))
             self.owner = None
+        elif step is Step.BAR and self.line and not self.home:
+            decisions.append(self._not_stored(self._pop_first(), why))  # it was to be promoted next
         if self.line and not self.home and not self.habits.promotes_once:
             decisions += self._next()
         return decisions
@@ -319,18 +331,18 @@ class Access:
             return [Admit(claimant, self.epoch)]
         if self.home and mode is not AccessMode.WAIT_FOR_EXCLUSIVE:
             return [self._elsewhere(claimant)]
-        if claimant.producer_name == self.awaited and not self._returns(claimant):
+        is_new = not self._returns(claimant) and not self.is_stale(claimant)
+        if is_new and claimant.producer_name == self.awaited:
             self.awaited = None  # a new instance: the one that is awaited will not come
             return self._decide(place) + self._next()
         if mode is _SHARED:
             return self._share(place)
-        if self._is_stale(claimant) and not self._may_wait_again(claimant):
+        if self.is_stale(claimant) and not self._may_wait_again(claimant):
             return [self._fenced(claimant)]
         if self.home:
-            insort(self.line, place)
-            return [Wait(claimant)]
+            return [self._stand_in_line(place)]
         if self._owes_bar:
-            self._later.append(place)
+            self._come_later(place)
             return self._next()
         if self._returns(claimant):
             return self._take_back(claimant)
@@ -339,8 +351,7 @@ class Access:
         if self.owner is None and not self.shared and not self.line and self.awaited is None:
             return self._give(claimant)
         if mode is AccessMode.WAIT_FOR_EXCLUSIVE:
-            insort(self.line, place)
-            return [Wait(claimant)]
+            return [self._stand_in_line(place)]
         return [Refuse(claimant, ServerError.ProducerFenced, f"the topic {self._held()}")]
 
     def _share(self, place: Place) -> list[Decision]:
@@ -352,9 +363,9 @@ class Access:
             del self._losers[name]
         if self.owner is not None or self.line or self.awaited is not None:
             return [Refuse(claimant, ServerError.ProducerBusy, f"the topic {self._held()}")]
-        if self.grant is not None and self.grant.end_entry is None:
-            self._later.append(place)
-            return [self._write(Step.END, self.grant.owner)]
+        if self._doubt is not None or (self.grant is not None and self.grant.end_entry is None):
+            self._come_later(place)
+            return [self._write_nobody()]
         self.shared[claimant] = None
         self._was_shared = True
         return [Admit(claimant, None)]
@@ -366,15 +377,15 @@ class Access:
         if not self.habits.forgets_losers:
             for holder in self.shared:
                 self._remember_loser(holder.producer_name)
-        decisions += [self._fenced(place.claimant) for place in self.line]
-        self.shared, self.line, self.awaited, self._line_before = {}, [], None, {}
+        decisions += [self._fenced(self._pop_first()) for _ in range(len(self.line))]
+        self.shared, self.awaited, self._line_before = {}, None, {}
         return decisions + self._give(claimant)
 
     def _take_back(self, claimant: Claimant) -> list[Decision]:
         """The former owner is the first to come back: its epoch is still the newest, and stays (PIP-68)."""
         assert self.grant is not None
         self.owner, self.awaited = claimant, None
-        if self.grant.end_entry is None:
+        if self.grant.end_entry is None and self._doubt is None:
             return [Admit(claimant, self.grant.epoch)]
         return [self._write(Step.RESUME, claimant.producer_name)]
 
@@ -391,22 +402,70 @@ class Access:
         self._owes_bar = False
         decisions: list[Decision] = []
         while self.line and not self.home:
-            claimant = self.line.pop(0).claimant
-            if not self._is_stale(claimant) or self._may_wait_again(claimant):
+            claimant = self._pop_first()
+            if not self.is_stale(claimant) or self._may_wait_again(claimant):
                 return decisions + self._give(claimant)
             decisions.append(self._fenced(claimant))
         if self.grant is not None and self.grant.end_entry is None:
-            decisions.append(self._write(Step.END, self.grant.owner))
+            decisions.append(self._write_nobody())
         return decisions
+
+    def _write_nobody(self) -> Write:
+        """Make it true, and durable, that nobody owns the topic."""
+        if self.grant is None or self._may_have_newer_epoch():
+            return self._write(Step.BAR, NOBODY)
+        return self._write(Step.END, self.grant.owner)
+
+    def _may_have_newer_epoch(self) -> bool:
+        """Somebody's grant may be stored who was told that it is not."""
+        return self._doubt in (Step.GRANT, Step.BAR)
 
     def _write(self, step: Step, owner: str) -> Write:
         assert self.change is None
         self.change = Change(step, self.grant, owner)
         return Write(self.change)
 
+    # Who waits.
+
+    def _stand_in_line(self, place: Place) -> Wait:
+        insort(self.line, place)
+        self.line_changes += 1
+        self._remember(place)
+        return Wait(place.claimant)
+
+    def _come_later(self, place: Place) -> None:
+        """In the order in which they came: one that came back to wait for a write was the first of them."""
+        if self._later and place.serial < self._later[0].serial:
+            self._later.appendleft(place)
+        else:
+            self._later.append(place)
+        self._remember(place)
+
+    def _remember(self, place: Place) -> None:
+        self._places[place.claimant] = place
+        self._by_name[place.claimant.producer_name] = place.claimant
+
+    def _pop_first(self) -> Claimant:
+        claimant = self.line[0].claimant
+        self._forget(claimant)
+        return claimant
+
+    def _forget(self, claimant: Claimant) -> bool:
+        """Whether it was there. Ten thousand that wait may leave at once: none of them is searched for."""
+        place = self._places.pop(claimant, None)
+        if place is None:
+            return False
+        if self._by_name.get(claimant.producer_name) is claimant:
+            del self._by_name[claimant.producer_name]
+        at = bisect_left(self.line, place)
+        if at < len(self.line) and self.line[at] is place:
+            del self.line[at]
+            self.line_changes += 1
+        return True
+
     # What a claim is worth.
 
-    def _is_stale(self, claimant: Claimant) -> bool:
+    def is_stale(self, claimant: Claimant) -> bool:
         """It had the topic, and somebody else had it since: fenced for good (PIP-68)."""
         said = claimant.topic_epoch
         return said is not None and self.grant is not None and said < self.grant.epoch
@@ -424,6 +483,8 @@ class Access:
 
     def _returns(self, claimant: Claimant) -> bool:
         if self.owner is not None or self.shared or not self._was_granted_to(claimant):
+            return False
+        if self._may_have_newer_epoch():
             return False
         assert self.grant is not None
         return self.grant.end_entry is None or not (self._was_shared or self.line)

@@ -16,6 +16,7 @@ from emulator.errors import GeoemuError
 from emulator.history import Event
 from emulator.model import Position, TopicName
 from emulator.region_config import NamespaceConfig
+from emulator.simulation.claims import Claims, GrantRow, Place, grants_in
 from emulator.simulation.clocks import EPOCH_MS
 from emulator.simulation.medium import DurableLog, Medium
 from emulator.simulation.stored_cursor import StoredCursor, cursors_in
@@ -139,6 +140,15 @@ class Disks:
             rows = [(parse_key(text), versioned.value) for text, versioned in sorted(disk.values.items())]
             for key, cursor in cursors_in(rows).items():
                 found[region, key.topic, key.subscription] = cursor
+        return found
+
+    def grants(self) -> dict[Place, list[GrantRow]]:
+        """Stored grants of exclusive access."""
+        found = {}
+        for region, disk in self._disks.items():
+            rows = ((text, versioned.value) for text, versioned in disk.values.items())
+            for topic, grants in grants_in(rows).items():
+                found[region, topic] = grants
         return found
 
 
@@ -353,6 +363,10 @@ class Evidence:
     """(region, topic) that are still written to although nobody publishes and nothing is owed."""
     deeds: Sequence[Deed] = ()
     """What clients did to subscriptions and regions, beyond publishing and consuming."""
+    claims: Claims = field(default_factory=Claims)
+    """Who wanted topics for themselves, and what they were told."""
+    grants: Mapping[Place, Sequence[GrantRow]] = field(default_factory=dict)
+    """Exclusive access as the disks have it, by epoch."""
     lost: Collection[str] = ()
     """Regions that never came back. What they had not sent yet is what the loss cost; what others owe them is forgiven.
     Their disks are judged as they are."""

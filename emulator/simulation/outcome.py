@@ -16,6 +16,7 @@ from emulator.simulation.guard import ReachedOutside
 from emulator.simulation.loop import SimulationError
 from emulator.simulation.plan import Plan
 from emulator.simulation.world import World
+from emulator.stored_keys import GrantKey
 
 Figures = Mapping[str, float]
 """What was measured -> how much; a unit is part of the name."""
@@ -43,6 +44,8 @@ class Outcome:
     events: list[Event] = field(default_factory=list)
     logs: dict[str, list[StoredLog]] = field(default_factory=dict)
     """By region: what was on its disk at the end."""
+    grants: dict[str, list[tuple[str, bytes]]] = field(default_factory=dict)
+    """By region: keys and values of the exclusive access that it had stored at the end."""
     deliveries: dict[str, list[str]] = field(default_factory=dict)
     """By region: the lines of its `metadata.jsonl`."""
     deeds: list[Deed] = field(default_factory=list)
@@ -88,6 +91,18 @@ def logs_of(world: World) -> dict[str, list[StoredLog]]:
                 log.name, log.ledger_id, log.next_entry_id, list(zip(log.ids, log.entries, strict=True))
             )
             for log in region.disk.logs.values()
+        ]
+        for name, region in world.regions.items()
+    }
+
+
+def grants_of(world: World) -> dict[str, list[tuple[str, bytes]]]:
+    """What lies on the disks of who owned topics, by region."""
+    return {
+        name: [
+            (key, versioned.value)
+            for key, versioned in sorted(region.disk.values.items())
+            if key.startswith(GrantKey.prefix())
         ]
         for name, region in world.regions.items()
     }

@@ -74,6 +74,28 @@ class ReaderPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class ClaimantPlan:
+    """Wants one topic of one region for itself, publishes while it has it, leaves it and wants it again."""
+
+    name: str
+    region: str
+    topic: str
+    mode: str
+    """Of access, until the world is healed; from then on it waits for its turn."""
+    priority: int = 0
+    place: str = ""
+    """Where it stands; empty: in its region."""
+    messages: int = 40
+    """So many it publishes while things go wrong; then it keeps the topic in silence."""
+    burst: int = 2
+    pause_seconds: float = 0.1
+    holds_seconds: float = 1.0
+    """About how long it keeps the topic before it leaves it."""
+    gives_up_seconds: float | None = None
+    """About how long it waits in line before it gives up. None: for ever."""
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     seed: int
     kind: str
@@ -82,6 +104,7 @@ class Plan:
     producers: tuple[ProducerPlan, ...]
     consumers: tuple[ConsumerPlan, ...]
     readers: tuple[ReaderPlan, ...] = ()
+    claimants: tuple[ClaimantPlan, ...] = ()
     acts: tuple[Act, ...] = ()
     """What else is done, each once, by whom and when: the words of `simulation.vocabulary`."""
     faults: tuple[Fault, ...] = ()
@@ -105,8 +128,8 @@ class Plan:
     @property
     def clients(self) -> tuple[str, ...]:
         """Their names."""
-        parts: tuple[ProducerPlan | ConsumerPlan | ReaderPlan, ...]
-        parts = (*self.producers, *self.consumers, *self.readers)
+        parts: tuple[ProducerPlan | ConsumerPlan | ReaderPlan | ClaimantPlan, ...]
+        parts = (*self.producers, *self.consumers, *self.readers, *self.claimants)
         return tuple(one.name for one in parts)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from emulator.history import Event, Outcome
+from emulator.simulation.claims import Claims
 from emulator.simulation.clocks import EPOCH_MS
 from emulator.simulation.evidence import Asked, Deed, Given, Windows, full, note_publish, origin_of
 
@@ -18,6 +19,7 @@ class Record:
         self.given = Given()
         self.asked: Asked = {}
         self.deeds: list[Deed] = []
+        self.claims = Claims()
         self.windows = Windows(now_seconds)
         self._now_seconds = now_seconds
         self._sessions = 0

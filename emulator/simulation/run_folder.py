@@ -30,18 +30,19 @@ def write_evidence(outcome: Outcome, folder: Path) -> None:
         region_dir.mkdir(parents=True, exist_ok=True)
         config = region_config(topology, name, ports, region_dir=region_dir)
         (region_dir / "region.json").write_text(config.to_json())
-        _write_logs(region_dir / "log.sqlite", name, outcome.logs[name])
+        _write_logs(region_dir / "log.sqlite", name, outcome.logs[name], outcome.grants.get(name, []))
         lines = outcome.deliveries.get(name, [])
         (region_dir / "metadata.jsonl").write_text("".join(f"{line}\n" for line in lines))
     _write_history(outcome, folder / "history")
 
 
-def _write_logs(path: Path, region: str, logs: list[StoredLog]) -> None:
+def _write_logs(path: Path, region: str, logs: list[StoredLog], values: list[tuple[str, bytes]]) -> None:
     with closing(sqlite3.connect(path)) as database, database:
         database.executescript(TABLES)
         database.executemany(
             "INSERT INTO meta VALUES (?, ?)", [("format_version", FORMAT_VERSION), ("region", region)]
         )
+        database.executemany("INSERT INTO key_values VALUES (?, ?, 1)", values)
         for log in logs:
             first = log.entries[0][0] if log.entries else log.next_entry_id
             database.execute(

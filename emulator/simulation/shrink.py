@@ -71,7 +71,7 @@ def _smaller(plan: Plan) -> Iterator[Plan]:
     """Plans with something less, the boldest first."""
     if plan.heal_seconds_max > HEAL_SECONDS_MAX:
         yield replace(plan, heal_seconds_max=HEAL_SECONDS_MAX)
-    for part in ("faults", "acts", "consumers", "readers", "producers"):
+    for part in ("faults", "acts", "consumers", "readers", "claimants", "producers"):
         for fewer in _fewer(getattr(plan, part)):
             change: Change = {part: fewer}
             yield _without_strangers(replace(plan, **change))

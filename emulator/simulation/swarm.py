@@ -15,10 +15,19 @@ from collections.abc import Callable
 
 from emulator.simulation.actors import ConsumerActor, ProducerActor, ReaderActor
 from emulator.simulation.checkers import Judgement, first_violation, judge
+from emulator.simulation.claimant import ClaimantActor
+from emulator.simulation.claims import Claims
 from emulator.simulation.draw import draw
 from emulator.simulation.evidence import Disks, Evidence, Left, full, hold_the_same
 from emulator.simulation.faults import Fault, LinkFault
-from emulator.simulation.outcome import Outcome, deliveries_of, logs_of, play_to_the_end, uncollected
+from emulator.simulation.outcome import (
+    Outcome,
+    deliveries_of,
+    grants_of,
+    logs_of,
+    play_to_the_end,
+    uncollected,
+)
 from emulator.simulation.plan import Plan
 from emulator.simulation.record import Record
 from emulator.simulation.seams import AS_SHIPPED, Seams
@@ -67,6 +76,7 @@ def run_plan(plan: Plan, *, seams: Seams = AS_SHIPPED, listener: Listener | None
             digest=simulation.trace.hexdigest(),
             events=run.record.events,
             logs=logs_of(world),
+            grants=grants_of(world),
             deliveries=deliveries_of(world),
             deeds=run.record.deeds,
         )
@@ -87,7 +97,9 @@ class _Run:
         self.producers = [ProducerActor(world, self.record, one) for one in plan.producers]
         self.consumers = [ConsumerActor(world, self.record, one) for one in plan.consumers]
         self.readers = [ReaderActor(world, self.record, one) for one in plan.readers]
-        world.actors.update({actor.name: actor for actor in (*self.producers, *self.readers)})
+        self.claimants = [ClaimantActor(world, self.record, one) for one in plan.claimants]
+        alone = (*self.producers, *self.readers, *self.claimants)
+        world.actors.update({actor.name: actor for actor in alone})
         world.actors.update({actor.plan.name: actor for actor in self.consumers})
         self.record.given.replicated.update(
             (full(one.topic), one.subscription) for one in plan.consumers if one.replicated
@@ -117,7 +129,7 @@ class _Run:
         for region in self.world.regions.values():
             region.start()
         random = self.simulation.random("begin")
-        for actor in (*self.producers, *self.consumers, *self.readers):
+        for actor in (*self.producers, *self.consumers, *self.readers, *self.claimants):
             self.simulation.at(random.uniform(0, 0.5), actor.begin)
         for consumer in self.consumers:
             for at_seconds, region_name in consumer.plan.moves:
@@ -193,7 +205,8 @@ class _Run:
         return True
 
     def _is_converged(self) -> bool:
-        if self._lingering() or not all(producer.finished for producer in self.producers):
+        finished = [*(one.finished for one in self.producers), *(one.finished for one in self.claimants)]
+        if self._lingering() or not all(finished):
             return False
         self.disks.read_on()
         return hold_the_same(self.disks, self.world.homes)
@@ -272,9 +285,15 @@ class _Run:
             subscribed=self._subscribed(),
             windows=self.record.windows,
             deeds=self.record.deeds,
+            claims=self._claims(),
+            grants=self.disks.grants(),
             left=self._left() if healed else {},
             restless=self.restless,
         )
+
+    def _claims(self) -> Claims:
+        self.record.claims.wanting = {one.name: one.last for one in self.claimants if not one.finished}
+        return self.record.claims
 
     def _subscribed(self) -> dict[tuple[str, str], list[str]]:
         subscribed: dict[tuple[str, str], list[str]] = {}

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import reduce
 from typing import Any
 
 from spark_jobs.engines.current import narrowed
@@ -31,6 +30,8 @@ COLUMNS: Mapping[str, str] = {
     "at_ms": "double",
     "until_ms": "double",
     "times": "int",
+    "epoch": "bigint",
+    "owner": "string",
 }
 """Name and type. Groups are made by the first five and `origin_region`."""
 
@@ -45,6 +46,8 @@ WITNESS = (
     "at_ms",
     "until_ms",
     "times",
+    "epoch",
+    "owner",
 )
 EXAMPLES = f"ARRAY<STRUCT<rank: INT, {', '.join(f'{name}: {COLUMNS[name]}' for name in WITNESS)}>>"
 WITNESSES_MAX = 5
@@ -108,7 +111,12 @@ def finding(frame: DataFrame, kind: str | Column, **columns: str | Column | int)
 
 
 def all_of(frames: Iterable[DataFrame]) -> DataFrame:
-    return reduce(lambda one, other: one.unionAll(other), frames)
+    """By halves: an engine that looks at a whole plan whenever it grows looks at short ones most of the time."""
+    frames = list(frames)
+    if len(frames) == 1:
+        return frames[0]
+    half = len(frames) // 2
+    return all_of(frames[:half]).unionAll(all_of(frames[half:]))
 
 
 def summed_up(findings: DataFrame) -> DataFrame:

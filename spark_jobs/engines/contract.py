@@ -38,6 +38,8 @@ class Engine(Protocol):
     """As `pyspark.sql.functions`."""
     window: Any
     """As `pyspark.sql.Window`."""
+    works_at_once: int
+    """So many questions are worth asking at the same time."""
 
     def tune(self, evidence_bytes: int) -> None:
         """For this much evidence."""

@@ -6,8 +6,9 @@ One at a time in a process: `with in_use(engine)`.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import pyarrow as pa
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 _in_use: list[Engine] = []
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 @contextlib.contextmanager
@@ -57,3 +60,24 @@ def narrowed(frame: DataFrame) -> DataFrame:
 def fields_of(array: str, field: str) -> Column:
     """Of an array of structs, the array of one field."""
     return current().fields_of(array, field)
+
+
+def side_by_side() -> Executor:
+    """Asks several questions at the same time, if the engine in use is the quicker for it; else one after the other."""
+    works = current().works_at_once
+    return InTurn() if works == 1 else ThreadPoolExecutor(works)
+
+
+def parted(works: Sequence[T]) -> list[Sequence[T]]:
+    """One question about all of them, or two to be asked side by side."""
+    half = (len(works) + 1) // 2 if current().works_at_once > 1 else len(works)
+    return [part for part in (works[:half], works[half:]) if part]
+
+
+class InTurn(Executor):
+    """Does everything here and now: whoever interrupts this thread interrupts the work."""
+
+    def submit(self, work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        done: Future[T] = Future()
+        done.set_result(work(*args, **kwargs))
+        return done

@@ -15,13 +15,14 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from spark_jobs.engines.contract import Source
-from spark_jobs.session import SparkUnavailable, in_a_sentence, spark_session, tune
+from spark_jobs.session import LARGE_BYTES, SparkUnavailable, in_a_sentence, spark_session, tune
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 LOCAL_BYTES = 8 * 1024 * 1024
 """So much is read here before a Python worker has begun."""
+SMALL_WORKS = 3
 
 
 @contextlib.contextmanager
@@ -46,15 +47,23 @@ class SparkEngine:
     def __init__(self, session: SparkSession, *, local_bytes: int = LOCAL_BYTES) -> None:
         self.session = session
         self._local_bytes = local_bytes
+        self._is_small = False
+        self.works_at_once = 1
 
     def tune(self, evidence_bytes: int) -> None:
+        self._is_small = evidence_bytes < LARGE_BYTES
+        # Most of a small verdict is Java's getting to know the work: on as many cores as there are. A large one has
+        # tasks enough for all of them, and memory for one question.
+        self.works_at_once = SMALL_WORKS if self._is_small else 1
         tune(self.session, evidence_bytes)
 
     def table(self, rows: pa.Table) -> DataFrame:
-        """From columns, because Spark sends rows through a Python worker that it must start first."""
+        """From columns, because Spark sends rows through a Python worker that it must start first. Where there are few,
+        one task is quicker than what two would have to tell each other."""
         # A column without a piece has no type.
         rows = rows if rows.num_rows else rows.schema.empty_table()
-        return self.session.createDataFrame(rows, from_arrow_schema(rows.schema))
+        frame = self.session.createDataFrame(rows, from_arrow_schema(rows.schema))
+        return frame.coalesce(1) if self._is_small else frame
 
     def read(self, source: Source) -> DataFrame:
         size_bytes = source.size_bytes()

@@ -58,10 +58,15 @@ class Place:
                 task.cancel()
 
 
-async def until(condition: Callable[[], bool]) -> None:
+async def told(condition: Callable[[], bool], *regions: Metadata) -> None:
+    """Until it holds; looked at whenever one of these regions was told of a change."""
+    news = asyncio.Event()
+    for region in regions:
+        region.watch("", lambda change: news.set())
     async with asyncio.timeout(DEADLINE_SECONDS):
         while not condition():
-            await asyncio.sleep(0.002)
+            news.clear()
+            await news.wait()
 
 
 def value_of(metadata: Metadata, path: str) -> bytes | None:
@@ -96,7 +101,7 @@ class MetadataContract:
         async def story() -> None:
             async with place.region() as us, place.region() as eu:
                 await us.put("a", b"1")
-                await until(lambda: value_of(eu, "a") == b"1")
+                await told(lambda: value_of(eu, "a") == b"1", eu)
                 place.go_away()
                 with pytest.raises(StorageError) as failure:
                     await us.put("a", b"2")
@@ -104,21 +109,21 @@ class MetadataContract:
                 assert value_of(us, "a") == value_of(eu, "a") == b"1"
                 place.come_back()
                 await us.put("a", b"3")
-                await until(lambda: value_of(eu, "a") == b"3")
+                await told(lambda: value_of(eu, "a") == b"3", eu)
 
         place.run(story())
 
     def test_m3_every_region_is_told_every_change_once_and_in_order(self, place: Place) -> None:
         async def story() -> None:
             async with place.region() as us, place.region() as eu:
-                told: dict[str, list[Change]] = {"us": [], "eu": []}
-                us.watch("", told["us"].append)
-                eu.watch("", told["eu"].append)
+                heard: dict[str, list[Change]] = {"us": [], "eu": []}
+                us.watch("", heard["us"].append)
+                eu.watch("", heard["eu"].append)
                 writes = [one.put(f"p{n % 3}", b"%d" % n) for n in range(8) for one in (us, eu)]
                 await asyncio.gather(*writes)
-                await until(lambda: us.revision == eu.revision and len(told["eu"]) == 16)
-                assert told["us"] == told["eu"]
-                revisions = [change.revision for change in told["us"]]
+                await told(lambda: us.revision == eu.revision and len(heard["eu"]) == 16, us, eu)
+                assert heard["us"] == heard["eu"]
+                revisions = [change.revision for change in heard["us"]]
                 assert revisions == list(range(revisions[0], revisions[0] + 16))
 
         place.run(story())
@@ -172,7 +177,7 @@ class MetadataContract:
                     return b"%d" % (int(value or b"0") + 1)
 
                 await asyncio.gather(*(one.update("n", one_more) for one in (us, eu) * 5))
-                await until(lambda: value_of(eu, "n") == b"10")
+                await told(lambda: value_of(eu, "n") == b"10", eu)
 
         place.run(story())
 
@@ -181,9 +186,9 @@ class MetadataContract:
             async with place.region() as us, place.region() as eu:
                 await us.put("gone", b"x")
                 await us.put("same", b"x")
-                await until(lambda: eu.revision == us.revision)
-                told: list[Change] = []
-                eu.watch("", told.append)
+                await told(lambda: eu.revision == us.revision, us, eu)
+                heard: list[Change] = []
+                eu.watch("", heard.append)
                 eu._reading = True  # it is told of nothing for a while
                 for number in range(place.changes_kept + 5):
                     await us.put("moves", b"%d" % number)
@@ -192,9 +197,9 @@ class MetadataContract:
                     await us.put("moves", b"%d" % number)
                 eu._reading = False
                 eu._look()
-                await until(lambda: eu.revision == us.revision)
+                await told(lambda: eu.revision == us.revision, us, eu)
                 assert eu.list("") == us.list("")
-                assert {change.path for change in told} == {"moves", "gone"}
+                assert {change.path for change in heard} == {"moves", "gone"}
 
         place.run(story())
 
@@ -203,6 +208,6 @@ class MetadataContract:
             async with place.region() as us, place.region() as eu:
                 for number in range(3):
                     await us.put("a", b"%d" % number)
-                    await until(lambda number=number: value_of(eu, "a") == b"%d" % number)  # type: ignore[misc]
+                    await told(lambda number=number: value_of(eu, "a") == b"%d" % number, eu)  # type: ignore[misc]
 
         place.run(story())

@@ -10,7 +10,7 @@ import pytest
 
 from emulator.broker import topic_directory
 from emulator.broker.topic.topic import Topic
-from emulator.broker.topic_directory import Wish
+from emulator.broker.topic_slot import Wish
 from emulator.client import ClientError, InitialPosition
 from emulator.core.id_set import PART_IDS
 from emulator.errors import CheckpointDamaged, StorageDamaged

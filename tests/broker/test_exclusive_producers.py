@@ -315,3 +315,40 @@ def test_shared_producers_come_back_when_the_owner_has_left() -> None:
             await shared.send(b"hello")
 
         w.play(story())
+
+
+def test_a_claim_that_is_being_granted_when_the_topic_is_unloaded_is_answered_at_once() -> None:
+    """It would wait for its answer until its client gives the connection up."""
+    with world("us", settings=PATIENT, disk=SLOW) as w:
+
+        async def story() -> None:
+            other = await w.client("us").producer(TOPIC)
+            await other.close()
+            claim = asyncio.ensure_future(w.client("us").producer(TOPIC, name="a", access_mode=EXCLUSIVE))
+            topic = broker_of(w).directory.serving[TOPIC]
+            await w.simulation.until(lambda: topic.access.owner is not None)
+            began = w.simulation.now
+            unloading = broker_of(w).directory.unload(TOPIC, "an administrator wants it so")
+            await w.regions["us"].host.ask(unloading)
+            await claim
+            assert w.simulation.now - began < 2.0
+
+        w.play(story())
+
+
+def test_those_who_waited_keep_their_places_also_when_the_clock_was_set_back() -> None:
+    with world("us", settings=PATIENT) as w:
+
+        async def story() -> None:
+            owner, early = await contenders(w, "owner", "early")
+            w.regions["us"].host.wall_clock_ms.jump(-3_600_000)
+            unloading = broker_of(w).directory.unload(TOPIC, "an administrator wants it so")
+            await w.regions["us"].host.ask(unloading)
+            await w.simulation.until(lambda: in_line(w) == ["early"])
+            late = Contender(w, "late")
+            await w.simulation.until(lambda: "late" in in_line(w))
+            await owner.producer.close()
+            await early.opening
+            assert not late.has_it
+
+        w.play(story())

@@ -19,7 +19,8 @@ from emulator.simulation.simulation import DRIVER, Simulation
 from emulator.storage.configuration import ConfigurationMedium
 from emulator.storage.configuration_memory import ConfigurationMemory, MemoryConfiguration
 from emulator.storage.configuration_sqlite import open_sqlite_configuration
-from tests.broker.metadata_contract import MetadataContract, Place, until, value_of
+from tests.broker.metadata_contract import MetadataContract, Place, value_of
+from tests.broker.regions import until
 
 
 class MemoryPlace(Place):
@@ -184,6 +185,27 @@ def test_a_file_that_is_put_back_goes_on(tmp_path: Path) -> None:
             path.with_suffix(".away").rename(path)
             await us.put("a", b"1")
             await until(lambda: value_of(eu, "a") == b"1" and eu.away is None)
+
+    asyncio.run(story())
+
+
+def test_that_the_store_goes_away_and_answers_again_is_told_once_each(tmp_path: Path) -> None:
+    path = tmp_path / "configuration.sqlite"
+
+    async def story() -> None:
+        told: list[str | None] = []
+        async with SqlitePlace(path).region() as us:
+            us.watch_away(lambda failure: told.append(None if failure is None else str(failure)))
+            _rename(path)
+            await until(lambda: us.away is not None)
+            with pytest.raises(StorageError):
+                await us.put("a", b"1")
+            path.with_suffix(".away").rename(path)
+            await until(lambda: us.away is None)
+        why, again = told
+        assert why is not None
+        assert "renamed, removed or replaced" in why
+        assert again is None
 
     asyncio.run(story())
 

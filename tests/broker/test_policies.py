@@ -8,7 +8,7 @@ import json
 
 import pytest
 
-from emulator.broker.topic_directory import Wish
+from emulator.broker.topic_slot import Wish
 from emulator.client import InitialPosition
 from emulator.core.policies import DEDUPLICATION, REGISTRY, REPLICATION_CLUSTERS, Policy, Scope, effective
 from emulator.errors import StorageError

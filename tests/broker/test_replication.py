@@ -244,3 +244,19 @@ def test_a_read_that_was_asked_for_before_the_link_was_lost_is_not_sent_after_it
             assert [entry.entry_id for entry in w.regions["eu"].disk.entries(TOPIC)] == [0, 1, 2, 3]
 
         w.play(story())
+
+
+def test_an_entry_that_takes_longer_than_the_peer_is_waited_for_arrives() -> None:
+    """The question whether the peer lives lay behind the entry; it was taken for dead, the entry was sent again, and
+    the question lay behind it again. Found by the swarm."""
+    link = LinkShape(latency_ms=1.0, bandwidth_bytes_per_second=20_000)
+    settings = BrokerSettings(peer_keep_alive_interval_ms=500)
+    with simulated_world("us", "eu", link=link, settings=settings) as w:
+
+        async def story() -> None:
+            producer = await w.client("us").producer(TOPIC)
+            await producer.send(b"x" * 60_000)
+            await w.quiet()
+            assert [entry.entry_id for entry in w.regions["eu"].disk.entries(TOPIC)] == [0]
+
+        w.play(story(), within_seconds=200)

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from emulator.broker.topic_directory import NEXT_STATES, LogKind, SlotState, TopicMoved, Wish, kind_of
+from emulator.broker.log_kinds import LogKind, kind_of
+from emulator.broker.topic_slot import NEXT_STATES, SlotState, TopicMoved, Wish
 from emulator.client import InitialPosition
 from emulator.errors import ProtocolError, StorageError
 from emulator.storage.contract import Versioned

@@ -132,6 +132,46 @@ def test_a_producer_in_line_waits_for_its_second_answer() -> None:
     asyncio.run(story())
 
 
+def test_whoever_gives_up_before_an_answer_came_says_so() -> None:
+    """Otherwise the region would let it in later, and hold the topic for nobody."""
+
+    async def story() -> None:
+        async with scripted() as (script, client):
+            script.on_create = lambda broker, create: None
+            opening = asyncio.create_task(client.producer("orders", access_mode=AccessMode.EXCLUSIVE))
+            async with asyncio.timeout(5):
+                while not script.creates:
+                    await asyncio.sleep(0)
+                opening.cancel()
+                while not script.closes:
+                    await asyncio.sleep(0)
+            assert [one.producer_id for one in script.closes] == [script.creates[0].producer_id]
+
+    asyncio.run(story())
+
+
+def test_a_place_in_line_that_is_lost_in_the_breath_in_which_it_was_given_is_asked_for_again() -> None:
+    async def story() -> None:
+        async with scripted() as (script, client):
+
+            def wait_and_close(broker: ScriptedBroker, create: pb.CommandProducer) -> None:
+                if len(script.creates) > 1:
+                    broker.succeed(create, epoch=1)
+                    return
+                broker.succeed(create, ready=False)
+                close = pb.BaseCommand(type=pb.BaseCommand.CLOSE_PRODUCER)
+                close.close_producer.producer_id = create.producer_id
+                close.close_producer.request_id = 0
+                broker.send(close)
+
+            script.on_create = wait_and_close
+            waiting = client.producer("orders", access_mode=AccessMode.WAIT_FOR_EXCLUSIVE)
+            producer = await asyncio.wait_for(waiting, 5)
+            assert producer.topic_epoch == 1
+
+    asyncio.run(story())
+
+
 def test_a_reconnect_tells_the_epoch_that_was_granted() -> None:
     """So that the region can tell the owner from one that was fenced out."""
 

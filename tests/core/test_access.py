@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emulator.core.access import (
+    NOBODY,
     Access,
     Admit,
     Claimant,
@@ -81,6 +82,13 @@ class World:
         self.end += 1
         self.stored.append(change.at(self.end))
         self.carry_out(self.access.written(self.stored[-1]))
+
+    def write_in_doubt(self) -> None:
+        """It is stored, and nobody is told so."""
+        change = self.access.change
+        assert change is not None
+        self.stored.append(change.at(self.end))
+        self.carry_out(self.access.not_written("nobody knows"))
 
     def restarted(self, *, patient: bool = True) -> World:
         line = {place.claimant.producer_name: place.arrived_us for place in self.access.line}
@@ -334,6 +342,64 @@ def test_whoever_waits_behind_a_failing_store_is_told_and_may_come_again() -> No
     assert world.enter(One("again")) == 0
 
 
+def doubtful(world: World) -> None:
+    """The write that is under way fails, and what it wanted is stored all the same."""
+    world.write_in_doubt()
+    world.writes = True
+
+
+def test_a_grant_that_may_be_stored_is_barred_before_shared_producers_publish() -> None:
+    """Or what they publish would stand in the epoch of somebody who never had it."""
+    for world in (World(), World(Access(Grant(0, "former", 0, 1)), end=1)):
+        world.writes = False
+        world.enter(One("owner"))
+        doubtful(world)
+        shared = One("shared", SHARED)
+        world.enter(shared)
+        assert world.told[shared] is None
+        newest = world.stored[-1]
+        assert newest.epoch == world.stored[0].epoch
+        assert (newest.owner, newest.first_entry) == (NOBODY, newest.end_entry)
+
+
+def test_a_former_owner_does_not_go_on_in_its_epoch_when_a_newer_one_may_be_stored() -> None:
+    world = World()
+    owner = One("owner")
+    world.enter(owner)
+    world.left(owner)
+    world.writes = False
+    world.enter(One("other", FENCING))
+    doubtful(world)
+    assert world.enter(One("owner", EXCLUSIVE, topic_epoch=0, was_opened_before=True)) == 1
+    assert world.stored[-1].owner == "owner"
+
+
+def test_an_owner_that_comes_back_while_its_end_may_be_stored_has_it_undone() -> None:
+    world = World()
+    owner = One("owner")
+    world.enter(owner)
+    world.writes = False
+    world.left(owner)
+    doubtful(world)
+    assert world.stored[-1].end_entry is not None
+    assert world.enter(One("owner", EXCLUSIVE, topic_epoch=0, was_opened_before=True)) == 0
+    assert world.stored[-1].end_entry is None
+
+
+def test_a_return_that_may_be_stored_is_ended_before_shared_producers_publish() -> None:
+    world = World()
+    owner = One("owner")
+    world.enter(owner)
+    world.left(owner)
+    world.writes = False
+    world.enter(One("owner", EXCLUSIVE, topic_epoch=0, was_opened_before=True))
+    doubtful(world)
+    assert world.stored[-1].end_entry is None
+    shared = One("shared", SHARED)
+    assert world.enter(shared) is None
+    assert world.stored[-1].end_entry is not None
+
+
 def test_the_end_of_ownership_is_durable_before_shared_producers_publish() -> None:
     world = World(writes=False)
     owner, shared = One("owner"), One("shared", SHARED)
@@ -568,3 +634,69 @@ def test_an_end_says_which_grant_ended() -> None:
     world.enter(owner)
     world.left(owner)
     assert world.stored == [Grant(0, "owner", 1), Grant(0, "owner", 1, 2)]
+
+
+# Attacks.
+
+
+def failing(world: World) -> None:
+    """The write that is under way comes to nothing, or nobody knows."""
+    world.carry_out(world.access.not_written("disk full"))
+
+
+def test_those_who_wait_behind_a_bar_that_cannot_be_stored_are_told_one_after_the_other() -> None:
+    """A region whose disk is full must not try the same for ever."""
+    world = World()
+    world.enter(One("owner"))
+    world.carry_out(world.access.move_home("eu"))
+    first, second = One("first", WAITING), One("second", WAITING)
+    world.carry_out(world.access.move_home(""))
+    owner = One("again")
+    world.enter(owner)
+    world.enter(first)
+    world.enter(second)
+    world.writes = False
+    world.carry_out(world.access.move_home("eu"))
+    failing(world)
+    world.carry_out(world.access.move_home(""))
+    failing(world)
+    failing(world)
+    assert (world.told[first], world.told[second]) == ("PersistenceError", "PersistenceError")
+    assert world.access.change is None
+
+
+def test_whoever_has_to_wait_for_a_write_of_its_own_does_not_lose_its_turn() -> None:
+    world = World(writes=False)
+    owner, shared, late = One("owner"), One("shared", SHARED), One("late", EXCLUSIVE)
+    for one in (owner, shared, late):
+        world.enter(one)
+    world.left(owner)
+    world.write()
+    world.write()
+    assert world.told == {shared: None, late: FENCED}
+
+
+def test_one_that_was_fenced_off_does_not_cost_its_namesake_the_topic() -> None:
+    """Two instances of one program use one name; the older was frozen, and thaws while the region starts again."""
+    world = World()
+    world.enter(One("leader", WAITING))
+    winner = One("leader", FENCING)
+    world.enter(winner)
+    world.enter(One("waiter", WAITING))
+    world = world.restarted()
+    waiter = One("waiter", WAITING)
+    world.enter(waiter)
+    assert world.enter(One("leader", WAITING, topic_epoch=0, was_opened_before=True)) == FENCED
+    assert world.told[waiter] == WAITS
+    assert world.enter(One("leader", FENCING, topic_epoch=1, was_opened_before=True)) == 1
+
+
+def test_whoever_is_in_line_is_found_by_its_name_until_it_leaves() -> None:
+    world = World()
+    owner, waiter = One("owner"), One("waiter", WAITING)
+    world.enter(owner)
+    world.enter(waiter)
+    assert world.access.named("waiter") is waiter
+    world.left(waiter)
+    assert world.access.named("waiter") is None
+    assert world.access.named("owner") is owner

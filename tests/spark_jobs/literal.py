@@ -14,6 +14,7 @@ from spark_jobs.engines.current import in_use, small_frame
 from spark_jobs.engines.frames import DataFrame
 from spark_jobs.entry_columns import ROW_SCHEMA
 from spark_jobs.evidence import OUTAGE_SCHEMA, TRIMMED_SCHEMA, Evidence, Promises, gather
+from spark_jobs.grants import read_ownership
 from spark_jobs.history_files import ROW_SCHEMA as EVENT_SCHEMA
 from spark_jobs.history_files import full_topic, row_of
 from spark_jobs.messages import stored_messages
@@ -148,6 +149,8 @@ def judged(
     snapshots: Iterable[Row] = (),
     updates: Iterable[Row] = (),
     cursors: Iterable[Row] = (),
+    grants: Iterable[tuple[str, tuple[str, bytes]]] = (),
+    epochs: Iterable[tuple[str, str, str, int]] = (),
     circumstances: Circumstances | None = None,
 ) -> CheckResult:
     """What `check` says about this. Events may be given in lists."""
@@ -161,6 +164,8 @@ def judged(
             snapshots=snapshots,
             updates=updates,
             cursors=cursors,
+            grants=grants,
+            epochs=epochs,
             namespaces=known.namespaces,
         )
         found = collect_findings(all_findings(evidence, [check]))
@@ -176,6 +181,8 @@ def evidence_from(
     snapshots: Iterable[Row] = (),
     updates: Iterable[Row] = (),
     cursors: Iterable[Row] = (),
+    grants: Iterable[tuple[str, tuple[str, bytes]]] = (),
+    epochs: Iterable[tuple[str, str, str, int]] = (),
     namespaces: Mapping[str, Namespace] = NAMESPACES,
 ) -> Evidence:
     """All of it together, of the engine that is in use."""
@@ -192,6 +199,7 @@ def evidence_from(
             small_frame(updates, UPDATE_SCHEMA),
             small_frame(cursors, CURSOR_SCHEMA),
         ),
+        read_ownership(grants, epochs, asked)[0],
         namespaces,
     )
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from itertools import permutations
 from pathlib import Path
 
 from emulator.stored_keys import NamespacePath, StoredKey, TopicPoliciesPath
 from spark_jobs.engines.contract import Engine
 from spark_jobs.judge import Judgement, judge_run
-from spark_jobs.policy_changes import NEVER_MS, SETTLING_MS, Changes, read_changes
+from spark_jobs.policy_changes import NEVER_MS, SETTLING_MS, Changes, Owed, read_changes
 from spark_jobs.run_folder import Namespace, open_run_folder
 
 from .sample_run import TOPIC, SampleRun
@@ -41,45 +42,68 @@ def changes(run: Path) -> Changes:
 
 def test_what_holds_from_the_beginning_to_the_end_is_no_change(tmp_path: Path) -> None:
     tell(tmp_path, "us-east", (10.0, 2, ALL))
-    assert changes(tmp_path) == Changes(frozenset(ALL), True)
+    assert changes(tmp_path) == Changes(Owed(frozenset(ALL)), True)
 
 
 def test_a_region_that_is_added_is_owed_what_is_published_once_everybody_knows(tmp_path: Path) -> None:
     tell(tmp_path, "us-east", (10.0, 2, TWO), (5000.0, 7, ALL))
     tell(tmp_path, "eu-central", (10.0, 2, TWO), (6000.0, 9, ALL))
-    since = changes(tmp_path).owed_since_ms
+    since = changes(tmp_path).owed.since_ms
     assert since["us-east", "eu-central"] == since["eu-central", "us-west"] == 6000.0 + SETTLING_MS
     assert ("us-east", "us-west") not in since
 
 
 def test_a_region_that_is_taken_out_is_owed_nothing(tmp_path: Path) -> None:
     tell(tmp_path, "us-east", (10.0, 2, ALL), (5000.0, 7, TWO))
-    assert changes(tmp_path).owed_since_ms["us-east", "eu-central"] == NEVER_MS
-    assert changes(tmp_path).regions == set(ALL)
+    assert changes(tmp_path).owed.since_ms["us-east", "eu-central"] == NEVER_MS
+    assert changes(tmp_path).owed.regions == set(ALL)
 
 
 def test_one_that_starts_again_is_told_everything_again_and_nothing_changes(tmp_path: Path) -> None:
     tell(tmp_path, "us-east", (10.0, 2, TWO), (5000.0, 7, ALL), (9000.0, 7, ALL))
-    assert changes(tmp_path).owed_since_ms["us-east", "eu-central"] == 5000.0 + SETTLING_MS
+    assert changes(tmp_path).owed.since_ms["us-east", "eu-central"] == 5000.0 + SETTLING_MS
 
 
 def test_a_namespace_that_is_deleted_owes_nothing(tmp_path: Path) -> None:
     tell(tmp_path, "us-east", (10.0, 2, TWO), (5000.0, 7, None))
-    assert changes(tmp_path).owed_since_ms["us-east", "us-west"] == NEVER_MS
+    assert changes(tmp_path).owed.since_ms["us-east", "us-west"] == NEVER_MS
     assert not changes(tmp_path).deduplication
 
 
-def test_topics_with_clusters_of_their_own_are_named(tmp_path: Path) -> None:
+def test_a_topic_with_clusters_of_its_own_owes_by_these_and_others_do_not(tmp_path: Path) -> None:
     tell(tmp_path, "us-east", (10.0, 2, ALL))
     tell(tmp_path, "us-east", (20.0, 3, TWO), key=TopicPoliciesPath(TOPIC))
-    assert changes(tmp_path).own_topics == {TOPIC}
+    found = changes(tmp_path)
+    assert found.own_topics[TOPIC].since_ms["us-east", "eu-central"] == NEVER_MS
+    assert ("us-east", "us-west") not in found.own_topics[TOPIC].since_ms
+    assert found.owed.since_ms == {}
+
+
+def test_a_topic_whose_clusters_are_unset_owes_by_its_namespace_again(tmp_path: Path) -> None:
+    topic = TopicPoliciesPath(TOPIC)
+    tell(tmp_path, "us-east", (10.0, 2, ALL))
+    tell(tmp_path, "us-east", (2000.0, 3, TWO), (7000.0, 4, None), key=topic)
+    tell(tmp_path, "us-west", (10.0, 2, ALL))
+    tell(tmp_path, "us-west", (2500.0, 3, TWO), (7500.0, 4, None), key=topic)
+    assert changes(tmp_path).own_topics[TOPIC] == Owed(
+        frozenset(ALL),
+        {pair: 7500.0 + SETTLING_MS for pair in permutations(sorted(ALL), 2) if "eu-central" in pair},
+    )
+
+
+def test_a_topic_may_have_more_clusters_than_its_namespace(tmp_path: Path) -> None:
+    tell(tmp_path, "us-east", (10.0, 2, TWO))
+    tell(tmp_path, "us-east", (4000.0, 3, ALL), key=TopicPoliciesPath(TOPIC))
+    found = changes(tmp_path)
+    assert found.owed.regions == set(TWO)
+    assert found.own_topics[TOPIC].since_ms["us-west", "eu-central"] == 4000.0 + SETTLING_MS
 
 
 def test_a_line_that_is_cut_off_is_passed_over_and_one_that_is_damaged_is_told(tmp_path: Path) -> None:
     tell(tmp_path, "us-east", (10.0, 2, ALL))
     file = tmp_path / "regions" / "us-east" / "metadata.jsonl"
     file.write_text(file.read_text() + '{"at_ms":1')
-    assert changes(tmp_path).regions == set(ALL)
+    assert changes(tmp_path).owed.regions == set(ALL)
     file.write_text('{"at_ms":1\n' + file.read_text())
     ((region, sentence),) = read_changes(tmp_path)[1]
     assert region == "us-east"
@@ -118,3 +142,33 @@ def test_what_was_published_afterwards_is(engine: Engine, tmp_path: Path) -> Non
     assert judgement.verdict == "invalid"
     replicated = next(check for check in judgement.checks if check.name == "replicated-exactly-once")
     assert [(one["region"], one["sequence_id"]) for one in replicated.witness] == [("eu-central", 1)]
+
+
+def with_topic_clusters(
+    engine: Engine, tmp_path: Path, *, early_to: list[str], late_to: list[str]
+) -> Judgement:
+    """The topic takes eu-central out at 5 s; its namespace does not. A message at 1 s, one at 8 s."""
+    sample = SampleRun()
+    sample.subscribe("us-west", 0.1)
+    for number, (at_s, to) in enumerate([(1.0, early_to), (8.0, late_to)]):
+        sample.publish("us-east", number, at_s, to=to)
+        sample.receive("us-west", "us-east", number, at_s + 0.05, number)
+    run = sample.write(tmp_path / "run")
+    for region in ALL:
+        tell(run, region, (sample.time_ms(0), 2, ALL))
+        tell(run, region, (sample.time_ms(5), 7, TWO), key=TopicPoliciesPath(TOPIC))
+    return judge_run(engine, run)
+
+
+def test_what_a_topic_does_not_owe_is_not_missing(engine: Engine, tmp_path: Path) -> None:
+    judgement = with_topic_clusters(engine, tmp_path, early_to=ALL, late_to=TWO)
+    assert judgement.verdict == "valid"
+    whole = next(check for check in judgement.checks if check.name == "evidence-whole")
+    assert f"Replication clusters of their own: {TOPIC}." in whole.sentence
+
+
+def test_what_a_topic_owes_is_missing(engine: Engine, tmp_path: Path) -> None:
+    judgement = with_topic_clusters(engine, tmp_path, early_to=ALL, late_to=["us-east"])
+    assert judgement.verdict == "invalid"
+    replicated = next(check for check in judgement.checks if check.name == "replicated-exactly-once")
+    assert {(one["region"], one["sequence_id"]) for one in replicated.witness} == {("us-west", 1)}

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from emulator.markers import Snapshot, SubscriptionUpdate
-from emulator.stored_keys import CursorKey
+from emulator.stored_keys import CursorKey, GrantKey
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.markers import encode_marker
 from emulator.wire.metadata import build_entry, read_metadata, scan_entry, with_replication
@@ -181,6 +181,54 @@ def cursor_at(mark_delete: int, region: str = EAST) -> Callable[[Path], None]:
     return change
 
 
+def two_owners() -> SampleRun:
+    """In us-east pa has the topic for itself, then pb."""
+    run = SampleRun()
+    for epoch, producer in enumerate(("pa", "pb")):
+        for number in range(MESSAGES):
+            run.publish(EAST, number, 1 + MESSAGES * epoch + number, producer=producer)
+        run.change("connect", "ok", only=epoch, topic_epoch=epoch)
+    return run
+
+
+def interleaved(run: SampleRun) -> None:
+    run.publish(EAST, MESSAGES, 20, producer="pa")
+
+
+def granted(epoch: int, owner: str, first: int, /, **said: object) -> Callable[[Path], None]:
+    """us-east stored this."""
+
+    def change(path: Path) -> None:
+        row = {"epoch": epoch, "owner": owner, "first_entry": first, "end_entry": None, "why": "", "at_ms": 1}
+        value = json.dumps(row | said).encode()
+        with closing(sqlite3.connect(path / "regions" / EAST / "log.sqlite")) as database, database:
+            key = GrantKey.of(TOPIC, epoch).text
+            database.execute("INSERT OR REPLACE INTO key_values VALUES (?, ?, 1)", (key, value))
+
+    return change
+
+
+def both_granted(path: Path) -> None:
+    granted(0, "pa", 0)(path)
+    granted(1, "pb", MESSAGES)(path)
+
+
+def but(*changes: Callable[[Path], None]) -> Callable[[Path], None]:
+    """Both were granted, and then somebody did this."""
+
+    def change(path: Path) -> None:
+        both_granted(path)
+        for one in changes:
+            one(path)
+
+    return change
+
+
+def no_first_grant(path: Path) -> None:
+    with closing(sqlite3.connect(path / "regions" / EAST / "log.sqlite")) as database, database:
+        database.execute("DELETE FROM key_values WHERE key = ?", (GrantKey.of(TOPIC, 0).text,))
+
+
 def unacknowledged(run: SampleRun) -> None:
     """Nobody acknowledged the last four."""
     run.events = [one for one in run.events if not (one[2] == "acknowledge" and one[1] > run.time_ms(18.4))]
@@ -335,6 +383,58 @@ SABOTAGES = [
         blind_in_west,
         run=lambda: small_run(replicated=False),
     ),
+    Sabotage(
+        "an entry of another in an owner's epoch",
+        "invalid",
+        "INV-25",
+        "another's entry",
+        interleaved,
+        both_granted,
+        run=two_owners,
+    ),
+    Sabotage(
+        "a grant deleted", "unknown", "INV-25", "missing grant", on_disk=but(no_first_grant), run=two_owners
+    ),
+    Sabotage(
+        "a grant that cannot be read",
+        "unknown",
+        "INV-25",
+        "unreadable grant",
+        on_disk=but(granted(0, "pa", 0, epoch=None)),
+        run=two_owners,
+    ),
+    Sabotage(
+        "an epoch that falls",
+        "invalid",
+        "INV-25",
+        "epoch falls",
+        on_disk=but(granted(1, "pb", MESSAGES, epoch=0)),
+        run=two_owners,
+    ),
+    Sabotage(
+        "the owner of an epoch changed",
+        "invalid",
+        "INV-25",
+        "another's entry",
+        on_disk=but(granted(1, "pc", MESSAGES)),
+        run=two_owners,
+    ),
+    Sabotage(
+        "an epoch that somebody else was told",
+        "invalid",
+        "INV-25",
+        "told without a grant",
+        on_disk=but(granted(1, "pc", 2 * MESSAGES)),
+        run=two_owners,
+    ),
+    Sabotage(
+        "the beginning of an epoch moved",
+        "invalid",
+        "INV-25",
+        "another's entry",
+        on_disk=but(granted(1, "pb", MESSAGES - 2)),
+        run=two_owners,
+    ),
 ]
 
 
@@ -361,13 +461,16 @@ def untouched() -> SampleRun:
 
 @pytest.mark.parametrize(
     "make",
-    [untouched, two_producers, lambda: small_run(replicated=False)],
-    ids=["all", "producers", "one region"],
+    [untouched, two_producers, two_owners, lambda: small_run(replicated=False)],
+    ids=["all", "producers", "owners", "one region"],
 )
 def test_what_nobody_touched_is_valid(engine: Engine, tmp_path: Path, make: Callable[[], SampleRun]) -> None:
     path = make().write(tmp_path / "run")
     if make is untouched:
         cursor_at(11)(path)
+        granted(0, f"orders-{EAST}", 0)(path)
+    if make is two_owners:
+        both_granted(path)
     judgement = judge_run(engine, path)
     assert judgement.verdict == "valid", told(judgement)
     if make is untouched:

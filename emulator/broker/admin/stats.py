@@ -27,7 +27,7 @@ def topic_stats(topic: Topic, *, publishers: bool = True, consumers: bool = True
         },
         "replication": {name: _replicator(one) for name, one in topic.replicators.items()},
         "deduplicationStatus": "Enabled" if topic.deduplicates else "Disabled",
-        "waitingPublishers": len(topic.access.line),
+        "waitingPublishers": topic.access.waiting_count,
         **({} if topic.access.epoch is None else {"topicEpoch": topic.access.epoch}),
     }
 

@@ -18,6 +18,7 @@ from emulator.broker.budgets import Account
 from emulator.broker.commands.confirming import confirm
 from emulator.broker.commands.dispatch import AnyRow, CommandTable, carry_out, dispatch, refuse
 from emulator.broker.commands.handshake import Handshake
+from emulator.broker.commands.producers import create_again
 from emulator.broker.commands.tasks import TaskGroup
 from emulator.broker.environment import RegionServices
 from emulator.broker.pressure import STRANGER_FRAME_BYTES_MAX
@@ -284,11 +285,15 @@ class ClientConnection(asyncio.Protocol):
             del self.opening[key]
 
     def claim(self, producer: Producer) -> None:
-        """It is about to ask for its topic. One that had its id ends: the client knows of one only."""
+        """It is about to ask for its topic. One that had its id ends: the client knows of one only. ProtocolError when
+        the client has too many; then nothing is changed."""
+        if not self.pressure.has_room_for_producer(producer.held_bytes):
+            raise ProtocolError(ServerError.NotAllowedError, "this connection has too many producers")
         for former in (self.producers.get(producer.producer_id), self.claims.get(producer.producer_id)):
             if former is not None:
                 self.forget_producer(former, "its client opened it anew")
         self.claims[producer.producer_id] = producer
+        self.pressure.producer_came(producer.held_bytes)
         self.hurry(producer.topic.keep_alive_interval_ms)
 
     def producer_admitted(self, producer: Producer, epoch: int | None) -> None:
@@ -309,6 +314,7 @@ class ClientConnection(asyncio.Protocol):
 
     def producer_refused(self, producer: Producer, problem: ProtocolError) -> None:
         del self.claims[producer.producer_id]
+        self.pressure.producer_left(producer.held_bytes)
         self._told_to_wait.pop(producer.producer_id, None)
         refuse(self, self.table.rows[CommandType.PRODUCER], producer.request, problem)
 
@@ -316,11 +322,13 @@ class ClientConnection(asyncio.Protocol):
         """It sends nothing any more; what it sent stays."""
         if self.claims.get(producer.producer_id) is producer:
             del self.claims[producer.producer_id]
+            self.pressure.producer_left(producer.held_bytes)
             self._told_to_wait.pop(producer.producer_id, None)
             producer.topic.access.left(producer, why)
             return
         if self.producers.get(producer.producer_id) is producer:
             del self.producers[producer.producer_id]
+            self.pressure.producer_left(producer.held_bytes)
             self.closed_producers[producer.producer_id] = None
             if len(self.closed_producers) > CLOSED_PRODUCERS_MAX:
                 del self.closed_producers[next(iter(self.closed_producers))]
@@ -362,8 +370,13 @@ class ClientConnection(asyncio.Protocol):
             self.close_producer(producer)
         for claim in [p for p in self.claims.values() if p.topic is topic]:
             del self.claims[claim.producer_id]
+            self.pressure.producer_left(claim.held_bytes)
+            if ("producer", claim.producer_id) in self.opening:
+                continue  # its client asks for another one in its place
             request = replace(claim.request, producer_name=claim.producer_name)
-            self.begin(self.table.rows[CommandType.PRODUCER], request)
+            # From now on: its client may close it before we ask.
+            self.opening["producer", claim.producer_id] = request
+            self.begin(replace(self.table.rows[CommandType.PRODUCER], handle=create_again), request)
         for consumer in [c for c in self.consumers.values() if c.subscription.topic is topic]:
             self.close_consumer(consumer)
 

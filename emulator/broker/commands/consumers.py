@@ -9,7 +9,7 @@ from emulator.broker.commands.schemas import check_schema
 from emulator.broker.subscription.consumer import Consumer
 from emulator.broker.subscription.subscription import Subscription, check_subscription_name
 from emulator.broker.topic import positions
-from emulator.broker.topic_directory import Wish
+from emulator.broker.topic_slot import Wish
 from emulator.core.dispatch import ConsumerState, KeySharing, SubscriptionType
 from emulator.errors import ProtocolError, ServerError, StorageError
 from emulator.model import Position

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from typing import TYPE_CHECKING
 
 from emulator.broker.commands.schemas import check_schema
 from emulator.broker.subscription.subscription import check_subscription_name
 from emulator.broker.topic.producer import Producer
-from emulator.broker.topic_directory import Wish
+from emulator.broker.topic_directory import RETRY_SECONDS, RETRY_SECONDS_MAX
+from emulator.broker.topic_slot import Wish
 from emulator.core.admission import Peer
-from emulator.errors import ProtocolError, ServerError
+from emulator.errors import ProtocolError, ServerError, StorageDamaged, StorageError
 from emulator.wire import answers
 from emulator.wire.commands import CloseProducer, CreateProducer
 
 if TYPE_CHECKING:
     from emulator.broker.commands.connection import ClientConnection
     from emulator.broker.topic.topic import Topic
+
+logger = logging.getLogger(__name__)
+
+NAME_LENGTH_MAX = 4_096
+"""Of a producer. Names are kept for long after it: by deduplication, by grants, of those that were fenced off."""
 
 
 async def create(connection: ClientConnection, command: CreateProducer) -> None:
@@ -26,24 +34,55 @@ async def create(connection: ClientConnection, command: CreateProducer) -> None:
     connection.opening[key] = command
     try:
         check_schema(command.schema_type)
+        if len(command.producer_name) > NAME_LENGTH_MAX:
+            sentence = f"a producer name of {len(command.producer_name):,} characters; {NAME_LENGTH_MAX:,} are allowed"
+            raise ProtocolError(ServerError.NotAllowedError, sentence)
         if connection.peer is not None:
             named = connection.region.check_topic(command.topic)
             await connection.region.partitioned.learn(
                 connection.region.directory, connection.peer.region, named
             )
-        topic = await connection.region.directory.acquire(command.topic, Wish.CREATE)
-        await _create_initial_subscription(topic, command.initial_subscription_name)
-        name = command.producer_name or connection.region.new_producer_name()
-        publisher_of = connection.region.environment.parts.publisher_of
-        publisher = publisher_of(connection.peer, name, connection.address)
-        producer = Producer(connection, command.producer_id, topic, name, publisher, command)
-        try:
-            await _enter(connection, producer, topic)
-        except BaseException:
-            topic.access.left(producer, "it gave up")
-            raise
+        await _open(connection, command)
     finally:
         connection.no_longer_opening(key, command)
+
+
+async def create_again(connection: ClientConnection, command: CreateProducer) -> None:
+    """Of one that waited when its topic left memory, and is being opened already. Its client was told to wait and
+    knows of nothing else, so what is over soon is none of its business: those that have waited for long give up at the
+    first error."""
+    key = ("producer", command.producer_id)
+    delay_seconds = RETRY_SECONDS
+    try:
+        while connection.opening.get(key) is command:
+            try:
+                await _open(connection, command)
+                return
+            except StorageDamaged:
+                raise
+            except StorageError as failure:
+                logger.info("%s cannot wait for %s yet: %s", command.producer_name, command.topic, failure)
+            except ProtocolError as problem:
+                if problem.code is not ServerError.ServiceNotReady:
+                    raise
+            await asyncio.sleep(delay_seconds)
+            delay_seconds = min(delay_seconds * 2, RETRY_SECONDS_MAX)
+    finally:
+        connection.no_longer_opening(key, command)
+
+
+async def _open(connection: ClientConnection, command: CreateProducer) -> None:
+    topic = await connection.region.directory.acquire(command.topic, Wish.CREATE)
+    await _create_initial_subscription(topic, command.initial_subscription_name)
+    name = command.producer_name or connection.region.new_producer_name()
+    publisher_of = connection.region.environment.parts.publisher_of
+    publisher = publisher_of(connection.peer, name, connection.address)
+    producer = Producer(connection, command.producer_id, topic, name, publisher, command)
+    try:
+        await _enter(connection, producer, topic)
+    except BaseException:
+        topic.access.left(producer, "it gave up")
+        raise
 
 
 async def _enter(connection: ClientConnection, producer: Producer, topic: Topic) -> None:

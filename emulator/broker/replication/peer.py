@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from emulator.broker.replication import proof
+from emulator.core.silence import Silence
 from emulator.errors import ProtocolError, ServerError
 from emulator.region_config import PeerConfig
 from emulator.wire import peering, requests
@@ -68,7 +69,7 @@ class PeerLink(asyncio.Protocol):
         """How many partitions a topic has there, by request."""
         self._next_id = 0
         self._backoff_ms = region.config.settings.peer_reconnect_backoff_ms
-        self._heard = True
+        self._silence = Silence()
         self._keep_alive: asyncio.TimerHandle | None = None
         self._closed = False
         self.writable = True
@@ -151,7 +152,7 @@ class PeerLink(asyncio.Protocol):
         self._transport = transport
         self.writable = True
         self._frames = FrameBuffer(self.region.config.settings.max_message_bytes + FRAME_PADDING_BYTES)
-        self._heard = True
+        self._silence.heard()
         self._schedule_keep_alive()
         name = self.region.config.region.encode()
         transport.write(peering.connect("geoemu-replicator", proof.METHOD, name))
@@ -184,11 +185,10 @@ class PeerLink(asyncio.Protocol):
         """Half-open connections are only found by asking."""
         if self._transport is None:
             return
-        if not self._heard:
+        if self._silence.interval_over():
             self.why_not = f"{self.config.region} does not answer"
             self._transport.abort()
             return
-        self._heard = False
         self._transport.write(PING_FRAME)
         self._schedule_keep_alive()
 
@@ -208,7 +208,7 @@ class PeerLink(asyncio.Protocol):
     # What the peer says.
 
     def data_received(self, data: bytes) -> None:
-        self._heard = True
+        self._silence.heard()
         receipts: dict[int, list[tuple[int, int]]] = {}
         try:
             for type_, command, _ in self._frames.feed(data):

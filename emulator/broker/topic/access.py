@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_UNREADABLE = (ValueError, KeyError, TypeError, OverflowError, RecursionError)
+"""What reading a row raises that somebody else wrote."""
 LINE_WRITE_DELAY_SECONDS = 0.02
 LINE_REMEMBERED_MAX = 1_000
 """So many of those who wait keep their order over a restart."""
@@ -87,24 +89,28 @@ class TopicAccess:
         self._patience_seconds = settings.exclusive_patience_ms / 1000
         if chosen.follows_upstream("unloaded_owner"):
             self._patience_seconds = 0.0
+        line_before = _line_before(region.store, topic.full_name) if self._patience_seconds > 0 else {}
         self._machine: Access = region.environment.parts.access(
             newest_grant(region.store, topic.full_name),
             patient=self._patience_seconds > 0,
-            line_before=_line_before(region.store, topic.full_name) if self._patience_seconds > 0 else {},
+            line_before=line_before,
             habits=_habits(chosen),
         )
         self.standing = Standing(region.environment.wall_clock_ms())
         self._figures = region.access_figures
         self._closed = False
         loop_us = int(asyncio.get_running_loop().time() * 1_000_000)
-        self._wall_minus_loop_us = self.standing.since_ms * 1_000 - loop_us
+        # Somebody may have set the clock back: whoever comes now comes after those who waited.
+        began_us = max(self.standing.since_ms * 1_000, *(came_us + 1 for came_us in line_before.values()), 0)
+        self._wall_minus_loop_us = began_us - loop_us
         self._timer: asyncio.TimerHandle | None = None
         self._writing: asyncio.Future[None] | None = None
         """Done when the write that is under way has its outcome."""
         self._waited: dict[Claimant, None] = {}
         self._keeper: StateKeeper | None = None
         """Of who waits; most topics never need it."""
-        self._line_names: Sequence[str] = ()
+        self._line_changes = 0
+        """Of which the keeper was told."""
         if self._machine.awaited is not None:
             self._await_former()
 
@@ -171,6 +177,10 @@ class TopicAccess:
         return cast("list[Producer]", self._machine.waiting())
 
     @property
+    def waiting_count(self) -> int:
+        return len(self._machine.line)
+
+    @property
     def is_in_use(self) -> bool:
         return self._machine.is_in_use
 
@@ -191,7 +201,7 @@ class TopicAccess:
             elif isinstance(decision, Refuse):
                 self._refuse(decision)
             elif isinstance(decision, Evict):
-                self._evict(cast("Producer", decision.claimant), why)
+                self.evict(cast("Producer", decision.claimant), why)
             else:
                 self._begin_writing(decision.change, why)
         self._keep_line()
@@ -208,7 +218,8 @@ class TopicAccess:
             self._figures.fences += 1
         producer.connection.producer_refused(producer, ProtocolError(decision.code, decision.sentence))
 
-    def _evict(self, producer: Producer, why: str) -> None:
+    def evict(self, producer: Producer, why: str) -> None:
+        """It publishes no more, from now on."""
         self._figures.fences += 1
         logger.info("%s: %s is fenced off: %s", self._topic.full_name, producer.producer_name, why)
         producer.connection.close_producer(producer)
@@ -234,15 +245,27 @@ class TopicAccess:
     async def _stored(self, change: Change, why: str) -> Grant:
         """X1: what the former owner sent has its outcome before the new epoch begins, and the epoch is durable before
         its owner hears of it. StorageError when it is not, or nobody knows."""
-        self._topic.flush()
-        await self._topic.issued_so_far()
+        await self.everything_issued()
         if self._closed:
             raise StorageError("the topic is not served here any more", definite=True)
         grant = change.at(self._topic.log.next_entry_id)
+        await self.make_durable(grant, why)
+        return grant
+
+    async def everything_issued(self) -> None:
+        """Wait until what others sent has its outcome."""
+        self._topic.flush()
+        await self._topic.issued_so_far()
+
+    async def make_durable(self, grant: Grant, why: str) -> None:
+        """StorageError when it is not, or nobody knows."""
+        await self.store(grant, why)
+
+    def store(self, grant: Grant, why: str) -> asyncio.Future[int]:
+        """Issue the row."""
         key = GrantKey.of(self._topic.full_name, grant.epoch).text
         self._store.get(key)  # a key whose last put failed is refused until somebody looked (S5)
-        await self._store.put(key, _encoded(grant, why, self._topic.region.environment.wall_clock_ms()))
-        return grant
+        return self._store.put(key, _encoded(grant, why, self._topic.region.environment.wall_clock_ms()))
 
     def _note_change(self, change: Change, grant: Grant, why: str) -> None:
         owner, epoch = grant.owner, grant.epoch
@@ -274,10 +297,9 @@ class TopicAccess:
     # Who waits, over a restart.
 
     def _keep_line(self) -> None:
-        names = tuple(one.producer_name for one in self._machine.waiting())
-        if names == self._line_names:
+        if self._machine.line_changes == self._line_changes:
             return
-        self._line_names = names
+        self._line_changes = self._machine.line_changes
         if self._keeper is None:
             key, keeper = LineKey(self._topic.full_name).text, self._topic.region.environment.parts.keeper
             self._keeper = keeper(self._store, key, one_key(key, self._line_bytes), _line_not_kept)
@@ -325,13 +347,16 @@ def _decoded(key: str, value: bytes) -> Grant:
     try:
         row = json.loads(value)
         end = row["end_entry"]
-        return Grant(
+        grant = Grant(
             int(row["epoch"]), str(row["owner"]), int(row["first_entry"]), None if end is None else int(end)
         )
-    except (ValueError, KeyError, TypeError) as problem:
+        if not key.endswith(f"/{grant.epoch:020d}"):
+            raise ValueError(f"epoch {grant.epoch} is not that of the key")
+    except _UNREADABLE as problem:
         raise StorageDamaged(
             f"{key} is damaged ({type(problem).__name__}: {problem}): who owns the topic is not known"
         ) from None
+    return grant
 
 
 def _line_before(store: Store, topic: str) -> dict[str, int]:
@@ -340,7 +365,7 @@ def _line_before(store: Store, topic: str) -> dict[str, int]:
         return {}
     try:
         return {str(name): int(arrived_us) for name, arrived_us in json.loads(stored.value)}
-    except (ValueError, TypeError):
+    except _UNREADABLE:
         logger.warning("%s: who waited for it cannot be read: they queue anew", topic)
         return {}
 

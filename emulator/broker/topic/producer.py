@@ -24,6 +24,8 @@ logger = logging.getLogger(__name__)
 
 LASTING = ServerError.NotAllowedError
 """What another region is told whose entry will be refused again, however often it sends it."""
+PRODUCER_BYTES = 1_024
+"""What a producer holds of the region's memory beside what its client said: measured, 0.95 KB for one that waits."""
 _NO_TRANSACTIONS = Refusal(ServerError.NotAllowedError, "Transactions are not enabled.", Scope.ENTRY)
 
 
@@ -167,6 +169,12 @@ class Producer:
     @property
     def was_opened_before(self) -> bool:
         return self.request.epoch > 0
+
+    @property
+    def held_bytes(self) -> int:
+        """What it costs the region to know it. Always the same of one producer."""
+        said = sum(len(key) + len(value) for key, value in self.request.metadata.items())
+        return PRODUCER_BYTES + len(self.producer_name) + len(self.request.topic) + said
 
     def last_sequence_id(self) -> int:
         """Where its client goes on: the highest durable number of its name, -1 for none."""

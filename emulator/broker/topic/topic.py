@@ -52,6 +52,9 @@ _attachment: Final = attrgetter("attachment")
 class Topic:
     """Owned by its Region; made by `Topic.load`."""
 
+    access_type: type[TopicAccess] = TopicAccess
+    """Who carries out which clients may publish."""
+
     def __init__(self, region: RegionServices, name: TopicName, log: Log, *, deduplicates: bool) -> None:
         self.region = region
         self.name = name
@@ -72,7 +75,7 @@ class Topic:
         """Connected producers by name, inbound replicators included."""
         self.subscriptions: dict[str, Subscription] = {}
         self.replicators: dict[str, Replicator] = {}
-        self.access = TopicAccess(self)
+        self.access = self.access_type(self)
         """Which clients may publish."""
         self.sync: ReplicatedSubscriptions | None = None
         """Replicated subscriptions (PIP-33); present when the topic is replicated at all."""

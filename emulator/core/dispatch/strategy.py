@@ -31,7 +31,7 @@ class Strategy(ABC):
 
     @property
     def draining(self) -> Mapping[str, int]:
-        """By consumer: keys that wait for its acknowledgements, to go to another one. Empty where keys have no owner."""
+        """By consumer: keys that wait for its acknowledgements to go to another one."""
         return {}
 
     @property

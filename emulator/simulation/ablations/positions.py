@@ -8,7 +8,7 @@ from functools import partial
 from emulator.core.cursor import Cursor
 from emulator.core.cursor_parts import CursorParts, PartName
 from emulator.core.snapshots import PENDING_MAX, Effect, SnapshotController
-from emulator.core.subscription_updates import Applied, ReplicatedSubscription, apply_update
+from emulator.core.subscription_updates import Applied, apply_update
 from emulator.markers import SnapshotRequest
 from emulator.model import Position
 from emulator.simulation.ablation import Ablation, parts
@@ -47,11 +47,6 @@ def _go_where_told(
     return Applied.MOVED
 
 
-class _KeepsItsSnapshots(ReplicatedSubscription):
-    def sought(self) -> None:
-        pass
-
-
 ABLATIONS = (
     Ablation(
         "one-round-snapshots",
@@ -88,11 +83,5 @@ ABLATIONS = (
         "An update puts mark-delete where it says, even if that is behind.",
         ("INV-8", "INV-9"),
         parts(apply_update=_go_where_told),
-    ),
-    Ablation(
-        "snapshots-kept-over-a-seek",
-        "A subscription that is sent elsewhere goes on with the snapshots that it knew there.",
-        ("INV-17", "INV-5"),
-        parts(replicated_subscription=_KeepsItsSnapshots),
     ),
 )

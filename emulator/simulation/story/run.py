@@ -30,7 +30,14 @@ from emulator.scenarios.workload import ConsumerPart, ProgramPart
 from emulator.simulation.checkers import Judgement, Violation, first_violation, judge
 from emulator.simulation.evidence import Disks, Evidence, LogView, full, hold_the_same
 from emulator.simulation.medium import DiskFaults
-from emulator.simulation.outcome import Outcome, deliveries_of, logs_of, play_to_the_end, uncollected
+from emulator.simulation.outcome import (
+    Outcome,
+    deliveries_of,
+    grants_of,
+    logs_of,
+    play_to_the_end,
+    uncollected,
+)
 from emulator.simulation.plan import Plan
 from emulator.simulation.record import Record
 from emulator.simulation.remote_log import RemoteFaults
@@ -104,6 +111,7 @@ def run_story(
             digest=simulation.trace.hexdigest(),
             events=run.record.events,
             logs=logs_of(world),
+            grants=grants_of(world),
             deliveries=deliveries_of(world),
             figures={
                 **figures_of(run.record.events),

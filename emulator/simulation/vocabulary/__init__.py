@@ -6,6 +6,7 @@ from emulator.simulation import checkers
 from emulator.simulation.vocabulary import (
     administering,
     ahead,
+    claiming,
     forging,
     half_open,
     hoarding,
@@ -32,6 +33,7 @@ WORDS: tuple[Word, ...] = (
     oversized.WORD,
     half_open.WORD,
     lying.WORD,
+    claiming.WORD,
 )
 
 CHECKS = (*checkers.CHECKS, *(check for word in WORDS for check in word.checks))

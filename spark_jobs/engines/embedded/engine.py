@@ -49,6 +49,7 @@ class EmbeddedEngine:
 
     functions: Any = functions
     window: Any = Window
+    works_at_once = 1
 
     def __init__(self, folder: Path | None = None) -> None:
         self._database = duckdb.connect(":memory:" if folder is None else str(folder / "evidence.duckdb"))

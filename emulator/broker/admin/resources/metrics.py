@@ -20,7 +20,9 @@ async def metrics(call: Call) -> Response:
 
 def _lines(region: Region) -> Iterator[str]:
     waiting = {
-        name: len(topic.access.line) for name, topic in region.directory.serving.items() if topic.access.line
+        name: count
+        for name, topic in region.directory.serving.items()
+        if (count := topic.access.waiting_count)
     }
     figures = region.access_figures
     yield from _family(

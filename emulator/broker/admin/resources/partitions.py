@@ -10,7 +10,7 @@ from emulator.broker.admin.place import topic_name
 from emulator.broker.admin.resource import Body, Call, Query, Resource, changes, reads
 from emulator.broker.admin.scope import Scope
 from emulator.broker.partitions import Exists
-from emulator.broker.topic_directory import Wish
+from emulator.broker.topic_slot import Wish
 from emulator.core.partitions import PARTITIONS_MAX, Partitioned, partition_names
 from emulator.errors import ProtocolError, ServerError
 from emulator.model import TopicName

@@ -8,7 +8,7 @@ from emulator.broker.admin.place import topic_name
 from emulator.broker.admin.resource import Call, Query, Resource, changes, reads
 from emulator.broker.admin.scope import Scope
 from emulator.broker.topic.topic import Topic
-from emulator.broker.topic_directory import Wish
+from emulator.broker.topic_slot import Wish
 from emulator.errors import ProtocolError, ServerError
 
 

@@ -1,0 +1,94 @@
+"""One name in a region's directory of topics: in which state it is, and who waits for it.
+
+ABSENT ─acquire─▶ OPENING ─▶ SERVING ─idle, failure, unload─▶ LEAVING ─▶ ABSENT
+                     └─nothing there, failure─▶ ABSENT           └─delete─▶ DELETING ─▶ ABSENT
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, NamedTuple
+
+from emulator.errors import GeoemuError, ProtocolError, ServerError
+from emulator.model import TopicName
+
+if TYPE_CHECKING:
+    from emulator.broker.topic.topic import Topic
+
+
+class Wish(Enum):
+    """What somebody who asks for a topic wants done if there is none."""
+
+    EXISTING = "a topic that exists"
+    CREATE = "a topic, created if need be and allowed"
+    CREATE_BY_COMMAND = "a topic, created if need be: somebody said so"
+
+
+class SlotState(Enum):
+    ABSENT = "not in memory; the store may have it"
+    OPENING = "being loaded or created"
+    SERVING = "producers and consumers may attach"
+    LEAVING = "closed; something of it may still be on its way to the store"
+    DELETING = "being removed from the store"
+
+
+NEXT_STATES = {
+    SlotState.ABSENT: {SlotState.OPENING},
+    SlotState.OPENING: {SlotState.SERVING, SlotState.ABSENT},
+    SlotState.SERVING: {SlotState.LEAVING},
+    SlotState.LEAVING: {SlotState.ABSENT, SlotState.DELETING},
+    SlotState.DELETING: {SlotState.ABSENT},
+}
+"""D2: from LEAVING there is no way back to SERVING."""
+
+
+class TopicMoved(NamedTuple):
+    """A change of a slot's state."""
+
+    name: str
+    life: int
+    before: SlotState
+    after: SlotState
+    why: str
+
+
+@dataclass(slots=True)
+class Slot:
+    """One name."""
+
+    name: TopicName
+    state: SlotState = SlotState.ABSENT
+    life: int = 0
+    """Grows with each opening."""
+    topic: Topic | None = None
+    """While SERVING or LEAVING."""
+    asked_at: float = 0.0
+    """Loop time of the last `acquire`."""
+    waiters: dict[asyncio.Future[Topic], Wish] = field(default_factory=dict)
+
+    def become(self, state: SlotState, why: str) -> TopicMoved:
+        """Change the state, which must be one of those that may follow."""
+        before = self.state
+        assert state in NEXT_STATES[before], f"{self.name}: {before.name} -> {state.name}"
+        self.state = state
+        return TopicMoved(str(self.name), self.life, before, state, why)
+
+    def serve(self, topic: Topic) -> None:
+        """Answer those that wait."""
+        for waiter in self.waiters:
+            if not waiter.done():
+                waiter.set_result(topic)
+        self.waiters.clear()
+
+    def fail(self, failure: BaseException, waiters: list[asyncio.Future[Topic]]) -> None:
+        """Answer these, who wait now; nobody else hears of it."""
+        told = failure if isinstance(failure, GeoemuError) else None
+        for waiter in waiters:
+            self.waiters.pop(waiter, None)
+            if waiter.done():
+                continue
+            waiter.set_exception(
+                told or ProtocolError(ServerError.ServiceNotReady, f"{self.name} cannot be opened")
+            )

@@ -1,0 +1,109 @@
+"""Access to a topic without the safeguards that the word `claim` is there for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from emulator.broker.topic.access import TopicAccess
+from emulator.broker.topic.topic import Topic
+from emulator.core.access import Access, Claimant, Decision, Grant
+from emulator.simulation.ablation import Ablation, parts, topic
+
+if TYPE_CHECKING:
+    from emulator.broker.topic.producer import Producer
+    from emulator.simulation.seams import Seams
+
+
+class _TellsAtOnce(TopicAccess):
+    async def make_durable(self, grant: Grant, why: str) -> None:
+        storing = self.store(grant, why)
+        storing.add_done_callback(lambda done: done.exception())
+
+
+class _BeginsTooSoon(TopicAccess):
+    async def everything_issued(self) -> None:
+        pass
+
+
+class _LetsThemPublish(TopicAccess):
+    def evict(self, producer: Producer, why: str) -> None:
+        pass
+
+
+class _BelievesOldEpochs(Access):
+    def is_stale(self, claimant: Claimant) -> bool:
+        return False
+
+
+class _PromotesOnce(Access):
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.habits = replace(self.habits, promotes_once=True)
+
+
+class _KeepsTheDeadInLine(Access):
+    def left(self, claimant: Claimant) -> list[Decision]:
+        return [] if claimant in self.waiting() else super().left(claimant)
+
+
+class _FirstComeFirstServed(Access):
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.habits = replace(self.habits, first_come_first_served=True)
+
+
+def _shell(type_: type[TopicAccess]) -> Callable[[Seams], Seams]:
+    """A topic whose access is carried out so."""
+
+    class CarelessTopic(Topic):
+        access_type = type_
+
+    return topic(CarelessTopic)
+
+
+ABLATIONS = (
+    Ablation(
+        "epoch-told-before-durable",
+        "An owner is told its epoch when the grant is issued, not when it is durable.",
+        ("INV-26", "INV-25"),
+        _shell(_TellsAtOnce),
+    ),
+    Ablation(
+        "epoch-begins-too-soon",
+        "A grant does not wait for what the former owner has under way.",
+        ("INV-25",),
+        _shell(_BeginsTooSoon),
+    ),
+    Ablation(
+        "evicted-and-still-publishing",
+        "A producer that is fenced off is not sent away: what it sends is stored.",
+        ("INV-25", "INV-27"),
+        _shell(_LetsThemPublish),
+    ),
+    Ablation(
+        "stale-epoch-in-line",
+        "A producer that lost the topic may stand in line for it again, with its old epoch.",
+        ("INV-27",),
+        parts(access=_BelievesOldEpochs),
+    ),
+    Ablation(
+        "promotes-once",
+        "When a promotion could not be stored nobody else is promoted.",
+        ("INV-28",),
+        parts(access=_PromotesOnce),
+    ),
+    Ablation(
+        "dead-stay-in-line",
+        "Whoever leaves the line is promoted all the same when its turn comes.",
+        ("INV-28", "INV-15"),
+        parts(access=_KeepsTheDeadInLine),
+    ),
+    Ablation(
+        "priority-ignored",
+        "Whoever came first is promoted first, whatever its priority.",
+        ("INV-28",),
+        parts(access=_FirstComeFirstServed),
+    ),
+)

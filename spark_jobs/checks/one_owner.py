@@ -1,0 +1,105 @@
+"""INV-25, INV-26: what a region's clients stored while one producer had exclusive access is that producer's.
+
+Grants are held against each other (epochs grow, what they cover follows one another), against the region's own log
+(replicated entries are other regions' clients': two regions may have two owners) and against what clients were told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from spark_jobs.checks.finding import Circumstances, Found, all_of, finding
+from spark_jobs.checks.judging import Check, count, examples, of_kind, per_region, total
+from spark_jobs.engines.frames import DataFrame, F
+from spark_jobs.evidence import Evidence, Ownership
+from spark_jobs.grants import FALLING, MISSING, OVERLAPPING, UNREADABLE
+from spark_jobs.origins import position_text
+from spark_jobs.verdict import CheckResult, Verdict
+
+JUDGED, INTERLEAVED, UNGRANTED = "grants", "another's entry", "told without a grant"
+
+
+def find(evidence: Evidence) -> DataFrame:
+    ownership = evidence.ownership
+    if not ownership.is_known:
+        return finding(ownership.grants, JUDGED)
+    return all_of(
+        [
+            finding(ownership.grants, F.coalesce(F.col("problem"), F.lit(JUDGED))),
+            _interleaved(evidence.stored, ownership),
+            _ungranted(ownership),
+        ]
+    )
+
+
+def _interleaved(stored: DataFrame, ownership: Ownership) -> DataFrame:
+    """Entries of the region's own clients, within a grant of somebody else."""
+    grants = ownership.grants.where(
+        (F.col("until").isNotNull() | ~F.col("is_bounded")) & (F.col("owner") != "")
+    ).select("region", "log_topic", "epoch", "owner", "first_entry", "until")
+    own = stored.where(F.col("region") == F.col("origin_region"))
+    within = own.join(grants.hint("broadcast"), ["region", "log_topic"]).where(
+        (F.col("entry_id") >= F.col("first_entry"))
+        & (F.col("until").isNull() | (F.col("entry_id") < F.col("until")))
+        & (F.col("producer") != F.col("owner"))
+    )
+    place = F.struct("ledger_id", "entry_id", "batch_index")
+    return finding(within, INTERLEAVED, position=position_text(place))
+
+
+def _ungranted(ownership: Ownership) -> DataFrame:
+    granted = ownership.grants.select(
+        "region", "topic", "epoch", F.col("owner").alias("producer"), F.lit(True).alias("is_granted")
+    )
+    by_epoch = ownership.grants.groupBy("region", "topic", "epoch").agg(F.max("owner").alias("owner"))
+    told = ownership.told.join(granted, ["region", "topic", "epoch", "producer"], "left")
+    without = told.where(F.col("is_granted").isNull()).drop("is_granted")
+    return finding(without.join(by_epoch, ["region", "topic", "epoch"], "left"), UNGRANTED)
+
+
+_SENTENCES = {
+    INTERLEAVED: ("entry", "stored by others while one producer had exclusive access"),
+    FALLING: ("grant", "of another epoch than its place says"),
+    OVERLAPPING: ("grant", "that reaches beyond where the next one begins"),
+    UNGRANTED: ("epoch", "told to a producer to which the region granted nothing under it"),
+    MISSING: ("grant", "missing between others"),
+    UNREADABLE: ("grant", "that cannot be read"),
+}
+_UNPROVEN = (MISSING, UNREADABLE)
+
+
+def conclude(found: Sequence[Found], circumstances: Circumstances) -> CheckResult:
+    wrong = of_kind(found, *_SENTENCES)
+    proven = [one for one in wrong if _is_proven(one, circumstances)]
+    judged = total(found, JUDGED)
+    if not judged and not wrong:
+        return CHECK.result("not applicable", "Nobody was granted exclusive access to a topic.")
+    sentences = [
+        f"{_count(total(wrong, kind), noun)} {sentence} ({per_region(of_kind(wrong, kind))})."
+        for kind, (noun, sentence) in _SENTENCES.items()
+        if total(wrong, kind)
+    ]
+    verdict: Verdict = "invalid" if proven else "unknown" if wrong else "valid"
+    if wrong and not proven:
+        sentences.append("Who had to be the only one there is not known.")
+    if not wrong:
+        sentences = [
+            f"{_count(judged, 'grant')} of exclusive access: within each stands nobody else's entry."
+        ]
+    return CHECK.result(
+        verdict, " ".join(sentences), examples([*proven, *(one for one in wrong if one not in proven)])
+    )
+
+
+def _is_proven(found: Found, circumstances: Circumstances) -> bool:
+    """What is not there proves nothing where the region's store could not be read."""
+    if found.kind in _UNPROVEN:
+        return False
+    return found.kind != UNGRANTED or found.region not in circumstances.damaged_regions | circumstances.lost
+
+
+def _count(number: int, noun: str) -> str:
+    return count(number, noun).replace("entrys", "entries")
+
+
+CHECK = Check("one-owner", "one owner at a time", "INV-25", [], find, conclude)

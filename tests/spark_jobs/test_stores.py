@@ -1,0 +1,63 @@
+"""A configuration store that was away is a fault on the timeline."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from spark_jobs.causes import causes
+from spark_jobs.faults import Interval
+from spark_jobs.policy_changes import read_changes
+from spark_jobs.stores import store_absences
+from spark_jobs.timeline import make_timeline
+from spark_jobs.timeline_drawing import draw_timeline
+from spark_jobs.verdict import CheckResult
+
+CLUSTERS = {"us-east": "americas", "us-west": "americas", "eu-central": "europe"}
+
+
+def noticed(run: Path, region: str, *lines: tuple[float, str | None]) -> None:
+    """When, and why it was away; None: it answered again."""
+    folder = run / "regions" / region
+    folder.mkdir(parents=True)
+    text = "".join(json.dumps({"at_ms": at_ms, "region": region, "away": why}) + "\n" for at_ms, why in lines)
+    (folder / "metadata.jsonl").write_text(text)
+
+
+def absences(run: Path) -> tuple[Interval, ...]:
+    return store_absences(run, CLUSTERS, 1000.0, 9.0)
+
+
+def test_what_several_regions_of_a_cluster_notice_is_one_absence(tmp_path: Path) -> None:
+    noticed(tmp_path, "us-east", (3000.0, "gone"), (5000.0, None), (8000.0, "gone"))
+    noticed(tmp_path, "us-west", (3100.0, "gone"), (5200.0, None))
+    noticed(tmp_path, "eu-central")
+    assert absences(tmp_path) == (
+        Interval(2.0, 4.2, "away", "americas"),
+        Interval(7.0, 9.0, "away", "americas", ended=False),
+    )
+    assert read_changes(tmp_path) == ({}, [])
+
+
+def test_a_region_that_died_meanwhile_and_is_told_everything_again_missed_it_no_longer(
+    tmp_path: Path,
+) -> None:
+    noticed(tmp_path, "us-east", (3000.0, "gone"))
+    with (tmp_path / "regions" / "us-east" / "metadata.jsonl").open("a") as file:
+        file.write(json.dumps({"at_ms": 6000.0, "revision": 1, "path": "/x", "value": None}) + "\n")
+    assert absences(tmp_path) == (Interval(2.0, 5.0, "away", "americas"),)
+
+
+def test_it_is_drawn_and_stands_beside_what_failed_in_a_region_of_its_cluster(tmp_path: Path) -> None:
+    noticed(tmp_path, "us-west", (3000.0, "gone"), (5000.0, None))
+    regions = tuple(CLUSTERS)
+    timeline = make_timeline(regions, CLUSTERS, 1000.0, 10_000.0, [], [], [], stores=absences(tmp_path))
+    drawn = draw_timeline(timeline, 1000)
+    assert "store of americas" in drawn
+    beside = CheckResult("c", "c", "INV-2", "invalid", "", ({"region": "us-east", "at_ms": 4000.0},))
+    assert causes(beside, timeline) == [
+        "The configuration store of americas was away at 2.000 s, for 2.000 s."
+    ]
+    elsewhere = CheckResult("c", "c", "INV-2", "invalid", "", ({"region": "eu-central", "at_ms": 4000.0},))
+    (nothing,) = causes(elsewhere, timeline)
+    assert nothing.startswith("No fault of eu-central")
