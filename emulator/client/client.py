@@ -107,19 +107,18 @@ class Client:
         initial_sequence_id: int | None = None,
         batching: Batching | None = None,
         pending_messages_max: int = 1000,
-        when_waiting: Callable[[], None] | None = None,
         on_standing: Callable[[Producer, Standing], None] | None = None,
     ) -> Producer:
         """Open a producer; waits for ever in WAIT_FOR_EXCLUSIVE, and leaves the line at once when it is cancelled.
         `priority` (PIP-440) orders those who wait, highest first; ValueError when it is no int32.
-        `when_waiting` is called each time it gets a place in line, `on_standing` with each step of each attempt.
+        `on_standing` is told how each attempt goes: it asks, waits, is open.
         `initial_sequence_id`: the id before the first one used. ClientError when it is refused."""
         from emulator.client.producer import Producer
 
         producer = Producer(
             self, topic, name, access_mode, priority, initial_sequence_id, batching, pending_messages_max
         )
-        producer.when_waiting, producer.on_standing = when_waiting, on_standing
+        producer.on_standing = on_standing
         return await self._started(producer)
 
     async def subscribe(

@@ -90,7 +90,6 @@ class Producer:
         """Granted by the broker to an exclusive producer; sent with every reconnect (PIP-68)."""
         self.last_sequence_id = -1 if initial_sequence_id is None else initial_sequence_id
         self.closed = False
-        self.when_waiting: Callable[[], None] | None = None
         self.on_standing: Callable[[Producer, Standing], None] | None = None
         self._name_is_given = name is not None
         self._sequence_is_given = initial_sequence_id is not None
@@ -164,8 +163,6 @@ class Producer:
     async def _wait_in_line(self, ready: asyncio.Future[Reply]) -> Reply:
         """Queued for exclusive access: the second answer comes when it is our turn."""
         self._line_lost = ready
-        if self.when_waiting is not None:
-            self.when_waiting()
         self._stands(Standing.WAITS)
         return await ready
 

@@ -335,15 +335,14 @@ class Access:
         if is_new and claimant.producer_name == self.awaited:
             self.awaited = None  # a new instance: the one that is awaited will not come
             return self._decide(place) + self._next()
-        if mode is _SHARED:
-            return self._share(place)
-        if self.is_stale(claimant) and not self._may_wait_again(claimant):
+        if mode is not _SHARED and self.is_stale(claimant) and not self._may_wait_again(claimant):
             return [self._fenced(claimant)]
         if self.home:
             return [self._stand_in_line(place)]
         if self._owes_bar:
-            self._come_later(place)
-            return self._next()
+            return self._decide_behind_bar(place)
+        if mode is _SHARED:
+            return self._share(place)
         if self._returns(claimant):
             return self._take_back(claimant)
         if mode is AccessMode.EXCLUSIVE_WITH_FENCING:
@@ -353,6 +352,15 @@ class Access:
         if mode is AccessMode.WAIT_FOR_EXCLUSIVE:
             return [self._stand_in_line(place)]
         return [Refuse(claimant, ServerError.ProducerFenced, f"the topic {self._held()}")]
+
+    def _decide_behind_bar(self, place: Place) -> list[Decision]:
+        """Nobody has the topic while a bar is owed, so the next step writes it, or finds that none is needed."""
+        decisions = self._next()
+        if self.change is not None:
+            self._come_later(place)
+            return decisions
+        assert not self._owes_bar
+        return decisions + self._decide(place)
 
     def _share(self, place: Place) -> list[Decision]:
         claimant = place.claimant

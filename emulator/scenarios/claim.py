@@ -12,7 +12,7 @@ import contextlib
 import json
 from typing import Any
 
-from emulator.client import EARLIEST, AccessMode, Client, ClientError, Message, Producer
+from emulator.client import EARLIEST, AccessMode, Client, ClientError, Message, Producer, Standing
 from emulator.history import Outcome, attributes_digest, payload_digest
 from emulator.scenarios.notes import Notes
 from emulator.scenarios.replayed import State, heartbeat, introduction, key_of
@@ -74,7 +74,7 @@ class Claim:
                 name=self._part.name,
                 access_mode=AccessMode.WAIT_FOR_EXCLUSIVE,
                 priority=self._priority,
-                when_waiting=self._waits,
+                on_standing=self._stands,
             )
         except ClientError as refusal:
             self._notes.write("connect", "unknown", error=str(refusal), **self._place)
@@ -91,9 +91,10 @@ class Claim:
             **self._place,
         )
 
-    def _waits(self) -> None:
-        self.in_line = True
-        self.settled.set()
+    def _stands(self, _: Producer, standing: Standing) -> None:
+        self.in_line = standing is Standing.WAITS
+        if self.in_line:
+            self.settled.set()
 
     async def _own(self) -> None:
         assert self._producer is not None

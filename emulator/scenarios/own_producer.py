@@ -8,7 +8,7 @@ import json
 from functools import partial
 from typing import Any
 
-from emulator.client import AccessMode, Batching, Client, ClientError, MessageId, Producer
+from emulator.client import AccessMode, Batching, Client, ClientError, MessageId, Producer, Standing
 from emulator.history import Outcome, attributes_digest, payload_digest
 from emulator.scenarios.notes import Notes
 from emulator.scenarios.workload import AccessWord, Counts, ProducerPart
@@ -101,7 +101,7 @@ class OwnProducer:
                 priority=part.priority,
                 batching=Batching(delay_ms_max=max(1.0, part.batching_delay_ms)) if part.batching else None,
                 pending_messages_max=part.max_pending + BURST,
-                when_waiting=self._waits,
+                on_standing=self._stands,
             )
         except ClientError as refusal:
             self._notes.write("connect", "unknown", error=str(refusal), **self._place)
@@ -117,9 +117,10 @@ class OwnProducer:
         self._notes.write("connect", "ok", **told, **self._place)
         return producer
 
-    def _waits(self) -> None:
-        self._in_line = True
-        self._settled.set()
+    def _stands(self, _: Producer, standing: Standing) -> None:
+        self._in_line = standing is Standing.WAITS
+        if self._in_line:
+            self._settled.set()
 
     async def _publish_with(self, producer: Producer) -> None:
         rate = self._part.rate_per_second

@@ -62,6 +62,8 @@ def _write_history(outcome: Outcome, folder: Path) -> None:
         if event.op != "read":
             # Payloads are spelled out in `detail`; a report has no use for them.
             kept = event if event.outcome == "fact" else dataclasses.replace(event, detail=None)
+            if (event.message_id or "").startswith("-1:"):  # a repetition: it has no place of its own
+                kept = dataclasses.replace(kept, message_id=None)
             told[event.actor].append(kept)
     run = run_name(folder.parent)
     for actor, events in told.items():

@@ -575,6 +575,9 @@ def test_what_the_losers_of_upstream_meet(mode: AccessMode, met: str) -> None:
 # Whatever happens.
 
 
+ACTIONS = ["enter", "enter", "enter", "leave", "write", "write", "write", "fail", "patience", "home"]
+
+
 class Player:
     """A client that enters, leaves, dies and comes back, as clients do."""
 
@@ -592,7 +595,7 @@ def test_there_is_one_owner_epochs_only_grow_and_nobody_waits_for_a_free_topic(d
     held: set[Claimant] = set()
     for _ in range(data.draw(st.integers(1, 60))):
         access = world.access
-        action = data.draw(st.sampled_from(["enter", "enter", "leave", "write", "write", "fail", "patience"]))
+        action = data.draw(st.sampled_from(ACTIONS))
         player = data.draw(st.sampled_from(players))
         if action == "enter" and player.one is None:
             mode = data.draw(st.sampled_from(list(AccessMode)))
@@ -608,6 +611,8 @@ def test_there_is_one_owner_epochs_only_grow_and_nobody_waits_for_a_free_topic(d
             world.carry_out(access.not_written("no"))
         elif action == "patience":
             world.carry_out(access.patience_over())
+        elif action == "home":
+            world.carry_out(access.move_home("" if access.home else "eu"))
         for other in players:
             told = world.told.get(other.one) if other.one is not None else None
             if isinstance(told, int):
@@ -621,8 +626,9 @@ def test_there_is_one_owner_epochs_only_grow_and_nobody_waits_for_a_free_topic(d
         }
         shared = {p.one for p in players if p.one is not None and p.one in access.shared}
         assert len(held) + bool(shared) <= 1
-        if access.line and access.change is None:
-            assert access.owner is not None or access.shared
+        if access.change is None:
+            assert all(p.one is None or p.one in world.told for p in players), "everybody has an answer"
+            assert not access.line or access.home or access.owner is not None or access.shared
     grants = [grant for grant in world.stored if grant.end_entry is None]
     assert [grant.epoch for grant in world.stored] == sorted(grant.epoch for grant in world.stored)
     assert all(before.first_entry <= after.first_entry for before, after in pairwise(grants))
@@ -700,3 +706,31 @@ def test_whoever_is_in_line_is_found_by_its_name_until_it_leaves() -> None:
     world.left(waiter)
     assert world.access.named("waiter") is None
     assert world.access.named("owner") is owner
+
+
+def test_a_home_that_goes_away_and_comes_back_while_the_first_grant_fails_leaves_nobody_without_an_answer() -> (
+    None
+):
+    world = World(writes=False)
+    world.enter(One("owner"))
+    world.carry_out(world.access.move_home("eu"))
+    world.carry_out(world.access.move_home(""))
+    failing(world)
+    world.writes = True
+    assert isinstance(world.enter(One("next")), int)
+
+
+def test_a_home_that_goes_away_and_comes_back_during_a_write_bars_before_anybody_is_admitted() -> None:
+    """Shared producers too. And nobody is decided over and over: that would stop the region."""
+    world = World(writes=False)
+    owner, shared, late = One("owner"), One("shared", SHARED), One("late", EXCLUSIVE)
+    world.enter(owner)
+    world.carry_out(world.access.move_home("eu"))
+    world.carry_out(world.access.move_home(""))
+    world.enter(shared)
+    world.enter(late)
+    for _ in range(3):
+        if world.access.change is not None:
+            world.write()
+    assert world.told == {owner: "NotAllowedError", shared: None, late: FENCED}
+    assert world.stored[-1].owner == ""

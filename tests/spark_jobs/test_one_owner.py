@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
+from emulator.cli.simulate import keep_run
+from emulator.simulation.ablations import seams_without
+from emulator.simulation.draw import draw
+from emulator.simulation.swarm import run_plan
 from emulator.stored_keys import GrantKey
 from spark_jobs.checks import one_owner
 from spark_jobs.checks.finding import Circumstances
 from spark_jobs.engines.contract import Engine
+from spark_jobs.judge import judge_run
 from spark_jobs.verdict import CheckResult
 
 from .literal import NAMESPACES, TOPIC, judged, published, stored
@@ -126,3 +132,24 @@ def test_an_epoch_told_by_a_region_that_cannot_be_read_is_not_proven_wrong(engin
     damaged = Circumstances(NAMESPACES, damaged_regions=frozenset("a"))
     result = verdict(engine, [], epochs=[("a", TOPIC, "p", 0)], circumstances=damaged)
     assert result.verdict == "unknown"
+
+
+def judged_seed(engine: Engine, seed: int, without: str | None, folder: Path) -> CheckResult:
+    """What the check says of what a seed's world left."""
+    keep_run(run_plan(draw("swarm", seed), seams=seams_without(without)), folder)
+    (check,) = [one for one in judge_run(engine, folder).checks if one.name == one_owner.CHECK.name]
+    return check
+
+
+def test_an_epoch_that_was_told_before_it_was_durable_is_seen_in_what_a_simulated_run_left(
+    engine: Engine, tmp_path: Path
+) -> None:
+    """Only where the region died, or its disk failed, before it was."""
+    claimed = (seed for seed in range(1, 100) if draw("swarm", seed).claimants)
+    for seed in claimed:
+        check = judged_seed(engine, seed, "epoch-told-before-durable", tmp_path / f"careless-{seed}")
+        if check.verdict == "invalid":
+            assert "told without a grant" in {one["kind"] for one in check.witness}
+            assert judged_seed(engine, seed, None, tmp_path / f"sound-{seed}").verdict == "valid"
+            return
+    pytest.fail("no seed of 99 showed it")

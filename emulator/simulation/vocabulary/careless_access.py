@@ -44,8 +44,24 @@ class _PromotesOnce(Access):
 
 
 class _KeepsTheDeadInLine(Access):
+    """Their names are free again, so that their next lives can queue too."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._dead: dict[Claimant, None] = {}
+
     def left(self, claimant: Claimant) -> list[Decision]:
-        return [] if claimant in self.waiting() else super().left(claimant)
+        if claimant not in self.waiting():
+            return super().left(claimant)
+        self._dead[claimant] = None
+        return []
+
+    def named(self, name: str) -> Claimant | None:
+        found = super().named(name)
+        if found not in self._dead:
+            return found
+        living = (one for one in self.waiting() if one not in self._dead)
+        return next((one for one in living if one.producer_name == name), None)
 
 
 class _FirstComeFirstServed(Access):
