@@ -36,7 +36,7 @@ class KeyShared(Shared):
 
     def __init__(self, cursor: Cursor, limits: Limits) -> None:
         super().__init__(cursor, limits)
-        self.shares = Shares()
+        self.shares: Shares[ConsumerState] = Shares()
         self._holds: dict[int, Hold] = {}
         """By slot."""
         self._slot_of: dict[int, int] = {}

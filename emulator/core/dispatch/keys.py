@@ -9,16 +9,23 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 from emulator.errors import ProtocolError, ServerError
-
-if TYPE_CHECKING:
-    from emulator.core.dispatch.contract import ConsumerState
 
 SLOTS: Final = 65_536
 POINTS_PER_CONSUMER: Final = 100
 _MASK: Final = 0xFFFF_FFFF
+
+
+class Named(Protocol):
+    """A consumer: its name says where it stands on the ring."""
+
+    @property
+    def name(self) -> str: ...
+
+
+Owner = TypeVar("Owner", bound=Named)
 
 
 class KeySharing(NamedTuple):
@@ -60,13 +67,13 @@ def _mixed(block: int) -> int:
     return (block * 0x1B87_3593) & _MASK
 
 
-class Shares:
+class Shares(Generic[Owner]):
     """Who has which slots."""
 
     def __init__(self) -> None:
-        self._points: list[tuple[int, int, ConsumerState]] = []
+        self._points: list[tuple[int, int, Owner]] = []
         """(slot, serial, consumer), sorted: a consumer has the slots from behind the point before up to its own."""
-        self._ranges: list[tuple[int, int, ConsumerState]] = []
+        self._ranges: list[tuple[int, int, Owner]] = []
         """(first, last, consumer), sorted."""
         self._sharing: KeySharing | None = None
         self._serial = 0
@@ -107,7 +114,7 @@ class Shares:
                 )
             taken.append((first, last))
 
-    def add(self, consumer: ConsumerState, sharing: KeySharing) -> None:
+    def add(self, consumer: Owner, sharing: KeySharing) -> None:
         """It was checked."""
         self._sharing = sharing
         if sharing.is_sticky:
@@ -119,13 +126,13 @@ class Shares:
             point = slot_of(f"{consumer.name}{number}".encode())
             insort(self._points, (point, self._serial, consumer), key=_first_two)
 
-    def remove(self, consumer: ConsumerState) -> None:
+    def remove(self, consumer: Owner) -> None:
         self._points = [point for point in self._points if point[2] is not consumer]
         self._ranges = [one for one in self._ranges if one[2] is not consumer]
         if not self._points and not self._ranges:
             self._sharing = None
 
-    def owner_of(self, slot: int) -> ConsumerState | None:
+    def owner_of(self, slot: int) -> Owner | None:
         """None: no consumer has this slot (STICKY)."""
         if self._points:
             at = bisect_left(self._points, slot, key=_slot)
@@ -136,12 +143,12 @@ class Shares:
         return None
 
 
-def _slot(point: tuple[int, int, ConsumerState]) -> int:
+def _slot(point: tuple[int, int, object]) -> int:
     return point[0]
 
 
 _first = _slot
 
 
-def _first_two(point: tuple[int, int, ConsumerState]) -> tuple[int, int]:
+def _first_two(point: tuple[int, int, object]) -> tuple[int, int]:
     return point[0], point[1]

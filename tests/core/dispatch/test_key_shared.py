@@ -54,7 +54,7 @@ def test_keys_are_spread_and_each_goes_to_one_consumer() -> None:
 
 
 def test_a_consumer_that_comes_takes_its_share_and_no_more() -> None:
-    shares = Shares()
+    shares: Shares[ConsumerState] = Shares()
     old = [ConsumerState(name) for name in "abcd"]
     for one in old:
         shares.add(one, KeySharing())
