@@ -17,6 +17,7 @@ from tests.broker.test_exclusive_producers import (
     PATIENT,
     SLOW,
     TOPIC,
+    Contender,
     broker_of,
     contenders,
     entries,
@@ -260,5 +261,33 @@ def test_hundreds_that_wait_are_explained_in_a_line_that_people_can_read() -> No
             for one in waiting:
                 one.cancel()
             await owner.producer.send(b"fine")
+
+        w.play(story())
+
+
+def test_places_of_before_a_restart_are_kept_for_as_long_as_an_owner_would_be_and_no_longer() -> None:
+    """Also where no owner is awaited, because the topic was shared."""
+    with world("us", settings=PATIENT) as w:
+
+        async def story() -> None:
+            shared = await w.client("us").producer(TOPIC, name="shared")
+            early = Contender(w, "early")
+            await w.simulation.until(lambda: in_line(w) == ["early"])
+            await asyncio.sleep(0.5)  # the line is stored a moment later
+            early.die()
+            w.kill("us")
+            w.start("us")
+            await shared.send(b"still here")
+            second = Contender(w, "second")
+            await w.simulation.until(lambda: in_line(w) == ["second"])
+            await asyncio.sleep(6)
+            client = w.client("us")
+            again = asyncio.ensure_future(
+                client.producer(TOPIC, name="early", access_mode=AccessMode.WAIT_FOR_EXCLUSIVE)
+            )
+            await w.simulation.until(lambda: len(in_line(w)) == 2)
+            assert in_line(w) == ["second", "early"]
+            again.cancel()
+            assert not second.has_it
 
         w.play(story())

@@ -111,11 +111,12 @@ class TopicAccess:
         """Of who waits; most topics never need it."""
         self._line_changes = 0
         """Of which the keeper was told."""
-        if self._machine.awaited is not None:
+        if self._machine.awaited is not None or line_before:
             self._await_former()
 
     def _await_former(self) -> None:
-        self._say(f"it is kept for {self._machine.awaited!r}, which had it before the topic was loaded")
+        if self._machine.awaited is not None:
+            self._say(f"it is kept for {self._machine.awaited!r}, which had it before the topic was loaded")
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(self._patience_seconds, self._patience_over)
 
