@@ -45,6 +45,11 @@ class Subscribe:
     """Whether the position is carried to other regions. None: as it was; to say False does not end it."""
     may_create_topic: bool
     epoch: int | None
+    is_sticky: bool
+    """Key_Shared: it names the ranges of hashes that it wants."""
+    hash_ranges: tuple[tuple[int, int], ...]
+    may_reorder: bool
+    """Key_Shared: it does not mind when the order of a key breaks as consumers come and go."""
     schema_type: str
     """Empty: none."""
     metadata: dict[str, str]
@@ -70,6 +75,9 @@ class Subscribe:
             ),
             may_create_topic=body.force_topic_creation,
             epoch=body.consumer_epoch if body.HasField("consumer_epoch") else None,
+            is_sticky=body.keySharedMeta.keySharedMode == pb.STICKY,
+            hash_ranges=tuple((one.start, one.end) for one in body.keySharedMeta.hashRanges),
+            may_reorder=body.keySharedMeta.allowOutOfOrderDelivery,
             schema_type=schema_type(body),
             metadata={pair.key: pair.value for pair in body.metadata},
         )

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from emulator.client import AccessMode, Client, ClientError, ClientSettings
+from emulator.client import AccessMode, Client, ClientError, ClientSettings, Standing
 from emulator.errors import ServerError
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.codec import CommandType, decode_command, decode_send, encode_receipt
@@ -168,6 +168,31 @@ def test_a_place_in_line_that_is_lost_in_the_breath_in_which_it_was_given_is_ask
             waiting = client.producer("orders", access_mode=AccessMode.WAIT_FOR_EXCLUSIVE)
             producer = await asyncio.wait_for(waiting, 5)
             assert producer.topic_epoch == 1
+
+    asyncio.run(story())
+
+
+def test_how_each_attempt_goes_is_told_also_after_a_lost_connection() -> None:
+    async def story() -> None:
+        async with scripted() as (script, client):
+            heard: list[tuple[Standing, int | None]] = []
+            script.on_create = lambda broker, create: broker.succeed(create, epoch=3)
+            producer = await client.producer(
+                "orders",
+                access_mode=AccessMode.EXCLUSIVE,
+                on_standing=lambda one, standing: heard.append((standing, one.topic_epoch)),
+            )
+            script.on_create = lambda broker, create: broker.succeed(create, ready=False)
+            script.connections[-1].transport.abort()
+            async with asyncio.timeout(5):
+                while heard[-1][0] is not Standing.WAITS:
+                    await asyncio.sleep(0)
+            script.connections[-1].succeed(script.creates[-1], epoch=4)
+            await asyncio.wait_for(producer.send(b"x"), 5)
+            assert heard == [
+                *((Standing.ASKS, None), (Standing.OPEN, 3)),
+                *((Standing.ASKS, 3), (Standing.WAITS, 3), (Standing.OPEN, 4)),
+            ]
 
     asyncio.run(story())
 

@@ -13,7 +13,7 @@ from emulator.storage.contract import Store
 from emulator.storage.group import decode_group
 from emulator.storage.kafka import open_kafka
 from emulator.storage.sqlite import open_sqlite
-from emulator.stored_keys import CursorKey, CursorPartKey
+from emulator.stored_keys import CursorKey, CursorPartKey, GrantKey
 from spark_jobs import source_kafka
 from spark_jobs.engines.contract import Engine
 from spark_jobs.engines.frames import F
@@ -124,19 +124,21 @@ def test_a_kafka_that_is_away_or_knows_nothing_is_a_damage(
             source_kafka.plan(RegionLog("us-east", "kafka", "", servers))
 
 
-def test_cursors_are_what_was_stored_last_and_nothing_else_is_one(log: RegionLog) -> None:
+def test_cursors_and_grants_are_what_was_stored_last_and_nothing_else_is_one(log: RegionLog) -> None:
     head, part, gone = CursorKey(TOPIC, "s"), CursorPartKey(TOPIC, "s", "1-0"), CursorKey(TOPIC, "gone")
+    grant = GrantKey.of(TOPIC, 0)
 
     async def story() -> None:
         store = await open_store(log)
-        for key, value in ((head, b"old"), (part, b"part"), (gone, b"away"), (head, b"new")):
+        for key, value in ((head, b"old"), (part, b"part"), (gone, b"away"), (head, b"new"), (grant, b"{}")):
             await store.put(key.text, value)
         await store.put("topic/x", b"no cursor")
         await store.delete(gone.text)
         await store.close()
 
     asyncio.run(story())
-    assert source_kafka.read_values(log) == sorted([(head.text, b"new"), (part.text, b"part")])
+    kept = [(head.text, b"new"), (part.text, b"part"), (grant.text, b"{}")]
+    assert source_kafka.read_values(log) == sorted(kept)
 
 
 def test_the_end_of_a_log_may_be_a_fence(log: RegionLog) -> None:

@@ -112,7 +112,10 @@ def _subscription(subscription: Subscription, *, consumers: bool) -> dict[str, A
         "type": subscription.dispatcher.type.name.title(),
         "activeConsumerName": active.name if active is not None else "",
         "unackedMessages": sum(state.unacked_messages for state in subscription.dispatcher.consumers),
-        "consumers": [_consumer(one) for one in subscription.consumers.values()] if consumers else [],
+        "consumers": [
+            _consumer(one, subscription.dispatcher.draining.get(one.state.name, 0))
+            for one in (subscription.consumers.values() if consumers else ())
+        ],
         "replicated": replicated,
         "isReplicated": replicated,
         "durable": durable,
@@ -120,12 +123,13 @@ def _subscription(subscription: Subscription, *, consumers: bool) -> dict[str, A
     }
 
 
-def _consumer(consumer: Consumer) -> dict[str, Any]:
+def _consumer(consumer: Consumer, draining: int) -> dict[str, Any]:
     state = consumer.state
     return {
         "consumerName": state.name,
         "availablePermits": state.permits,
         "unackedMessages": state.unacked_messages,
+        "drainingHashesCount": draining,
         "address": f"/{consumer.connection.address}",
         "clientVersion": _version(consumer.connection.client_version),
         "metadata": consumer.metadata,

@@ -18,7 +18,6 @@ from emulator.broker.budgets import Account
 from emulator.broker.commands.confirming import confirm
 from emulator.broker.commands.dispatch import AnyRow, CommandTable, carry_out, dispatch, refuse
 from emulator.broker.commands.handshake import Handshake
-from emulator.broker.commands.producers import create_again
 from emulator.broker.commands.tasks import TaskGroup
 from emulator.broker.environment import RegionServices
 from emulator.broker.pressure import STRANGER_FRAME_BYTES_MAX
@@ -376,7 +375,7 @@ class ClientConnection(asyncio.Protocol):
             request = replace(claim.request, producer_name=claim.producer_name)
             # From now on: its client may close it before we ask.
             self.opening["producer", claim.producer_id] = request
-            self.begin(replace(self.table.rows[CommandType.PRODUCER], handle=create_again), request)
+            self.begin(self.table.again[CommandType.PRODUCER], request)
         for consumer in [c for c in self.consumers.values() if c.subscription.topic is topic]:
             self.close_consumer(consumer)
 

@@ -10,7 +10,7 @@ from emulator.broker.subscription.consumer import Consumer
 from emulator.broker.subscription.subscription import Subscription, check_subscription_name
 from emulator.broker.topic import positions
 from emulator.broker.topic_slot import Wish
-from emulator.core.dispatch import ConsumerState, SubscriptionType
+from emulator.core.dispatch import ConsumerState, KeySharing, SubscriptionType
 from emulator.errors import ProtocolError, ServerError, StorageError
 from emulator.model import Position
 from emulator.wire import answers
@@ -53,7 +53,8 @@ async def _subscribe(connection: ClientConnection, command: Subscribe) -> bool:
     if connection.opening.get(key) is not command or not connection.is_open:
         return False
     name = command.consumer_name or f"consumer-{command.consumer_id}"
-    state = ConsumerState(name, command.priority_level)
+    sharing = KeySharing(command.is_sticky, command.hash_ranges, command.may_reorder)
+    state = ConsumerState(name, command.priority_level, key_sharing=sharing)
     consumer = Consumer(connection, command.consumer_id, subscription, state, command.epoch)
     consumer.metadata = command.metadata
     connection.add_consumer(consumer, type_)
@@ -63,9 +64,7 @@ async def _subscribe(connection: ClientConnection, command: Subscribe) -> bool:
 def _checked(command: Subscribe) -> SubscriptionType:
     """ProtocolError for what is asked of a consumer and not offered."""
     type_ = SubscriptionType(command.type_number)
-    if type_ is SubscriptionType.KEY_SHARED:
-        raise ProtocolError(ServerError.NotAllowedError, "subscription type Key_Shared is not offered yet")
-    if command.read_compacted and type_ is SubscriptionType.SHARED:
+    if command.read_compacted and type_ in (SubscriptionType.SHARED, SubscriptionType.KEY_SHARED):
         raise ProtocolError(
             ServerError.NotAllowedError, "readCompacted only allowed on failover or exclusive subscriptions"
         )

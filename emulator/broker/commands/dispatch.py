@@ -44,11 +44,15 @@ class CommandingConnection(Protocol):
 class CommandTable:
     """The rows, and by standing those that are legal."""
 
-    def __init__(self, rows: tuple[AnyRow, ...], not_offered: Mapping[int, str]) -> None:
+    def __init__(
+        self, rows: tuple[AnyRow, ...], not_offered: Mapping[int, str], again: tuple[AnyRow, ...] = ()
+    ) -> None:
         self.rows = {row.type: row for row in rows}
         assert len(self.rows) == len(rows), "two rows of one type"
         self.not_offered = not_offered
         """Command type -> why there is no row, as a sentence."""
+        self.again = {row.type: row for row in again}
+        """How a region asks once more for what a client asked for already, when a topic left memory meanwhile."""
         self.legal: dict[Standing, dict[int, AnyRow]] = {
             standing: {row.type: row for row in rows if row.standing <= standing} for standing in Standing
         }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from emulator.broker.authorization import Action, Resource, Standing
@@ -315,4 +316,8 @@ NOT_OFFERED: Final[dict[int, str]] = {
 """Command type -> why there is no row. Such commands, and types newer than our protocol, are ignored with a line in the
 log, as newer clients may send what was never offered."""
 
-TABLE: Final = CommandTable(ROWS, NOT_OFFERED)
+AGAIN: Final = tuple(
+    replace(row, handle=producers.create_again) for row in ROWS if row.type == CommandType.PRODUCER
+)
+
+TABLE: Final = CommandTable(ROWS, NOT_OFFERED, AGAIN)

@@ -214,8 +214,12 @@ class Subscription:
         self.schedule_pump_if_unblocked(consumer)
 
     def schedule_pump_if_unblocked(self, consumer: Consumer) -> None:
-        """An acknowledgement can only free a SHARED consumer that was held back by its limit."""
-        if self.dispatcher.type is SubscriptionType.SHARED and consumer.state.permits > 0:
+        """An acknowledgement can free a SHARED consumer that was held back by its limit, and the keys that others wait
+        for in a KEY_SHARED subscription."""
+        type_ = self.dispatcher.type
+        if type_ is SubscriptionType.KEY_SHARED or (
+            type_ is SubscriptionType.SHARED and consumer.state.permits > 0
+        ):
             self.schedule_pump()
 
     def redeliver(self, consumer: Consumer, ids: Sequence[tuple[int, int]] | None, epoch: int | None) -> None:

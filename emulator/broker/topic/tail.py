@@ -18,9 +18,11 @@ from operator import attrgetter
 from typing import Final
 
 from emulator.broker.budgets import Account, Charge
+from emulator.core.dispatch.keys import slot_of
 from emulator.markers import Marker
 from emulator.wire.markers import stored_marker
 from emulator.wire.metadata import EntryInfo, scan_entry, scan_for_dispatch
+from emulator.wire.sticky_key import sticky_key
 
 
 class StoredEntry:
@@ -59,6 +61,11 @@ class StoredEntry:
         if self._info is None:
             self._info = scan_entry(self.data)
         return self._info
+
+    @property
+    def key_slot(self) -> int:
+        """For KEY_SHARED; worked out anew each time, because few subscriptions ask."""
+        return slot_of(sticky_key(self.data))
 
 
 ENTRY_OVERHEAD_BYTES = 360

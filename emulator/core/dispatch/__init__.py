@@ -4,6 +4,8 @@ contract.py        the words
 strategy.py        what all strategies share
 single_active.py   EXCLUSIVE, FAILOVER
 shared.py          SHARED
+key_shared.py      KEY_SHARED
+keys.py            which consumer a key belongs to
 dispatcher.py      who may join, which strategy serves, what an acknowledgement does
 """
 
@@ -17,6 +19,8 @@ from emulator.core.dispatch.contract import (
     Wake,
 )
 from emulator.core.dispatch.dispatcher import Dispatcher, StrategyFactory, strategy_for
+from emulator.core.dispatch.key_shared import KeyShared
+from emulator.core.dispatch.keys import KeySharing
 from emulator.core.dispatch.shared import Shared
 from emulator.core.dispatch.single_active import SingleActive
 from emulator.core.dispatch.strategy import Strategy
@@ -26,6 +30,8 @@ __all__ = [
     "ConsumerState",
     "Delivery",
     "Dispatcher",
+    "KeyShared",
+    "KeySharing",
     "Limits",
     "Read",
     "Shared",

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple, Protocol
 
+from emulator.core.dispatch.keys import AUTO_SPLIT, KeySharing
+
 
 class SubscriptionType(Enum):
     """Numbers are the protocol's."""
@@ -56,6 +58,11 @@ class Candidate(Protocol):
         """A marker: never delivered."""
         ...
 
+    @property
+    def key_slot(self) -> int:
+        """KEY_SHARED: the slot of its key. Worked out when it is asked for."""
+        ...
+
 
 class Pending:
     """Entries one consumer was given and has not acknowledged: the one book of them (R1)."""
@@ -102,7 +109,9 @@ class ConsumerState:
     blocked: bool = False
     """Its connection takes no more bytes for now."""
     pending: Pending = field(default_factory=Pending)
-    """SHARED only; empty for other types."""
+    """SHARED and KEY_SHARED only; empty for other types."""
+    key_sharing: KeySharing = AUTO_SPLIT
+    """KEY_SHARED only."""
 
     @property
     def can_receive(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from emulator.core.cursor import WORD_BITS, Cursor
 from emulator.core.dispatch.contract import (
@@ -15,6 +15,7 @@ from emulator.core.dispatch.contract import (
     Wake,
     bits_set,
 )
+from emulator.core.dispatch.key_shared import KeyShared
 from emulator.core.dispatch.shared import Shared
 from emulator.core.dispatch.single_active import SingleActive
 from emulator.core.dispatch.strategy import Strategy
@@ -24,16 +25,14 @@ StrategyFactory = Callable[[SubscriptionType, Cursor, Limits], Strategy]
 
 
 def strategy_for(type_: SubscriptionType, cursor: Cursor, limits: Limits) -> Strategy:
-    """The strategy that serves subscriptions of a type. ProtocolError for a type that is not offered."""
+    """The strategy that serves subscriptions of a type."""
     match type_:
         case SubscriptionType.EXCLUSIVE | SubscriptionType.FAILOVER:
             return SingleActive(cursor, limits)
         case SubscriptionType.SHARED:
             return Shared(cursor, limits)
-        case _:
-            raise ProtocolError(
-                ServerError.NotAllowedError, f"subscription type {type_.name.title()} is not offered yet"
-            )
+        case SubscriptionType.KEY_SHARED:
+            return KeyShared(cursor, limits)
 
 
 class Dispatcher:
@@ -60,6 +59,11 @@ class Dispatcher:
     @property
     def read_entry_id(self) -> int:
         return self._strategy.read_entry_id
+
+    @property
+    def draining(self) -> Mapping[str, int]:
+        """KEY_SHARED, by consumer: slots of keys that belong to another one once it has acknowledged what it holds."""
+        return self._strategy.draining
 
     # Consumers come and go.
 
@@ -118,9 +122,9 @@ class Dispatcher:
     def acknowledge_cumulative(
         self, entries: Iterable[tuple[int, Sequence[int] | None]], end_entry_id: int
     ) -> None:
-        """Everything up to each of these is done with. Ignored beyond `end_entry_id`, and for a SHARED subscription,
-        whose consumers cannot know what others hold."""
-        if self.type is SubscriptionType.SHARED:
+        """Everything up to each of these is done with. Ignored beyond `end_entry_id`, and where several consumers
+        are served, who cannot know what others hold."""
+        if self.type in (SubscriptionType.SHARED, SubscriptionType.KEY_SHARED):
             return
         for entry_id, ack_set in entries:
             if entry_id >= end_entry_id:

@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from emulator.core.cursor import Cursor
 from emulator.core.dispatch.contract import Candidate, ConsumerState, Delivery, Limits, Read, Wake
@@ -28,6 +28,11 @@ class Strategy(ABC):
         """The one consumer that is served, where only one is."""
         self._read_end = cursor.mark_delete + 1
         self._token = object()
+
+    @property
+    def draining(self) -> Mapping[str, int]:
+        """By consumer: keys that wait for its acknowledgements to go to another one."""
+        return {}
 
     @property
     def read_entry_id(self) -> int:

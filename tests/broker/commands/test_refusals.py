@@ -77,7 +77,12 @@ REFUSED: dict[str, tuple[pb.BaseCommand, Callable[[pb.BaseCommand], Refusal], in
         "'pulsar.dedup' is reserved",
     ),
     "a consumer with a schema": (subscribe(schema=STRING), in_error, pb.IncompatibleSchema, "type String"),
-    "Key_Shared": (subscribe(subType=3), in_error, pb.NotAllowedError, "Key_Shared is not offered"),
+    "a sticky consumer without ranges": (
+        subscribe(subType=3, keySharedMeta=pb.KeySharedMeta(keySharedMode=pb.STICKY)),
+        in_error,
+        pb.ConsumerAssignError,
+        "must name ranges",
+    ),
     "a schema by itself": (create_schema(STRING), in_schema, pb.IncompatibleSchema, "type String"),
     "a non-persistent topic": (
         lookup("non-persistent://public/default/t"),

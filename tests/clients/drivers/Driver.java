@@ -11,9 +11,15 @@ import org.apache.pulsar.client.api.ProducerAccessMode;
 import org.apache.pulsar.client.api.PulsarClient;
 import org.apache.pulsar.client.api.PulsarClientException;
 import org.apache.pulsar.client.api.SubscriptionInitialPosition;
+import org.apache.pulsar.client.api.SubscriptionType;
 
 /** The Java client as a driver; driver.py tells the protocol. */
 public final class Driver {
+    private static final Map<String, SubscriptionType> TYPES =
+            Map.of(
+                    "Exclusive", SubscriptionType.Exclusive,
+                    "Shared", SubscriptionType.Shared,
+                    "KeyShared", SubscriptionType.Key_Shared);
     private static final Map<String, PulsarClient> clients = new ConcurrentHashMap<>();
     private static final Map<String, Producer<byte[]>> producers = new ConcurrentHashMap<>();
     private static final Map<String, Consumer<byte[]>> consumers = new ConcurrentHashMap<>();
@@ -88,6 +94,7 @@ public final class Driver {
                                     .newConsumer()
                                     .topic(of.get("topic"))
                                     .subscriptionName(of.get("subscription"))
+                                    .subscriptionType(TYPES.get(of.getOrDefault("type", "Exclusive")))
                                     .subscriptionInitialPosition(SubscriptionInitialPosition.Earliest)
                                     .subscribe());
             case "receive" -> {
@@ -98,7 +105,7 @@ public final class Driver {
                 }
                 consumers.get(key).acknowledge(message);
                 var payload = new String(message.getData(), StandardCharsets.UTF_8);
-                return "\tpayload=" + payload + "\ttopic=" + message.getTopicName();
+                return "\tpayload=" + payload + "\ttopic=" + message.getTopicName() + "\tkey=" + message.getKey();
             }
             case "partitions" -> {
                 return "\tcount=" + clients.get(of.get("client")).getPartitionsForTopic(of.get("topic")).join().size();

@@ -25,6 +25,12 @@ var (
 		"Exclusive":        pulsar.ProducerAccessModeExclusive,
 		"WaitForExclusive": pulsar.ProducerAccessModeWaitForExclusive,
 	}
+	types = map[string]pulsar.SubscriptionType{
+		"":          pulsar.Exclusive,
+		"Exclusive": pulsar.Exclusive,
+		"Shared":    pulsar.Shared,
+		"KeyShared": pulsar.KeyShared,
+	}
 	space     = regexp.MustCompile(`\s+`)
 	mutex     sync.Mutex
 	clients   = map[string]pulsar.Client{}
@@ -102,6 +108,7 @@ func carryOut(verb string, of map[string]string) (string, error) {
 		consumer, err := clientOf(of["client"]).Subscribe(pulsar.ConsumerOptions{
 			Topic:                       of["topic"],
 			SubscriptionName:            of["subscription"],
+			Type:                        types[of["type"]],
 			SubscriptionInitialPosition: pulsar.SubscriptionPositionEarliest,
 		})
 		mutex.Lock()
@@ -118,7 +125,7 @@ func carryOut(verb string, of map[string]string) (string, error) {
 		if err != nil {
 			return "", fmt.Errorf("Timeout: %w", err)
 		}
-		return "\tpayload=" + string(message.Payload()) + "\ttopic=" + message.Topic(), consumer.Ack(message)
+		return "\tpayload=" + string(message.Payload()) + "\ttopic=" + message.Topic() + "\tkey=" + message.Key(), consumer.Ack(message)
 	case "partitions":
 		names, err := clientOf(of["client"]).TopicPartitions(of["topic"])
 		return fmt.Sprintf("\tcount=%d", len(names)), err

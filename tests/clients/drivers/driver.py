@@ -22,6 +22,11 @@ ACCESS = {
     "WaitForExclusive": pulsar.ProducerAccessMode.WaitForExclusive,
     "ExclusiveWithFencing": pulsar.ProducerAccessMode.ExclusiveWithFencing,
 }
+TYPES = {
+    "Exclusive": pulsar.ConsumerType.Exclusive,
+    "Shared": pulsar.ConsumerType.Shared,
+    "KeyShared": pulsar.ConsumerType.KeyShared,
+}
 Arguments = dict[str, str]
 
 made: dict[str, Any] = {}
@@ -53,7 +58,10 @@ def send(of: Arguments) -> str:
 
 def subscribe(of: Arguments) -> str:
     made[of["key"]] = made[of["client"]].subscribe(
-        of["topic"], of["subscription"], initial_position=pulsar.InitialPosition.Earliest
+        of["topic"],
+        of["subscription"],
+        consumer_type=TYPES[of.get("type", "Exclusive")],
+        initial_position=pulsar.InitialPosition.Earliest,
     )
     return ""
 
@@ -62,7 +70,7 @@ def receive(of: Arguments) -> str:
     """One message, acknowledged."""
     message = made[of["key"]].receive(timeout_millis=int(of["timeout_ms"]))
     made[of["key"]].acknowledge(message)
-    return f"\tpayload={message.data().decode()}\ttopic={message.topic_name()}"
+    return f"\tpayload={message.data().decode()}\ttopic={message.topic_name()}\tkey={message.partition_key()}"
 
 
 def partitions(of: Arguments) -> str:

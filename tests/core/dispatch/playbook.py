@@ -9,6 +9,7 @@ from emulator.core.cursor import Cursor
 from emulator.core.dispatch import ConsumerState, Dispatcher, Limits, Read, SubscriptionType
 
 EXCLUSIVE, SHARED, FAILOVER = SubscriptionType.EXCLUSIVE, SubscriptionType.SHARED, SubscriptionType.FAILOVER
+KEY_SHARED = SubscriptionType.KEY_SHARED
 END = 1_000
 FAILOVER_DELAY_MS = 100
 
@@ -23,6 +24,7 @@ class Candidate(NamedTuple):
     entry_id: int
     messages: int
     hidden: bool
+    key_slot: int = 0
 
 
 def log(*ids: int, hidden: tuple[int, ...] = ()) -> list[Candidate]:

@@ -11,9 +11,12 @@ import random
 import pytest
 
 from emulator.core.dispatch import ConsumerState, Read, SubscriptionType, Wake
-from tests.core.dispatch.playbook import EXCLUSIVE, FAILOVER, SHARED, Candidate, dispatcher, found
+from tests.core.dispatch.playbook import EXCLUSIVE, FAILOVER, KEY_SHARED, SHARED, Candidate, dispatcher, found
 
 UNACKED_MAX = 12
+SLOTS = (1, 12_000, 25_000, 40_000, 52_000, 65_535)
+MANY = (SHARED, KEY_SHARED)
+"""Types with several consumers that are served."""
 STEPS = 300
 
 
@@ -25,6 +28,7 @@ class Model:
         self.machine = dispatcher(unacked_messages_max=UNACKED_MAX)
         self.log: list[Candidate] = []
         self.now_ms = 0
+        self.joined = 0
         self.under_way: Read | None = None
         self.held: dict[int, ConsumerState] = {}
         """Delivered and neither acknowledged nor given back."""
@@ -47,13 +51,15 @@ class Model:
         at = self.end if self.log else 0
         for _ in range(self.chance.randrange(1, 8)):
             at += self.chance.choice((0, 0, 0, 1, 5))
-            self.log.append(Candidate(at, self.chance.choice((1, 1, 3)), self.chance.random() < 0.2))
+            slot = self.chance.choice(SLOTS)
+            self.log.append(Candidate(at, self.chance.choice((1, 1, 3)), self.chance.random() < 0.2, slot))
             at += 1
 
     def join(self) -> None:
         if len(self.machine.consumers) >= (1 if self.type is EXCLUSIVE else 3):
             return
-        consumer = ConsumerState("", self.chance.randrange(2), self.chance.randrange(6))
+        self.joined += 1
+        consumer = ConsumerState(str(self.joined), self.chance.randrange(2), self.chance.randrange(6))
         before = self.machine.active
         self.machine.joined(consumer, self.type, self.now_ms)
         if self.machine.active is not before:
@@ -64,7 +70,7 @@ class Model:
             gone = self.chance.choice(self.machine.consumers)
             before = self.machine.active
             self.machine.left(gone)
-            if self.type is SHARED:
+            if self.type in MANY:
                 self.held = {entry_id: one for entry_id, one in self.held.items() if one is not gone}
             elif self.machine.active is not before:
                 self.held.clear()
@@ -87,7 +93,7 @@ class Model:
             self._count(entry_id, entry_id)
 
     def acknowledge_cumulative(self) -> None:
-        if self.type is not SHARED and self.held:
+        if self.type not in MANY and self.held:
             entry_id = self.chance.choice(sorted(self.held))
             self.machine.acknowledge_cumulative([(entry_id, None)], self.end)
             self._count(0, entry_id)
@@ -103,7 +109,7 @@ class Model:
         self.held = {entry_id: one for entry_id, one in self.held.items() if not first <= entry_id <= last}
 
     def refuse(self) -> None:
-        if self.type is not SHARED and self.machine.active is not None:
+        if self.type not in MANY and self.machine.active is not None:
             self.machine.returned(self.machine.active, None)
             self.held.clear()
         elif self.held:
@@ -138,7 +144,26 @@ class Model:
             entry_id = candidates[delivery.place].entry_id
             assert entry_id not in self.held, "delivered to two at once"
             assert entry_id not in self.acked, "delivered after its acknowledgement"
+            if self.type is KEY_SHARED:
+                self._check_order(candidates[delivery.place], delivery.consumer)
             self.held[entry_id] = delivery.consumer
+
+    def _check_order(self, entry: Candidate, consumer: ConsumerState) -> None:
+        slots = {one.entry_id: one.key_slot for one in self.log}
+        holders = {one for held, one in self.held.items() if slots[held] == entry.key_slot}
+        assert holders <= {consumer}, "a key at two consumers"
+        assert entry.entry_id == min(self._ready_ids(entry.key_slot)), "a key out of order"
+
+    def _ready_ids(self, slot: int) -> list[int]:
+        """Neither acknowledged nor held, of one slot."""
+        return [
+            one.entry_id
+            for one in self.log
+            if one.key_slot == slot
+            and not one.hidden
+            and one.entry_id not in self.acked
+            and one.entry_id not in self.held
+        ]
 
     # What must hold after every event.
 
@@ -152,13 +177,18 @@ class Model:
 
     def _check_books(self) -> None:
         cursor, consumers = self.machine.cursor, self.machine.consumers
-        replay = set(self.machine._strategy.replay) if self.type is SHARED and consumers else set()
+        strategy = self.machine._strategy
+        replay = set(strategy.replay) if self.type in MANY and consumers else set()
+        if self.type is KEY_SHARED and consumers:
+            aside = [entry_id for ids in strategy._aside.values() for entry_id in ids]
+            assert strategy._aside_count == len(aside)
+            replay |= set(aside)
         for consumer in consumers:
             assert consumer.pending.messages == sum(consumer.pending.by_entry.values())
         for entry_id in range(self.end):
             holders = [one for one in consumers if entry_id in one.pending.by_entry]
             places = len(holders) + (entry_id in replay) + cursor.is_acked(entry_id)
-            if self.type is SHARED:
+            if self.type in MANY:
                 assert places == (entry_id < self.machine.read_entry_id or cursor.is_acked(entry_id)), "R1"
                 assert holders == ([self.held[entry_id]] if entry_id in self.held else [])
             if entry_id in self.ids:
@@ -166,8 +196,25 @@ class Model:
                 if entry_id < self.machine.read_entry_id and not places:
                     assert entry_id in self.held, "R1"
 
+    def _some_key_could_go_on(self) -> bool:
+        slots = {one.entry_id: one.key_slot for one in self.log}
+        for slot in SLOTS:
+            owner = self.machine._strategy.shares.owner_of(slot)
+            holders = {one for held, one in self.held.items() if slots[held] == slot}
+            if (
+                owner is not None
+                and owner.can_receive
+                and owner.unacked_messages < UNACKED_MAX
+                and holders <= {owner}
+                and self._ready_ids(slot)
+            ):
+                return True
+        return False
+
     def _could_go_on(self) -> bool:
         """Some consumer can take something, and something is ready for it."""
+        if self.type is KEY_SHARED:
+            return bool(self.machine.consumers) and self._some_key_could_go_on()
         if self.type is SHARED:
             able = [
                 one
@@ -179,8 +226,8 @@ class Model:
         return bool(able and self.ids - self.acked - set(self.held))
 
 
-@pytest.mark.parametrize("type_", [EXCLUSIVE, FAILOVER, SHARED])
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("type_", [EXCLUSIVE, FAILOVER, SHARED, KEY_SHARED])
+@pytest.mark.parametrize("seed", range(20))
 def test_every_id_is_in_one_place_and_nothing_stalls(type_, seed):
     chance = random.Random(seed)
     model = Model(type_, chance)

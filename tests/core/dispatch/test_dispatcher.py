@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from emulator.core.dispatch import SubscriptionType
 from emulator.errors import ProtocolError, ServerError
 from tests.core.dispatch.playbook import (
     EXCLUSIVE,
@@ -36,13 +35,6 @@ def test_types_cannot_be_mixed_while_somebody_is_connected():
     machine.left(first)
     joined(machine, "b", FAILOVER)
     assert machine.type is FAILOVER
-
-
-def test_a_type_that_is_not_offered_is_refused_and_leaves_the_subscription_as_it_was():
-    machine = dispatcher()
-    with pytest.raises(ProtocolError, match="Key_Shared is not offered"):
-        joined(machine, "a", SubscriptionType.KEY_SHARED)
-    assert (machine.type, list(machine.consumers)) == (EXCLUSIVE, [])
 
 
 def test_a_read_of_an_earlier_strategy_is_dropped():

@@ -1,0 +1,154 @@
+"""Which consumer a key belongs to: slots, ranges, and the hash that clients know (Pulsar's Key_Shared).
+
+A key's hash is one of 65,536 slots. AUTO_SPLIT: each consumer stands at a hundred points of a ring, by its name, and
+has the slots up to each of them; one that comes or goes moves its own share only. STICKY: consumers say which slots
+they want.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Sequence
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar
+
+from emulator.errors import ProtocolError, ServerError
+
+SLOTS: Final = 65_536
+POINTS_PER_CONSUMER: Final = 100
+_MASK: Final = 0xFFFF_FFFF
+
+
+class Named(Protocol):
+    """A consumer: its name says where it stands on the ring."""
+
+    @property
+    def name(self) -> str: ...
+
+
+Owner = TypeVar("Owner", bound=Named)
+
+
+class KeySharing(NamedTuple):
+    """How a consumer wants to share keys; all of one subscription say the same, but for their ranges."""
+
+    is_sticky: bool = False
+    ranges: tuple[tuple[int, int], ...] = ()
+    """STICKY: slots first..last, both included."""
+    may_reorder: bool = False
+    """A key may go to its new consumer before the old one has acknowledged what it holds of it."""
+
+
+AUTO_SPLIT: Final = KeySharing()
+
+
+def slot_of(key: bytes) -> int:
+    """Murmur3 (32 bits, seed 0) without its sign, as all clients and brokers of Pulsar count it."""
+    return (murmur3(key) & 0x7FFF_FFFF) % SLOTS
+
+
+def murmur3(data: bytes) -> int:
+    """MurmurHash3 x86 32, seed 0."""
+    hashed, whole = 0, len(data) & ~3
+    for at in range(0, whole, 4):
+        hashed ^= _mixed(int.from_bytes(data[at : at + 4], "little"))
+        hashed = (hashed << 13 | hashed >> 19) & _MASK
+        hashed = (hashed * 5 + 0xE654_6B64) & _MASK
+    if rest := data[whole:]:
+        hashed ^= _mixed(int.from_bytes(rest, "little"))
+    hashed ^= len(data)
+    hashed = ((hashed ^ hashed >> 16) * 0x85EB_CA6B) & _MASK
+    hashed = ((hashed ^ hashed >> 13) * 0xC2B2_AE35) & _MASK
+    return hashed ^ hashed >> 16
+
+
+def _mixed(block: int) -> int:
+    block = (block * 0xCC9E_2D51) & _MASK
+    block = (block << 15 | block >> 17) & _MASK
+    return (block * 0x1B87_3593) & _MASK
+
+
+class Shares(Generic[Owner]):
+    """Who has which slots."""
+
+    def __init__(self) -> None:
+        self._points: list[tuple[int, int, Owner]] = []
+        """(slot, serial, consumer), sorted: a consumer has the slots from behind the point before up to its own."""
+        self._ranges: list[tuple[int, int, Owner]] = []
+        """(first, last, consumer), sorted."""
+        self._sharing: KeySharing | None = None
+        self._serial = 0
+
+    @property
+    def may_reorder(self) -> bool:
+        return self._sharing is not None and self._sharing.may_reorder
+
+    def check(self, sharing: KeySharing) -> None:
+        """ProtocolError for a consumer that does not fit those that are there."""
+        if sharing.is_sticky:
+            self._check_ranges(sharing.ranges)
+        agreed = self._sharing
+        if agreed is not None and (agreed.is_sticky, agreed.may_reorder) != (
+            sharing.is_sticky,
+            sharing.may_reorder,
+        ):
+            raise ProtocolError(
+                ServerError.ConsumerAssignError,
+                "the consumers of a Key_Shared subscription must have one mode",
+            )
+
+    def _check_ranges(self, ranges: Sequence[tuple[int, int]]) -> None:
+        if not ranges:
+            raise ProtocolError(
+                ServerError.ConsumerAssignError, "a sticky consumer must name ranges of hashes"
+            )
+        taken = [(first, last) for first, last, _ in self._ranges]
+        for first, last in ranges:
+            if not 0 <= first <= last < SLOTS:
+                raise ProtocolError(
+                    ServerError.ConsumerAssignError, f"range {first}..{last}: must lie in 0..{SLOTS - 1}"
+                )
+            if any(first <= other_last and other_first <= last for other_first, other_last in taken):
+                raise ProtocolError(
+                    ServerError.ConsumerAssignError,
+                    f"range {first}..{last} conflicts with another consumer's",
+                )
+            taken.append((first, last))
+
+    def add(self, consumer: Owner, sharing: KeySharing) -> None:
+        """It was checked."""
+        self._sharing = sharing
+        if sharing.is_sticky:
+            for first, last in sharing.ranges:
+                insort(self._ranges, (first, last, consumer), key=_first)
+            return
+        self._serial += 1
+        for number in range(POINTS_PER_CONSUMER):
+            point = slot_of(f"{consumer.name}{number}".encode())
+            insort(self._points, (point, self._serial, consumer), key=_first_two)
+
+    def remove(self, consumer: Owner) -> None:
+        self._points = [point for point in self._points if point[2] is not consumer]
+        self._ranges = [one for one in self._ranges if one[2] is not consumer]
+        if not self._points and not self._ranges:
+            self._sharing = None
+
+    def owner_of(self, slot: int) -> Owner | None:
+        """None: no consumer has this slot (STICKY)."""
+        if self._points:
+            at = bisect_left(self._points, slot, key=_slot)
+            return self._points[at % len(self._points)][2]
+        at = bisect_left(self._ranges, slot + 1, key=_slot) - 1
+        if at >= 0 and slot <= self._ranges[at][1]:
+            return self._ranges[at][2]
+        return None
+
+
+def _slot(point: tuple[int, int, object]) -> int:
+    return point[0]
+
+
+_first = _slot
+
+
+def _first_two(point: tuple[int, int, object]) -> tuple[int, int]:
+    return point[0], point[1]

@@ -1,0 +1,99 @@
+"""Key_Shared with real clients: each key at one consumer, in order, also when one of them is killed."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.broker.regions import FAST, regions
+from tests.clients.driving import CLIENTS, Driver, Failed, driver
+
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.parametrize(
+        "client", [pytest.param(one, marks=[] if one == "python" else [pytest.mark.long]) for one in CLIENTS]
+    ),
+]
+KEYS, ROUNDS = 20, 10
+OUTCOME_SECONDS = 30
+
+
+async def everything(consumer: Driver, messages: int) -> list[tuple[str, int]]:
+    """(key, number) of so many messages, as they came."""
+    came = [await consumer.ask("receive", key="c", timeout_ms=10_000) for _ in range(messages)]
+    return [(one["key"], int(one["payload"])) for one in came]
+
+
+async def until_nothing_comes(consumer: Driver) -> list[tuple[str, int]]:
+    came = []
+    while True:
+        try:
+            one = await consumer.ask("receive", key="c", timeout_ms=1_500)
+        except Failed:
+            return came
+        came.append((one["key"], int(one["payload"])))
+
+
+async def publish(program: Driver) -> None:
+    for number in range(KEYS * ROUNDS):
+        await program.ask("send", key="p", payload=str(number), message_key=f"key-{number % KEYS}")
+
+
+def check_order(came: list[tuple[str, int]]) -> None:
+    for key in {key for key, _ in came}:
+        numbers = [number for one, number in came if one == key]
+        assert numbers == sorted(numbers), key
+
+
+def test_each_key_goes_to_one_consumer_in_order(client: str) -> None:
+    async def told() -> None:
+        async with (
+            regions("us", settings=FAST) as world,
+            driver(client) as one,
+            driver(client) as other,
+            asyncio.timeout(OUTCOME_SECONDS),
+        ):
+            for program in (one, other):
+                url = f"pulsar://127.0.0.1:{world.ports['us']}"
+                await program.ask("client", key="client", url=url, timeout_ms=30_000)
+                await program.ask(
+                    "subscribe", client="client", key="c", topic="orders", subscription="s", type="KeyShared"
+                )
+            await one.ask("producer", client="client", key="p", topic="orders")
+            await publish(one)
+            of_one, of_other = await asyncio.gather(until_nothing_comes(one), until_nothing_comes(other))
+            assert sorted(number for _, number in of_one + of_other) == list(range(KEYS * ROUNDS))
+            assert not {key for key, _ in of_one} & {key for key, _ in of_other}
+            assert of_one
+            assert of_other
+            check_order(of_one)
+            check_order(of_other)
+
+    asyncio.run(told())
+
+
+def test_the_keys_of_a_consumer_that_is_killed_go_on_at_the_other_one(client: str) -> None:
+    async def told() -> None:
+        async with (
+            regions("us", settings=FAST) as world,
+            driver(client) as one,
+            driver(client) as doomed,
+            asyncio.timeout(OUTCOME_SECONDS),
+        ):
+            for program in (one, doomed):
+                url = f"pulsar://127.0.0.1:{world.ports['us']}"
+                await program.ask("client", key="client", url=url, timeout_ms=30_000)
+                await program.ask(
+                    "subscribe", client="client", key="c", topic="orders", subscription="s", type="KeyShared"
+                )
+            await one.ask("producer", client="client", key="p", topic="orders")
+            await publish(one)
+            had = await everything(doomed, 3)
+            doomed.kill()
+            came = await until_nothing_comes(one)
+            check_order(came)
+            missing = set(range(KEYS * ROUNDS)) - {number for _, number in came}
+            assert missing <= {number for _, number in had}
+
+    asyncio.run(told())

@@ -1,0 +1,188 @@
+"""KEY_SHARED: one consumer a key, in order, while consumers come and go."""
+
+from __future__ import annotations
+
+import pytest
+
+from emulator.core.dispatch import ConsumerState, Dispatcher, KeySharing, Read
+from emulator.core.dispatch.key_shared import ASIDE_MAX
+from emulator.core.dispatch.keys import SLOTS, Shares, murmur3, slot_of
+from emulator.errors import ProtocolError, ServerError
+from tests.core.dispatch.playbook import END, KEY_SHARED, Candidate, dispatcher, handed_out, joined, wanted
+
+KEYS = [f"key-{number}".encode() for number in range(50)]
+
+
+def log(*keys: bytes) -> list[Candidate]:
+    return [Candidate(number, 1, False, slot_of(key)) for number, key in enumerate(keys)]
+
+
+def sticky(
+    machine: Dispatcher, name: str, *ranges: tuple[int, int], may_reorder: bool = False
+) -> ConsumerState:
+    consumer = ConsumerState(name, 0, 100, key_sharing=KeySharing(True, ranges, may_reorder))
+    machine.joined(consumer, KEY_SHARED, now_ms=0)
+    return consumer
+
+
+@pytest.mark.parametrize(
+    ("data", "hashed"),
+    [
+        (b"", 0),
+        (b"a", 0x3C2569B2),
+        (b"hello", 0x248BFA47),
+        (b"hello, world", 0x149BBB7F),
+        (b"\x21", 0x72661CF4),
+        (b"\x21\x43", 0xA0F7B07A),
+        (b"\x21\x43\x65", 0x7E4A8634),
+        (b"\x21\x43\x65\x87", 0xF55B516B),
+    ],
+)
+def test_the_hash_is_murmur3(data: bytes, hashed: int) -> None:
+    assert murmur3(data) == hashed
+
+
+def test_keys_are_spread_and_each_goes_to_one_consumer() -> None:
+    machine = dispatcher()
+    for name in "abc":
+        joined(machine, name, KEY_SHARED, permits=1000)
+    given = handed_out(machine, log(*KEYS * 4))
+    assert len(given) == 200
+    consumers = {key: {name for name, entry_id in given if (KEYS * 4)[entry_id] == key} for key in KEYS}
+    assert all(len(names) == 1 for names in consumers.values())
+    assert {name for names in consumers.values() for name in names} == {"a", "b", "c"}
+
+
+def test_a_consumer_that_comes_takes_its_share_and_no_more() -> None:
+    shares: Shares[ConsumerState] = Shares()
+    old = [ConsumerState(name) for name in "abcd"]
+    for one in old:
+        shares.add(one, KeySharing())
+    before = {slot: shares.owner_of(slot) for slot in range(0, SLOTS, 97)}
+    new = ConsumerState("e")
+    shares.add(new, KeySharing())
+    moved = {slot for slot, owner in before.items() if shares.owner_of(slot) is not owner}
+    assert all(shares.owner_of(slot) is new for slot in moved)
+    assert 0.1 < len(moved) / len(before) < 0.35
+    shares.remove(new)
+    assert {slot: shares.owner_of(slot) for slot in before} == before
+
+
+def test_a_key_waits_until_its_former_consumer_has_acknowledged_it() -> None:
+    machine = dispatcher()
+    first = sticky(machine, "first", (0, SLOTS - 1))
+    handed_out(machine, log(b"k"))
+    machine.left(first)
+    second = sticky(machine, "second", (0, SLOTS - 1))
+    assert handed_out(machine, log(b"k", b"k")) == [("second", 0), ("second", 1)]
+    machine.acknowledge(second, [(0, None), (1, None)], END)
+
+
+def test_a_moved_key_is_held_back_from_its_new_consumer() -> None:
+    machine = dispatcher()
+    old = joined(machine, "a", KEY_SHARED, permits=1000)
+    entries = log(*KEYS)
+    assert len(handed_out(machine, entries)) == len(KEYS)
+    joined(machine, "b", KEY_SHARED, permits=1000)
+    moved = [
+        number
+        for number, key in enumerate(KEYS)
+        if machine._strategy.shares.owner_of(slot_of(key)).name == "b"
+    ]
+    assert moved
+    assert machine._strategy.draining == {"a": len(moved)}
+    more = log(*KEYS, *KEYS)
+    given = handed_out(machine, more)
+    assert {name for name, _ in given} == {"a"}
+    assert len(given) == len(KEYS) - len(moved)
+    machine.acknowledge(old, [(moved[0], None)], END)
+    assert handed_out(machine, more) == [("b", len(KEYS) + moved[0])]
+
+
+def test_who_does_not_mind_the_order_need_not_wait() -> None:
+    machine = dispatcher()
+    sticky(machine, "low", (0, 100), may_reorder=True)
+    sticky(machine, "all", (101, SLOTS - 1), may_reorder=True)
+    machine.left(machine.consumers[0])
+    assert machine._strategy.shares.may_reorder
+
+
+def test_a_slow_consumer_keeps_nobody_else_waiting() -> None:
+    machine = dispatcher()
+    sticky(machine, "slow", (0, 30_000)).permits = 1
+    sticky(machine, "quick", (30_001, SLOTS - 1))
+    entries = log(*KEYS)
+    given = handed_out(machine, entries)
+    assert [name for name, _ in given].count("slow") == 1
+    assert [name for name, _ in given].count("quick") == sum(slot_of(key) > 30_000 for key in KEYS)
+
+
+def test_what_waited_for_a_consumer_goes_to_it_in_order_when_it_asks() -> None:
+    machine = dispatcher()
+    slow = sticky(machine, "slow", (0, SLOTS - 1))
+    slow.permits = 1
+    entries = log(b"k", b"k", b"k")
+    assert handed_out(machine, entries) == [("slow", 0)]
+    machine.flow(slow, 10)
+    assert handed_out(machine, entries) == [("slow", 1), ("slow", 2)]
+
+
+def test_a_key_that_nobody_wants_waits_and_disturbs_nobody() -> None:
+    machine = dispatcher()
+    sticky(machine, "few", (0, 10))
+    entries = log(*KEYS)
+    assert len(handed_out(machine, entries)) == sum(slot_of(key) <= 10 for key in KEYS)
+    sticky(machine, "rest", (11, SLOTS - 1))
+    assert len(handed_out(machine, entries)) == sum(slot_of(key) > 10 for key in KEYS)
+
+
+def test_nothing_new_is_read_while_too_much_is_aside() -> None:
+    machine = dispatcher(unacked_messages_max=10**6)
+    sticky(machine, "none of it", (0, 0))
+    entries = [Candidate(number, 1, False, 7) for number in range(ASIDE_MAX + 2_000)]
+    end = len(entries)
+    while isinstance(read := machine.next(end, 0), Read):
+        at = read.from_entry_id
+        machine.offer(read, entries[at : at + read.entries_max])
+    assert ASIDE_MAX <= machine.read_entry_id < end
+    sticky(machine, "all", (1, SLOTS - 1)).permits = 10**6
+    assert isinstance(machine.next(end, 0), Read)
+
+
+def test_what_comes_back_goes_out_again_before_later_entries_of_its_key() -> None:
+    machine = dispatcher()
+    consumer = sticky(machine, "one", (0, SLOTS - 1))
+    entries = log(b"k", b"k", b"k", b"k")
+    handed_out(machine, entries[:2])
+    machine.returned(consumer, [0])
+    assert handed_out(machine, entries) == [("one", 0), ("one", 2), ("one", 3)]
+
+
+@pytest.mark.parametrize(
+    ("ranges", "rule"),
+    [
+        ((), "must name ranges"),
+        (((5, 4),), "must lie in"),
+        (((0, SLOTS),), "must lie in"),
+        (((-1, 3),), "must lie in"),
+        (((0, 5), (5, 9)), "conflicts"),
+        (((90, 200),), "conflicts"),
+    ],
+)
+def test_ranges_that_cannot_be_are_refused(ranges: tuple[tuple[int, int], ...], rule: str) -> None:
+    machine = dispatcher()
+    sticky(machine, "there", (100, 110))
+    with pytest.raises(ProtocolError, match=rule) as caught:
+        sticky(machine, "comer", *ranges)
+    assert caught.value.code is ServerError.ConsumerAssignError
+    assert [one.name for one in machine.consumers] == ["there"]
+
+
+def test_consumers_of_one_subscription_have_one_mode() -> None:
+    machine = dispatcher()
+    there = joined(machine, "auto", KEY_SHARED)
+    with pytest.raises(ProtocolError, match="one mode"):
+        sticky(machine, "sticky", (0, 5))
+    machine.left(there)
+    sticky(machine, "sticky", (0, 5))
+    assert wanted(machine).from_entry_id == 0
