@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 from emulator.errors import ProtocolError, ServerError
@@ -41,6 +42,7 @@ class KeySharing(NamedTuple):
 AUTO_SPLIT: Final = KeySharing()
 
 
+@lru_cache(maxsize=16_384)
 def slot_of(key: bytes) -> int:
     """Murmur3 (32 bits, seed 0) without its sign, as all clients and brokers of Pulsar count it."""
     return (murmur3(key) & 0x7FFF_FFFF) % SLOTS
