@@ -18,7 +18,9 @@ from emulator.core.dispatch.shared import Shared
 from emulator.core.id_set import IdSet
 
 ASIDE_MAX: Final = 20_000
-"""While so many entries are aside nothing new is read: one slow consumer may not make us read the whole log."""
+ASIDE_PER_CONSUMER: Final = 2_000
+"""While so many entries are aside nothing new is read: one slow consumer may not make us read the whole log. Both
+numbers are upstream's."""
 
 
 class Hold:
@@ -57,7 +59,8 @@ class KeyShared(Shared):
         return found
 
     def next(self, end_entry_id: int, now_ms: int) -> Read | Wake | None:
-        if not self.replay and self._aside_count >= ASIDE_MAX:
+        aside_max = min(ASIDE_MAX, ASIDE_PER_CONSUMER * len(self.consumers))
+        if not self.replay and self._aside_count >= aside_max:
             return None
         return super().next(end_entry_id, now_ms)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from emulator.core.dispatch import ConsumerState, Dispatcher, KeySharing, Read
-from emulator.core.dispatch.key_shared import ASIDE_MAX
+from emulator.core.dispatch.key_shared import ASIDE_PER_CONSUMER
 from emulator.core.dispatch.keys import SLOTS, Shares, murmur3, slot_of
 from emulator.errors import ProtocolError, ServerError
 from tests.core.dispatch.playbook import END, KEY_SHARED, Candidate, dispatcher, handed_out, joined, wanted
@@ -139,12 +139,12 @@ def test_a_key_that_nobody_wants_waits_and_disturbs_nobody() -> None:
 def test_nothing_new_is_read_while_too_much_is_aside() -> None:
     machine = dispatcher(unacked_messages_max=10**6)
     sticky(machine, "none of it", (0, 0))
-    entries = [Candidate(number, 1, False, 7) for number in range(ASIDE_MAX + 2_000)]
+    entries = [Candidate(number, 1, False, 7) for number in range(ASIDE_PER_CONSUMER + 2_000)]
     end = len(entries)
     while isinstance(read := machine.next(end, 0), Read):
         at = read.from_entry_id
         machine.offer(read, entries[at : at + read.entries_max])
-    assert ASIDE_MAX <= machine.read_entry_id < end
+    assert ASIDE_PER_CONSUMER <= machine.read_entry_id < end
     sticky(machine, "all", (1, SLOTS - 1)).permits = 10**6
     assert isinstance(machine.next(end, 0), Read)
 
