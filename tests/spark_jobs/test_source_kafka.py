@@ -12,6 +12,7 @@ from emulator.runtimes.kafka_server import KafkaServer
 from emulator.storage.contract import Store
 from emulator.storage.group import decode_group
 from emulator.storage.kafka import open_kafka
+from emulator.storage.ledger_ids import last_before_first
 from emulator.storage.sqlite import open_sqlite
 from emulator.stored_keys import CursorKey, CursorPartKey, GrantKey
 from spark_jobs import source_kafka
@@ -28,6 +29,8 @@ from .sample_run import TOPIC, SampleRun, failover_drill
 pytestmark = pytest.mark.long
 
 OTHER = "persistent://public/default/ä b"
+FIRST = last_before_first("us-east") + 1
+"""Number of the region's first ledger."""
 
 
 @pytest.fixture
@@ -71,7 +74,7 @@ def test_all_entries_of_all_topics_and_nothing_else(log: RegionLog) -> None:
     """Fences are no entries."""
     written = asyncio.run(write(log))
     assert entries_in(log) == written
-    assert source_kafka.read_heads(log) == [Head(TOPIC, 1, 0), Head(OTHER, 2, 0)]
+    assert source_kafka.read_heads(log) == [Head(TOPIC, FIRST, 0), Head(OTHER, FIRST + 1, 0)]
 
 
 def test_a_large_log_is_shared_out_without_loss_or_overlap(
@@ -98,7 +101,7 @@ def test_trimmed_and_deleted(log: RegionLog) -> None:
         await store.close()
 
     asyncio.run(story())
-    assert source_kafka.read_heads(log) == [Head(TOPIC, 1, cut)]
+    assert source_kafka.read_heads(log) == [Head(TOPIC, FIRST, cut)]
     assert entries_in(log) == {TOPIC: written[TOPIC][42:]}
 
 
@@ -110,7 +113,7 @@ def test_an_empty_region(log: RegionLog) -> None:
 
     asyncio.run(story())
     assert read(log) == []
-    assert source_kafka.read_heads(log) == [Head(TOPIC, 1, 0)]
+    assert source_kafka.read_heads(log) == [Head(TOPIC, FIRST, 0)]
 
 
 def test_a_kafka_that_is_away_or_knows_nothing_is_a_damage(
