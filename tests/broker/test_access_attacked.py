@@ -165,6 +165,10 @@ def test_a_promotion_that_a_failing_store_prevents_comes_when_it_is_well_again()
             await holder.producer.send(b"mine")
             await holder.producer.close()
             await other.opening
+            await other.producer.close()
+            standing = broker_of(w).directory.serving[TOPIC].access.standing
+            await w.simulation.until(lambda: "nobody waited" in standing.last_change)
+            assert standing.ownerless_since is None, "those who were refused wait no more"
 
         w.play(story())
 

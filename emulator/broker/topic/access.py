@@ -215,7 +215,8 @@ class TopicAccess:
 
     def _refuse(self, decision: Refuse) -> None:
         producer = cast("Producer", decision.claimant)
-        if decision.code is ServerError.ProducerFenced and self._waited.pop(producer, False) is None:
+        waited = self._waited.pop(producer, False) is None
+        if waited and decision.code is ServerError.ProducerFenced:
             self._figures.fences += 1
         producer.connection.producer_refused(producer, ProtocolError(decision.code, decision.sentence))
 
