@@ -70,7 +70,7 @@ class Region:
         )
         self.directory = Directory(
             self._assembly,
-            self.store.log_names,
+            self.store,
             self.spawn,
             check=self.check_topic,
             may_create=self.partitioned.may_be_created,

@@ -30,6 +30,14 @@ DAMAGED_SECONDS = 30.0
 again."""
 
 
+class Logs(Protocol):
+    """Of the store: which there are."""
+
+    def log_names(self) -> list[str]: ...
+
+    def has_log(self, name: str) -> bool: ...
+
+
 class Opener(Protocol):
     """Makes topics and ends them."""
 
@@ -72,7 +80,7 @@ class Directory:
     def __init__(
         self,
         opener: Opener,
-        log_names: Callable[[], list[str]],
+        logs: Logs,
         spawn: Callable[[Coroutine[Any, Any, Any]], None],
         *,
         check: Callable[[str], TopicName],
@@ -83,7 +91,8 @@ class Directory:
         whether a topic is created when somebody wishes it. `idle_seconds`: how long a topic
         that nobody uses stays in memory; 0: for ever."""
         self._opener = opener
-        self._log_names = log_names
+        self._log_names = logs.log_names
+        self._has_log = logs.has_log
         self._spawn = spawn
         self._check = check
         self._may_create = may_create
@@ -108,7 +117,7 @@ class Directory:
 
     def exists(self, name: str) -> bool:
         """Whether there is a topic of this full name, in memory or not."""
-        return self.state_of(name) is not SlotState.ABSENT or name in self._log_names()
+        return self.state_of(name) is not SlotState.ABSENT or self._has_log(name)
 
     def all_names(self) -> list[str]:
         """The same of all namespaces."""

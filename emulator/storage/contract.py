@@ -121,6 +121,10 @@ class Store(Protocol):
         """Names of all logs, sorted."""
         ...
 
+    def has_log(self, name: str) -> bool:
+        """Whether there is one of this name. Costs the same however many there are."""
+        ...
+
     def get(self, key: str) -> Versioned | None:
         """The durable value of `key`."""
         ...

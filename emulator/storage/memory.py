@@ -188,6 +188,9 @@ class MemoryStore:
     def log_names(self) -> list[str]:
         return sorted(self.disk.logs)
 
+    def has_log(self, name: str) -> bool:
+        return name in self.disk.logs
+
     def get(self, key: str) -> Versioned | None:
         return self._keys.get(key)
 

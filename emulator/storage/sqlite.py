@@ -214,6 +214,9 @@ class SqliteStore:
     def log_names(self) -> list[str]:
         return sorted(self._names)
 
+    def has_log(self, name: str) -> bool:
+        return name in self._names
+
     def get(self, key: str) -> Versioned | None:
         return self._keys.get(key)
 

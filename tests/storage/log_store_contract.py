@@ -80,6 +80,7 @@ class LogStoreContract:
         assert (await read_all(log), log.ledger_id, log.next_entry_id, log.size_bytes) == before
         assert store.get("k") == Versioned(b"v", 0)
         assert store.log_names() == ["t"]
+        assert (store.has_log("t"), store.has_log("u")) == (True, False)
 
     @on_a_loop
     async def test_s2_what_was_acknowledged_is_there_after_a_crash(self, harness: Harness):

@@ -192,6 +192,9 @@ class KafkaStore:
     def log_names(self) -> list[str]:
         return sorted(self._register)
 
+    def has_log(self, name: str) -> bool:
+        return name in self._register
+
     # Keys
 
     def get(self, key: str) -> Versioned | None:
