@@ -8,6 +8,7 @@ import itertools
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -66,6 +67,10 @@ class Driver:
 
     def kill(self) -> None:
         self._process.kill()
+
+    def freeze(self) -> None:
+        """It does nothing any more, and its connections stay."""
+        self._process.send_signal(signal.SIGSTOP)
 
     async def end(self) -> None:
         if self._process.returncode is None:

@@ -11,6 +11,8 @@ import pytest
 from _pytest.mark import ParameterSet
 
 from emulator.broker.region import Region
+from emulator.core.policies import KEEP_ALIVE_INTERVAL
+from emulator.stored_keys import NamespacePath
 from tests.broker.regions import FAST, regions, until
 from tests.clients.driving import CLIENTS, Driver, Failed, driver
 
@@ -27,6 +29,8 @@ GIVES_UP_WAITING = ("python",)
 TOPIC = "persistent://public/default/orders"
 PATIENT_MS = 60_000
 OUTCOME_SECONDS = 20
+FROZEN_SECONDS = 6
+"""Two when nothing else is busy."""
 
 
 def _cell(client: str, *modes: str) -> ParameterSet:
@@ -217,5 +221,23 @@ def test_consumers_do_not_keep_a_topic_from_an_exclusive_producer() -> None:
             await opened(it.one, "orders", "Exclusive")
             await it.one.ask("send", key="p", payload="hello")
             assert (await it.one.ask("receive", key="c", timeout_ms=5_000))["payload"] == "hello"
+
+    asyncio.run(told())
+
+
+@pytest.mark.parametrize("client", ALL_CLIENTS)
+def test_a_frozen_owner_is_replaced_as_soon_as_its_namespace_asks_for(client: str) -> None:
+    """Asked every second, it is gone after two (real Pulsar, asked every 30 s: a minute)."""
+
+    async def told() -> None:
+        async with story(client) as it:
+            await it.region.policies.set(NamespacePath("public/default"), KEEP_ALIVE_INTERVAL, 1_000)
+            await opened(it.one, "orders", "WaitForExclusive", name="owner")
+            waiting = asyncio.ensure_future(opened(it.other, "orders", "WaitForExclusive"))
+            await until(lambda: len(it.line("orders")) == 1)
+            it.one.freeze()
+            await asyncio.wait_for(waiting, FROZEN_SECONDS)
+            await it.other.ask("send", key="p", payload="mine")
+            assert it.epoch("orders") == 1
 
     asyncio.run(told())
