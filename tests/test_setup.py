@@ -349,9 +349,18 @@ def bare(tmp_path: Path) -> Path:
 
 
 def planned(folder: Path, *words: str) -> list[str]:
-    """What `make` would do."""
+    """What `make` would do. The tests may have been started by a make, which is none of its business."""
+    outside = {
+        name: value for name, value in os.environ.items() if name not in ("MAKELEVEL", "MAKEFLAGS", "MFLAGS")
+    }
     done = subprocess.run(
-        ["make", "-n", *words], cwd=folder, capture_output=True, text=True, check=True, timeout=20
+        ["make", "-n", *words],
+        cwd=folder,
+        env=outside,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=20,
     )
     return [line.removeprefix("PYTHON=python3 ") for line in done.stdout.splitlines() if "echo" not in line]
 
