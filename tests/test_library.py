@@ -107,7 +107,9 @@ def test_ctrl_c_leaves_nothing_behind(folder: Path, when: str) -> None:
         if line == f"{when}\n":
             break
     if when == "starting":
+        # Earlier, Python may be making its event loop, and has a complaint of its own about that.
         wait_until(lambda: (folder / "run" / "run.json").exists(), "a run is made")
+        wait_until(lambda: bool(living(folder / "run")), "a region is started")
     process.send_signal(signal.SIGINT)
     _, complaints = process.communicate(timeout=30)
     assert complaints.splitlines()[-1] == "KeyboardInterrupt"
