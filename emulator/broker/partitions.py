@@ -179,10 +179,16 @@ class PartitionedTopics:
                 ServerError.ServiceNotReady,
                 f"{region} was asked how many partitions {base} has: {problem or 'no answer'}",
             ) from None
-        if count > index:
+        if index < count:
             await self._write_down(base, count)
 
     async def _write_down(self, topic: TopicName, count: int) -> None:
+        """ProtocolError for a number that a peer cannot mean."""
+        try:
+            Partitioned(count)
+        except ValueError as problem:
+            raise ProtocolError(ServerError.NotAllowedError, f"of {topic}: {problem}") from None
+
         def at_least(present: bytes | None) -> bytes | None:
             known = None if present is None else Partitioned.decode(present)
             if known is None:

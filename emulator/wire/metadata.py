@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
 from struct import Struct
-from typing import Final
+from typing import Final, NamedTuple
 
 from crc32c import crc32c
 from google.protobuf.unknown_fields import UnknownFieldSet
@@ -178,6 +178,31 @@ def scan_for_dispatch(data: bytes) -> tuple[int, bool]:
         raise malformed("message metadata", problem, closes_connection=False) from None
     num_messages = lean.num_messages_in_batch
     return 1 if num_messages == ABSENT_I32 else num_messages, lean.marker_type != ABSENT_I32
+
+
+class KeyFields(NamedTuple):
+    """What says which key an entry has, as bytes: a client's text may be none."""
+
+    producer_name: bytes
+    sequence_id: int
+    partition_key: bytes | None
+    is_base64: bool
+    ordering_key: bytes
+    """Empty: none."""
+
+
+def read_key_fields(data: bytes) -> KeyFields:
+    """Of an entry that `scan_entry` has accepted once."""
+    start, end = _metadata_bounds(data)
+    lean = _read_usual(data[start:end])
+    key = lean.partition_key
+    return KeyFields(
+        lean.producer_name,
+        lean.sequence_id,
+        None if key == _NO_KEY else key,
+        lean.partition_key_b64_encoded,
+        lean.ordering_key,
+    )
 
 
 def _take_usual(

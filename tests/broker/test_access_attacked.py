@@ -23,6 +23,7 @@ from tests.broker.test_exclusive_producers import (
     entries,
     fenced,
     in_line,
+    stored_line,
 )
 
 EXCLUSIVE, FENCING = AccessMode.EXCLUSIVE, AccessMode.EXCLUSIVE_WITH_FENCING
@@ -277,7 +278,7 @@ def test_places_of_before_a_restart_are_kept_for_as_long_as_an_owner_would_be_an
             shared = await w.client("us").producer(TOPIC, name="shared")
             early = Contender(w, "early")
             await w.simulation.until(lambda: in_line(w) == ["early"])
-            await asyncio.sleep(0.5)  # the line is stored a moment later
+            await w.simulation.until(lambda: stored_line(w) == ["early"])
             early.die()
             w.kill("us")
             w.start("us")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -16,7 +17,7 @@ from emulator.region_config import BrokerSettings
 from emulator.simulation.medium import DiskFaults
 from emulator.simulation.remote_log import RemoteFaults
 from emulator.simulation.world import DRIVER, World, world
-from emulator.stored_keys import GrantKey
+from emulator.stored_keys import GrantKey, LineKey
 
 TOPIC = "persistent://public/default/orders"
 SHARED, EXCLUSIVE = AccessMode.SHARED, AccessMode.EXCLUSIVE
@@ -37,6 +38,12 @@ def in_line(w: World) -> list[str]:
     region = w.regions["us"].broker
     topic = region.directory.serving.get(TOPIC) if region is not None else None
     return [] if topic is None else [one.producer_name for one in topic.access.line]
+
+
+def stored_line(w: World) -> list[str]:
+    """Who keeps a place over a restart."""
+    stored = broker_of(w).store.get(LineKey(TOPIC).text)
+    return [] if stored is None else [name for name, _ in json.loads(stored.value)]
 
 
 class Contender:
@@ -182,7 +189,7 @@ def test_the_owner_keeps_its_topic_and_the_line_its_order_when_the_region_is_kil
         async def story() -> None:
             owner, *_ = await contenders(w, "owner", "c", "a", "b")
             await w.simulation.until(lambda: in_line(w) == ["c", "a", "b"])
-            await asyncio.sleep(0.5)  # the line is stored a moment later, and nobody waits for it
+            await w.simulation.until(lambda: stored_line(w) == ["c", "a", "b"])
             w.kill("us")
             w.start("us")
             await owner.producer.send(b"still mine")

@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
+from emulator.broker.partitions import PartitionedTopics
 from emulator.broker.region import Region
+from emulator.errors import ProtocolError
 from emulator.model import TopicName
 from emulator.region_config import BrokerSettings, LinkShape, NamespaceConfig
 from emulator.simulation.world import SERVICE_PORT, World, world
@@ -309,3 +311,20 @@ def test_a_topic_of_its_own_in_another_cluster_is_named_and_left_alone() -> None
             assert not broker_of(w, "eu").directory.exists(f"{ORDERS}-partition-0")
 
         w.play(story())
+
+
+def test_a_number_that_a_peer_cannot_mean_is_refused() -> None:
+    class Liar:
+        def ask_partitions(self, topic: str) -> asyncio.Future[int]:
+            answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+            answer.set_result(4_000_000_000)
+            return answer
+
+    async def story(w: World) -> None:
+        broker = broker_of(w)
+        lied_to = PartitionedTopics(broker.metadata, broker.policies, {"eu": Liar()}, creates_by_default=True)
+        with pytest.raises(ProtocolError, match="there may be 1 to 10000"):
+            await lied_to.learn(broker.directory, "eu", TopicName.parse(f"{ORDERS}-partition-0"))
+        assert count_in(w) == 0
+
+    play(story)

@@ -10,12 +10,17 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Sequence
 from functools import lru_cache
+from hashlib import blake2b
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 from emulator.errors import ProtocolError, ServerError
 
 SLOTS: Final = 65_536
 POINTS_PER_CONSUMER: Final = 100
+RANGES_MAX: Final = 1_000
+"""Of one sticky consumer."""
+KEY_BYTES_MAX: Final = 512
+"""Longer keys are hashed by their digest."""
 _MASK: Final = 0xFFFF_FFFF
 
 
@@ -42,9 +47,16 @@ class KeySharing(NamedTuple):
 AUTO_SPLIT: Final = KeySharing()
 
 
-@lru_cache(maxsize=16_384)
 def slot_of(key: bytes) -> int:
-    """Murmur3 (32 bits, seed 0) without its sign, as all clients and brokers of Pulsar count it."""
+    """Murmur3 (32 bits, seed 0) without its sign, as all of Pulsar counts it. Of a key that is longer
+    than any that means something, a digest is counted: hashing is Python's work, and clients choose their keys."""
+    if len(key) > KEY_BYTES_MAX:
+        key = blake2b(key, digest_size=16).digest()
+    return _slot_of_short(key)
+
+
+@lru_cache(maxsize=16_384)
+def _slot_of_short(key: bytes) -> int:
     return (murmur3(key) & 0x7FFF_FFFF) % SLOTS
 
 
@@ -103,6 +115,9 @@ class Shares(Generic[Owner]):
             raise ProtocolError(
                 ServerError.ConsumerAssignError, "a sticky consumer must name ranges of hashes"
             )
+        if len(ranges) > RANGES_MAX:
+            sentence = f"a sticky consumer may name {RANGES_MAX} ranges of hashes, not {len(ranges)}"
+            raise ProtocolError(ServerError.ConsumerAssignError, sentence)
         taken = [(first, last) for first, last, _ in self._ranges]
         for first, last in ranges:
             if not 0 <= first <= last < SLOTS:

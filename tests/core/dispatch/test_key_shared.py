@@ -167,6 +167,7 @@ def test_what_comes_back_goes_out_again_before_later_entries_of_its_key() -> Non
         (((-1, 3),), "must lie in"),
         (((0, 5), (5, 9)), "conflicts"),
         (((90, 200),), "conflicts"),
+        (tuple((at, at) for at in range(200, 1_300)), "may name 1000 ranges"),
     ],
 )
 def test_ranges_that_cannot_be_are_refused(ranges: tuple[tuple[int, int], ...], rule: str) -> None:
