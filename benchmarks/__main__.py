@@ -21,6 +21,7 @@ from benchmarks import (
     replication,
     simulation,
     takeover,
+    transactions,
     verdicts,
 )
 
@@ -37,6 +38,7 @@ TABLES = {
     "containers": containers.table,
     "simulation": simulation.table,
     "takeover": takeover.table,
+    "transactions": transactions.table,
     "verdicts": verdicts.table,
 }
 

@@ -61,6 +61,14 @@ SWITCHES: Mapping[str, Switch] = {
         here="`ProducerFenced`, with the next publish (PIP-68)",
         why="it is guaranteed to the one that lost",
     ),
+    "metadata_conflicts": Switch(
+        what="which of two changes of one path wins, made in different clusters",
+        upstream="the event's time against the time at which this cluster applied what it has, then the name that "
+        "sorts last; nothing is remembered of what was deleted",
+        here="the later one, then the cluster whose name sorts first, then the later of one cluster; deletions are "
+        "remembered (PIP-136)",
+        why="clusters that hear of changes in different orders must end up with the same",
+    ),
 }
 
 

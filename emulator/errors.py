@@ -49,6 +49,11 @@ class ServerError(IntEnum):
     ProducerFenced = 25
 
 
+EXPIRED_TRANSACTION = "expired transaction"
+"""How a refusal begins that concerns a transaction whose key has a newer connection. The wire has no code for it, so
+clients that know keys look for these words behind NotAllowedError."""
+
+
 class GeoemuError(Exception):
     """Everything geoemu raises on purpose."""
 
@@ -90,7 +95,8 @@ class ProtocolError(GeoemuError):
     def __init__(self, code: ServerError, message: str, *, closes_connection: bool = False) -> None:
         self.code = code
         self.closes_connection = closes_connection
-        super().__init__(message)
+        # It may quote what JSON can say and no answer can carry: half a character.
+        super().__init__(message.encode(errors="backslashreplace").decode())
 
 
 class StorageError(GeoemuError):

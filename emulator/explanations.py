@@ -59,4 +59,8 @@ KINDS: Mapping[str, Kind] = {
         "what this region knows of a path of its cluster's configuration store, and whether it is away",
     ),
     "link": Kind(("REGION", "REGION"), "whether it is established, and why not"),
+    "transaction": Kind(
+        ("COORDINATOR,NUMBER",),
+        "whether it is open, under which key, who takes part in it, who was not told yet how it ended",
+    ),
 }

@@ -74,8 +74,14 @@ class Event:
     replicate_to: list[str] | None = None
     replicated: bool | None = None
     initial: str | None = None
+    compacted: bool | None = None
+    """The subscriber reads compacted: of each key it need not be given more than the newest message."""
     how: str | None = None
     """individual or cumulative."""
+    transaction: str | None = None
+    """`most,least` of the transaction that a publish or acknowledgement belongs to, or that is ended."""
+    action: str | None = None
+    """commit or abort."""
     file: str | None = None
     """Another history file of the run, without its suffix."""
 
@@ -118,6 +124,11 @@ def attributes_digest(
 
 def _bytes(text: str | bytes) -> bytes:
     return text.encode() if isinstance(text, str) else text
+
+
+def skew_detail(ahead_ms: int) -> str:
+    """What the fact of a clock that was set says."""
+    return f"clock {ahead_ms:+d} ms"
 
 
 def latency_detail(milliseconds: float, *, one_way: bool) -> str:
@@ -197,11 +208,20 @@ class HistoryWriter:
         return opened
 
     def subscribed(
-        self, region: str, topic: str, subscription: str, *, replicated: bool = False, initial: str = "latest"
+        self,
+        region: str,
+        topic: str,
+        subscription: str,
+        *,
+        replicated: bool = False,
+        initial: str = "latest",
+        compacted: bool = False,
     ) -> None:
-        """A subscription exists, and its consumer is open. `initial`: where it begins if it did not exist before."""
+        """A subscription exists, and its consumer is open. `initial`: where it begins if it did not exist before.
+        `compacted`: it reads compacted."""
         place = {"region": region, "topic": topic, "subscription": subscription}
-        self.write("subscribe", "ok", **place, replicated=replicated, initial=initial)
+        said = {"replicated": replicated, "initial": initial, "compacted": compacted or None}
+        self.write("subscribe", "ok", **place, **said)
 
     def received(
         self, region: str, topic: str, subscription: str, message_id: str, payload: bytes | None = None
@@ -213,11 +233,29 @@ class HistoryWriter:
         )
 
     def asked_to_acknowledge(
-        self, region: str, topic: str, subscription: str, message_id: str, *, cumulative: bool = False
+        self,
+        region: str,
+        topic: str,
+        subscription: str,
+        message_id: str,
+        *,
+        cumulative: bool = False,
+        transaction: tuple[int, int] | None = None,
     ) -> None:
-        """Write it down BEFORE the client is told to acknowledge."""
+        """Write it down BEFORE the client is told to acknowledge. `transaction`: (most, least)."""
         place = {"region": region, "topic": topic, "subscription": subscription, "message_id": message_id}
-        self.write("acknowledge", "asked", **place, how="cumulative" if cumulative else "individual")
+        said = {"transaction": transaction_text(transaction)}
+        self.write("acknowledge", "asked", **place, how="cumulative" if cumulative else "individual", **said)
+
+    def asked_to_end(self, region: str, transaction: tuple[int, int], *, commit: bool) -> EndHistory:
+        """Write it down BEFORE the client is told to commit or abort (most, least)."""
+        said = {
+            "region": region,
+            "transaction": transaction_text(transaction),
+            "action": "commit" if commit else "abort",
+        }
+        self.write("end_transaction", "asked", **said)
+        return EndHistory(self, said)
 
     def close(self) -> None:
         """Write the end. A second time is harmless."""
@@ -281,8 +319,9 @@ class ProducerHistory:
         ordering_key: bytes | None = None,
         replicate_to: Iterable[str] = (),
         sequence_id: int | None = None,
+        transaction: tuple[int, int] | None = None,
     ) -> PublishHistory:
-        """Write it down BEFORE the client is told to send, in the order of sending."""
+        """Write it down BEFORE the client is told to send, in the order of sending. `transaction`: (most, least)."""
         number = self._next_sequence_id if sequence_id is None else sequence_id
         self._next_sequence_id = max(self._next_sequence_id, number + 1)
         self._history.write(
@@ -294,6 +333,7 @@ class ProducerHistory:
             attributes_digest=attributes_digest(key, properties, event_time_ms, ordering_key),
             key=key or None,
             replicate_to=list(replicate_to) or None,
+            transaction=transaction_text(transaction),
         )
         return PublishHistory(self._history, {**self.place, "sequence_id": number})
 
@@ -316,6 +356,31 @@ class PublishHistory:
     def unknown(self, error: str) -> None:
         """It may have been stored: a timeout, a lost connection."""
         self.history.write("publish", "unknown", **self.message, error=error)
+
+
+@dataclass(frozen=True, slots=True)
+class EndHistory:
+    """One commit or abort. Say once what became of it; saying nothing means that nobody knows."""
+
+    history: Writes
+    end: Mapping[str, Any]
+
+    def ok(self) -> None:
+        """It ended this way, says the coordinator."""
+        self.history.write("end_transaction", "ok", **self.end)
+
+    def failed(self, error: str) -> None:
+        """It certainly did not end this way, and never will."""
+        self.history.write("end_transaction", "failed", **self.end, error=error)
+
+    def unknown(self, error: str) -> None:
+        """It may have: a timeout, a lost connection."""
+        self.history.write("end_transaction", "unknown", **self.end, error=error)
+
+
+def transaction_text(transaction: tuple[int, int] | None) -> str | None:
+    """`most,least`, as histories call a transaction."""
+    return None if transaction is None else f"{transaction[0]},{transaction[1]}"
 
 
 def new_session() -> str:

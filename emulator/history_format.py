@@ -106,7 +106,12 @@ FIELDS: Mapping[str, Form] = {
     "replicate_to": _NAMES,
     "replicated": _FLAG,
     "initial": _one_of("earliest", "latest"),
+    "compacted": _FLAG,
     "how": _one_of("individual", "cumulative"),
+    "transaction": _text(
+        r"(?:0|[1-9]\d{0,19}),(?:0|[1-9]\d{0,19})", "a transaction: its two numbers, `most,least`"
+    ),
+    "action": _one_of("commit", "abort"),
     "error": _ANY_TEXT,
     "detail": _ANY_TEXT,
     "file": _NAME,
@@ -156,21 +161,22 @@ OPERATIONS: Mapping[str, Mapping[str, Line]] = {
     "publish": {
         "asked": Line(
             (*_MESSAGE, "payload_digest"),
-            ("attributes_digest", "key", "replicate_to", "origin_region", "detail"),
+            ("attributes_digest", "key", "replicate_to", "transaction", "origin_region", "detail"),
         ),
-        "ok": Line(_MESSAGE, ("message_id", "origin_region", "detail")),
-        "failed": Line(_MESSAGE, ("error", "origin_region", "detail")),
-        "unknown": Line(_MESSAGE, ("error", "origin_region", "detail")),
+        "ok": Line(_MESSAGE, ("message_id", "transaction", "origin_region", "detail")),
+        "failed": Line(_MESSAGE, ("error", "transaction", "origin_region", "detail")),
+        "unknown": Line(_MESSAGE, ("error", "transaction", "origin_region", "detail")),
     },
-    "subscribe": _operation(Line((*_SUBSCRIPTION, "replicated", "initial"), ("detail",))),
+    "subscribe": _operation(Line((*_SUBSCRIPTION, "replicated", "initial"), ("compacted", "detail"))),
     "receive": {"ok": Line((*_SUBSCRIPTION, "message_id"), _DELIVERY)},
-    "acknowledge": _operation(Line((*_SUBSCRIPTION, "message_id", "how"), ("detail",))),
+    "acknowledge": _operation(Line((*_SUBSCRIPTION, "message_id", "how"), ("transaction", "detail"))),
+    "end_transaction": _operation(Line(("region", "transaction", "action"), ("detail",))),
     "seek": _operation(Line(_SUBSCRIPTION, ("message_id", "detail"))),
     "unsubscribe": _operation(Line(_SUBSCRIPTION, ("detail",))),
     "read": {"ok": Line(("region", "topic", "message_id"), _DELIVERY)},
     **{
         verb: {"fact": _ABOUT_A_REGION}
-        for verb in ("kill", "stop", "start", "restart", "pause", "resume", "lose")
+        for verb in ("kill", "stop", "start", "restart", "pause", "resume", "lose", "skew")
     },
     **{verb: {"fact": _ABOUT_A_LINK} for verb in ("cut", "hold", "latency")},
     "heal": {"fact": Line((), ("region", "other_region", "detail"))},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import NamedTuple
@@ -42,6 +43,43 @@ class AccessMode(IntEnum):
         return self.name.replace("_", " ").title().replace(" ", "")
 
 
+class SchemaType(IntEnum):
+    """What a schema is written in; names are the admin API's, numbers the protocol's."""
+
+    NONE = 0
+    STRING = 1
+    JSON = 2
+    PROTOBUF = 3
+    AVRO = 4
+    BOOLEAN = 5
+    INT8 = 6
+    INT16 = 7
+    INT32 = 8
+    INT64 = 9
+    FLOAT = 10
+    DOUBLE = 11
+    DATE = 12
+    TIME = 13
+    TIMESTAMP = 14
+    KEY_VALUE = 15
+    INSTANT = 16
+    LOCAL_DATE = 17
+    LOCAL_TIME = 18
+    LOCAL_DATE_TIME = 19
+    PROTOBUF_NATIVE = 20
+    AUTO_CONSUME = 21
+    """Of a consumer that takes whatever schema the topic has."""
+    EXTERNAL = 22
+
+
+class Schema(NamedTuple):
+    """What a producer or consumer says of its messages. Its data is whatever its type is written in."""
+
+    type: SchemaType
+    data: bytes = b""
+    properties: Mapping[str, str] = {}
+
+
 class Change(NamedTuple):
     """A change of a configuration store."""
 
@@ -71,6 +109,8 @@ def seconds_in(duration: str) -> float:
     return float(match[1]) * _SECONDS_PER_UNIT[match[2]]
 
 
+PERSISTENT, NON_PERSISTENT = "persistent", "non-persistent"
+"""Domains of topics: what they keep."""
 _NAME = re.compile(r"[-=:.\w]+")
 """What Pulsar allows in tenant, namespace and cluster names."""
 _PARTITION = re.compile(r"^(?P<base>.+)-partition-(?P<index>\d+)$")
@@ -95,8 +135,8 @@ class TopicName:
         """Accept `topic`, `tenant/ns/topic` and the full form. ValueError names what is wrong."""
         domain, separator, rest = text.partition("://")
         if not separator:
-            domain, rest = "persistent", text
-        if domain not in ("persistent", "non-persistent"):
+            domain, rest = PERSISTENT, text
+        if domain not in (PERSISTENT, NON_PERSISTENT):
             raise ValueError(f"topic {text!r}: domain must be persistent or non-persistent, not {domain!r}")
         parts = rest.split("/", 2)
         if len(parts) == 1 and not separator:
@@ -112,6 +152,11 @@ class TopicName:
     def full_namespace(self) -> str:
         """`tenant/namespace`."""
         return f"{self.tenant}/{self.namespace}"
+
+    @property
+    def is_persistent(self) -> bool:
+        """Whether its messages are kept."""
+        return self.domain == PERSISTENT
 
     @property
     def partition_index(self) -> int:

@@ -15,6 +15,8 @@ from typing import Any
 from emulator.compatibility import Compatibility
 
 REGION_CONFIG_VERSION = 2
+CLOCK_AHEAD_MS_MAX = 86_400_000
+"""A day: what is further off was meant in another unit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,11 @@ class NamespaceConfig:
     deduplication: bool = False
     keep_alive_interval_ms: int = 0
     exclusive_home: str = ""
+    retention_minutes: int = -1
+    retention_megabytes: int = -1
+    """Of what everybody has acknowledged; -1: no limit."""
+    message_ttl_seconds: int = 0
+    """0: messages do not expire."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +130,41 @@ class BrokerSettings:
     """After a restart or an unload, how long a topic is kept for the exclusive producer that had it, and those who
     waited keep their order. 0: whoever comes first."""
     allow_auto_topic_creation: bool = True
+    transaction_coordinators: int = 4
+    """0: transactions are not enabled. Cannot change while there are transaction keys."""
+    transaction_timeout_ms_max: int = 86_400_000
+    """How long a transaction may stay open at most."""
+    transactions_open_max: int = 10_000
+    """Transactions that are not over, for each coordinator."""
+    transaction_participants_max: int = 1_000
+    """Topics and subscriptions of one transaction."""
+    transaction_outcomes_max: int = 10_000
+    """Outcomes of ended transactions that each coordinator remembers, so that a lost answer can be asked again."""
+    transaction_outcome_ms: int = 900_000
+    """How long it remembers each."""
+    transaction_keys_max: int = 10_000
+    """Transaction keys of each coordinator."""
+    transaction_key_labels_max: int = 100
+    """So many transaction keys have lines of their own among the metrics, the newest."""
+    schema_bytes_max: int = 262_144
+    """Of one schema: its data and its properties."""
+    schema_versions_max: int = 256
+    """Of the schema of one topic, deletions included."""
+    housekeeping_interval_ms: int = 1_000
+    """How often topics whose policies let something go are looked after."""
     topic_idle_ms: int = 60_000
     """A topic that nobody has used for so long is let go from memory. 0: never."""
+    configuration_metadata_sync_event_topic: str = ""
+    """PIP-136: the topic by which clusters tell each other of tenants, namespaces and policies that were changed. The
+    same in all clusters. Empty: they do not."""
+    metadata_sync_event_topic: str = ""
+    """PIP-136 has it for a cluster's local store. Refused: what is local here is a region's cursors and positions,
+    which mean nothing elsewhere."""
+    metadata_sync_excluded_paths: str = ""
+    """Paths whose changes stay in their cluster, by what they begin with, separated by commas: namespace/acme/."""
+    metadata_sync_hybrid_clocks: bool = False
+    """Order changes by hybrid logical clocks: what follows from another change counts as later, whatever the wall
+    clocks say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +199,8 @@ class RegionConfig:
     """Shared by the regions of one run: how they prove to each other who they are. Empty: nobody can."""
     compatibility: dict[str, str] = field(default_factory=dict)
     """Named switches to upstream's behaviour where the proposals differ; see docs/PROTOCOL.md."""
+    clock_ahead_ms: int = 0
+    """How far its wall clock is set ahead of the machine's; behind if negative."""
     ready_file: str = ""
     """Written (atomically) once the region listens: JSON {pid, service_port, admin_port}. Empty: none."""
     owner_pid: int = 0

@@ -7,10 +7,16 @@
     cursor/<topic>/<subscription>       head of a durable subscription's cursor
     cursor-part/<topic>/<subscription>/<generation>-<number>
                                         what that cursor says of some 4,096 ids
+    pending-ack/<topic>/<subscription>/<row>
+                                        what an open transaction acknowledged of some 4,096 ids
     replicator/<topic>/<remote>         how far a replicator to another region got
     owes/<topic>                        the topic has work to do although nobody uses it
     grant/<topic>/<epoch>               exclusive access that one producer was given
+    topic-properties/<topic>            notes of people and tools on the topic
+    compaction/<topic>                  which compacted log of a topic counts
     line/<topic>                        who waits for exclusive access, and since when
+    terminated/<topic>                  the topic takes no more messages; its last position
+    deleted/<topic>                     somebody deleted it here, and another region must not bring it back
 
 A key is a kind and its parts. Each part is escaped, so no name of a topic or subscription contains a separator:
 different keys have different texts, `parse_key(key.text)` is `key` again, and a prefix that ends in a separator
@@ -102,6 +108,16 @@ class CursorPartKey(StoredKey):
 
 
 @dataclass(frozen=True, slots=True)
+class PendingAckKey(StoredKey):
+    KIND: ClassVar[str] = "pending-ack"
+
+    topic: str
+    subscription: str
+    row: str
+    """Text of a `core.transactions.pending_rows.RowName`."""
+
+
+@dataclass(frozen=True, slots=True)
 class ProgressKey(StoredKey):
     KIND: ClassVar[str] = "replicator"
 
@@ -130,10 +146,39 @@ class GrantKey(StoredKey):
 
 
 @dataclass(frozen=True, slots=True)
+class CompactionKey(StoredKey):
+    KIND: ClassVar[str] = "compaction"
+
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
 class LineKey(StoredKey):
     KIND: ClassVar[str] = "line"
 
     topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPropertiesKey(StoredKey):
+    KIND: ClassVar[str] = "topic-properties"
+
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class TerminatedKey(StoredKey):
+    KIND: ClassVar[str] = "terminated"
+
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeletedKey(StoredKey):
+    KIND: ClassVar[str] = "deleted"
+
+    name: str
+    """Of a topic; it outlives what belongs to it."""
 
 
 FORMAT_KEY = RegionKey("format")
@@ -150,10 +195,15 @@ KINDS: dict[str, type[StoredKey]] = {
         CheckpointPartKey,
         CursorKey,
         CursorPartKey,
+        PendingAckKey,
         ProgressKey,
         OwesKey,
         GrantKey,
+        CompactionKey,
         LineKey,
+        TerminatedKey,
+        DeletedKey,
+        TopicPropertiesKey,
     )
 }
 
@@ -184,10 +234,43 @@ class TopicPoliciesPath(StoredKey):
 
 
 @dataclass(frozen=True, slots=True)
+class RegionTopicPoliciesPath(StoredKey):
+    """What one region alone is told of a topic; it outranks what all of them are."""
+
+    KIND: ClassVar[str] = "region-topic-policies"
+
+    region: str
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
 class PartitionedTopicPath(StoredKey):
     KIND: ClassVar[str] = "partitioned-topic"
 
     topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeletedPartitionedTopicPath(StoredKey):
+    KIND: ClassVar[str] = "deleted-partitioned-topic"
+
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaPath(StoredKey):
+    """One version of the schema of a topic, or of all partitions of one."""
+
+    KIND: ClassVar[str] = "schema"
+
+    topic: str
+    """`tenant/namespace/topic`: partitions share, and so do domains."""
+    version: str
+    """Twenty digits: the newest sorts last."""
+
+    @classmethod
+    def of(cls, topic: str, version: int) -> SchemaPath:
+        return cls(topic, f"{version:020d}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,13 +281,64 @@ class BrokerPoliciesPath(StoredKey):
 
 
 @dataclass(frozen=True, slots=True)
+class ClusterPath(StoredKey):
+    """A cluster that somebody described by the admin API."""
+
+    KIND: ClassVar[str] = "cluster"
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class KeptPath(StoredKey):
+    """What tools may set and read back, and nothing acts upon."""
+
+    KIND: ClassVar[str] = "kept"
+
+    what: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class SeededPath(StoredKey):
     KIND: ClassVar[str] = "seeded"
 
     by: str
 
 
+@dataclass(frozen=True, slots=True)
+class SyncRecordPath(StoredKey):
+    """Of a document that clusters share: which event made each element of it what it is."""
+
+    KIND: ClassVar[str] = "sync-record"
+
+    of: str
+    """The document's path."""
+
+
+@dataclass(frozen=True, slots=True)
+class SyncStatePath(StoredKey):
+    KIND: ClassVar[str] = "sync"
+
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class SyncPeerPath(StoredKey):
+    """What another cluster said last of what it has."""
+
+    KIND: ClassVar[str] = "sync-peer"
+
+    cluster: str
+
+
 BROKER_POLICIES_PATH = BrokerPoliciesPath("all")
+SYNC_CLOCK_PATH = SyncStatePath("clock")
+"""Numbers and times that the cluster gave its own events."""
+SYNC_APPLIED_PATH = SyncStatePath("applied")
+"""How far it has the events of others."""
+SYNC_LEASE_PATH = SyncStatePath("lease")
+"""Which of its regions carries the events."""
 SEEDED_PATH = SeededPath("topology")
 """Exists once the topology was written into the store: what is deleted afterwards stays deleted."""
 
@@ -214,9 +348,17 @@ PATHS: dict[str, type[StoredKey]] = {
         TenantPath,
         NamespacePath,
         TopicPoliciesPath,
+        RegionTopicPoliciesPath,
         PartitionedTopicPath,
+        DeletedPartitionedTopicPath,
+        SchemaPath,
         BrokerPoliciesPath,
+        ClusterPath,
+        KeptPath,
         SeededPath,
+        SyncRecordPath,
+        SyncStatePath,
+        SyncPeerPath,
     )
 }
 

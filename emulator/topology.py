@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from emulator.errors import ConfigurationError, Problem
+from emulator.model import TopicName
 from emulator.region_config import (
     BrokerSettings,
     ConfigurationConfig,
@@ -200,8 +201,8 @@ def region_config(
         log=_log_in(region.log, region_dir, bootstrap_servers),
         configuration=_configuration_in(configuration_dir, region_dir),
         settings=region.settings,
-        tenants=topology.tenants,
-        namespaces=topology.namespaces,
+        tenants=_with_event_tenant(topology, region),
+        namespaces=_with_event_namespace(topology, region),
         peers=tuple(
             PeerConfig(
                 region=peer.name,
@@ -221,6 +222,27 @@ def region_config(
         ready_file=str(region_dir / "ready.json"),
         owner_pid=owner_pid,
     )
+
+
+def _event_topic(region: Region) -> TopicName | None:
+    topic = region.settings.configuration_metadata_sync_event_topic
+    return TopicName.parse(topic) if topic else None
+
+
+def _with_event_tenant(topology: Topology, region: Region) -> tuple[str, ...]:
+    topic = _event_topic(region)
+    if topic is None or topic.tenant in topology.tenants:
+        return topology.tenants
+    return (*topology.tenants, topic.tenant)
+
+
+def _with_event_namespace(topology: Topology, region: Region) -> tuple[NamespaceConfig, ...]:
+    """The namespace of the event topic need not be declared: then all regions share it."""
+    topic = _event_topic(region)
+    if topic is None or any(one.name == topic.full_namespace for one in topology.namespaces):
+        return topology.namespaces
+    events = NamespaceConfig(topic.full_namespace, topology.region_names, deduplication=True)
+    return (*topology.namespaces, events)
 
 
 def _configuration_in(configuration_dir: Path | None, region_dir: Path) -> ConfigurationConfig:

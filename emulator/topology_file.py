@@ -14,6 +14,7 @@ from typing import Any
 
 from emulator.compatibility import CHOICES, SWITCHES
 from emulator.errors import ConfigurationError, Problem
+from emulator.model import TopicName
 from emulator.region_config import BrokerSettings, LinkShape, LogConfig, NamespaceConfig, PulsarPeerConfig
 from emulator.topology import Cluster, Link, Region, Topology
 from emulator.topology_models import (
@@ -48,6 +49,7 @@ def load_topology(path: Path) -> Topology:
         _check_names_and_ports(declared)
         _check_logs(declared)
         _check_settings(declared)
+        _check_metadata_sync(declared)
         _check_message_sizes(declared, declared.content)
         _check_pulsar_peers(declared, declared.content)
     problems = [problem for file in declared.files() for problem in _in_reading_order(file)]
@@ -296,6 +298,49 @@ def _check_settings(declared: _Declared) -> None:
         file.report((*path, key), rule)
 
 
+def _check_metadata_sync(declared: _Declared) -> None:
+    """The event topic is a topic, the same for all, and of the store that clusters may share."""
+    named: dict[str, str] = {}
+    reported: set[tuple[str, KeyPath]] = set()
+
+    def report(file: YamlFile, path: KeyPath, rule: str) -> None:
+        if rule and (file.name, path) not in reported:
+            reported.add((file.name, path))
+            file.report(path, rule)
+
+    for region, levels in _settings_levels(declared).items():
+        topic = named[region] = _effective(levels).configuration_metadata_sync_event_topic
+        for file, path, written in levels:
+            if written is not None and getattr(written, _LOCAL_EVENT_TOPIC):
+                report(file, (*path, _LOCAL_EVENT_TOPIC), LOCAL_STORE_RULE)
+            if written is not None and _EVENT_TOPIC in written.model_fields_set:
+                report(file, (*path, _EVENT_TOPIC), _no_event_topic(topic) or _no_common_topic(named, topic))
+
+
+def _no_common_topic(named: dict[str, str], topic: str) -> str:
+    other = next((name for name, its in named.items() if its != topic), None)
+    return "" if other is None else f"must be the same everywhere; {other} has {named[other] or 'none'}"
+
+
+_LOCAL_EVENT_TOPIC = "metadata_sync_event_topic"
+_EVENT_TOPIC = "configuration_metadata_sync_event_topic"
+LOCAL_STORE_RULE = (
+    "must be left out: it would share what is local to a region, its cursors and positions, which mean nothing in "
+    "another one; configuration_metadata_sync_event_topic shares tenants, namespaces and policies"
+)
+
+
+def _no_event_topic(topic: str) -> str:
+    """What is wrong with it; empty: nothing."""
+    try:
+        parsed = TopicName.parse(topic) if topic else None
+    except ValueError as problem:
+        return f"must name a topic: {problem}"
+    if parsed is not None and (parsed.domain != "persistent" or parsed.partition_index >= 0):
+        return "must name a persistent topic without partitions"
+    return ""
+
+
 _SettingsLevel = tuple[YamlFile, KeyPath, Settings | None]
 
 
@@ -459,5 +504,12 @@ def _namespaces(content: TopologyFile, names: list[str]) -> Iterator[NamespaceCo
         part = part or NamespacePart()
         regions = names if part.regions == ALL else part.regions
         yield NamespaceConfig(
-            name, tuple(regions), part.deduplication, part.keep_alive_interval_ms, part.exclusive_home
+            name,
+            tuple(regions),
+            part.deduplication,
+            part.keep_alive_interval_ms,
+            part.exclusive_home,
+            part.retention_minutes,
+            part.retention_megabytes,
+            part.message_ttl_seconds,
         )

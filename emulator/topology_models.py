@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_type_hints
 
 from pydantic import (
     AfterValidator,
@@ -19,6 +19,7 @@ from pydantic import (
     PlainValidator,
     WithJsonSchema,
     create_model,
+    model_validator,
 )
 from pydantic_core import PydanticCustomError
 
@@ -27,7 +28,14 @@ from emulator.region_config import BrokerSettings
 
 HOUR_MS = 3_600_000
 INTEGER_MAX = 2**31 - 1
-SETTINGS_THAT_MAY_BE_ZERO = ("failover_delay_ms", "peer_reconnect_backoff_ms", "region_tail_bytes")
+SETTINGS_THAT_MAY_BE_ZERO = (
+    "failover_delay_ms",
+    "peer_reconnect_backoff_ms",
+    "region_tail_bytes",
+    "transaction_coordinators",
+    "transaction_key_labels_max",
+    "transaction_outcomes_max",
+)
 ALL = "all"
 
 # ---- names -------------------------------------------------------------------------------------------------
@@ -207,6 +215,21 @@ class NamespacePart(Part):
     """How often clients that publish here are asked whether they live. 0: as often as all others of the region."""
     exclusive_home: str = ""
     """The one region in which clients may publish, so that an exclusive producer is the only one in all regions."""
+    retention_minutes: int = Field(default=-1, ge=-1)
+    """How long what every subscription has acknowledged is kept. -1: for ever, so that a run can be judged."""
+    retention_megabytes: int = Field(default=-1, ge=-1)
+    """How much is kept of them for each topic. -1: all. Both 0: nothing."""
+    message_ttl_seconds: int = Field(default=0, ge=0)
+    """After so long a message that nobody acknowledged counts as acknowledged. 0: never."""
+
+    @model_validator(mode="after")
+    def _retention_is_meant(self) -> Self:
+        if (self.retention_minutes == 0) != (self.retention_megabytes == 0):
+            raise ValueError(
+                "retention_minutes and retention_megabytes: one of them is 0 and the other one is not; both 0 keep "
+                "nothing, -1 is no limit"
+            )
+        return self
 
 
 class PulsarPeerPart(Part):

@@ -93,8 +93,9 @@ def deliveries(by_place: DataFrame, of_subscriptions: DataFrame) -> DataFrame:
 
 
 def subscriptions(of_subscriptions: DataFrame) -> DataFrame:
-    """`since_ms`, in which `regions`, where it began (`initial`), whether somebody `moved` it by hand, and how far its
-    consumer came in `last_region`, where it was last (`reached`: the last message received there, per ledger)."""
+    """`since_ms`, in which `regions`, where it began (`initial`), whether somebody `moved` it by hand, whether it
+    `reads_compacted`, and how far its consumer came in `last_region`, where it was last (`reached`: the last message
+    received there, per ledger)."""
     is_ok = F.col("outcome") == "ok"
     subscribed = (
         of_subscriptions.where(F.col("op").isin("subscribe", "seek", "unsubscribe"))
@@ -104,6 +105,7 @@ def subscriptions(of_subscriptions: DataFrame) -> DataFrame:
             F.collect_set(F.when((F.col("op") == "subscribe") & is_ok, F.col("region"))).alias("regions"),
             F.min("initial").alias("initial"),
             F.max(F.col("op") != "subscribe").alias("moved"),
+            F.coalesce(F.max("compacted"), F.lit(False)).alias("reads_compacted"),
         )
         .where(F.col("since_ms").isNotNull())
     )
@@ -134,10 +136,13 @@ def _received(events: DataFrame) -> DataFrame:
 def owed_messages(messages: DataFrame, subscriptions: DataFrame, deliveries: DataFrame) -> DataFrame:
     """What a subscription was to be given, or was given. Due is what was acknowledged and meant for one of its regions,
     and asked for after it existed, unless it began at the earliest message. What was asked for `before` it existed is
-    not due to one that began at the latest. A subscription that is not replicated is one in each region."""
+    not due to one that began at the latest. What one that reads compacted was not given is `left_out`: compaction keeps
+    the newest message of a key. A subscription that is not replicated is one in each region."""
     asked_for = messages.where(F.col("asked_ms").isNotNull()).join(subscriptions.hint("broadcast"), "topic")
     meant = F.col("acked_ms").isNotNull() & F.arrays_overlap("expected", "regions")
     in_time = (F.col("initial") == "earliest") | (F.col("asked_ms") >= F.col("since_ms"))
+    judged = meant & ~F.col("moved") & ~F.col("unpublished")
+    left_out = F.coalesce("reads_compacted", F.lit(False)) & (F.coalesce("times", F.lit(0)) == 0)
     return asked_for.join(deliveries.hint("shuffle_hash"), [*SUBSCRIPTION, *ORIGIN[1:]], "full_outer").select(
         "subscription",
         "home",
@@ -146,9 +151,10 @@ def owed_messages(messages: DataFrame, subscriptions: DataFrame, deliveries: Dat
         "asked_ms",
         "acked_ms",
         "copies",
-        F.coalesce(meant & in_time & ~F.col("moved"), F.lit(False)).alias("due"),
-        F.coalesce(meant & ~in_time & ~F.col("moved"), F.lit(False)).alias("before"),
-        F.coalesce(meant & F.col("moved"), F.lit(False)).alias("sought"),
+        F.coalesce(judged & in_time & ~left_out, F.lit(False)).alias("due"),
+        F.coalesce(judged & in_time & left_out, F.lit(False)).alias("left_out"),
+        F.coalesce(judged & ~in_time, F.lit(False)).alias("before"),
+        F.coalesce(meant & F.col("moved") & ~F.col("unpublished"), F.lit(False)).alias("sought"),
         F.coalesce("times", F.lit(0)).alias("times"),
         F.coalesce("acknowledged", F.lit(False)).alias("acknowledged"),
         "given",

@@ -19,6 +19,7 @@ from crc32c import crc32c
 
 from emulator import markers
 from emulator.errors import ProtocolError, StorageError
+from emulator.history import transaction_text
 from emulator.storage.group import decode_group
 from emulator.wire.markers import decode_marker
 from emulator.wire.metadata import (
@@ -61,12 +62,14 @@ ROW_SCHEMA = pa.schema(
         ("bytes_digest", pa.int64()),
         ("is_sound", pa.bool_()),
         ("marker", pa.string()),
+        ("transaction", pa.string()),
     ]
 )
 """`damage` is null but in rows that tell what could not be read; those set only `region` beside it. `batch_index` is
 -1 outside batches, as in message ids. The source is where the entry stands in its origin's log, as it says itself.
 Digests: `entry_digests`; that of a payload is null where only an encrypted or otherwise closed form is known, or one
-piece of several. `is_sound`: the entry matches its checksum. `marker`: what a snapshot or an update says, as JSON."""
+piece of several. `is_sound`: the entry matches its checksum. `marker`: what a snapshot or an update says, as JSON.
+`transaction`: `most,least` of the one that a message belongs to, or that a marker ends."""
 
 _NO_BATCH = -1
 
@@ -101,6 +104,7 @@ class _Kind(NamedTuple):
     attributes: int
     rest: int
     """Digests of what remains of the metadata."""
+    transaction: str | None = None
 
 
 class EntryColumns:
@@ -182,6 +186,7 @@ class EntryColumns:
                 bytes_digest(payload, kind.attributes, kind.rest, at_ms),
                 int.from_bytes(data[2:6], "big") == crc32c(memoryview(data)[6:]),
                 None,
+                kind.transaction,
             )
         )
         return None
@@ -203,6 +208,7 @@ class EntryColumns:
             info.replicate_to or None,
             info.marker_type,
             *metadata_digests(metadata),
+            transaction_text(info.txn),
         )
 
     def _add_scanned(self, topic: str, ledger_id: int, entry_id: int, data: bytes) -> None:
@@ -241,6 +247,7 @@ class EntryColumns:
                     bytes_digest(stored, attributes, kind.rest, at_ms),
                     is_sound,
                     marker,
+                    kind.transaction,
                 )
             )
 

@@ -19,6 +19,16 @@ from emulator.wire.protobuf import UNREADABLE, malformed
 
 NO_ATTRIBUTES = 0
 
+_OF_THE_REGION = (
+    "producer_name",
+    "sequence_id",
+    "publish_time",
+    "replicated_from",
+    "txnid_least_bits",
+    "txnid_most_bits",
+)
+"""Known by other columns; what a transaction publishes leaves its region without it."""
+
 
 def digest_of(data: bytes) -> int:
     """64 bits, signed; as `emulator.history.payload_digest` writes them."""
@@ -31,13 +41,13 @@ def bytes_digest(payload: int, attributes: int, rest: int, publish_time_ms: int)
 
 
 def metadata_digests(metadata: bytes) -> tuple[int, int]:
-    """(attributes, everything else but producer, sequence id and publish time) of an entry's metadata."""
+    """(attributes, everything else but producer, sequence id, publish time and transaction) of an entry's metadata."""
     try:
         message = pb.MessageMetadata.FromString(metadata)
     except UNREADABLE as problem:
         raise malformed("message metadata", problem, closes_connection=False) from None
     attributes = _attributes(message)
-    for name in ("producer_name", "sequence_id", "publish_time", "replicated_from"):
+    for name in _OF_THE_REGION:
         message.ClearField(name)
     kept = [pair for pair in message.properties if pair.key != SOURCE_POSITION_PROPERTY]
     if len(kept) != len(message.properties):

@@ -11,6 +11,8 @@
     promises        what snapshots, updates and stored cursors say of places (`promises.py`)
     ownership       who was granted exclusive access, and what clients were told of it (`grants.py`)
     outages         one row per time that a region was down
+    trimmed         where retention let entries go
+    transactional   whether there is any transaction
 
 A message is its *origin*: (topic, origin region, producer, sequence id). Its `position` is (ledger, entry) in the
 log of its origin region; replication keeps that order, so a region that holds something later of the same origin
@@ -27,9 +29,12 @@ import pyarrow as pa
 from spark_jobs.deliveries import deliveries, named_deliveries, owed_messages, subscriptions, with_homes
 from spark_jobs.engines.current import fields_of, kept, side_by_side
 from spark_jobs.engines.frames import DataFrame, F
+from spark_jobs.expired import without_expired
+from spark_jobs.lifetimes import NEVER_MS
 from spark_jobs.messages import join_messages, publishes
 from spark_jobs.origins import ORIGIN, entry_text
 from spark_jobs.run_folder import Namespace
+from spark_jobs.transactions import counting, with_ends
 
 TRIMMED_SCHEMA = pa.schema(
     {"region": pa.string(), "topic": pa.string(), "below": pa.map_(pa.int64(), pa.int64())}
@@ -72,6 +77,8 @@ class Evidence:
     promises: Promises
     ownership: Ownership
     outages: DataFrame
+    trimmed: DataFrame
+    transactional: bool
 
 
 def gather(
@@ -82,31 +89,47 @@ def gather(
     promises: Promises,
     ownership: Ownership,
     namespaces: Mapping[str, Namespace],
+    end_ms: float = NEVER_MS,
+    *,
+    transactional: bool,
 ) -> Evidence:
-    """Bring together what the logs and the history say."""
+    """Bring together what the logs and the history say. `end_ms`: when the history ended."""
     with side_by_side() as workers:
-        told = workers.submit(_by_place, events, stored)
-        messages = kept(join_messages(publishes(events), stored, namespaces))
+        told = workers.submit(_by_place, counting(events, transactional=transactional), stored)
+        joined = join_messages(publishes(events), stored, namespaces)
+        messages = kept(with_ends(joined, events, transactional=transactional))
         missing = workers.submit(lambda: kept(missing_copies(messages, trimmed)))
         of_subscriptions, by_place = told.result()
         given = deliveries(by_place, of_subscriptions)
-        owed = kept(owed_messages(messages, subscriptions(of_subscriptions), given))
+        of_each = owed_messages(messages, subscriptions(of_subscriptions), given)
+        owed = kept(without_expired(of_each, namespaces, end_ms))
         return Evidence(
             stored=stored,
             events=events,
             messages=messages,
             missing=missing.result(),
             owed=owed,
-            strays=by_place.where(F.col("producer").isNull() & (F.col("times") > 0)),
+            strays=not_trimmed(by_place.where(F.col("producer").isNull() & (F.col("times") > 0)), trimmed),
             promises=promises,
             ownership=ownership,
             outages=outages,
+            trimmed=trimmed,
+            transactional=transactional,
         )
 
 
 def _by_place(events: DataFrame, stored: DataFrame) -> tuple[DataFrame, DataFrame]:
     of_subscriptions = with_homes(events)
     return of_subscriptions, kept(named_deliveries(of_subscriptions, stored))
+
+
+def not_trimmed(places: DataFrame, trimmed: DataFrame) -> DataFrame:
+    """Of places (topic, region, ledger_id, entry_id) those that retention did not let go: what was there is not known
+    any more."""
+    gone = F.col("entry_id") < F.col("below")[F.col("ledger_id")]
+    return places.join(trimmed.hint("broadcast"), ["topic", "region"], "left").where(
+        ~F.coalesce(gone, F.lit(False))
+    )
 
 
 def missing_copies(messages: DataFrame, trimmed: DataFrame) -> DataFrame:

@@ -46,9 +46,12 @@ ROW_SCHEMA = pa.schema(
         ("replicate_to", pa.list_(pa.field("element", pa.string()))),
         ("replicated", pa.bool_()),
         ("initial", pa.string()),
+        ("compacted", pa.bool_()),
         ("how", pa.string()),
         ("error", pa.string()),
         ("detail", pa.string()),
+        ("transaction", pa.string()),
+        ("action", pa.string()),
     ]
 )
 """A line. `damage` is null but in rows that tell what could not be read, which set nothing else. Topics are in their
@@ -306,9 +309,12 @@ def row_of(fields: dict[str, Any], topic: str | None) -> tuple[Any, ...]:
         get("replicate_to"),
         get("replicated"),
         get("initial"),
+        get("compacted"),
         get("how"),
         get("error"),
         get("detail"),
+        get("transaction"),
+        get("action"),
     )
 
 

@@ -23,6 +23,7 @@ from spark_jobs.journeys import Journey, collect_journeys, follow_messages
 from spark_jobs.limits import LimitResult, hold_limits
 from spark_jobs.loss import loss_result, regions_lost
 from spark_jobs.messages import stored_messages
+from spark_jobs.metadata_converged import metadata_converged
 from spark_jobs.ownership import Contest, measure_ownership
 from spark_jobs.promises import read_promises
 from spark_jobs.questions import Answers, ask
@@ -112,7 +113,8 @@ def _judge(folder: RunFolder, limits: Sequence[Limit], follow: Sequence[tuple[st
     trimmed, trim_damages = source.read_trimmed(folder, told.topics)
     log_topics = {topic for log in stored.values() for topic in log.topics}
     promises, ownership, value_damages = _read_values(folder, rows, told)
-    messages = stored_messages(rows, log_topics, told.topics)
+    transactional = bool(told.in_transactions or any(log.in_transactions for log in stored.values()))
+    messages = stored_messages(rows, log_topics, told.topics, transactional=transactional)
     good_lines = history.events_of(lines)
     events, remarks = renumbered(good_lines, messages)
     evidence = gather(
@@ -123,6 +125,8 @@ def _judge(folder: RunFolder, limits: Sequence[Limit], follow: Sequence[tuple[st
         promises,
         ownership,
         folder.namespaces,
+        told.end_ms,
+        transactional=transactional,
     )
     judged = [*CHECKS, *([answered.check_of(folder.answers)] if folder.answers else [])]
     lost = regions_lost(told.facts)
@@ -144,7 +148,14 @@ def _judge(folder: RunFolder, limits: Sequence[Limit], follow: Sequence[tuple[st
     checks = (
         _wholeness(damages, told, loss.lost, [*remarks, *_policy_remarks(folder)]),
         *(check.conclude(found.get(check.name, []), circumstances) for check in judged),
-        *filter(None, [loss_result(loss), standing_result(standings, loss.lost)]),
+        *filter(
+            None,
+            [
+                metadata_converged(folder, circumstances, told.end_ms),
+                loss_result(loss),
+                standing_result(standings, loss.lost),
+            ],
+        ),
     )
     figures = {
         **_figures(folder, stored, found, told),

@@ -109,7 +109,7 @@ def measure_loss(evidence: Evidence, lost: Mapping[str, float]) -> Loss:
     held = F.array_distinct(fields_of("copies", "region"))
     acknowledged = F.col("acked_ms").isNotNull()
     rows = (
-        evidence.messages.where(F.col("origin_region").isin(*lost))
+        evidence.messages.where(F.col("origin_region").isin(*lost) & ~F.col("unpublished"))
         .withColumn("held", held)
         .where((F.size(F.array_except("held", F.array(*names))) == 0) & (acknowledged | (F.size("held") > 0)))
         .groupBy("origin_region", "topic", "producer")

@@ -8,6 +8,7 @@ from spark_jobs.engines.frames import Column, DataFrame, F
 from spark_jobs.origins import ORIGIN, history_topic
 from spark_jobs.policy_changes import Owed
 from spark_jobs.run_folder import Namespace
+from spark_jobs.transactions import PLAIN, with_fates
 
 COPY = {
     "region": "STRING",
@@ -27,10 +28,10 @@ _COPIES = f"ARRAY<STRUCT<{', '.join(f'{name}: {kind}' for name, kind in COPY.ite
 
 
 def stored_messages(
-    rows: DataFrame, log_topics: Collection[str], history_topics: Collection[str]
+    rows: DataFrame, log_topics: Collection[str], history_topics: Collection[str], *, transactional: bool
 ) -> DataFrame:
     """Rows of `region_log` without markers and system topics. `log_topic` is the topic as stored, `topic` as the
-    history calls it."""
+    history calls it; `fate` as in `transactions`. `transactional`: some row is of a transaction."""
     names = {topic: history_topic(topic, history_topics) for topic in sorted(log_topics)}
     system = [topic for topic, name in names.items() if name is None]
     renamed = {topic: name for topic, name in names.items() if name not in (None, topic)}
@@ -38,7 +39,8 @@ def stored_messages(
     if renamed:
         pairs = [F.lit(text) for pair in renamed.items() for text in pair]
         topic = F.coalesce(F.create_map(*pairs)[topic], topic)
-    messages = rows.where(F.col("damage").isNull() & F.col("marker_type").isNull())
+    read = rows.where(F.col("damage").isNull())
+    messages = with_fates(read, transactional=transactional).where(F.col("marker_type").isNull())
     return (messages.where(~F.col("topic").isin(system)) if system else messages).select(
         "region",
         F.col("topic").alias("log_topic"),
@@ -56,6 +58,8 @@ def stored_messages(
         "attributes_digest",
         "bytes_digest",
         "is_sound",
+        "transaction",
+        "fate",
     )
 
 
@@ -86,6 +90,7 @@ def publishes(events: DataFrame) -> DataFrame:
             F.collect_set(F.when(is_asked, F.col("payload_digest"))).alias("asked_payloads"),
             F.collect_set(F.when(is_asked, F.col("attributes_digest"))).alias("asked_attributes"),
             F.max(F.when(is_asked, F.col("replicate_to"))).alias("asked_to"),
+            F.max(F.when(is_asked, F.col("transaction"))).alias("asked_transaction"),
             F.size(F.collect_set("session")).alias("sessions"),
             (
                 (count("failed") > 0)
@@ -111,6 +116,8 @@ def join_messages(published: DataFrame, stored: DataFrame, namespaces: Mapping[s
             )
         ).alias("source"),
         F.max("replicate_to").alias("stored_to"),
+        F.max(F.when(own, F.col("transaction"))).alias("stored_transaction"),
+        F.array_sort(F.collect_set(F.when(own, F.coalesce("fate", F.lit(PLAIN))))).alias("fates"),
     )
     told = F.transform("told", lambda place: F.struct(place["ledger_id"], place["entry_id"]))
     no_copies = F.array().cast(_COPIES)
@@ -136,6 +143,9 @@ def join_messages(published: DataFrame, stored: DataFrame, namespaces: Mapping[s
             F.coalesce("copies", no_copies).alias("copies"),
             F.coalesce("own_position", acked_position, "source").alias("position"),
             _expected_regions(namespaces).alias("expected"),
+            "asked_transaction",
+            F.coalesce("stored_transaction", "asked_transaction").alias("transaction"),
+            F.coalesce("fates", F.array().cast("array<string>")).alias("fates"),
         )
     )
 
@@ -149,7 +159,10 @@ def _expected_regions(namespaces: Mapping[str, Namespace]) -> Column:
     of_topics = {topic: owed for one in namespaces.values() for topic, owed in one.own_topics.items()}
     place = F.col("namespace")
     if of_topics:
-        place = F.when(F.col("topic").isin(sorted(of_topics)), F.col("topic")).otherwise(place)
+        # Partitions have the policies of their topic.
+        base = F.regexp_extract("topic", r"^(.+)-partition-[0-9]+$", 1)
+        owner = F.when(base != "", base).otherwise(F.col("topic"))
+        place = F.when(owner.isin(sorted(of_topics)), owner).otherwise(place)
     owing |= of_topics
     pairs = [
         part

@@ -16,7 +16,15 @@ from pathlib import Path
 from typing import Any
 
 from emulator.model import TopicName
-from emulator.stored_keys import NamespacePath, StoredKey, TopicPoliciesPath, parse_path
+from emulator.stored_keys import (
+    BROKER_POLICIES_PATH,
+    NamespacePath,
+    RegionTopicPoliciesPath,
+    StoredKey,
+    TopicPoliciesPath,
+    parse_path,
+)
+from spark_jobs.lifetimes import KEPT, Lifetime, lifetime_over
 
 DELIVERIES_FILE = "metadata.jsonl"
 CLUSTERS = "replication_clusters"
@@ -45,6 +53,9 @@ class Changes:
     """All the time."""
     own_topics: Mapping[str, Owed] = field(default_factory=dict)
     """Those that had replication clusters of their own at some time."""
+    lifetime: Lifetime = KEPT
+    own_lifetimes: Mapping[str, Lifetime] = field(default_factory=dict)
+    """Of topics of which a policy of their own lets something go."""
 
 
 Told = tuple[float, Mapping[str, Any]]
@@ -64,7 +75,7 @@ def read_changes(run: Path) -> tuple[dict[str, Changes], list[tuple[str, str]]]:
             unreadable.append((region, f"regions/{region}/{DELIVERIES_FILE} cannot be read: {problem!r}"))
     keys = {key for of_region in told.values() for key, _ in of_region}
     names = sorted(key.name for key in keys if isinstance(key, NamespacePath))
-    return {name: _changes(told.values(), name) for name in names}, unreadable
+    return {name: _changes(told, name) for name in names}, unreadable
 
 
 def _read(file: Path) -> Iterable[tuple[StoredKey, Told]]:
@@ -84,14 +95,14 @@ def _read(file: Path) -> Iterable[tuple[StoredKey, Told]]:
     return [first[revision] for revision in sorted(first)]
 
 
-def _changes(told: Collection[Sequence[tuple[StoredKey, Told]]], name: str) -> Changes:
-    by_region = [[one for key, one in of_region if key == NamespacePath(name)] for of_region in told]
+def _changes(told: Mapping[str, Sequence[tuple[StoredKey, Told]]], name: str) -> Changes:
+    by_region = [[one for key, one in of_region if key == NamespacePath(name)] for of_region in told.values()]
     by_region = [of_region for of_region in by_region if of_region]
     topics = {
         key.topic
-        for of_region in told
+        for of_region in told.values()
         for key, (_, policies) in of_region
-        if isinstance(key, TopicPoliciesPath)
+        if isinstance(key, TopicPoliciesPath | RegionTopicPoliciesPath)
         and CLUSTERS in policies
         and TopicName.parse(key.topic).full_namespace == name
     }
@@ -100,23 +111,53 @@ def _changes(told: Collection[Sequence[tuple[StoredKey, Told]]], name: str) -> C
         all(
             bool(policies.get("deduplication", False)) for of_region in by_region for _, policies in of_region
         ),
-        {topic: _owed([_of_topic(of_region, name, topic) for of_region in told]) for topic in sorted(topics)},
+        {
+            topic: _owed([_of_topic(of_region, region, name, topic) for region, of_region in told.items()])
+            for topic in sorted(topics)
+        },
+        _lifetime(told.values(), {NamespacePath(name)}).and_(
+            _lifetime(told.values(), {BROKER_POLICIES_PATH})
+        ),
+        _own_lifetimes(told.values(), name),
     )
 
 
-def _of_topic(of_region: Iterable[tuple[StoredKey, Told]], namespace: str, topic: str) -> list[Told]:
-    """What held for a topic, as if it had been told of that alone."""
+def _lifetime(told: Iterable[Iterable[tuple[StoredKey, Told]]], places: Collection[StoredKey]) -> Lifetime:
+    return lifetime_over(policies for of_region in told for key, (_, policies) in of_region if key in places)
+
+
+def _own_lifetimes(told: Collection[Iterable[tuple[StoredKey, Told]]], namespace: str) -> dict[str, Lifetime]:
+    """What a topic is told in all regions of a cluster, and what it is told in one alone."""
+    places: dict[str, set[StoredKey]] = {}
+    for of_region in told:
+        for key, _ in of_region:
+            if not isinstance(key, TopicPoliciesPath | RegionTopicPoliciesPath):
+                continue
+            if TopicName.parse(key.topic).full_namespace == namespace:
+                places.setdefault(key.topic, set()).add(key)
+    found = {topic: _lifetime(told, keys) for topic, keys in places.items()}
+    return {topic: one for topic, one in sorted(found.items()) if one != KEPT}
+
+
+def _of_topic(
+    of_region: Iterable[tuple[StoredKey, Told]], region: str, namespace: str, topic: str
+) -> list[Told]:
+    """What held for a topic in a region, as if it had been told of that alone."""
     told: list[Told] = []
     of_namespace: Mapping[str, Any] = {}
     own: Mapping[str, Any] = {}
+    here: Mapping[str, Any] = {}
+    """What was set for this region alone; it outranks the others."""
     for key, (at_ms, policies) in of_region:
         if key == NamespacePath(namespace):
             of_namespace = policies
         elif key == TopicPoliciesPath(topic):
             own = policies
+        elif key == RegionTopicPoliciesPath(region, topic):
+            here = policies
         else:
             continue
-        told.append((at_ms, own if CLUSTERS in own else of_namespace))
+        told.append((at_ms, next((one for one in (here, own) if CLUSTERS in one), of_namespace)))
     return told
 
 

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from emulator.answers import Answers, read_answers
+from emulator.model import TopicName
+from spark_jobs.lifetimes import KEPT, NEVER_MS, Lifetime
 from spark_jobs.policy_changes import Owed, read_changes
 
 KAFKA_SERVERS_FILE = "kafka_servers"
@@ -27,8 +29,10 @@ class Namespace:
     regions: tuple[str, ...]
     """Regions it is replicated between."""
     deduplication: bool
-    trims: bool = False
-    """Whether a policy lets old entries go. None does today."""
+    lifetime: Lifetime = KEPT
+    """What its policies ever let go."""
+    own_lifetimes: Mapping[str, Lifetime] = field(default_factory=dict)
+    """Of topics of which a policy of their own lets something go."""
     owed_since_ms: Mapping[tuple[str, str], float] = field(default_factory=dict)
     """(origin, other region) -> only what was asked for from then on is owed; of other pairs all is."""
     own_topics: Mapping[str, Owed] = field(default_factory=dict)
@@ -86,9 +90,12 @@ class RunFolder:
     """What somebody promised for a service of theirs."""
 
     def trims(self, topic: str) -> bool:
-        """Whether a policy of the topic's namespace lets old entries go."""
+        """Whether a policy lets old entries of the topic go."""
         namespace = self.namespaces.get(topic.partition("://")[2].rpartition("/")[0])
-        return namespace is not None and namespace.trims
+        if namespace is None:
+            return False
+        owner = str(TopicName.parse(topic).partitioned or topic)  # a partition has the policies of its topic
+        return namespace.lifetime.trims or namespace.own_lifetimes.get(owner, KEPT).trims
 
     @property
     def size_bytes(self) -> int:
@@ -151,16 +158,32 @@ def _namespaces(
 ) -> tuple[dict[str, Namespace], list[Damage]]:
     """As the topology declares them, and as regions were told that they are."""
     namespaces = {
-        entry["name"]: Namespace(tuple(entry["regions"]), bool(entry["deduplication"])) for entry in declared
+        entry["name"]: Namespace(
+            tuple(entry["regions"]), bool(entry["deduplication"]), lifetime=_declared_lifetime(entry)
+        )
+        for entry in declared
     }
     changes, unreadable = read_changes(run)
     for name, one in changes.items():
         before = namespaces[name].regions if name in namespaces else ()
         regions = (*before, *sorted(one.owed.regions - set(before)))
         namespaces[name] = Namespace(
-            regions, one.deduplication, owed_since_ms=one.owed.since_ms, own_topics=one.own_topics
+            regions,
+            one.deduplication,
+            lifetime=one.lifetime,
+            own_lifetimes=one.own_lifetimes,
+            owed_since_ms=one.owed.since_ms,
+            own_topics=one.own_topics,
         )
     return namespaces, [Damage(sentence) for _, sentence in unreadable]
+
+
+def _declared_lifetime(entry: Mapping[str, Any]) -> Lifetime:
+    ttl_seconds = entry.get("message_ttl_seconds", 0)
+    return Lifetime(
+        entry.get("retention_minutes", -1) >= 0 or entry.get("retention_megabytes", -1) >= 0,
+        ttl_seconds * 1000.0 if ttl_seconds else NEVER_MS,
+    )
 
 
 def _read_answers(path: Path) -> tuple[tuple[Answers, ...], list[Damage]]:

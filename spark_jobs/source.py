@@ -22,6 +22,9 @@ from spark_jobs.origins import history_topic
 from spark_jobs.run_folder import Damage, RegionLog, RunFolder
 from spark_jobs.source_contract import LogDamaged, LogReader, RowRange, StoredValue
 
+MESSAGES = "persistent://"
+"""How the names of logs begin that topics are. Others are the region's own: what it compacted, for one, is stored twice
+and published once."""
 BATCH_ROWS = 16_384
 """Rows of one Arrow batch, about."""
 
@@ -61,7 +64,8 @@ class RegionLogs:
         if part.rows is not None:
             try:
                 for group in READERS[part.log.backend].read_groups(part.log, part.rows):
-                    columns.add_group(group)
+                    if group.topic.startswith(MESSAGES):
+                        columns.add_group(group)
                     if len(columns) >= BATCH_ROWS:
                         yield columns.take()
             except LogDamaged as damage:
@@ -129,6 +133,8 @@ def read_trimmed(folder: RunFolder, history_topics: Collection[str]) -> tuple[Da
             damages.append(Damage(str(damage), log.region))
             continue
         for head in heads:
+            if not head.topic.startswith(MESSAGES):
+                continue
             if head.first_entry_id > 0 and folder.trims(head.topic):
                 topic = history_topic(head.topic, history_topics) or head.topic
                 below.setdefault((log.region, topic), {})[head.ledger_id] = head.first_entry_id

@@ -1,7 +1,8 @@
-"""What `region_log` asks of the reader of a backend. A reader is a module with four functions:
+"""What `region_log` asks of the reader of a backend. A reader is a module with these functions:
 
     plan(log: RegionLog) -> list[RowRange]              how the log is shared out among tasks
     read_groups(log, range) -> Iterator[Group]          called in any task, on any machine
+    read_topic(log, topic) -> Iterator[Group]           all there is of one topic
     read_heads(log) -> list[Head]                       where each topic begins
     read_values(log) -> list[tuple[str, StoredValue]]   cursors and grants, by key, that a region keeps beside its logs
 
@@ -58,6 +59,8 @@ class LogReader(Protocol):
     def plan(self, log: RegionLog) -> list[RowRange]: ...
 
     def read_groups(self, log: RegionLog, rows: RowRange) -> Iterator[Group]: ...
+
+    def read_topic(self, log: RegionLog, topic: str) -> Iterator[Group]: ...
 
     def read_heads(self, log: RegionLog) -> list[Head]: ...
 

@@ -76,6 +76,15 @@ def read_groups(log: RegionLog, rows: RowRange) -> Iterator[Group]:
             yield from _read(consumer, _Piece(_Topic(*topic), start, stop))
 
 
+def read_topic(log: RegionLog, topic: str) -> Iterator[Group]:
+    """All entries of one topic, in the group codec."""
+    with _opened(log) as consumer:
+        for one in _topics(log, consumer):
+            piece = _whole(consumer, one) if one.name == topic else None
+            if piece is not None:
+                yield from _read(consumer, piece)
+
+
 def read_heads(log: RegionLog) -> list[Head]:
     """Where each topic's log begins."""
     with _opened(log) as consumer:

@@ -47,6 +47,17 @@ def read_groups(log: RegionLog, rows: RowRange) -> Iterator[Group]:
             yield Group(*row)
 
 
+def read_topic(log: RegionLog, topic: str) -> Iterator[Group]:
+    """All group commits of one topic."""
+    with _opened(log) as connection:
+        for row in connection.execute(
+            "SELECT name, log_id, entry_groups.first_entry_id, logs.first_entry_id, data"
+            " FROM logs JOIN entry_groups USING (log_id) WHERE name = ? ORDER BY entry_groups.first_entry_id",
+            (topic,),
+        ):
+            yield Group(*row)
+
+
 def read_heads(log: RegionLog) -> list[Head]:
     """Where each topic's log begins."""
     with _opened(log) as connection:
@@ -76,7 +87,7 @@ def _opened(log: RegionLog) -> Iterator[sqlite3.Connection]:
     place = f"regions/{log.region}/{path.name}"
     try:
         with contextlib.ExitStack() as resources:
-            connection = _connect(path, resources)
+            connection = connect_read_only(path, resources)
             meta = dict(connection.execute("SELECT key, value FROM meta"))
             if meta.get("format_version") != FORMAT_VERSION:
                 raise LogDamaged(
@@ -91,7 +102,9 @@ def _opened(log: RegionLog) -> Iterator[sqlite3.Connection]:
         raise LogDamaged(f"{place} cannot be read: {problem}") from problem
 
 
-def _connect(path: Path, resources: contextlib.ExitStack) -> sqlite3.Connection:
+def connect_read_only(path: Path, resources: contextlib.ExitStack) -> sqlite3.Connection:
+    """Open a database that somebody may have open, or may have been killed with. Closed with `resources`. OSError,
+    sqlite3.Error."""
     if not path.is_file():
         raise FileNotFoundError(path)
     wal, index = Path(f"{path}-wal"), Path(f"{path}-shm")

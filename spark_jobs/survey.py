@@ -26,7 +26,7 @@ _DOWN = {
     "restart": False,
 }
 _LINK_OPS = ("cut", "hold", "heal")
-_CLIENT_OPS = ("publish", "receive", "acknowledge")
+_CLIENT_OPS = ("publish", "receive", "acknowledge", "end_transaction")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +37,8 @@ class Stored:
     markers: int
     topics: tuple[str, ...]
     damages: tuple[str, ...]
+    in_transactions: int = 0
+    """Messages and markers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,8 @@ class History:
     end_ms: float
     last_client_ms: float
     """When a client last asked or was told something."""
+    in_transactions: int = 0
+    """Lines about transactions."""
 
 
 def count_stored(rows: DataFrame) -> dict[str, Stored]:
@@ -64,9 +68,16 @@ def count_stored(rows: DataFrame) -> dict[str, Stored]:
         F.count_if(F.col("marker_type").isNotNull()).alias("markers"),
         F.collect_set("topic").alias("topics"),
         F.slice(F.array_sort(F.collect_set("damage")), 1, DAMAGES_SHOWN_MAX).alias("damages"),
+        F.count_if(F.col("transaction").isNotNull()).alias("in_transactions"),
     )
     return {
-        row["region"]: Stored(row["messages"], row["markers"], tuple(row["topics"]), tuple(row["damages"]))
+        row["region"]: Stored(
+            row["messages"],
+            row["markers"],
+            tuple(row["topics"]),
+            tuple(row["damages"]),
+            row["in_transactions"],
+        )
         for row in summed.collect()
     }
 
@@ -80,6 +91,7 @@ def survey(lines: DataFrame) -> History:
         F.collect_list(F.when(good & F.col("topic_epoch").isNotNull(), F.struct(*_TOLD))).alias("epochs"),
         F.collect_list(F.when(good & (F.col("outcome") == "fact"), F.struct(*_FACT))).alias("facts"),
         F.array_sort(F.collect_set("damage")).alias("damages"),
+        F.count_if(good & F.col("transaction").isNotNull()).alias("in_transactions"),
         F.min(at_ms).alias("start_ms"),
         F.max(at_ms).alias("end_ms"),
         F.max(F.when(F.col("op").isin(*_CLIENT_OPS), at_ms)).alias("last_client_ms"),
@@ -92,6 +104,7 @@ def survey(lines: DataFrame) -> History:
         start_ms=row["start_ms"] or 0.0,
         end_ms=row["end_ms"] or 0.0,
         last_client_ms=row["last_client_ms"] or 0.0,
+        in_transactions=row["in_transactions"],
     )
 
 

@@ -17,7 +17,9 @@ from tests.runtimes.fixtures import small_topology, write_topology
 from tests.runtimes.test_run_directory import new_run
 
 ROOT = Path(__file__).parents[1]
-VERBS = sorted(command.callback.__name__ for command in app.registered_commands if command.callback)
+VERBS = sorted(
+    command.name or command.callback.__name__ for command in app.registered_commands if command.callback
+)
 
 
 def geoemu(
@@ -41,8 +43,8 @@ def complaints(stderr: str) -> str:
 
 def test_the_verbs_are_these() -> None:
     expected = (
-        "check cut down explain heal hold kill latency logs lose pause render restart resume run seal simulate start "
-        "status stop tap up verify"
+        "check cut diff down explain heal hold kill latency logs lose pause pulsar-admin render restart resume run "
+        "seal simulate skew start status stop tap up verify"
     )
     assert " ".join(VERBS) == expected
 
@@ -54,7 +56,7 @@ def test_every_help_has_an_example(verb: list[str]) -> None:
     result = CliRunner().invoke(app, [*verb, "--help"], prog_name="geoemu")
     assert result.exit_code == 0
     assert "Example: geoemu " in result.stdout
-    assert verb in ([], ["check"], ["render"]) or "--run-dir" in result.stdout
+    assert verb in ([], ["check"], ["diff"], ["render"]) or "--run-dir" in result.stdout
 
 
 def test_what_is_not_needed_for_a_verb_is_not_imported() -> None:

@@ -227,7 +227,8 @@ class TestRegionConfig:
         assert (config.advertised_host, config.advertised_service_port) == ("127.0.0.1", 0)
         assert config.log == LogConfig("sqlite", path="/run/us-west/log.sqlite")
         assert config.ready_file == "/run/us-west/ready.json"
-        assert config.namespaces == sample.namespaces
+        events = NamespaceConfig("pulsar/system", sample.region_names, deduplication=True)
+        assert config.namespaces == (*sample.namespaces, events), "of the event topic, which is not declared"
         peers = {peer.region: peer for peer in config.peers}
         assert list(peers) == ["us-east", "eu-central"]
         assert (peers["eu-central"].cluster, peers["eu-central"].port) == ("europe", 6652)

@@ -219,6 +219,29 @@ CASES = [
         },
     ),
     Case(
+        "settings: an event topic that is none, that clusters do not agree on, or of a store that is nobody else's",
+        """
+        clusters: [americas, europe]
+        settings:
+          configuration_metadata_sync_event_topic: non-persistent://public/default/events
+          metadata_sync_event_topic: persistent://public/default/local
+        """,
+        """
+        topology.yaml:4: settings.configuration_metadata_sync_event_topic: "non-persistent://public/default/events": must name a persistent topic without partitions
+        topology.yaml:5: settings.metadata_sync_event_topic: "persistent://public/default/local": must be left out: it would share what is local to a region, its cursors and positions, which mean nothing in another one; configuration_metadata_sync_event_topic shares tenants, namespaces and policies
+        clusters/europe.yaml:3: settings.configuration_metadata_sync_event_topic: "events": must be the same everywhere; us has non-persistent://public/default/events
+        """,
+        {
+            "americas": """
+                regions: {us: {}}
+                """,
+            "europe": """
+                regions: {eu: {}}
+                settings: {configuration_metadata_sync_event_topic: events}
+                """,
+        },
+    ),
+    Case(
         "settings: unknown, too small, at odds with one another across levels",
         """
         clusters: [americas]
@@ -291,7 +314,7 @@ CASES = [
           snapshots: upstream
         """,
         """
-        topology.yaml:4: compatibility.snapshots: "upstream": is no switch; there are overlapping_batches, queue_priority, failed_promotion, unloaded_owner, fenced_producers
+        topology.yaml:4: compatibility.snapshots: "upstream": is no switch; there are overlapping_batches, queue_priority, failed_promotion, unloaded_owner, fenced_producers, metadata_conflicts
         """,
     ),
     Case(

@@ -20,7 +20,9 @@ from emulator.storage.contract import Store
 if TYPE_CHECKING:
     from emulator.broker.access_figures import AccessFigures
     from emulator.broker.replication.forms import ReplicatedForms
+    from emulator.broker.schemas import Schemas
     from emulator.broker.topic.tail import TailPool
+    from emulator.broker.transactions.contract import TransactionAuthority
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,13 @@ class RegionServices(Protocol):
     """What was sent to other regions last."""
     access_figures: AccessFigures
     """Of exclusive producers, for metrics."""
+    schemas: Schemas
+    """Of all topics of the cluster."""
+
+    @property
+    def transactions(self) -> TransactionAuthority:
+        """Its coordinators, as those see them who take part in transactions."""
+        ...
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> None:
         """Run work that nobody waits for; it ends with the region."""

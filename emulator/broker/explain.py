@@ -9,9 +9,16 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from emulator.broker.explain_access import access_sentences, why_somebody_waits
+from emulator.broker.explain_transactions import (
+    explain_transaction,
+    known_transactions,
+    why_transactions_block,
+)
+from emulator.broker.metadata_sync.explain import shared
 from emulator.broker.region import Region
 from emulator.broker.topic.topic import Topic
 from emulator.broker.topic_slot import SlotState
+from emulator.core.metadata_sync.elements import readable
 from emulator.core.replication import ReplicatorState
 from emulator.explanations import KINDS, Explanation
 from emulator.model import TopicName
@@ -65,12 +72,15 @@ def _explainer(kind: str) -> Explainer:
 
 def _means(wanted: list[str], words: Words) -> bool:
     return len(wanted) == len(words) and all(
-        one in (other, _short(other)) or _long(one) == other for one, other in zip(wanted, words, strict=True)
+        one in (other, _short(other), readable(other)) or _long(one) == other
+        for one, other in zip(wanted, words, strict=True)
     )
 
 
 def _short(word: str) -> str:
-    """A topic's name as it is usually typed."""
+    """A topic's name, or a transaction's, as it is usually typed."""
+    if word.startswith("("):
+        return word.strip("()")
     return word.removeprefix("persistent://").removeprefix("public/default/") if "://" in word else word
 
 
@@ -113,6 +123,9 @@ def _topic(region: Region, words: Words) -> Explanation:
     behind = {name: one.backlog for name, one in topic.replicators.items() if one.backlog}
     why = [f"{name} lacks {backlog}" for name, backlog in sorted(behind.items())]
     waits_for = [f"replication {_short(words[0])} {name}" for name in sorted(behind)]
+    blocks, by = why_transactions_block(region, topic)
+    why += [blocks] if blocks else []
+    waits_for += by
     why_waiting, what_for = why_somebody_waits(topic)
     return _made(
         region,
@@ -181,6 +194,8 @@ def _replication(region: Region, words: Words) -> Explanation:
     why = replicator.life.why_not
     if replicator.life.state is ReplicatorState.PARKED:
         waits_for.append("the link or the topic to be opened again")
+    elif replicator.life.state is ReplicatorState.HELD:
+        waits_for.append(f"{words[1]} to take the schema")
     elif not replicator.life.is_connected:
         here = region.config.region
         waits_for.append(
@@ -237,8 +252,10 @@ def _path(region: Region, words: Words) -> Explanation:
     assert change is not None
     value = (change.value or b"").decode(errors="replace")
     what = f"version {change.version}, as of revision {metadata.revision}: {value}"
+    of_all = shared(metadata, region.synchronizer, words[0])
     if metadata.away is None:
-        return _made(region, "metadata", words, what, None, "", [])
+        why, waits_for = of_all or ("", [])
+        return _made(region, "metadata", words, what, None, why, waits_for)
     why = f"it may be older than what the cluster agreed on, as the configuration store is away: {metadata.away}"
     return _made(region, "metadata", words, what, None, why, ["the configuration store of the cluster"])
 
@@ -270,5 +287,6 @@ EXPLAINERS: Mapping[str, Explainer] = {
     "snapshot": Explainer(_replicated_topics, _snapshot),
     "metadata": Explainer(_paths, _path),
     "link": Explainer(_links, _link),
+    "transaction": Explainer(known_transactions, explain_transaction),
 }
 """Every kind of KINDS has one."""

@@ -77,6 +77,11 @@ class StateKeeper:
         """Write what `soon` has pending, if anything. For an orderly stop."""
         return self.now() if self._timer is not None or self._dirty else None
 
+    @property
+    def is_writing(self) -> bool:
+        """Something is under way."""
+        return self._under_way is not None
+
     def close(self) -> None:
         """Write no more."""
         self._closed = True

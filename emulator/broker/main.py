@@ -20,8 +20,10 @@ from functools import partial
 from pathlib import Path
 
 from emulator.broker.admin.server import Admin
+from emulator.broker.clock import ShiftedClock
 from emulator.broker.deliveries import Deliveries
 from emulator.broker.environment import Environment
+from emulator.broker.log_lines import FORMATS, set_format
 from emulator.broker.region import Region
 from emulator.broker.replication.shaping import ShapedLink, ShapedNetwork
 from emulator.errors import GeoemuError
@@ -85,7 +87,7 @@ async def run(config: RegionConfig) -> int:
     store = await open_store(config)
     by_address = {(peer.host, peer.port): links[peer.region] for peer in config.peers}
     environment = Environment(
-        wall_clock_ms=lambda: time.time_ns() // 1_000_000,
+        wall_clock_ms=ShiftedClock(lambda: time.time_ns() // 1_000_000, config.clock_ahead_ms),
         random=chance,
         network=network,
         peer_network=ShapedNetwork(network, by_address),
@@ -162,10 +164,14 @@ async def _owner_gone(pid: int) -> None:
 
 def main(arguments: list[str]) -> int:
     """Command line of the program."""
-    if len(arguments) != 1:
-        print("usage: python -m emulator.broker.main REGION_JSON", file=sys.stderr)
+    log_format = "text"
+    if len(arguments) == 3 and arguments[0] == "--log-format":
+        log_format, arguments = arguments[1], arguments[2:]
+    if len(arguments) != 1 or log_format not in FORMATS:
+        print("usage: python -m emulator.broker.main [--log-format text|json] REGION_JSON", file=sys.stderr)
         return 2
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    logging.basicConfig(level=logging.INFO)
+    set_format(log_format)
     gc.set_threshold(50_000, 20, 20)
     sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
     try:

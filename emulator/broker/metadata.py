@@ -8,18 +8,30 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any, Protocol
 
 from emulator.core.metadata import Mirror, OnChange, Watch
 from emulator.errors import StorageError
 from emulator.model import Change
-from emulator.storage.configuration import ConfigurationMedium, Conflict
+from emulator.storage.configuration import ConfigurationMedium, Conflict, Rows, T, check_expected
 
 logger = logging.getLogger(__name__)
 
 RETRY_SECONDS = 0.05
 RETRY_SECONDS_MAX = 1.0
+
+
+class SharedPaths(Protocol):
+    """Paths that are the same in all clusters, and how a change of one is written (docs/rooms/metadata-sync.md)."""
+
+    def covers(self, path: str) -> bool: ...
+
+    def changing(
+        self, path: str, value: bytes | None, *, is_seed: bool, touched: Iterable[str]
+    ) -> Callable[[Rows], None]:
+        """What to do in a transaction, instead of putting the value."""
+        ...
 
 
 class Metadata:
@@ -40,6 +52,8 @@ class Metadata:
         """Why the mirror may be old. None: the store answered when it was asked last."""
         self._on_away: list[Callable[[StorageError | None], None]] = []
         self._closed = False
+        self.shared: SharedPaths | None = None
+        """None: nothing is shared with other clusters."""
 
     async def open(self) -> None:
         """Read everything once, and follow it from there. StorageError when the store cannot be had."""
@@ -70,25 +84,61 @@ class Metadata:
 
     # Changing.
 
-    async def put(self, path: str, value: bytes | None, expected: int | None = None) -> int:
+    async def put(
+        self,
+        path: str,
+        value: bytes | None,
+        expected: int | None = None,
+        *,
+        is_seed: bool = False,
+        touched: Iterable[str] = (),
+    ) -> int:
         """Set a path (None: delete it); gives the revision, once it is durable and the mirror has it (M1).
 
         `expected`: the version it must have, -1: it must not exist. Conflict carries what it is instead. StorageError
-        says whether it certainly did not happen (`definite`).
+        says whether it certainly did not happen (`definite`). Of a path that clusters share: `is_seed`, the topology
+        says so, and anything else counts more; `touched`: elements that are set anew even to what they were.
         """
-        revision = await self._medium.write(path, value, expected)
-        await self._until(revision)
-        return revision
+        if self.shared is None or not self.shared.covers(path):
+            revision = await self._medium.write(path, value, expected)
+            await self._until(revision)
+            return revision
+        change = self.shared.changing(path, value, is_seed=is_seed, touched=touched)
 
-    async def update(self, path: str, change: Callable[[bytes | None], bytes | None]) -> int:
+        def work(rows: Rows) -> None:
+            check_expected(path, expected, rows.get(path))
+            change(rows)
+
+        await self.transact(work)
+        return self._mirror.revision
+
+    async def transact(self, work: Callable[[Rows], T]) -> T:
+        """Change several paths in one step (M7), once it is durable and the mirror has it. StorageError."""
+        revision, outcome = await self._medium.transact(work)
+        await self._until(revision)
+        return outcome
+
+    async def update(
+        self,
+        path: str,
+        change: Callable[[bytes | None], bytes | None],
+        *,
+        touched: Iterable[str] = (),
+    ) -> int:
         """Set a path to what `change` makes of its value, whoever else changes it at the same time."""
         current = self._mirror.get(path)
         while True:
             value = change(None if current is None else current.value)
             try:
-                return await self.put(path, value, -1 if current is None else current.version)
+                expected = -1 if current is None else current.version
+                return await self.put(path, value, expected, touched=touched)
             except Conflict as conflict:
                 current = conflict.current
+
+    async def refresh(self) -> None:
+        """Have what was committed before the call, whoever did it. StorageError when the store is away."""
+        reading = await self._medium.read(self._mirror.revision)
+        await self._until(reading.revision)
 
     async def _until(self, revision: int) -> None:
         """Wait for the mirror. StorageError when the store goes away meanwhile: it was changed, and a region that does

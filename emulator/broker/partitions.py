@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Final, Protocol
 
 from emulator.broker.metadata import Metadata
@@ -12,11 +13,11 @@ from emulator.broker.policies import Policies
 from emulator.broker.topic_directory import Directory
 from emulator.broker.topic_slot import Wish
 from emulator.core.partitions import Partitioned, partition_names
-from emulator.core.policies import AUTO_TOPIC_CREATION
+from emulator.core.policies.creation import AUTO_TOPIC_CREATION
 from emulator.errors import ProtocolError, ServerError, StorageError
 from emulator.model import TopicName
 from emulator.storage.configuration import Conflict
-from emulator.stored_keys import PartitionedTopicPath, parse_path
+from emulator.stored_keys import DeletedPartitionedTopicPath, PartitionedTopicPath, parse_path
 
 logger = logging.getLogger(__name__)
 
@@ -70,6 +71,14 @@ class PartitionedTopics:
             logger.warning("what the configuration store has at %s is not obeyed: %s", change.path, problem)
             return None
 
+    def was_deleted(self, topic: TopicName) -> bool:
+        """Whether it is a partition of a topic that somebody deleted in this cluster."""
+        base = topic.partitioned
+        if base is None or self.count(base):
+            return False
+        change = self._metadata.get(DeletedPartitionedTopicPath(str(base)).text)
+        return change is not None and change.value is not None
+
     def names(self, namespace: str) -> list[str]:
         """Full names of the partitioned topics of a namespace, sorted."""
         keys = [parse_path(change.path) for change in self._metadata.list(PartitionedTopicPath.prefix())]
@@ -98,6 +107,9 @@ class PartitionedTopics:
         """Exists when the name is taken, ValueError for a number that cannot be meant, StorageError."""
         made = Partitioned(count, properties or {})
         self._check_free(directory, topic)
+        deleted = DeletedPartitionedTopicPath(str(topic)).text
+        if self._metadata.get(deleted) is not None:
+            await self._metadata.put(deleted, None)
         try:
             await self._metadata.put(PartitionedTopicPath(str(topic)).text, made.encode(), expected=-1)
         except Conflict:
@@ -123,6 +135,21 @@ class PartitionedTopics:
         await self._metadata.update(PartitionedTopicPath(str(topic)).text, larger)
         await self._open(directory, topic, count)
 
+    async def note(self, topic: TopicName, changed: Callable[[Mapping[str, str]], Mapping[str, str]]) -> None:
+        """Change its properties. ProtocolError when there is no such topic; StorageError."""
+
+        def noted(present: bytes | None) -> bytes:
+            if present is None:
+                raise ProtocolError(ServerError.TopicNotFound, f"partitioned topic {topic} does not exist")
+            found = Partitioned.decode(present)
+            return replace(found, properties=changed(found.properties)).encode()
+
+        await self._metadata.update(PartitionedTopicPath(str(topic)).text, noted)
+
+    async def open_all(self, directory: Directory, topic: TopicName) -> None:
+        """So that every partition is there."""
+        await self._open(directory, topic, self.count(topic))
+
     async def delete(self, directory: Directory, topic: TopicName, *, force: bool) -> None:
         """With its partitions. ProtocolError when there is none, or one of them is in use and not `force`."""
         found = self.get(topic)
@@ -132,6 +159,8 @@ class PartitionedTopics:
         if not force:
             for name in names:
                 await directory.check_unused(name)
+        # First: another region's replicator may ask between the two.
+        await self._metadata.put(DeletedPartitionedTopicPath(str(topic)).text, b"{}")
         # Without the number nobody can create a partition again while the others are still being deleted.
         await self._metadata.put(PartitionedTopicPath(str(topic)).text, None)
         for name in names:

@@ -14,8 +14,10 @@ from emulator.broker.keeper import StateKeeper
 from emulator.broker.liveness import Liveness
 from emulator.broker.pressure import Pressure
 from emulator.broker.replication.proof import publisher_of
+from emulator.broker.replication.schema_numbers import SchemaNumbers
 from emulator.core.access import Access
 from emulator.core.admission import Limits, Peer, Publisher, Refusal, Scanned, check
+from emulator.core.compaction import LatestOfKeys
 from emulator.core.cursor import Cursor
 from emulator.core.cursor_parts import CursorParts
 from emulator.core.deduplication import ProducerDeduplication, SourceWatermarks
@@ -62,6 +64,8 @@ class Parts:
     forwarding: Callable[[str, str | None, tuple[str, ...], int | None], Forwarding] = forwarding
     """(remote, replicated_from, replicate_to, marker_type)."""
     replication_progress: type[ReplicationProgress] = ReplicationProgress
+    schema_numbers: type[SchemaNumbers] = SchemaNumbers
+    """What the versions of a topic's schema are called elsewhere."""
 
     # Subscriptions.
     cursor: type[Cursor] = Cursor
@@ -72,6 +76,9 @@ class Parts:
     """(type, cursor, limits): how entries are given to the consumers of a subscription of that type."""
     keeper: type[StateKeeper] = StateKeeper
     """Makes small states durable: cursors, the progress of replicators."""
+
+    # Compaction.
+    latest_of_keys: type[LatestOfKeys] = LatestOfKeys
 
     # Replicated subscriptions (PIP-33).
     snapshots: Callable[..., SnapshotController] = SnapshotController

@@ -2,10 +2,13 @@
 
 They live in the cluster's configuration store, one document a place:
 
-    tenant/<tenant>             {}
-    namespace/<tenant/ns>       {"policies": {name: value}}
-    topic-policies/<topic>      {"policies": {name: value}}
-    broker-policies/all         {"policies": {name: value}}
+    tenant/<tenant>                         {"adminRoles": [...], "allowedClusters": [...]}, or {}: all regions
+    namespace/<tenant/ns>                   {"policies": {name: value}}
+    topic-policies/<topic>                  {"policies": {name: value}}     in every region of the cluster
+    region-topic-policies/<region>/<topic>  {"policies": {name: value}}     in one region; outranks the former
+    broker-policies/all                     {"policies": {name: value}}
+
+What a topic sets, its partitions set: they have no policies of their own.
 
 The topology only seeds it: once a cluster, and never over what is there (P3). One watch a region; a value is worked out
 when something changes, and reading it costs nothing.
@@ -20,7 +23,12 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from emulator.broker.metadata import Metadata
-from emulator.core.policies import REGISTRY, Policy, Scope, effective
+from emulator.core.metadata_sync.changes import Overruled
+from emulator.core.metadata_sync.elements import policy_element
+from emulator.core.policies.declaration import Policy, Scope, effective
+from emulator.core.policies.lifetime import MESSAGE_TTL, RETENTION, Retention
+from emulator.core.policies.registry import REGISTRY
+from emulator.errors import ProtocolError, ServerError
 from emulator.model import Change, TopicName
 from emulator.region_config import NamespaceConfig
 from emulator.storage.configuration import Conflict
@@ -29,6 +37,8 @@ from emulator.stored_keys import (
     SEEDED_PATH,
     BrokerPoliciesPath,
     NamespacePath,
+    RegionTopicPoliciesPath,
+    SchemaPath,
     StoredKey,
     TenantPath,
     TopicPoliciesPath,
@@ -39,6 +49,9 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+_SCHEMAS = SchemaPath.prefix()
+"""There may be many, they may be large, and no policy is in them."""
+
 
 class Effective:
     """What applies to one topic, until `close`."""
@@ -46,6 +59,8 @@ class Effective:
     def __init__(self, policies: Policies, topic: TopicName) -> None:
         self._policies = policies
         self._topic = topic
+        self.owner = str(topic.partitioned or topic)
+        """Whose policies they are."""
         self._values: dict[str, Any] = {}
         self._callbacks: list[tuple[Policy[Any], Callable[[], None]]] = []
         self.refresh()
@@ -80,8 +95,9 @@ class Effective:
 class Policies:
     """One a region."""
 
-    def __init__(self, metadata: Metadata) -> None:
+    def __init__(self, metadata: Metadata, region: str) -> None:
         self._metadata = metadata
+        self._region = region
         self._documents: dict[str, Mapping[str, Any]] = {}
         """What each path's document says of policies."""
         self._effective: dict[Effective, None] = {}
@@ -89,26 +105,19 @@ class Policies:
     async def start(self, tenants: Iterable[str], namespaces: Iterable[NamespaceConfig]) -> None:
         """Seed the store if nobody has, and follow it. The metadata is open. StorageError when seeding fails."""
         for change in self._metadata.list(""):
-            self._read(change)
+            if not change.path.startswith(_SCHEMAS):
+                self._read(change)
         self._metadata.watch("", self._changed)
         if self._metadata.get(SEEDED_PATH.text) is None:
             for tenant in tenants:
                 await self._seed(TenantPath(tenant), {})
             for namespace in namespaces:
-                policies: dict[str, Any] = {
-                    "replication_clusters": list(namespace.regions),
-                    "deduplication": namespace.deduplication,
-                }
-                if namespace.keep_alive_interval_ms:
-                    policies["keep_alive_interval_ms"] = namespace.keep_alive_interval_ms
-                if namespace.exclusive_home:
-                    policies["exclusive_home"] = namespace.exclusive_home
-                await self._seed(NamespacePath(namespace.name), {"policies": policies})
+                await self._seed(NamespacePath(namespace.name), {"policies": _declared(namespace)})
             await self._seed(SEEDED_PATH, {})
 
     async def _seed(self, path: StoredKey, document: Mapping[str, Any]) -> None:
-        with contextlib.suppress(Conflict):  # P3: another region was quicker, or a person
-            await self._metadata.put(path.text, _dumped(document), expected=-1)
+        with contextlib.suppress(Conflict, Overruled):  # P3: another region was quicker, or a person
+            await self._metadata.put(path.text, _dumped(document), expected=-1, is_seed=True)
 
     # What there is.
 
@@ -129,10 +138,15 @@ class Policies:
     def of_namespace(self, name: str, policy: Policy[T]) -> T:
         """What applies to its topics, as far as they set nothing themselves."""
         places = {
-            Scope.BROKER: self._at(BROKER_POLICIES_PATH),
-            Scope.NAMESPACE: self._at(NamespacePath(name)),
+            Scope.BROKER: self.set_at(BROKER_POLICIES_PATH),
+            Scope.NAMESPACE: self.set_at(NamespacePath(name)),
         }
         value: T = _worked_out(policy, places, name)
+        return value
+
+    def now(self, topic: TopicName, policy: Policy[T]) -> T:
+        """What applies to a topic at this moment."""
+        value: T = _worked_out(policy, self.places(topic), str(topic))
         return value
 
     def of_topic(self, topic: TopicName) -> Effective:
@@ -141,14 +155,27 @@ class Policies:
         self._effective[found] = None
         return found
 
+    def of_name(self, topic: str) -> Effective:
+        """What applies to a topic now; nobody keeps it up to date."""
+        return Effective(self, TopicName.parse(topic))
+
     def places(self, topic: TopicName) -> dict[Scope, Mapping[str, Any]]:
         return {
-            Scope.BROKER: self._at(BROKER_POLICIES_PATH),
-            Scope.NAMESPACE: self._at(NamespacePath(topic.full_namespace)),
-            Scope.TOPIC: self._at(TopicPoliciesPath(str(topic))),
+            Scope.BROKER: self.set_at(BROKER_POLICIES_PATH),
+            Scope.NAMESPACE: self.set_at(NamespacePath(topic.full_namespace)),
+            Scope.TOPIC: {
+                **self.set_at(self.topic_place(topic, everywhere=True)),
+                **self.set_at(self.topic_place(topic, everywhere=False)),
+            },
         }
 
-    def _at(self, path: StoredKey) -> Mapping[str, Any]:
+    def topic_place(self, topic: TopicName, *, everywhere: bool) -> StoredKey:
+        """Where a topic's policies are: those of all regions of the cluster, or those of this one."""
+        owner = str(topic.partitioned or topic)
+        return TopicPoliciesPath(owner) if everywhere else RegionTopicPoliciesPath(self._region, owner)
+
+    def set_at(self, path: StoredKey) -> Mapping[str, Any]:
+        """What a place itself sets, by policy name, as JSON."""
         return self._documents.get(path.text, {})
 
     def forget(self, one: Effective) -> None:
@@ -158,28 +185,43 @@ class Policies:
 
     async def set(self, place: StoredKey, policy: Policy[T], value: T | None) -> int:
         """Set a policy at a namespace, a topic or the broker; None: unset it (P2). Gives the revision. StorageError."""
+        return await self.change(place, policy, lambda present: value)
+
+    async def change(
+        self, place: StoredKey, policy: Policy[T], changed: Callable[[T | None], T | None]
+    ) -> int:
+        """The same with a value that depends on what is set there, whoever else changes it. ProtocolError when its
+        namespace was deleted meanwhile: a change of it must not bring it back."""
 
         def change(present: bytes | None) -> bytes:
+            if present is None and isinstance(place, NamespacePath):
+                raise ProtocolError(ServerError.TopicNotFound, "Namespace does not exist")
             document = json.loads(present) if present is not None else {}
-            policies = {
-                name: one for name, one in document.get("policies", {}).items() if name != policy.name
-            }
+            policies = dict(document.get("policies", {}))
+            before = policies.pop(policy.name, None)
+            value = changed(None if before is None else policy.codec.decode(before))
             if value is not None:
                 policies[policy.name] = policy.codec.encode(value)
             return _dumped({**document, "policies": policies})
 
-        return await self._metadata.update(place.text, change)
+        return await self._metadata.update(place.text, change, touched=(policy_element(policy.name),))
 
     # Following.
 
     def _changed(self, change: Change) -> None:
+        if change.path.startswith(_SCHEMAS):
+            return
         self._read(change)
         key = parse_path(change.path)
         for one in list(self._effective):
             match key:
-                case NamespacePath(name) if name != one.namespace:
-                    continue
-                case NamespacePath() | TopicPoliciesPath() | BrokerPoliciesPath():
+                case NamespacePath(name) if name == one.namespace:
+                    one.refresh()
+                case TopicPoliciesPath(topic) if topic == one.owner:
+                    one.refresh()
+                case RegionTopicPoliciesPath(region, topic) if (region, topic) == (self._region, one.owner):
+                    one.refresh()
+                case BrokerPoliciesPath():
                     one.refresh()
 
     def _read(self, change: Change) -> None:
@@ -192,6 +234,24 @@ class Policies:
             logger.warning("what the configuration store has at %s is no document", change.path)
             policies = {}
         self._documents[change.path] = policies if isinstance(policies, dict) else {}
+
+
+def _declared(namespace: NamespaceConfig) -> dict[str, Any]:
+    """What a topology says of a namespace, as policies."""
+    policies: dict[str, Any] = {
+        "replication_clusters": list(namespace.regions),
+        "deduplication": namespace.deduplication,
+    }
+    if namespace.keep_alive_interval_ms:
+        policies["keep_alive_interval_ms"] = namespace.keep_alive_interval_ms
+    if namespace.exclusive_home:
+        policies["exclusive_home"] = namespace.exclusive_home
+    retention = Retention(namespace.retention_minutes, namespace.retention_megabytes)
+    if retention.lets_go:
+        policies[RETENTION.name] = RETENTION.codec.encode(retention)
+    if namespace.message_ttl_seconds:
+        policies[MESSAGE_TTL.name] = namespace.message_ttl_seconds
+    return policies
 
 
 def _worked_out(policy: Policy[T], places: Mapping[Scope, Mapping[str, Any]], of: str) -> T:

@@ -33,9 +33,11 @@ class Pause(Flag):
     """It does not read what it asked for."""
     REQUESTS = auto()
     """What it asked for waits for something of ours."""
+    RATE = auto()
+    """It publishes more than its topics' policies allow."""
 
 
-OURS: Final = Pause.PUBLISHES | Pause.REQUESTS
+OURS: Final = Pause.PUBLISHES | Pause.REQUESTS | Pause.RATE
 """Reasons that are no fault of the client."""
 
 

@@ -12,26 +12,47 @@ from emulator.broker.access_figures import AccessFigures
 from emulator.broker.budgets import Account
 from emulator.broker.commands.connection import ClientConnection
 from emulator.broker.commands.table import TABLE
+from emulator.broker.deletions import Deletions, refusal
 from emulator.broker.environment import Environment
+from emulator.broker.housekeeper import Housekeeper
 from emulator.broker.log_kinds import LogKind, kind_of
 from emulator.broker.metadata import Metadata
+from emulator.broker.metadata_sync.settings import SyncSettings
+from emulator.broker.metadata_sync.synchronizer import Synchronizer
 from emulator.broker.partitions import PartitionedTopics
 from emulator.broker.policies import Policies
 from emulator.broker.replication.forms import ReplicatedForms
 from emulator.broker.replication.peer import PeerLink
+from emulator.broker.schemas import Schemas
+from emulator.broker.tenancy import Tenancy
 from emulator.broker.topic.tail import TailPool
 from emulator.broker.topic.topic import Topic
 from emulator.broker.topic_assembly import Assembly
 from emulator.broker.topic_directory import Directory
+from emulator.broker.topic_lists import TopicLists
 from emulator.broker.topic_slot import Wish
+from emulator.broker.transactions.contract import TransactionAuthority
+from emulator.broker.transactions.coordinators import Coordinators
+from emulator.core.policies.limits import MAX_TOPICS
 from emulator.errors import ProtocolError, ServerError, StorageDamaged, StorageError, StorageFenced
-from emulator.model import TopicName
+from emulator.model import Change, TopicName
 from emulator.network import Listener
 from emulator.region_config import RegionConfig
 from emulator.storage.contract import Replaceable, Store
-from emulator.stored_keys import FORMAT_KEY, STARTS_KEY, STORE_FORMAT, OwesKey, parse_key
+from emulator.stored_keys import (
+    FORMAT_KEY,
+    STARTS_KEY,
+    STORE_FORMAT,
+    NamespacePath,
+    OwesKey,
+    parse_key,
+    parse_path,
+)
 
 logger = logging.getLogger(__name__)
+
+OBEYS = (MAX_TOPICS,)
+"""Policies that this module acts upon (P1)."""
 
 FLUSH_SECONDS = 2.0
 """How long a region that stops waits for a store that does not take what is left to write. Together with what the
@@ -49,7 +70,7 @@ class Region:
         self.environment = environment
         self.store: Store = environment.store
         self.metadata = Metadata(environment.configuration, self.spawn)
-        self.policies = Policies(self.metadata)
+        self.policies = Policies(self.metadata, config.region)
         self.connections: dict[ClientConnection, None] = {}
         self.memory = Account("region")
         """Bytes held, for clients and otherwise; the accounts of all others are below it."""
@@ -61,25 +82,50 @@ class Region:
         self.peers: dict[str, PeerLink] = {peer.region: PeerLink(self, peer) for peer in config.peers}
         self.fenced = asyncio.Event()
         """Set when a newer owner took the log: this process must end."""
-        self._assembly = Assembly(self, self.policies, self.peers, self._send_away, topic_type)
+        self.deletions = Deletions(self.store)
+        self.housekeeper = Housekeeper(self, self._delete_unused)
+        self._starts = 0
+        self._assembly = Assembly(
+            self,
+            self.policies,
+            self.peers,
+            self._send_away,
+            topic_type,
+            self.housekeeper,
+            self.deletions,
+            lambda: self._starts,
+        )
         self.partitioned = PartitionedTopics(
             self.metadata,
             self.policies,
             self.peers,
             creates_by_default=config.settings.allow_auto_topic_creation,
         )
+        self.schemas = Schemas(
+            self.metadata,
+            self.policies,
+            environment.wall_clock_ms,
+            bytes_max=config.settings.schema_bytes_max,
+            versions_max=config.settings.schema_versions_max,
+        )
+        self.tenancy = Tenancy(self.metadata, self.partitioned, self.schemas)
         self.directory = Directory(
             self._assembly,
             self.store,
             self.spawn,
             check=self.check_topic,
-            may_create=self.partitioned.may_be_created,
+            may_create=self._may_be_created,
             idle_seconds=config.settings.topic_idle_ms / 1000,
         )
+        self.coordinators = Coordinators(self)
+        self.transactions: TransactionAuthority = self.coordinators
+        """The same, for participants."""
+        self.topic_lists = TopicLists(self.directory)
+        self.synchronizer: Synchronizer | None = None
+        """Shares metadata with other clusters; None when there is none to share it with, or nobody wants that."""
         self._tasks: dict[asyncio.Task[Any], None] = {}
         self._listener: Listener | None = None
         self._internal_listener: Listener | None = None
-        self._starts = 0
         self._producer_names = 0
 
     # Life.
@@ -92,8 +138,12 @@ class Region:
         await self._check_format()
         await self._count_start()
         await self.metadata.open()
+        self._share_metadata()
         await self.policies.start(self.config.tenants, self.config.namespaces)
+        self.schemas.start()
+        self.metadata.watch(NamespacePath.prefix(), self._namespace_changed)
         self._tell_of_strangers()
+        await self.coordinators.start()
         config = self.config
         self._listener = await self.environment.network.listen(
             lambda: ClientConnection(self, TABLE), config.bind_host, config.service_port
@@ -106,6 +156,9 @@ class Region:
             )
         for peer in self.peers.values():
             peer.start()
+        self.coordinators.go_on()
+        if self.synchronizer is not None:
+            self.spawn(self.synchronizer.run())
         owing = self._owing()
         self.spawn(self.directory.open_owing(owing))
         self.directory.start_sweeping()
@@ -113,9 +166,24 @@ class Region:
             "region %s serves on port %d; %d topics owe", config.region, self.service_port, len(owing)
         )
 
+    def _share_metadata(self) -> None:
+        environment = self.environment
+        draw = environment.random.getrandbits
+        settings = SyncSettings.of(self.config, environment.wall_clock_ms, lambda: draw(32))
+        if settings is not None:
+            self.metadata.shared = settings
+            self.synchronizer = Synchronizer(self, settings)
+
     def _owing(self) -> list[str]:
         keys = [parse_key(text) for text, _ in self.store.scan(OwesKey.prefix())]
-        return [key.topic for key in keys if isinstance(key, OwesKey)]
+        owing = [key.topic for key in keys if isinstance(key, OwesKey)]
+        kept = self.housekeeper.concerned(self.policies, self._with_policies())
+        return list(dict.fromkeys([*owing, *kept]))
+
+    def _with_policies(self) -> list[str]:
+        """Topics whose namespaces exist."""
+        namespaces = self.policies.namespaces()
+        return [name for namespace in namespaces for name in self.directory.names(namespace)]
 
     def _tell_of_strangers(self) -> None:
         """D5: logs that nobody can reach keep nobody from starting."""
@@ -160,6 +228,9 @@ class Region:
         for listener in (self._listener, self._internal_listener):
             if listener is not None:
                 listener.close()
+        self.coordinators.close()
+        if self.synchronizer is not None:
+            await self.synchronizer.close()
         written = await self._flush()
         for peer in self.peers.values():
             peer.close()
@@ -167,6 +238,7 @@ class Region:
             connection.close()
         topics = list(self.directory.serving.values())
         self.directory.close()
+        self.housekeeper.close()
         if written:
             await self._within_flush_seconds(
                 [self._assembly.forget_owing_when_settled(topic) for topic in topics]
@@ -235,8 +307,6 @@ class Region:
             parsed = TopicName.parse(name)
         except ValueError as problem:
             raise ProtocolError(ServerError.InvalidTopicName, str(problem)) from None
-        if parsed.domain != "persistent":
-            raise ProtocolError(ServerError.NotAllowedError, "non-persistent topics are not offered yet")
         if not self.policies.has_namespace(parsed.full_namespace):
             raise ProtocolError(
                 ServerError.TopicNotFound,
@@ -244,6 +314,53 @@ class Region:
                 f"it has: {', '.join(self.policies.namespaces())}",
             )
         return parsed
+
+    def check_open_to_clients(self, topic: str, subscription: str = "") -> None:
+        """ProtocolError for a client that would publish to what regions tell each other by, or take from it what is
+        meant for the region. `subscription`: that it wants to consume; empty: it wants to publish."""
+        if self.synchronizer is not None:
+            self.synchronizer.settings.check_client(topic, subscription)
+
+    def _may_be_created(self, topic: TopicName) -> bool:
+        """When somebody uses it. ProtocolError when its namespace has too many."""
+        if topic.full_namespace in self.tenancy.closing or not self.partitioned.may_be_created(topic):
+            return False
+        if not self.store.has_log(str(topic)):
+            self.check_room(topic, 1)
+        return True
+
+    def check_room(self, topic: TopicName, more: int) -> None:
+        """ProtocolError when so many more topics are too many for the namespace."""
+        namespace = topic.full_namespace
+        most = self.policies.of_namespace(namespace, MAX_TOPICS)
+        if not most:
+            return
+        names, others = self.directory.names(namespace), self.directory.non_persistent_names(namespace)
+        if len(names) + len(others) + more > most:
+            raise ProtocolError(
+                ServerError.NotAllowedError, f"Exceed maximum number of topics in namespace: {most}"
+            )
+
+    def _namespace_changed(self, change: Change) -> None:
+        """Another region of the cluster may have deleted it: its topics serve nobody any more, and their logs are left
+        alone (D5)."""
+        key = parse_path(change.path)
+        if change.value is None and isinstance(key, NamespacePath):
+            for name in (*self.directory.names(key.name), *self.directory.non_persistent_names(key.name)):
+                self.spawn(self.directory.unload(name, "its namespace was deleted"))
+
+    def check_not_deleted(self, topic: TopicName, peer: str) -> None:
+        """Region `peer` replicates a topic to us. ProtocolError when somebody deleted it here."""
+        if self.directory.exists(str(topic)):
+            return
+        if str(topic) in self.deletions or self.partitioned.was_deleted(topic):
+            raise refusal(str(topic.partitioned or topic), self.config.region, peer)
+
+    async def _delete_unused(self, name: str) -> None:
+        """Nobody uses a topic, and its policy says that it goes then. It is back when somebody uses it, here or in
+        another region."""
+        with contextlib.suppress(ProtocolError):
+            await self.directory.delete(name, force=False, for_good=False)
 
     async def every_topic(self) -> list[Topic]:
         """All there are, opened; those that cannot be had now are left out."""

@@ -8,24 +8,39 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from typing import Final
 
+from emulator.broker import dispatch_policies, topic_rules
+from emulator.broker.compaction.stored import log_names_of
+from emulator.broker.deletions import Deletions
 from emulator.broker.environment import RegionServices
+from emulator.broker.housekeeper import Housekeeper
+from emulator.broker.nonpersistent.topic import NonPersistentTopic
 from emulator.broker.policies import Effective, Policies
 from emulator.broker.replication.peer import PeerLink
 from emulator.broker.replication.replicator import Replicator
+from emulator.broker.subscription.pending_acks import PendingAcksOfSubscription, pending_rows_of_topic
 from emulator.broker.subscription.replicated import ReplicatedSubscriptions
 from emulator.broker.subscription.stored_cursor import cursors_of_topic
 from emulator.broker.topic.topic import Topic
-from emulator.core.policies import DEDUPLICATION, EXCLUSIVE_HOME, KEEP_ALIVE_INTERVAL, REPLICATION_CLUSTERS
+from emulator.core.policies.compaction import COMPACTION_THRESHOLD
+from emulator.core.policies.topics import (
+    DEDUPLICATION,
+    EXCLUSIVE_HOME,
+    KEEP_ALIVE_INTERVAL,
+    REPLICATION_CLUSTERS,
+)
 from emulator.errors import CheckpointDamaged, ProtocolError, ServerError, StorageError
 from emulator.model import TopicName
 from emulator.storage.contract import Log
-from emulator.stored_keys import OwesKey, keys_of_topic, parse_key
+from emulator.stored_keys import OwesKey, PendingAckKey, keys_of_topic, parse_key
 
 logger = logging.getLogger(__name__)
 
+VOLATILE_BITS: Final = 24
+"""So many non-persistent topics can be made between two starts of a region before ids repeat."""
 
-OBEYS = (DEDUPLICATION, EXCLUSIVE_HOME, KEEP_ALIVE_INTERVAL, REPLICATION_CLUSTERS)
+OBEYS = (COMPACTION_THRESHOLD, DEDUPLICATION, EXCLUSIVE_HOME, KEEP_ALIVE_INTERVAL, REPLICATION_CLUSTERS)
 """Policies that this module acts upon (P1)."""
 
 
@@ -39,11 +54,20 @@ class Assembly:
         peers: Mapping[str, PeerLink],
         send_away: Callable[[Topic], None],
         topic_type: type[Topic],
+        housekeeper: Housekeeper,
+        deletions: Deletions,
+        starts: Callable[[], int],
     ) -> None:
+        """`starts`: how often the region was started."""
         self._region = region
         self._policies = policies
         self._peers = peers
         self._topic_type = topic_type
+        self._housekeeper = housekeeper
+        self._deletions = deletions
+        self._starts = starts
+        self._volatile_made = 0
+        """Non-persistent topics, since the region was started."""
         self._send_away = send_away
         self._effective: dict[Topic, Effective] = {}
         """Of open topics."""
@@ -53,14 +77,31 @@ class Assembly:
     async def open(self, name: TopicName, *, create: bool) -> Topic | None:
         if not self._policies.has_namespace(name.full_namespace):
             raise ProtocolError(ServerError.TopicNotFound, f"namespace {name.full_namespace} does not exist")
+        if not name.is_persistent:
+            return await self._make_volatile(name) if create else None
         log = await self._region.store.open_log(str(name), create=create)
         if log is None:
             return None
+        await self._deletions.forget(str(name))
         try:
             return await self._load(name, log)
         except CheckpointDamaged as damage:
             logger.warning("%s: %s is loaded again", damage, name)
             return await self._load(name, log)
+
+    async def _make_volatile(self, name: TopicName) -> Topic:
+        await self._deletions.forget(str(name))
+        self._volatile_made += 1
+        ledger_id = (self._starts() + 1 << VOLATILE_BITS) + self._volatile_made
+        effective = self._policies.of_topic(name)
+        try:
+            topic = await NonPersistentTopic.make(self._region, name, ledger_id)
+            self._obey(topic, effective)
+        except BaseException:
+            effective.close()
+            raise
+        self._effective[topic] = effective
+        return topic
 
     async def _load(self, name: TopicName, log: Log) -> Topic:
         """CheckpointDamaged when a cursor needs a part of the checkpoint that cannot be read. It is discarded then, and
@@ -86,9 +127,6 @@ class Assembly:
     def _obey(self, topic: Topic, effective: Effective) -> None:
         """From this step on the topic follows its policies."""
 
-        def deduplication_changed() -> None:
-            topic.deduplicates = effective[DEDUPLICATION]
-
         def home_changed() -> None:
             home = effective[EXCLUSIVE_HOME]
             topic.access.move_home("" if home == self._region.config.region else home)
@@ -96,22 +134,33 @@ class Assembly:
         def keep_alive_changed() -> None:
             topic.set_keep_alive(effective[KEEP_ALIVE_INTERVAL])
 
+        def threshold_changed() -> None:
+            topic.compaction.set_threshold(effective[COMPACTION_THRESHOLD] if topic.keeps_messages else 0)
+
         for policy, changed in (
-            (DEDUPLICATION, deduplication_changed),
             (EXCLUSIVE_HOME, home_changed),
             (KEEP_ALIVE_INTERVAL, keep_alive_changed),
+            (COMPACTION_THRESHOLD, threshold_changed),
         ):
             changed()  # it may have changed while the topic was loaded
             effective.on_change(policy, changed)
+        dispatch_policies.follow(topic, effective)
+        topic_rules.follow(topic, effective)
+        switch = self._switch_deduplication
+        effective.on_change(DEDUPLICATION, lambda: self._region.spawn(switch(topic, effective)))
+        if topic.deduplicates != _deduplicates(topic, effective):  # it changed while the topic was loaded
+            self._region.spawn(switch(topic, effective))
         effective.on_change(
             REPLICATION_CLUSTERS, lambda: self._region.spawn(self._replicate_elsewhere(topic, effective))
         )
         remotes = self._remotes(effective)
-        if remotes:
+        if remotes and topic.keeps_messages:
             topic.sync = ReplicatedSubscriptions(topic, remotes)
         self._restore_subscriptions(topic)
         for remote in remotes:
             topic.replicators[remote] = Replicator(topic, self._peers[remote])
+        if topic.keeps_messages:
+            self._housekeeper.follow(topic, effective)
 
     def _remotes(self, effective: Effective) -> list[str]:
         """Whom the topic is replicated to: nobody, when this region does not share the messages itself."""
@@ -122,20 +171,48 @@ class Assembly:
 
     def _restore_subscriptions(self, topic: Topic) -> None:
         parts_type = self._region.environment.parts.cursor_parts
-        for stored in cursors_of_topic(self._region.store, topic.full_name, parts_type):
+        store = topic.region.store
+        pending_rows = pending_rows_of_topic(store, topic.full_name)
+        for stored in cursors_of_topic(store, topic.full_name, parts_type):
             subscription = topic.add_subscription(stored)
+            rows = pending_rows.pop(subscription.name, None)
+            if rows is not None:
+                subscription.pending_acks = PendingAcksOfSubscription(subscription)
+                subscription.pending_acks.load(rows)
             if topic.sync is not None and subscription.cursor.replicated:
                 topic.sync.subscription_added(subscription)
+        # What an interrupted deletion left. What cannot be deleted now is found again.
+        for name, rows in pending_rows.items():
+            for row in rows:
+                key = PendingAckKey(topic.full_name, name, str(row)).text
+                store.delete(key).add_done_callback(lambda done: done.exception())
 
     def serve(self, topic: Topic) -> None:
+        topic.transactions.look_after()
+        for subscription in topic.subscriptions.values():
+            if subscription.pending_acks is not None:
+                subscription.pending_acks.look_after()
         for remote, replicator in topic.replicators.items():
             self._peers[remote].add(replicator)
+        topic.compaction.serve()
 
     def send_away(self, topic: Topic) -> None:
         self._effective.pop(topic).close()
+        self._housekeeper.forget(topic)
         self._following.pop(topic, None)
         topic.access.close()  # before its producers are gone: they lose nothing
         self._send_away(topic)
+
+    async def _switch_deduplication(self, topic: Topic, effective: Effective) -> None:
+        """One change after the other; the last one counts."""
+        async with self._following.setdefault(topic, asyncio.Lock()):
+            wanted = _deduplicates(topic, effective)
+            if topic.closed or topic.deduplicates == wanted:
+                return
+            try:
+                await topic.deduplicate(wanted)
+            except StorageError as failure:
+                topic.failed(failure)
 
     # Following a change of the regions.
 
@@ -170,7 +247,7 @@ class Assembly:
     def _replicate_to(self, topic: Topic, wanted: list[str]) -> None:
         if topic.sync is not None:
             topic.sync.remotes_changed(wanted)
-        elif wanted:
+        elif wanted and topic.keeps_messages:
             topic.sync = ReplicatedSubscriptions(topic, wanted)
             for subscription in topic.subscriptions.values():
                 if subscription.cursor.replicated:
@@ -190,7 +267,9 @@ class Assembly:
         return any(one.consumers for one in topic.subscriptions.values())
 
     def owes(self, topic: Topic) -> bool:
-        if not topic.replicators:
+        if topic.compaction.is_running or self._housekeeper.has_work(topic):
+            return True
+        if not topic.replicators or not topic.keeps_messages:
             return False
         # What became durable after the topic was closed counts too: nobody was told of it, yet it is in the log.
         last = max(topic.log.next_entry_id, topic.stored_end) - 1
@@ -201,6 +280,8 @@ class Assembly:
 
     async def _note_owing(self, name: str) -> None:
         """D3: before anything is acknowledged that has to be replicated."""
+        if not TopicName.parse(name).is_persistent:
+            return
         key = OwesKey(name).text
         if self._region.store.get(key) is None:
             await self._region.store.put(key, b"")
@@ -227,8 +308,12 @@ class Assembly:
         writing.append(topic.access.flush())
         await asyncio.gather(*writing)
 
-    async def erase(self, name: str) -> None:
+    async def erase(self, name: str, *, for_good: bool) -> None:
         store = self._region.store
+        if for_good and self._is_shared(name):
+            await self._deletions.remember(name, self._region.environment.wall_clock_ms())
+        for compacted in log_names_of(store, TopicName.parse(name)):
+            await store.delete_log(compacted)
         keys = [
             key for prefix in keys_of_topic(name) for key, _ in store.scan(prefix) if _belongs_to(key, name)
         ]
@@ -236,6 +321,15 @@ class Assembly:
             store.get(key)  # a key whose last write failed is refused until somebody looked (S5)
             await store.delete(key)
         await store.delete_log(name)
+
+    def _is_shared(self, name: str) -> bool:
+        """Another region may have the topic, and replicate it to us."""
+        return any(region in self._peers for region in self._policies.of_name(name)[REPLICATION_CLUSTERS])
+
+
+def _deduplicates(topic: Topic, effective: Effective) -> bool:
+    """What keeps nothing has nothing to compare with."""
+    return effective[DEDUPLICATION] and topic.keeps_messages
 
 
 def _belongs_to(text: str, name: str) -> bool:

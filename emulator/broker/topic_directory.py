@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from emulator.broker.log_kinds import LogKind
 from emulator.broker.topic_slot import Slot, SlotState, TopicMoved, Wish
 from emulator.errors import GeoemuError, ProtocolError, ServerError, StorageDamaged, StorageError
-from emulator.model import TopicName
+from emulator.model import NON_PERSISTENT, TopicName
 
 if TYPE_CHECKING:
     from emulator.broker.topic.topic import Topic
@@ -69,8 +69,9 @@ class Opener(Protocol):
         """Of a closed topic with nothing under way: that it need not be opened at the next start. False: it must."""
         ...
 
-    async def erase(self, name: str) -> None:
-        """Remove everything that the store has of a topic. StorageError when that fails; it may be tried again."""
+    async def erase(self, name: str, *, for_good: bool) -> None:
+        """Remove everything that the store has of a topic. `for_good`: other regions must not bring it back.
+        StorageError when that fails; it may be tried again."""
         ...
 
 
@@ -111,9 +112,14 @@ class Directory:
     # What there is.
 
     def names(self, namespace: str) -> list[str]:
-        """Full names of the topics of a namespace, in memory or not, sorted."""
+        """Full names of the persistent topics of a namespace, in memory or not, sorted."""
         prefix = f"{LogKind.MESSAGES.value}://{namespace}/"
         return [name for name in self._log_names() if name.startswith(prefix)]
+
+    def non_persistent_names(self, namespace: str) -> list[str]:
+        """Full names of those of its topics that keep nothing, sorted: they are there while they are in memory."""
+        prefix = f"{NON_PERSISTENT}://{namespace}/"
+        return sorted(name for name in self.serving if name.startswith(prefix))
 
     def exists(self, name: str) -> bool:
         """Whether there is a topic of this full name, in memory or not."""
@@ -263,8 +269,9 @@ class Directory:
         if self._opener.is_used(await self.acquire(name, Wish.EXISTING)):
             raise ProtocolError(ServerError.NotAllowedError, f"topic {name} has producers or consumers")
 
-    async def delete(self, name: str, *, force: bool) -> None:
-        """Remove a topic from the store. ProtocolError when there is none, or it is in use and not `force`."""
+    async def delete(self, name: str, *, force: bool, for_good: bool = True) -> None:
+        """Remove a topic from the store. `for_good`: other regions must not bring it back. ProtocolError when there is
+        none, or it is in use and not `force`."""
         topic = await self.acquire(name, Wish.EXISTING)
         slot = self._slots.get(topic.full_name)
         if slot is None or slot.topic is not topic or slot.state is not SlotState.SERVING:
@@ -272,7 +279,7 @@ class Directory:
         if self._opener.is_used(topic) and not force:
             raise ProtocolError(ServerError.NotAllowedError, f"topic {name} has producers or consumers")
         self._leave(slot, "it is deleted")
-        await self._finish(self._left(slot, delete=True))
+        await self._finish(self._left(slot, delete=True, for_good=for_good))
 
     async def _finish(self, work: Coroutine[Any, Any, None]) -> None:
         """Wait for work that goes on even if the one that asked for it goes away."""
@@ -299,14 +306,16 @@ class Directory:
         self._opener.send_away(topic)
         topic.close(why)
 
-    async def _left(self, slot: Slot, *, orderly: bool = False, delete: bool = False) -> None:
+    async def _left(
+        self, slot: Slot, *, orderly: bool = False, delete: bool = False, for_good: bool = True
+    ) -> None:
         topic = slot.topic
         assert topic is not None
         await topic.settled()
         try:
             if delete:
                 self._become(slot, SlotState.DELETING, "nothing of it is under way any more")
-                await self._opener.erase(topic.full_name)
+                await self._opener.erase(topic.full_name, for_good=for_good)
             elif orderly and not await self._opener.forget_owing(topic):
                 self._spawn(self.open_again(topic.full_name))
         finally:

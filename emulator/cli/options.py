@@ -112,6 +112,22 @@ Milliseconds = Annotated[
         metavar="TIME", parser=_milliseconds, help="One way, like 200ms or 1.5s.", show_default=False
     ),
 ]
+
+
+def _signed_milliseconds(text: str) -> int:
+    sign = -1 if text.startswith("-") else 1
+    return sign * round(_milliseconds(text.removeprefix("-").removeprefix("+")))
+
+
+SignedMilliseconds = Annotated[
+    int,
+    typer.Argument(
+        metavar="TIME",
+        parser=_signed_milliseconds,
+        help="Like +250ms or -2s; 0ms: right again.",
+        show_default=False,
+    ),
+]
 JitterMilliseconds = Annotated[
     float | None,
     typer.Option(

@@ -7,7 +7,8 @@
         message = await consumer.receive()
         await consumer.acknowledge(message)
 
-Speaks what released clients cannot: the priority of PIP-440 (`priority=`) beside every access mode. Producers and
+Speaks what released clients cannot: the priority of PIP-440 (`priority=`) beside every access mode, and transaction
+keys (`transaction_key=` of the client, `new_transaction`). Producers and
 consumers reconnect by themselves, with back-off, over any of the service URLs given, and send again what has no
 receipt. Every failure tells whether the operation certainly did not happen (`ClientError.definite`).
 """
@@ -15,17 +16,19 @@ receipt. Every failure tells whether the operation certainly did not happen (`Cl
 from emulator.client.client import Client
 from emulator.client.consumer import Consumer, Message, Reader
 from emulator.client.producer import Batching, Producer
+from emulator.client.transactions import Transaction
 from emulator.client.vocabulary import (
     EARLIEST,
     LATEST,
     ClientError,
     ClientSettings,
     ConsumerType,
+    ExpiredTransaction,
     InitialPosition,
     MessageId,
     Standing,
 )
-from emulator.model import AccessMode
+from emulator.model import AccessMode, Schema, SchemaType
 
 __all__ = [
     "EARLIEST",
@@ -37,10 +40,14 @@ __all__ = [
     "ClientSettings",
     "Consumer",
     "ConsumerType",
+    "ExpiredTransaction",
     "InitialPosition",
     "Message",
     "MessageId",
     "Producer",
     "Reader",
+    "Schema",
+    "SchemaType",
     "Standing",
+    "Transaction",
 ]

@@ -21,14 +21,17 @@ from emulator.client.vocabulary import (
     MessageId,
     Standing,
 )
-from emulator.model import AccessMode
+from emulator.errors import ServerError
+from emulator.model import AccessMode, Schema
 from emulator.network import Network, SocketNetwork
+from emulator.transaction_names import check_key
 from emulator.wire import requests
-from emulator.wire.replies import LookedUp
+from emulator.wire.replies import LookedUp, SchemaFound
 
 if TYPE_CHECKING:
     from emulator.client.consumer import Consumer, Reader
     from emulator.client.producer import Batching, Producer
+    from emulator.client.transactions import Coordinators, Transaction
 
 T = TypeVar("T")
 Made = TypeVar("Made", "Producer", "Consumer", "Reader")
@@ -60,9 +63,13 @@ class Client:
         settings: ClientSettings | None = None,
         chance: random.Random | None = None,
         wall_clock_ms: Callable[[], int] | None = None,
+        transaction_key: str | None = None,
     ) -> None:
         """`service_url`: one, or several in the order in which they are to be tried (fail-over).
-        `network`, `chance` and `wall_clock_ms` are for simulations. ValueError for a URL that cannot be read."""
+        `transaction_key`: of all clients with this key, only the one that began a transaction last goes on; the
+        transaction of the one before it is aborted. In each region by itself.
+        `network`, `chance` and `wall_clock_ms` are for simulations. ValueError for a URL that cannot be read, or a key
+        that cannot be one."""
         urls = [service_url] if isinstance(service_url, str) else list(service_url)
         self._addresses = [address for url in urls for address in parse_service_url(url)]
         self._current = 0
@@ -71,6 +78,8 @@ class Client:
         self._chance = chance or random.Random()
         self.wall_clock_ms = wall_clock_ms or (lambda: time.time_ns() // 1_000_000)
         """Stamps messages that are published."""
+        self._transaction_key = transaction_key if transaction_key is None else check_key(transaction_key)
+        self._coordinators: Coordinators | None = None
         self._connections: dict[Address, Connection] = {}
         self._connecting: dict[Address, asyncio.Task[Connection]] = {}
         self._next_id = 0
@@ -108,15 +117,25 @@ class Client:
         batching: Batching | None = None,
         pending_messages_max: int = 1000,
         on_standing: Callable[[Producer, Standing], None] | None = None,
+        schema: Schema | None = None,
     ) -> Producer:
         """Open a producer; waits for ever in WAIT_FOR_EXCLUSIVE, and leaves the line at once when it is cancelled.
         `priority` (PIP-440) orders those who wait, highest first; ValueError when it is no int32.
         `on_standing` is told how each attempt goes: it asks, waits, is open.
+        `schema`: the region registers it, or refuses it; payloads are bytes all the same.
         `initial_sequence_id`: the id before the first one used. ClientError when it is refused."""
         from emulator.client.producer import Producer
 
         producer = Producer(
-            self, topic, name, access_mode, priority, initial_sequence_id, batching, pending_messages_max
+            self,
+            topic,
+            name,
+            access_mode,
+            priority,
+            initial_sequence_id,
+            batching,
+            pending_messages_max,
+            schema,
         )
         producer.on_standing = on_standing
         return await self._started(producer)
@@ -132,8 +151,12 @@ class Client:
         name: str | None = None,
         priority_level: int = 0,
         receiver_queue_size: int = 1000,
+        schema: Schema | None = None,
+        read_compacted: bool = False,
     ) -> Consumer:
-        """Open a consumer. `replicated`: its position is carried to the other regions (PIP-33)."""
+        """Open a consumer. `replicated`: its position is carried to the other regions (PIP-33). `schema`: what it reads
+        by; the region refuses one that does not fit. `read_compacted`: of what was compacted it is given the newest
+        message of each key."""
         from emulator.client.consumer import Consumer
 
         consumer = Consumer(
@@ -146,6 +169,8 @@ class Client:
             name=name or f"consumer-{self._chance.getrandbits(32):08x}",
             priority_level=priority_level,
             receiver_queue_size=receiver_queue_size,
+            schema=schema,
+            read_compacted=read_compacted,
         )
         return await self._started(consumer)
 
@@ -156,15 +181,62 @@ class Client:
         *,
         inclusive: bool = False,
         receiver_queue_size: int = 1000,
+        read_compacted: bool = False,
     ) -> Reader:
         """Open a reader: a consumer that leaves nothing behind, starting after `start` (or at it)."""
         from emulator.client.consumer import Reader
 
         name = f"reader-{self._chance.getrandbits(40):010x}"
         reader = Reader(
-            self, topic, name, start, inclusive=inclusive, receiver_queue_size=receiver_queue_size
+            self,
+            topic,
+            name,
+            start,
+            inclusive=inclusive,
+            receiver_queue_size=receiver_queue_size,
+            read_compacted=read_compacted,
         )
         return await self._started(reader)
+
+    async def new_transaction(self, timeout_seconds: float = 60.0) -> Transaction:
+        """Begin a transaction; the region aborts it when it is not ended in time. ClientError when it cannot be had,
+        ExpiredTransaction (under a key) when a newer client has the key."""
+        return await self.coordinators.begin(round(timeout_seconds * 1_000))
+
+    @property
+    def coordinators(self) -> Coordinators:
+        """The way to those of the region."""
+        from emulator.client.transactions import Coordinators
+
+        if self._coordinators is None:
+            process = f"{self._chance.getrandbits(64):016x}"
+            self._coordinators = Coordinators(self, self._transaction_key, process)
+        return self._coordinators
+
+    async def schema(self, topic: str, version: bytes = b"") -> tuple[Schema, bytes] | None:
+        """The schema of a topic and its version; the newest, unless another is asked for. None: there is none.
+        ClientError when that cannot be told now."""
+        connection = await self.connection_for(topic)
+        request_id = self.new_id()
+        try:
+            answer = await connection.request(request_id, requests.get_schema(request_id, topic, version))
+        except ClientError as refused:
+            if refused.code is ServerError.TopicNotFound:
+                return None
+            raise
+        if not isinstance(answer, SchemaFound) or answer.schema is None:
+            raise answered_otherwise("a request for a schema", answer)
+        return answer.schema, answer.version
+
+    async def schema_version(self, topic: str, schema: Schema) -> bytes:
+        """The version of a schema, registered if it is new. ClientError when it is refused."""
+        connection = await self.connection_for(topic)
+        request_id = self.new_id()
+        frame = requests.get_or_create_schema(request_id, topic, schema)
+        answer = await connection.request(request_id, frame)
+        if not isinstance(answer, SchemaFound):
+            raise answered_otherwise("a request for a version", answer)
+        return answer.version
 
     async def _started(self, made: Made) -> Made:
         self._open[made] = None

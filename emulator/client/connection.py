@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
-from emulator.client.vocabulary import ClientError
-from emulator.errors import ProtocolError, ServerError
+from emulator.client.vocabulary import ClientError, ExpiredTransaction
+from emulator.errors import EXPIRED_TRANSACTION, ProtocolError, ServerError
 from emulator.wire import replies, requests
 from emulator.wire.codec import (
     PING_FRAME,
@@ -210,7 +210,13 @@ class Connection(asyncio.Protocol):
 
 def refusal(answer: Refused) -> ClientError:
     """What somebody is told who asked for it."""
-    return ClientError(answer.message, definite=answer.is_definite, code=answer.code)
+    return refused(answer.code, answer.message, definite=answer.is_definite)
+
+
+def refused(code: ServerError, message: str, *, definite: bool) -> ClientError:
+    """What a region said. The wire has no code for an expired transaction, but words."""
+    is_expired = code is ServerError.NotAllowedError and message.startswith(EXPIRED_TRANSACTION)
+    return (ExpiredTransaction if is_expired else ClientError)(message, definite=definite, code=code)
 
 
 def answered_otherwise(request: str, answer: Reply) -> ClientError:

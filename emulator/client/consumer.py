@@ -21,6 +21,7 @@ from emulator.client.vocabulary import (
     InitialPosition,
     MessageId,
 )
+from emulator.model import Schema
 from emulator.wire import requests
 from emulator.wire.codec import MessageMeta, encode_ack, encode_flow
 from emulator.wire.frames import frame_of
@@ -30,8 +31,11 @@ from emulator.wire.replies import LastMessage, Reply
 if TYPE_CHECKING:
     from emulator.client.client import Client
     from emulator.client.connection import Connection
+    from emulator.client.transactions import Transaction
 
 WORD_BITS = 64
+AckId = tuple[int, int, tuple[int, ...] | None]
+"""(ledger, entry, what of its batch is not acknowledged, or None)."""
 
 
 class Message(NamedTuple):
@@ -47,6 +51,8 @@ class Message(NamedTuple):
     redelivery_count: int
     key: str | None
     properties: dict[str, str]
+    schema_version: bytes = b""
+    """By which `Client.schema` gives its schema, in the region it was received in; empty: it has none."""
 
 
 class Consumer:
@@ -64,6 +70,8 @@ class Consumer:
         name: str,
         priority_level: int,
         receiver_queue_size: int,
+        schema: Schema | None = None,
+        read_compacted: bool = False,
     ) -> None:
         self.client = client
         self.topic = topic
@@ -76,7 +84,9 @@ class Consumer:
         self._initial_position = initial_position
         self._replicated = replicated
         self._priority_level = priority_level
+        self._read_compacted = read_compacted
         self._queue_size = receiver_queue_size
+        self._schema = schema
         self._id = client.new_id()
         self._connection: Connection | None = None
         self._queue: deque[Message] = deque()
@@ -125,6 +135,8 @@ class Consumer:
             replicated=self._replicated,
             is_key_shared=self.type is ConsumerType.KEY_SHARED,
             start=self._start_place(),
+            schema=self._schema,
+            read_compacted=self._read_compacted,
         )
 
     def _start_place(self) -> requests.Place | None:
@@ -153,11 +165,14 @@ class Consumer:
             raise
 
     def _take(self, message: Message) -> Message:
+        self._give_back_permit()
+        return message
+
+    def _give_back_permit(self) -> None:
         self._taken += 1
         if self._taken >= max(1, self._queue_size // 2):
             self._flow(self._taken)
             self._taken = 0
-        return message
 
     def _check_usable(self) -> None:
         if self._fatal is not None:
@@ -168,10 +183,10 @@ class Consumer:
     def message(self, meta: MessageMeta, data: bytes) -> None:
         info = read_entry(data, verify=True)
         for message in _messages(meta, data, info):
-            if not self._wants(message.id):
-                self._taken += 1
-                continue
-            self._deliver(message)
+            if message is None or not self._wants(message.id):
+                self._give_back_permit()
+            else:
+                self._deliver(message)
 
     def _wants(self, message_id: MessageId) -> bool:
         return True
@@ -189,8 +204,19 @@ class Consumer:
 
     # Acknowledging.
 
-    async def acknowledge(self, *messages: Message | MessageId, confirmed: bool = False) -> None:
-        """Done with these. `confirmed`: return only when the broker has made it durable."""
+    async def acknowledge(
+        self,
+        *messages: Message | MessageId,
+        confirmed: bool = False,
+        transaction: Transaction | None = None,
+    ) -> None:
+        """Done with these. `confirmed`: return only when the broker has made it durable. In a transaction they are done
+        once that commits, and it is always confirmed; ClientError TransactionConflict when another has them,
+        ExpiredTransaction when it was fenced."""
+        if transaction is not None:
+            named = [_id_of(message) for message in messages]
+            await self._acknowledge_in(transaction, named, [_alone(id_) for id_ in named], cumulative=False)
+            return
         ids = [entry for message in messages if (entry := self._completed(_id_of(message))) is not None]
         if ids:
             await self._send_ack(ids, cumulative=False, confirmed=confirmed)
@@ -208,15 +234,46 @@ class Consumer:
         self._open_bits[entry] = bits
         return (*entry, _words(bits))
 
-    async def acknowledge_cumulative(self, message: Message | MessageId, *, confirmed: bool = False) -> None:
-        """Done with everything up to and including this one."""
+    async def acknowledge_cumulative(
+        self,
+        message: Message | MessageId,
+        *,
+        confirmed: bool = False,
+        transaction: Transaction | None = None,
+    ) -> None:
+        """Done with everything up to and including this one. In a transaction as `acknowledge`."""
         message_id = _id_of(message)
         ack_set = None
         if message_id.batch_index >= 0 and message_id.batch_index < message_id.batch_size - 1:
             left = ((1 << message_id.batch_size) - 1) & ~((1 << (message_id.batch_index + 1)) - 1)
             ack_set = _words(left)
         entry = (message_id.ledger, message_id.entry, ack_set)
+        if transaction is not None:
+            await self._acknowledge_in(transaction, [message_id], [entry], cumulative=True)
+            return
         await self._send_ack([entry], cumulative=True, confirmed=confirmed)
+
+    async def _acknowledge_in(
+        self,
+        transaction: Transaction,
+        messages: Sequence[MessageId],
+        ids: Sequence[AckId],
+        *,
+        cumulative: bool,
+    ) -> None:
+        await transaction.will_acknowledge_at(self.topic, self.subscription)
+        request_id = self.client.new_id()
+        most, least = transaction.id
+        command = encode_ack(
+            self._id,
+            ids,
+            cumulative=cumulative,
+            request_id=request_id,
+            txn_least=least,
+            txn_most=most,
+            batch_sizes=[message.batch_size for message in messages],
+        )
+        await self._request(request_id, frame_of(command))
 
     async def _send_ack(
         self,
@@ -258,7 +315,8 @@ class Consumer:
         connection to the subscription; the consumer is back when this returns."""
         request_id = self.client.new_id()
         place = target if isinstance(target, int) else target[:3]
-        await self._request(request_id, requests.seek(request_id, self._id, place))
+        ack_set = () if isinstance(target, int) else _from_index_on(target)
+        await self._request(request_id, requests.seek(request_id, self._id, place, ack_set))
         self._queue.clear()
         if self._reconnecting is not None:
             await asyncio.shield(self._reconnecting)
@@ -343,6 +401,7 @@ class Reader(Consumer):
         *,
         inclusive: bool,
         receiver_queue_size: int,
+        read_compacted: bool = False,
     ) -> None:
         super().__init__(
             client,
@@ -354,6 +413,7 @@ class Reader(Consumer):
             name=name,
             priority_level=0,
             receiver_queue_size=receiver_queue_size,
+            read_compacted=read_compacted,
         )
         self._start = start
         self._inclusive = inclusive
@@ -398,6 +458,14 @@ def _id_of(message: Message | MessageId) -> MessageId:
     return message.id if isinstance(message, Message) else message
 
 
+def _alone(message_id: MessageId) -> AckId:
+    """What to tell the broker of one message by itself: a transaction may fail, so nothing is added up here."""
+    entry = (message_id.ledger, message_id.entry)
+    if message_id.batch_size <= 1:
+        return (*entry, None)
+    return (*entry, _words(((1 << message_id.batch_size) - 1) & ~(1 << message_id.batch_index)))
+
+
 def _words(bits: int) -> tuple[int, ...]:
     """64-bit words, lowest first, signed as the wire wants them."""
     words = []
@@ -408,8 +476,8 @@ def _words(bits: int) -> tuple[int, ...]:
     return tuple(words)
 
 
-def _messages(meta: MessageMeta, data: bytes, info: EntryDetails) -> Iterable[Message]:
-    """The messages of an entry that are not acknowledged yet."""
+def _messages(meta: MessageMeta, data: bytes, info: EntryDetails) -> Iterable[Message | None]:
+    """The messages of an entry that are not acknowledged yet; None for each that compaction left out."""
     payload = data[info.payload_offset :]
     if info.compression:
         payload = decompress(info.compression, payload, info.uncompressed_size)
@@ -421,11 +489,22 @@ def _messages(meta: MessageMeta, data: bytes, info: EntryDetails) -> Iterable[Me
     for index, (single, part) in enumerate(split_batch(info, payload)):
         if meta.ack_set is not None and not _is_set(meta.ack_set, index):
             continue
+        if single.compacted_out:
+            yield None
+            continue
         message_id = MessageId(meta.ledger, meta.entry, index, info.num_messages)
         sequence_id = single.sequence_id if single.HasField("sequence_id") else info.sequence_id + index
         key = single.partition_key if single.HasField("partition_key") else None
         properties = {pair.key: pair.value for pair in single.properties}
         yield _message(meta, info, message_id, sequence_id, key, properties, part)
+
+
+def _from_index_on(message_id: MessageId) -> tuple[int, ...]:
+    """A batch without the messages before one of it, as an ack set; empty when there are none."""
+    if message_id.batch_index <= 0:
+        return ()
+    every_bit = (1 << message_id.batch_size) - 1
+    return _words(every_bit & ~((1 << message_id.batch_index) - 1))
 
 
 def _is_set(words: Sequence[int], index: int) -> bool:
@@ -452,4 +531,5 @@ def _message(
         meta.redelivery_count,
         key,
         properties,
+        info.schema_version or b"",
     )

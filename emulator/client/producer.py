@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING
 
-from emulator.client.connection import answered_otherwise, refusal
+from emulator.client.connection import answered_otherwise, refusal, refused
 from emulator.client.priority import checked_priority, return_delay_seconds
 from emulator.client.vocabulary import ClientError, MessageId, Standing
 from emulator.errors import ServerError
-from emulator.model import AccessMode
+from emulator.model import AccessMode, Schema
 from emulator.wire import requests
 from emulator.wire.codec import Receipt, send_frame
 from emulator.wire.outgoing import batch_entry, single_entry
@@ -26,6 +26,7 @@ from emulator.wire.replies import ProducerOpened, Refused, Reply
 if TYPE_CHECKING:
     from emulator.client.client import Client
     from emulator.client.connection import Connection
+    from emulator.client.transactions import Transaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +45,10 @@ class _Message:
     key: str | None
     properties: Mapping[str, str]
     event_time_ms: int | None
+    deliver_at_ms: int | None
     replicate_to: Sequence[str]
     future: asyncio.Future[MessageId]
+    transaction: Transaction | None = None
 
 
 @dataclass(slots=True)
@@ -80,6 +83,7 @@ class Producer:
         initial_sequence_id: int | None,
         batching: Batching | None,
         pending_messages_max: int,
+        schema: Schema | None = None,
     ) -> None:
         self.client = client
         self.topic = topic
@@ -89,6 +93,9 @@ class Producer:
         self.topic_epoch: int | None = None
         """Granted by the broker to an exclusive producer; sent with every reconnect (PIP-68)."""
         self.last_sequence_id = -1 if initial_sequence_id is None else initial_sequence_id
+        self.schema = schema
+        self.schema_version = b""
+        """Told by the region; each message says it. Empty: it has no schema."""
         self.closed = False
         self.on_standing: Callable[[Producer, Standing], None] | None = None
         self._name_is_given = name is not None
@@ -191,6 +198,7 @@ class Producer:
             access_mode=self.access_mode.value,
             topic_epoch=self.topic_epoch,
             priority=self._priority,
+            schema=self.schema,
         )
 
     def _opened(self, connection: Connection, opened: ProducerOpened) -> None:
@@ -200,6 +208,11 @@ class Producer:
         if self.last_sequence_id < 0 and not self._sequence_is_given:
             # Nothing was sent yet, however often opening it was tried: go on where the region says.
             self.last_sequence_id = opened.last_sequence_id
+        if opened.schema_version != self.schema_version:
+            # Another cluster, maybe: what waits is to say what its schema is called there.
+            self.schema_version = opened.schema_version
+            for pending in self._pending:
+                pending.data = self._entry(pending.messages, is_batch=pending.is_batch)
         self._connection = connection
         self._stands(Standing.OPEN)
         if self._pending:
@@ -215,9 +228,15 @@ class Producer:
         properties: Mapping[str, str] | None = None,
         sequence_id: int | None = None,
         event_time_ms: int | None = None,
+        deliver_at_ms: int | None = None,
         replicate_to: Sequence[str] = (),
+        transaction: Transaction | None = None,
     ) -> MessageId:
-        """Publish and wait for the receipt. ClientError.definite tells whether a failed send certainly left nothing."""
+        """Publish and wait for the receipt. ClientError.definite tells whether a failed send certainly left nothing.
+        `deliver_at_ms`: Shared and Key_Shared subscriptions deliver it then, by the wall clock of their region.
+        In a transaction the message counts once that commits; ExpiredTransaction when it was fenced."""
+        if transaction is not None:
+            await transaction.will_publish_to(self.topic)
         while self._pending_messages >= self._pending_max and self._fatal is None and not self.closed:
             self._room.clear()
             await self._room.wait()
@@ -227,7 +246,9 @@ class Producer:
             properties=properties,
             sequence_id=sequence_id,
             event_time_ms=event_time_ms,
+            deliver_at_ms=deliver_at_ms,
             replicate_to=replicate_to,
+            transaction=transaction,
         )
 
     def send_nowait(
@@ -238,22 +259,37 @@ class Producer:
         properties: Mapping[str, str] | None = None,
         sequence_id: int | None = None,
         event_time_ms: int | None = None,
+        deliver_at_ms: int | None = None,
         replicate_to: Sequence[str] = (),
+        transaction: Transaction | None = None,
     ) -> asyncio.Future[MessageId]:
-        """Publish without waiting; the future is the receipt. ClientError at once when closed, fenced or full."""
+        """Publish without waiting; the future is the receipt. ClientError at once when closed, fenced or full, or when
+        the transaction was not told of the topic (`Transaction.will_publish_to`). In a transaction nothing is
+        batched."""
         if self._fatal is not None:
             raise self._fatal
         if self.closed:
             raise ClientError("the producer is closed", definite=True)
         if self._pending_messages >= self._pending_max:
             raise ClientError(f"{self._pending_max} messages are waiting for receipts", definite=True)
+        if transaction is not None and not transaction.publishes_to(self.topic):
+            raise ClientError(f"{transaction} was not told of {self.topic}", definite=True)
         self.last_sequence_id = self.last_sequence_id + 1 if sequence_id is None else sequence_id
         future: asyncio.Future[MessageId] = asyncio.get_running_loop().create_future()
         message = _Message(
-            self.last_sequence_id, payload, key, properties or {}, event_time_ms, replicate_to, future
+            self.last_sequence_id,
+            payload,
+            key,
+            properties or {},
+            event_time_ms,
+            deliver_at_ms,
+            replicate_to,
+            future,
+            transaction,
         )
         self._pending_messages += 1
-        if self._batching is None or replicate_to:
+        by_itself = replicate_to or deliver_at_ms is not None or transaction is not None
+        if self._batching is None or by_itself:
             self._flush_batch()
             self._issue([message], is_batch=False)
         else:
@@ -290,12 +326,24 @@ class Producer:
     def _entry(self, messages: list[_Message], *, is_batch: bool) -> bytes:
         now_ms = self.client.wall_clock_ms()
         if is_batch:
-            return batch_entry(self.name, now_ms, messages)
-        return single_entry(self.name, now_ms, messages[0])
+            return batch_entry(self.name, now_ms, messages, self.schema_version)
+        transaction = messages[0].transaction
+        txn = None if transaction is None else transaction.id
+        return single_entry(self.name, now_ms, messages[0], self.schema_version, txn=txn)
 
     def _frame(self, pending: _Pending) -> bytes:
         highest = pending.last if pending.is_batch else 0
-        return send_frame(self._id, pending.first, len(pending.messages), highest, data=pending.data)
+        transaction = pending.messages[0].transaction
+        most, least = (None, None) if transaction is None else transaction.id
+        return send_frame(
+            self._id,
+            pending.first,
+            len(pending.messages),
+            highest,
+            data=pending.data,
+            txn_least=least,
+            txn_most=most,
+        )
 
     async def flush(self) -> None:
         """Wait until everything sent so far has its outcome."""
@@ -324,7 +372,7 @@ class Producer:
     def send_error(self, sequence_id: int, code: ServerError, message: str) -> None:
         lasting = (ServerError.NotAllowedError, ServerError.ChecksumError)
         if code in lasting and self._pending and self._pending[0].first == sequence_id:
-            self._fail(self._pop_head(), ClientError(message, definite=True, code=code))
+            self._fail(self._pop_head(), refused(code, message, definite=True))
         elif code is ServerError.TopicTerminatedError:
             self._die(ClientError(message, definite=False, code=code))
         else:

@@ -80,6 +80,11 @@ class ClientError(GeoemuError):
         super().__init__(message)
 
 
+class ExpiredTransaction(ClientError):
+    """A newer client has the transaction key (or the key was deleted): the transaction was aborted, and nothing more
+    can be done with it."""
+
+
 FINAL_ERRORS = frozenset(
     {
         ServerError.ProducerBusy,
@@ -94,6 +99,9 @@ FINAL_ERRORS = frozenset(
         ServerError.TopicTerminatedError,
         ServerError.SubscriptionNotFound,
         ServerError.ConsumerAssignError,
+        ServerError.InvalidTxnStatus,
+        ServerError.TransactionConflict,
+        ServerError.TransactionNotFound,
     }
 )
 """Asking again would get the same answer; everything else is worth another try."""

@@ -25,11 +25,24 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
 
 from emulator.core.id_set import PART_BITS, IdSet
 
 WORD_BITS = 64
 _WORD = (1 << WORD_BITS) - 1
+
+
+class Holding(Protocol):
+    """What open transactions acknowledged at a subscription (core.transactions.pending_acks)."""
+
+    def holds(self, entry_id: int) -> bool:
+        """All of the entry."""
+        ...
+
+    def held_bits(self, entry_id: int) -> tuple[int, int]:
+        """(messages of a batch that are held, how many it has); (0, 0) when nothing of it is held in part."""
+        ...
 
 
 class Cursor:
@@ -41,10 +54,12 @@ class Cursor:
         "changed_parts",
         "generation",
         "head_changed",
+        "held",
         "highest_acked",
         "mark_delete",
         "newest_generation",
         "open_bits",
+        "properties",
         "replicated",
         "version",
     )
@@ -64,6 +79,10 @@ class Cursor:
         count."""
         self.replicated = False
         """Its position is carried to other regions (PIP-33). Change through `set_replicated`."""
+        self.properties: dict[str, str] = {}
+        """What its client says about it; for people. Change through `set_properties`."""
+        self.held: Holding | None = None
+        """What open transactions acknowledged; None: nothing. It counts for nothing yet, and is given to nobody."""
         self.version = 0
         """Grows with every change since this object was made; not stored."""
         # What differs from the store; for `CursorParts`.
@@ -103,11 +122,18 @@ class Cursor:
     def ack_batch(self, entry_id: int, ack_set: Sequence[int], batch_size: int) -> bool:
         """Acknowledge the messages of a batch whose bit in `ack_set` is clear (set = not acknowledged;
         words that a client left out are clear). True when that completed the entry."""
+        return self._keep_open(entry_id, bits_of(ack_set), batch_size)
+
+    def ack_messages(self, entry_id: int, bits: int, batch_size: int) -> bool:
+        """Acknowledge these messages of a batch. True when that completed the entry."""
+        return self._keep_open(entry_id, ~bits, batch_size)
+
+    def _keep_open(self, entry_id: int, kept: int, batch_size: int) -> bool:
         if self.is_acked(entry_id):
             return False
         every_bit = (1 << batch_size) - 1
         before = self.open_bits.get(entry_id, every_bit)
-        after = before & bits_of(ack_set)
+        after = before & kept
         if not after:
             return self.ack(entry_id)
         if after != before:
@@ -120,6 +146,14 @@ class Cursor:
         """Acknowledge everything before `entry_id`, and that entry as `ack_batch` does."""
         self.ack_cumulative(entry_id - 1)
         return self.ack_batch(entry_id, ack_set, batch_size)
+
+    def ack_cumulative_keeping(self, entry_id: int, open_bits: int) -> None:
+        """Acknowledge everything up to and including `entry_id`, but for these messages of it."""
+        if not open_bits:
+            self.ack_cumulative(entry_id)
+            return
+        self.ack_cumulative(entry_id - 1)
+        self._keep_open(entry_id, open_bits, open_bits.bit_length())
 
     # Others do.
 
@@ -188,10 +222,28 @@ class Cursor:
             return True
         return entry_id in self._acked
 
+    def is_taken(self, entry_id: int) -> bool:
+        """Whether all of the entry is acknowledged, or held by open transactions."""
+        if self.is_acked(entry_id):
+            return True
+        if self.held is None:
+            return False
+        return self.held.holds(entry_id) or self._bits_left(entry_id) == 0
+
+    def _bits_left(self, entry_id: int) -> int | None:
+        """Messages of a batch that are neither acknowledged nor held; None: all."""
+        left = self.open_bits.get(entry_id)
+        if self.held is None:
+            return left
+        held, size = self.held.held_bits(entry_id)
+        if not held:
+            return left
+        return ((1 << size) - 1 if left is None else left) & ~held
+
     def ack_set_of(self, entry_id: int) -> tuple[int, ...] | None:
-        """The messages of a batch still not acknowledged, as signed 64-bit words for the wire; None when the
-        entry is acknowledged as a whole or not at all."""
-        bits = self.open_bits.get(entry_id)
+        """The messages of a batch still not acknowledged, nor held by open transactions, as signed 64-bit words for the
+        wire; None when that is all of the entry or nothing."""
+        bits = self._bits_left(entry_id)
         return None if bits is None else words_of(bits)
 
     def next_unacked(self, from_entry_id: int) -> int:
@@ -229,6 +281,13 @@ class Cursor:
         """Whether the position is carried to other regions."""
         if replicated != self.replicated:
             self.replicated = replicated
+            self.head_changed = True
+            self.version += 1
+
+    def set_properties(self, properties: Mapping[str, str]) -> None:
+        """What its client says about it."""
+        if properties != self.properties:
+            self.properties = dict(properties)
             self.head_changed = True
             self.version += 1
 

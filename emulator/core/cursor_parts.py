@@ -132,7 +132,7 @@ class CursorParts:
 
     def _head(self) -> bytes:
         cursor = self.cursor
-        state = {
+        state: dict[str, object] = {
             "format": FORMAT_VERSION,
             "write": self._writes,
             "generation": cursor.generation,
@@ -141,6 +141,8 @@ class CursorParts:
             "ahead_of_peers": cursor.ahead_of_peers,
             "replicated": cursor.replicated,
         }
+        if cursor.properties:
+            state["properties"] = cursor.properties
         return json.dumps(state, separators=(",", ":")).encode()
 
     def _part(self, number: int) -> bytes:
@@ -182,6 +184,7 @@ class CursorParts:
         cursor.generation = _int(state["generation"])
         cursor.newest_generation = max(cursor.generation, *(name.generation for name in parts), 0)
         cursor.replicated = bool(state["replicated"])
+        cursor.properties = _texts(state.get("properties", {}))
         claim = _Claim(_int(state["write"]), _int(state["highest_acked"]), bool(state["ahead_of_peers"]))
         self = cls(cursor)
         self._stored.update(parts)
@@ -221,6 +224,12 @@ class CursorParts:
 def _int(value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
         raise TypeError(f"{value!r} is no number")
+    return value
+
+
+def _texts(value: object) -> dict[str, str]:
+    if not isinstance(value, dict) or not all(isinstance(one, str) for pair in value.items() for one in pair):
+        raise TypeError(f"{value!r} are no properties")
     return value
 
 

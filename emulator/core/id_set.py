@@ -130,6 +130,16 @@ class IdSet:
             bits = self.parts.get(number, 0)
         return (number << PART_BITS) + bits.bit_length() - 1 if bits else -1
 
+    def last_absent(self, first: int, last: int) -> int:
+        """The largest id of first..last, both included, that is not in the set; -1 when all are."""
+        if last < first:
+            return -1
+        for number in range(last >> PART_BITS, (first >> PART_BITS) - 1, -1):
+            absent = mask_of(number, first, last) & ~self.parts.get(number, 0)
+            if absent:
+                return (number << PART_BITS) + absent.bit_length() - 1
+        return -1
+
     def count(self, first: int, last: int, among: IdSet | None = None) -> int:
         """How many of first..last, both included, are in the set, and in `among`."""
         if last < first:

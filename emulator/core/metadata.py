@@ -42,7 +42,9 @@ class Mirror:
 
     def list(self, prefix: str) -> list[Change]:
         """The same for all paths that begin like this, sorted by path."""
-        return [self._values[path] for path in sorted(self._values) if path.startswith(prefix)]
+        return [
+            self._values[path] for path in sorted(path for path in self._values if path.startswith(prefix))
+        ]
 
     def watch(self, prefix: str, on_change: OnChange) -> Watch:
         """Be told of what changes after this step, in order. What is there already: `list`, in the same step."""

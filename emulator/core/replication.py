@@ -9,7 +9,10 @@ source position what it already has, so that sending again after any failure is 
     need not have it     outstanding
 
     DOWN ──ask──▶ OPENING ──opened──▶ SENDING ──begin_read──▶ READING
-     ▲                                   ▲────────end_read───────┘
+     ▲                                 │ ▲ ▲──────end_read───────┘
+     │                            hold │ │ go_on
+     │                                 ▼ │
+     │                                 HELD
      ├──────────────── lost, from all of them ───────────────────┤        CLOSED, from anywhere, is the end
      └───────────────────────── PARKED ◀──park───────────────────┘
 
@@ -58,6 +61,7 @@ class ReplicatorState(Enum):
     OPENING = "the remote was asked to open our producer"
     SENDING = "what is in memory is sent"
     READING = "the store was asked for entries; nothing is sent before they are here"
+    HELD = "the next entry waits for the number that its schema has there"
     PARKED = "the remote does not take an entry; nothing is sent before the link or the topic is opened again"
     CLOSED = "the topic does not need it any more"
 
@@ -67,8 +71,9 @@ _ENDS = frozenset({ReplicatorState.DOWN, ReplicatorState.CLOSED})
 _NEXT_STATES = {
     ReplicatorState.DOWN: _ENDS | {ReplicatorState.OPENING},
     ReplicatorState.OPENING: _ENDS | {ReplicatorState.SENDING},
-    ReplicatorState.SENDING: _ENDS | {ReplicatorState.READING, ReplicatorState.PARKED},
+    ReplicatorState.SENDING: _ENDS | {ReplicatorState.READING, ReplicatorState.HELD, ReplicatorState.PARKED},
     ReplicatorState.READING: _ENDS | {ReplicatorState.SENDING, ReplicatorState.PARKED},
+    ReplicatorState.HELD: _ENDS | {ReplicatorState.SENDING, ReplicatorState.PARKED},
     ReplicatorState.PARKED: _ENDS,
     ReplicatorState.CLOSED: frozenset({ReplicatorState.CLOSED}),
 }
@@ -81,13 +86,14 @@ class ReplicatorLife:
         self.state = ReplicatorState.DOWN
         self.why_not = "no link yet"
         """A sentence; empty while it sends."""
+        self._holds = 0
         self._reads = 0
         """The number of the newest read: the result of an older one is worth nothing."""
 
     @property
     def is_connected(self) -> bool:
         """The remote has our producer open: receipts mean something."""
-        return self.state in (ReplicatorState.SENDING, ReplicatorState.READING)
+        return self.state in (ReplicatorState.SENDING, ReplicatorState.READING, ReplicatorState.HELD)
 
     def ask(self) -> bool:
         """Whether the remote is to be asked for a producer now: not while it is being asked, nor when it has one."""
@@ -114,6 +120,24 @@ class ReplicatorLife:
         """The store has answered; False when the replicator has begun again since it was asked."""
         if self.state is not ReplicatorState.READING or read != self._reads:
             return False
+        self._become(ReplicatorState.SENDING)
+        return True
+
+    def hold(self) -> int:
+        """The next entry has to wait; gives what `is_held` and `go_on` want to be told."""
+        self._become(ReplicatorState.HELD)
+        self._holds += 1
+        return self._holds
+
+    def is_held(self, hold: int) -> bool:
+        """False when the replicator has begun again since."""
+        return self.state is ReplicatorState.HELD and hold == self._holds
+
+    def go_on(self, hold: int) -> bool:
+        """The entry need not wait any more; False as above."""
+        if not self.is_held(hold):
+            return False
+        self.why_not = ""
         self._become(ReplicatorState.SENDING)
         return True
 

@@ -25,8 +25,11 @@ from emulator.core.cursor import Cursor
 from emulator.core.deduplication import ProducerDeduplication, SourceWatermarks, Verdict, last_sequence_id
 from emulator.core.id_set import PART_BITS
 from emulator.core.subscription_updates import Applied, apply_update, never_reaches
+from emulator.core.transactions.buffer import TransactionBuffer
+from emulator.core.transactions.status import TxnId
 from emulator.core.visibility import Visibility
 from emulator.errors import CheckpointDamaged
+from emulator.markers import TXN_ABORT, TXN_COMMIT
 from emulator.model import Position
 
 FORMAT_VERSION = 2
@@ -58,6 +61,12 @@ class Facts(Protocol):
     def source_position(self) -> Position | None: ...
     @property
     def marker_type(self) -> int | None: ...
+    @property
+    def publish_time_ms(self) -> int: ...
+    @property
+    def txn(self) -> tuple[int, int] | None:
+        """(most, least) of its transaction."""
+        ...
 
 
 class LastData(NamedTuple):
@@ -65,7 +74,11 @@ class LastData(NamedTuple):
 
     entry_id: int
     messages: int
-    """How many a batch has; -1 for a single message."""
+    """How many a batch has; -1 for a single message; `UNKNOWN_MESSAGES`: the entry must be read."""
+
+
+UNKNOWN_MESSAGES: Final = 0
+"""Of an entry that became visible long after it was stored, with the end of a transaction."""
 
 
 _new_tuple: Final = tuple.__new__
@@ -93,6 +106,7 @@ class TopicState:
         self.watermarks = watermarks()
         """What is durable of each source region: the measure for checkpoints."""
         self.visibility = Visibility()
+        self.buffer = TransactionBuffer()
         self.last_data: LastData | None = None
         self.last_of: dict[str, int] = {}
         """By other region: id of the newest message that came from it."""
@@ -101,13 +115,15 @@ class TopicState:
 
     @property
     def readable_end(self) -> int:
-        """Consumers may be given what lies below. Never above `stored_end`; transactions will hold it back."""
-        return self.stored_end
+        """Consumers may be given what lies below. Never above `stored_end`, nor above the first message of an open
+        transaction (INV-63)."""
+        open_from = self.buffer.open_from
+        return self.stored_end if open_from is None else open_from
 
     @property
     def replicable_end(self) -> int:
-        """Other regions may be sent what lies below. Never above `stored_end`."""
-        return self.stored_end
+        """Other regions may be sent what lies below: what consumers here may be given."""
+        return self.readable_end
 
     # Admitting.
 
@@ -144,15 +160,51 @@ class TopicState:
             self.admitted_watermarks.advance(source, position)
         if facts.marker_type is not None:
             self.visibility.hide(entry_id)
+            if facts.txn is not None and source is None:
+                self._fold_end(entry_id, facts.marker_type, TxnId(*facts.txn))
             return
         if facts.replicate_to:
             self.visibility.restrict(entry_id, (source or self.region, facts.replicate_to))
         if source is not None:
             self.last_of[source] = max(entry_id, self.last_of.get(source, -1))
-        self.last_data = _new_tuple(LastData, (entry_id, facts.num_messages if facts.is_batch else -1))
+        if facts.txn is not None or self.buffer.open_from is not None:
+            self._fold_unreadable(entry_id, facts)
+        else:
+            self.last_data = _new_tuple(LastData, (entry_id, facts.num_messages if facts.is_batch else -1))
         if self.deduplicates and source is None and not _is_inner_chunk(facts):
             last = last_sequence_id(facts.sequence_id, facts.highest_sequence_id, facts.num_messages)
             self.deduplication.persisted(facts.producer_name, last)
+
+    def _fold_unreadable(self, entry_id: int, facts: Facts) -> None:
+        """It is of a transaction, or lies behind one that is open. What another region brought is of none here."""
+        if facts.txn is None or facts.replicated_from is not None:
+            if self.buffer.open_from is None:
+                self.last_data = LastData(entry_id, facts.num_messages if facts.is_batch else -1)
+            return
+        self.buffer.stored(
+            TxnId(*facts.txn),
+            entry_id,
+            at_ms=facts.publish_time_ms,
+            producer_name=facts.producer_name,
+            messages=facts.num_messages,
+        )
+
+    def _fold_end(self, entry_id: int, marker_type: int, txn: TxnId) -> None:
+        """A marker ends a transaction; what it held back becomes readable, or hidden."""
+        if marker_type not in (TXN_COMMIT, TXN_ABORT):
+            return
+        before = self.readable_end
+        ended = self.buffer.ended(txn, entry_id, committed=marker_type == TXN_COMMIT)
+        if ended is None:
+            return
+        if marker_type == TXN_ABORT:
+            for first, last in ended.runs:
+                self.visibility.hide_aborted(first, last, entry_id)
+        if self.readable_end > before:
+            self.visibility.vouch_from(before)
+            newest = self.visibility.hidden.last_absent(before, self.readable_end - 1)
+            if newest >= 0:
+                self.last_data = LastData(newest, UNKNOWN_MESSAGES)
 
     def ends_at(self, next_entry_id: int) -> None:
         """The log was folded as far as it goes; ids up to its end may carry no entry."""
@@ -163,6 +215,13 @@ class TopicState:
     def begins_at(self, first_entry_id: int) -> None:
         """Everything below was trimmed: nobody asks about it, and nothing is remembered of it."""
         self.stored_end = max(self.stored_end, first_entry_id)
+
+    def forget_producers(self) -> None:
+        """Deduplication goes on or off: nothing is judged from here on, and what was known counts for nothing."""
+        drops_overlaps = self.deduplication.drops_overlaps
+        self.deduplicates = False
+        self.deduplication = self._deduplication_type()
+        self.deduplication.drops_overlaps = drops_overlaps
 
     # Asking.
 
@@ -213,16 +272,19 @@ class TopicState:
     # Checkpoints.
 
     def head(self, ledger_id: int) -> bytes:
-        """What a restart begins with. Says only what is durable, so it may be written at any time."""
+        """What a restart begins with. Says only what is durable, so it may be written at any time. It vouches for no
+        more than is readable: what lies beyond may still become hidden (INV-62)."""
         state = {
             "format": FORMAT_VERSION,
             "ledger_id": ledger_id,
-            "next_entry_id": self.stored_end,
+            "next_entry_id": self.readable_end,
+            "deduplicates": self.deduplicates,
             "deduplication": self.deduplication.to_json(),
             "watermarks": self.watermarks.to_json(),
             "last_data": self.last_data,
             "last_of": self.last_of,
             "known_from": self.visibility.known_from,
+            "last_aborted": self.visibility.last_aborted,
             "parts": self.visibility.changed,
         }
         return json.dumps(state).encode()
@@ -253,11 +315,13 @@ class TopicState:
         state: dict[str, Any] = json.loads(head) if head is not None else {}
         if state.get("format") != FORMAT_VERSION or state["ledger_id"] != ledger_id:
             return 0
-        self.deduplication = self._deduplication_type.from_json(state["deduplication"])
+        if self.deduplicates and state.get("deduplicates", True):
+            self.deduplication = self._deduplication_type.from_json(state["deduplication"])
         self.watermarks = self._watermarks_type.from_json(state["watermarks"])
         self.admitted_watermarks = self._watermarks_type.from_json(state["watermarks"])
         self.last_data = LastData(*map(int, state["last_data"])) if state["last_data"] else None
         self.visibility.known_from = int(state["known_from"])
+        self.visibility.last_aborted = int(state.get("last_aborted", -1))
         replay_from = end = int(state["next_entry_id"])
         # Checkpoints of before say nothing of it: then any region's last message may be the newest one.
         last_of = state.get("last_of", dict.fromkeys(state["watermarks"], end - 1))

@@ -1,6 +1,7 @@
 """Which entries of a log are not for everybody: markers, and messages whose sender named regions.
 
-    hidden       markers, and ids that no entry has: no consumer ever sees one, and none is backlog
+    hidden       markers, messages of aborted transactions, and ids that no entry has: no consumer ever sees one, and
+                 none is backlog
     restricted   (origin, regions its sender named) -> entries that other regions never see
 
 Both are sets of ids in parts of 4,096 (`core.id_set`). A part is written when it changed, and let go from memory when
@@ -28,6 +29,9 @@ class Visibility:
         self.restricted: dict[Audience, IdSet] = {}
         self.known_from = 0
         """Everything from this id on is remembered. Invariant: the first id of a part."""
+        self.last_aborted = -1
+        """The highest id of a message whose transaction was aborted; -1: there never was one. Entries beyond say
+        themselves whether they are hidden."""
         self._changed: dict[int, int] = {}
         """Number of a part -> end of the log when it changed last. For parts that are remembered."""
         self._unwritten: set[int] = set()
@@ -47,6 +51,20 @@ class Visibility:
         for number in range(first >> PART_BITS, (last >> PART_BITS) + 1):
             self._touch(min(last, (number + 1 << PART_BITS) - 1))
 
+    def hide_aborted(self, first: int, last: int, marker_entry_id: int) -> None:
+        """Messages of an aborted transaction, first..last, both included; the marker says so. Parts that do not know
+        of the marker do not count for these ids (T3)."""
+        self.hidden.add_range(first, last)
+        self.last_aborted = max(self.last_aborted, last)
+        for number in range(first >> PART_BITS, (last >> PART_BITS) + 1):
+            self._touch(min(last, (number + 1 << PART_BITS) - 1), marker_entry_id + 1)
+
+    def vouch_from(self, entry_id: int) -> None:
+        """Parts from this id on were written while a transaction was open there: then they vouched for less than they
+        said. Have them written again."""
+        first = entry_id >> PART_BITS
+        self._unwritten.update(number for number in self._changed if number >= first)
+
     def restrict(self, entry_id: int, audience: Audience) -> None:
         ids = self.restricted.get(audience)
         if ids is None:
@@ -54,9 +72,10 @@ class Visibility:
         ids.add(entry_id)
         self._touch(entry_id)
 
-    def _touch(self, entry_id: int) -> None:
+    def _touch(self, entry_id: int, end: int = 0) -> None:
+        """`end`: of the log, when it lies beyond the entry."""
         number = entry_id >> PART_BITS
-        self._changed[number] = entry_id + 1
+        self._changed[number] = end or entry_id + 1
         self._unwritten.add(number)
 
     def forget_below(self, lowest_needed: int) -> None:

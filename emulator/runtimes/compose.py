@@ -220,7 +220,9 @@ class ComposeRuntime(RecordedRun):
 
     def _write_links(self, record: RunRecord, name: str) -> None:
         path = self._directory.region_dir(name) / "region.json"
-        write_whole(path, with_links(RegionConfig.load(path), record.links).to_json())
+        config = with_links(RegionConfig.load(path), record.links)
+        ahead_ms = record.regions[name].clock_ahead_ms
+        write_whole(path, dataclasses.replace(config, clock_ahead_ms=ahead_ms).to_json())
 
     # --- what is so -------------------------------------------------------------------------------------
 

@@ -160,6 +160,11 @@ class Runtime(Protocol):
         """Let what is sent from now on take so long, one way, and up to `jitter_ms` longer (None: as it was)."""
         ...
 
+    async def skew(self, region: str, ahead_ms: int) -> None:
+        """Set a region's wall clock so far ahead of what it would be (behind if negative); 0: right again. Timers are
+        not touched. A region that is down has it when it starts; one that is paused is Refused."""
+        ...
+
     async def heal(self, source: str | None = None, target: str | None = None) -> None:
         """Undo `cut`, `hold` and `latency` between two regions (both directions), or everywhere: links are as the
         topology declares them, and up. Waits until regions that run are linked again."""

@@ -83,6 +83,28 @@ class LinkedRegions:
         """Make both ends know the shapes that are noted."""
         await asyncio.gather(*(self._tell(end, link) for link in links for end in link))
 
+    # --- clocks -----------------------------------------------------------------------------------------
+
+    async def skew(self, name: str, ahead_ms: int) -> None:
+        """Note how far a region's clock is ahead, and tell it if it runs."""
+        refuse_unknown(self._directory.read(), name)
+        state = (await self._look())[name]
+        if state == "paused":
+            raise Refused(f"{name} is paused and hears nothing: `geoemu resume {name}` first")
+        with self._directory.edit() as record:
+            record.regions[name].clock_ahead_ms = ahead_ms
+            self._noted(record, [name])
+            region = record.regions[name]
+        if state != "running":
+            return
+        body = {"ahead_ms": ahead_ms}
+        try:
+            answer = await call(region.host, region.admin_port, "PUT", "/geoemu/v1/clock", body)
+        except NoAnswer as silence:
+            raise RuntimeFailure(f"{name} was not told of its clock: {silence}") from None
+        if answer.status != 204:
+            raise RuntimeFailure(f"the clock of {name} was not set: {describe(answer)}")
+
     async def thaw(self, name: str, resume: Callable[[], Awaitable[None]]) -> None:
         """Let a frozen region go on, with word of all its links waiting in its sockets already."""
         record = self._directory.read()

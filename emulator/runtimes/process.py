@@ -257,9 +257,10 @@ class ProcessRuntime(RecordedRun):
 
     def _spawn(self, record: RunRecord, name: str) -> None:
         """Start a region's process, with the links as they are now. Called while `record` is being edited."""
-        child = start_region(self._program, self._directory.region_dir(name), record.links)
-        self._children.append(child)
         region = record.regions[name]
+        folder = self._directory.region_dir(name)
+        child = start_region(self._program, folder, record.links, region.clock_ahead_ms)
+        self._children.append(child)
         region.process = identify(child.pid)
         region.stopped = False
         region.was_ready = False

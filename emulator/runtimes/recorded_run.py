@@ -50,5 +50,8 @@ class RecordedRun:
         jitter = {} if jitter_ms is None else {"jitter_ms": jitter_ms}
         await self._linked.change_link(source, target, one_way, latency_ms=latency_ms, **jitter)
 
+    async def skew(self, region: str, ahead_ms: int) -> None:
+        await self._linked.skew(region, ahead_ms)
+
     async def heal(self, source: str | None = None, target: str | None = None) -> None:
         await self._linked.heal(self.topology, source, target)

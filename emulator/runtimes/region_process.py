@@ -25,11 +25,15 @@ LAST_LINES = 10
 
 
 def start_region(
-    program: Sequence[str], region_dir: Path, links: Mapping[tuple[str, str], LinkShape]
+    program: Sequence[str],
+    region_dir: Path,
+    links: Mapping[tuple[str, str], LinkShape],
+    clock_ahead_ms: int = 0,
 ) -> subprocess.Popen[bytes]:
-    """Start a region whose region.json is there already, with the links as they are now."""
+    """Start a region whose region.json is there already, with the links and its clock as they are now."""
     path = region_dir / "region.json"
-    write_whole(path, with_links(RegionConfig.load(path), links).to_json())
+    config = dataclasses.replace(with_links(RegionConfig.load(path), links), clock_ahead_ms=clock_ahead_ms)
+    write_whole(path, config.to_json())
     with output_log(region_dir).open("ab") as output:
         return subprocess.Popen(
             [*program, str(path)],

@@ -45,6 +45,8 @@ class RegionRecord:
     """It has been ready since it was started."""
     lost: bool = False
     """It was lost for good. `start` takes that back."""
+    clock_ahead_ms: int = 0
+    """How far its wall clock is set ahead; behind if negative."""
 
     @property
     def service_url(self) -> str:

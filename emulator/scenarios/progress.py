@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import IO, TYPE_CHECKING
 
-from emulator.scenarios.language import Phase
-from emulator.scenarios.runner import PlayResult, Snapshot
 from emulator.scenarios.scenario import Scenario, Step
+from emulator.scenarios.steps import Phase
+from emulator.scenarios.watching import PlayResult, Snapshot
 from emulator.scenarios.workload import Counts, HostPart, Part, ProducerPart, ProgramPart
 
 if TYPE_CHECKING:

@@ -13,19 +13,23 @@ story itself (steps, faults, phases) go to `history/scenario.jsonl`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from itertools import chain
-from pathlib import Path
-from typing import Any, Protocol, assert_never, cast
+from typing import Any, assert_never, cast
 
 from emulator.errors import RuntimeFailure
-from emulator.history import HistoryWriter, Outcome, latency_detail
+from emulator.history import latency_detail, skew_detail
 from emulator.model import TopicName
 from emulator.runtimes.contract import RegionStatus, Runtime
+from emulator.scenarios.asking import unwelcome, why_not_said
+from emulator.scenarios.conditions import ProgramDid, Published, Received, RegionSays, SubscriptionExists
 from emulator.scenarios.hosts import HostDid, TopicsOwned
-from emulator.scenarios.language import (
+from emulator.scenarios.scenario import Scenario, Step
+from emulator.scenarios.stage import Stage, real_stage
+from emulator.scenarios.steps import (
+    AdminCall,
+    AdminCalls,
     Begin,
     Drain,
     Finish,
@@ -35,24 +39,18 @@ from emulator.scenarios.language import (
     OnLink,
     OnRegion,
     Phase,
-    ProgramDid,
-    Published,
-    Received,
-    SubscriptionExists,
+    Skew,
     Wait,
 )
-from emulator.scenarios.scenario import Scenario, Step
-from emulator.scenarios.topics import ReadTopics, Survey, read_topics_over_http, survey
+from emulator.scenarios.topics import Survey, survey
+from emulator.scenarios.watching import Observer, PlayResult, Snapshot
 from emulator.scenarios.workload import (
     Actor,
     ActorFailure,
     ConsumerPart,
-    Counts,
-    Hire,
     HostActor,
     HostPart,
     HostVerb,
-    Part,
     Program,
     ProgramPart,
     ProgramVerb,
@@ -60,116 +58,14 @@ from emulator.scenarios.workload import (
 
 POLL_SECONDS = 0.05
 """How often a condition is looked at."""
+
+
 LOOK_SECONDS = 0.25
 """How often the observer is shown how things stand."""
+
+
 CALM_LOOKS = 2
 """A drain is over when so many looks in a row find nothing left: regions are not all asked at one moment."""
-
-
-class Clock(Protocol):
-    """Time as the play knows it."""
-
-    def now(self) -> float:
-        """Seconds, from any start, never backwards."""
-        ...
-
-    async def sleep(self, seconds: float) -> None: ...
-
-
-class LoopClock:
-    """The running event loop's time, virtual if the loop is."""
-
-    def now(self) -> float:
-        return asyncio.get_running_loop().time()
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
-
-
-class Facts(Protocol):
-    """The history of the story itself."""
-
-    def write(self, op: str, outcome: Outcome, **fields: Any) -> None: ...
-
-    def close(self) -> None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Stage:
-    """What a play needs besides its runtime."""
-
-    hire: Hire
-    read_topics: ReadTopics = read_topics_over_http
-    clock: Clock = field(default_factory=LoopClock)
-    open_history: Callable[[Path], Facts] = lambda run_dir: HistoryWriter(
-        run_dir / "history" / "scenario.jsonl", "scenario", program="geoemu run"
-    )
-    """Where the story's own facts go, given the run directory."""
-
-
-def real_stage(runtime: Runtime) -> Stage:
-    """Real clients and programs, each in a process of its own."""
-    from emulator.scenarios.actor_process import hire_processes
-    from emulator.scenarios.program_process import ProgramProcess
-
-    hire_actor = hire_processes(runtime.run_dir)
-
-    async def ask_regions() -> tuple[RegionStatus, ...]:
-        return (await runtime.status()).regions
-
-    def hire(part: Part) -> Actor:
-        if isinstance(part, ProgramPart):
-            return ProgramProcess(part, runtime.run_dir, ask_regions)
-        return hire_actor(part)
-
-    return Stage(hire=hire)
-
-
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """How things stand at one moment of a play."""
-
-    seconds: float
-    """Since the play began."""
-    actors: tuple[tuple[Part, Counts], ...]
-    """Those that have begun."""
-    regions: tuple[RegionStatus, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class PlayResult:
-    """How a play ended."""
-
-    scenario: Scenario
-    run_dir: Path
-    seconds: float
-    steps_done: int
-    failure: str | None
-    """The step that did not come true, and how far it came, as a sentence. None: all did."""
-    counts: Mapping[str, Counts]
-    """What each actor had done in the end."""
-
-    @property
-    def completed(self) -> bool:
-        return self.failure is None
-
-
-class Observer(Protocol):
-    """Whoever watches a play. Its methods are called in the order of events and must not block."""
-
-    def play_began(self, scenario: Scenario) -> None: ...
-
-    def step_began(self, step: Step) -> None: ...
-
-    def step_ended(self, step: Step, seconds: float, failure: str | None) -> None: ...
-
-    def looked(self, snapshot: Snapshot) -> None:
-        """Called a few times a second, also while a step goes on."""
-        ...
-
-    def play_ended(self, result: PlayResult) -> None:
-        """Not called when the play is cancelled."""
-        ...
 
 
 class StepFailed(Exception):
@@ -278,6 +174,12 @@ class _Play:
                 await self._wait_for_host(condition)
             case TopicsOwned(within=seconds):
                 await self._until(seconds, self._unowned)
+            case Skew() as skew:
+                await self._skew(skew)
+            case AdminCalls(calls=calls):
+                await self._call(calls)
+            case RegionSays() as condition:
+                await self._wait_for_answer(condition)
             case Drain(within=seconds):
                 await self._drain(seconds)
             case unknown:
@@ -428,6 +330,33 @@ class _Play:
         await self._in_time(heal.within, self._runtime.heal(*heal.between), lambda: "not done")
         source, target = heal.between or (None, None)
         self._fact("heal", region=source, other_region=target, detail=None if source else "everything")
+
+    # --- clocks and policies ---
+
+    async def _skew(self, skew: Skew) -> None:
+        done = self._runtime.skew(skew.region, skew.by)
+        await self._in_time(skew.within, done, lambda: "not done")
+        self._fact("skew", region=skew.region, detail=skew_detail(skew.by))
+
+    async def _call(self, calls: tuple[AdminCall, ...]) -> None:
+        regions = await self._regions()
+
+        async def all_of_them() -> None:
+            refused = await unwelcome(self._stage.call_region, regions, calls)
+            if refused:
+                raise StepFailed("; ".join(refused))
+
+        for one in calls:
+            self._fact("note", region=one.region, detail=f"{one.method} {one.path}")
+        seconds = max(one.within for one in calls)
+        await self._in_time(seconds, all_of_them(), lambda: "not every region has answered")
+
+    async def _wait_for_answer(self, condition: RegionSays) -> None:
+        async def missing() -> str | None:
+            region = (await self._regions())[condition.region]
+            return await why_not_said(self._stage.call_region, region, condition)
+
+        await self._until(condition.within, missing)
 
     # --- conditions -----------------------------------------------------------------------------------
 

@@ -18,23 +18,12 @@ from emulator.answers import Answers
 from emulator.errors import ConfigurationError, Problem
 from emulator.limits import Limit
 from emulator.model import TopicName
+from emulator.scenarios.cast import ConsumerEntry, ProducerEntry, ProgramEntry
+from emulator.scenarios.conditions import ProgramDid, Published, Received
 from emulator.scenarios.hosts import HostDid, HostEntry, TopicsOwned
-from emulator.scenarios.language import (
-    Action,
-    Begin,
-    ConsumerEntry,
-    Drain,
-    Finish,
-    Move,
-    OnRegion,
-    ProducerEntry,
-    ProgramDid,
-    ProgramEntry,
-    Published,
-    Received,
-    ScenarioFile,
-)
+from emulator.scenarios.language import ScenarioFile
 from emulator.scenarios.shares import hosts_named
+from emulator.scenarios.steps import Action, Begin, Drain, Finish, Move, OnRegion
 from emulator.scenarios.words import GROUPS, Names
 from emulator.scenarios.workload import ConsumerPart, HostPart, Part, ProducerPart, ProgramPart
 from emulator.spelling import nearest

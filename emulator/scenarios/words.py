@@ -21,6 +21,7 @@ GROUPS = ("producers", "consumers", "programs", "hosts", "everyone")
 """Words for several actors at once; no actor may be called so."""
 EVERYTHING = "everything"
 UNLIMITED = "unlimited"
+SKEW_MS_MAX = 86_400_000
 
 _ACTOR_NAME = re.compile(r"^[a-z0-9][a-z0-9_.-]*$")
 
@@ -67,6 +68,14 @@ def _duration(text: Any) -> float:
         raise rule(str(problem)) from None
 
 
+def _signed_milliseconds(written: Any) -> int:
+    text = written.strip() if isinstance(written, str) else ""
+    milliseconds = round(_duration(text.lstrip("+-")) * 1000)
+    if not text or text[:2] in ("++", "--", "+-", "-+") or milliseconds > SKEW_MS_MAX:
+        raise rule("must be a time of a day at most with or without a sign, like +250ms")
+    return -milliseconds if text.startswith("-") else milliseconds
+
+
 def _rate(written: Any) -> float:
     if written == UNLIMITED:
         return math.inf
@@ -83,9 +92,12 @@ def _longer_than_nothing(seconds: float) -> float:
 
 def _whole_topic(text: str) -> str:
     try:
-        return str(TopicName.parse(text))
+        topic = TopicName.parse(text)
     except ValueError as problem:
         raise rule(str(problem)) from None
+    if not topic.is_persistent:
+        raise rule("keeps no messages, so there is nothing to judge: a scenario needs persistent topics")
+    return str(topic)
 
 
 def _actor_name(name: str) -> str:
@@ -106,6 +118,8 @@ def _not_empty(value: Any) -> Any:
     return value
 
 
+ONE_OR_MORE = BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else (value,))
+"""One number may stand for a list of one."""
 NOT_EMPTY = BeforeValidator(_not_empty)
 """Instead of pydantic's own length, which leaves out of account what was found wrong otherwise."""
 
@@ -140,6 +154,14 @@ Rate = Annotated[
     WithJsonSchema({"anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"const": UNLIMITED}]}),
 ]
 TimeSpan = Annotated[Seconds, AfterValidator(_longer_than_nothing)]
+AdminPath = Annotated[str, Field(pattern=r"^/[!-~]*$", max_length=2000)]
+"""Of a region's admin port: `/admin/v2/namespaces/public/default/retention`."""
+Milliseconds = Annotated[
+    int,
+    BeforeValidator(_signed_milliseconds),
+    WithJsonSchema({"type": "string", "pattern": r"^[+-]?\d+(\.\d+)?\s*(ms|s|m)$", "examples": ["+250ms"]}),
+]
+"""May be less than nothing."""
 Topic = Annotated[str, AfterValidator(_whole_topic)]
 NewActorName = Annotated[str, AfterValidator(_actor_name)]
 Region = Annotated[str, AfterValidator(_known("regions", "a region of the topology"))]

@@ -18,7 +18,7 @@ from emulator.simulation.fleet import SeedResult, first_caught
 
 BEGIN = "<!-- ablations: written by emulator.simulation.ablation_table -->"
 END = "<!-- end of ablations -->"
-SEEDS_MAX = 200
+SEEDS_MAX = 400
 
 
 class Row(NamedTuple):

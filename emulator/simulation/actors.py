@@ -145,11 +145,12 @@ class ProducerActor(Actor):
         payload, session = text.encode().ljust(self.plan.payload_bytes, b" "), self._session
         asked = {"payload_digest": payload_digest(payload), "replicate_to": list(regions) or None}
         self._note(number, text, session, "asked", **asked)
-        future = producer.send_nowait(payload, sequence_id=number, replicate_to=regions)
+        key = self.plan.key
+        future = producer.send_nowait(payload, key=key, sequence_id=number, replicate_to=regions)
         future.add_done_callback(partial(self._answered, number, text, session))
         if self.plan.repeats and self.random.random() < self.plan.repeats:
             self._note(number, text, session, "asked", **asked)
-            again = producer.send_nowait(payload, sequence_id=number, replicate_to=regions)
+            again = producer.send_nowait(payload, key=key, sequence_id=number, replicate_to=regions)
             again.add_done_callback(partial(self._answered, number, text, session))
         return future
 

@@ -15,7 +15,7 @@ from random import Random
 from emulator.errors import StorageError, StorageFull
 from emulator.simulation.host import Host
 from emulator.simulation.medium import Span
-from emulator.storage.configuration import Reading
+from emulator.storage.configuration import Reading, Rows, T, check_expected
 from emulator.storage.configuration_memory import ConfigurationMemory
 
 
@@ -81,16 +81,24 @@ class ConfigurationAccess:
         return reading
 
     async def write(self, path: str, value: bytes | None, expected: int | None) -> int:
+        def work(rows: Rows) -> None:
+            check_expected(path, expected, rows.get(path))
+            rows.put(path, value)
+
+        revision, _ = await self.transact(work)
+        return revision
+
+    async def transact(self, work: Callable[[Rows], T]) -> tuple[int, T]:
         await self._travel()
         self._refuse_if_away("changed")
         faults = self._shared.faults
         if faults.is_full:
             raise StorageFull("the configuration store has no room left")
-        revision = self._shared.memory.write(path, value, expected)
+        revision, outcome = self._shared.memory.transact(work)
         await self._travel()
         if faults.is_away or self._shared.random.random() < faults.lost_answer_probability:
             raise StorageError("the configuration store did not answer", definite=False)
-        return revision
+        return revision, outcome
 
     async def _travel(self) -> None:
         await asyncio.sleep(self._shared.random.uniform(*self._shared.faults.call_seconds))

@@ -23,6 +23,13 @@ from emulator.simulation.stored_cursor import StoredCursor, cursors_in
 from emulator.stored_keys import parse_key
 from emulator.wire.metadata import scan_entry, split_batch
 
+MESSAGES = "persistent://"
+"""Other logs are a region's own: those of transaction coordinators."""
+SYSTEM = "persistent://pulsar/system/"
+"""Topics that regions publish to by themselves: no client asked for what they hold."""
+JUDGED_BY_THEIR_WORD = "persistent://public/default/transacted-"
+"""Topics with messages that are stored and must not be seen, of which only their act knows."""
+
 scan_once = lru_cache(maxsize=8192)(scan_entry)
 """What an entry says follows from its bytes alone, and in one world some six look at the same: regions and judges."""
 
@@ -123,6 +130,8 @@ class Disks:
         """Read what was stored since, in all regions or one."""
         for region, disk in self._disks.items() if only is None else [(only, self._disks[only])]:
             for name, log in disk.logs.items():
+                if not name.startswith(MESSAGES) or name.startswith((SYSTEM, JUDGED_BY_THEIR_WORD)):
+                    continue
                 view = self.logs.get((region, name))
                 if view is None:
                     view = self.logs[region, name] = LogView(region, name, log.ledger_id)
@@ -139,6 +148,8 @@ class Disks:
         for region, disk in self._disks.items():
             rows = [(parse_key(text), versioned.value) for text, versioned in sorted(disk.values.items())]
             for key, cursor in cursors_in(rows).items():
+                if key.topic.startswith(SYSTEM):
+                    continue
                 found[region, key.topic, key.subscription] = cursor
         return found
 

@@ -48,6 +48,8 @@ class Outcome:
     """By region: keys and values of the exclusive access that it had stored at the end."""
     deliveries: dict[str, list[str]] = field(default_factory=dict)
     """By region: the lines of its `metadata.jsonl`."""
+    configurations: dict[str, dict[str, bytes]] = field(default_factory=dict)
+    """By cluster: what its configuration store held at the end, by path."""
     deeds: list[Deed] = field(default_factory=list)
     """What words did."""
     figures: Figures = field(default_factory=dict)
@@ -111,6 +113,14 @@ def grants_of(world: World) -> dict[str, list[tuple[str, bytes]]]:
 def deliveries_of(world: World) -> dict[str, list[str]]:
     """What the regions learned of their configuration, by region."""
     return {name: list(region.deliveries) for name, region in world.regions.items()}
+
+
+def configurations_of(world: World) -> dict[str, dict[str, bytes]]:
+    """What the clusters' configuration stores hold."""
+    return {
+        cluster: {path: one.value for path, one in store.memory.values.items() if one.value is not None}
+        for cluster, store in world.configurations.items()
+    }
 
 
 def _silence_brokers() -> None:

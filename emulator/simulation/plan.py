@@ -35,6 +35,8 @@ class ProducerPlan:
     """How often it names the regions a message is meant for."""
     repeats: float = 0.0
     """How often it sends a message twice in one breath, under the same number."""
+    key: str | None = None
+    """Of each of its messages; not for batches."""
     keeps_outbox: bool = True
     """Its next life sends again, under the same numbers, what the one before had no answer for. Otherwise it goes
     on behind the last number the region knows, with other messages."""

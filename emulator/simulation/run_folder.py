@@ -9,15 +9,18 @@ from __future__ import annotations
 import dataclasses
 import sqlite3
 from collections import defaultdict
+from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 
 from emulator.history import Event, framed, run_name
 from emulator.simulation.outcome import Outcome, StoredLog
 from emulator.simulation.world import SERVICE_PORT
+from emulator.storage.configuration_sqlite import FORMAT_VERSION as CONFIGURATION_VERSION
+from emulator.storage.configuration_sqlite import TABLES as CONFIGURATION_TABLES
 from emulator.storage.group import encode_group
 from emulator.storage.sqlite_file import FORMAT_VERSION, TABLES
-from emulator.topology import region_config
+from emulator.topology import CONFIGURATION_FILE, region_config
 
 
 def write_evidence(outcome: Outcome, folder: Path) -> None:
@@ -33,6 +36,8 @@ def write_evidence(outcome: Outcome, folder: Path) -> None:
         _write_logs(region_dir / "log.sqlite", name, outcome.logs[name], outcome.grants.get(name, []))
         lines = outcome.deliveries.get(name, [])
         (region_dir / "metadata.jsonl").write_text("".join(f"{line}\n" for line in lines))
+    for cluster, values in outcome.configurations.items():
+        _write_configuration(folder / "configuration" / cluster / CONFIGURATION_FILE, cluster, values)
     _write_history(outcome, folder / "history")
 
 
@@ -52,6 +57,18 @@ def _write_logs(path: Path, region: str, logs: list[StoredLog], values: list[tup
                 "INSERT INTO entry_groups VALUES (?, ?, 1, ?)",
                 [(log.ledger_id, entry_id, encode_group([data])) for entry_id, data in log.entries],
             )
+
+
+def _write_configuration(path: Path, cluster: str, values: Mapping[str, bytes]) -> None:
+    """Nobody opens it again, so versions and revisions say nothing."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with closing(sqlite3.connect(path)) as database, database:
+        database.executescript(CONFIGURATION_TABLES)
+        database.executemany(
+            "INSERT INTO meta VALUES (?, ?)",
+            [("format_version", CONFIGURATION_VERSION), ("cluster", cluster)],
+        )
+        database.executemany("INSERT INTO kv VALUES (?, ?, 0, 0)", sorted(values.items()))
 
 
 def _write_history(outcome: Outcome, folder: Path) -> None:

@@ -22,6 +22,7 @@ from emulator.simulation.evidence import Disks, Evidence, Left, full, hold_the_s
 from emulator.simulation.faults import Fault, LinkFault
 from emulator.simulation.outcome import (
     Outcome,
+    configurations_of,
     deliveries_of,
     grants_of,
     logs_of,
@@ -78,6 +79,7 @@ def run_plan(plan: Plan, *, seams: Seams = AS_SHIPPED, listener: Listener | None
             logs=logs_of(world),
             grants=grants_of(world),
             deliveries=deliveries_of(world),
+            configurations=configurations_of(world),
             deeds=run.record.deeds,
         )
 

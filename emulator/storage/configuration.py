@@ -8,6 +8,8 @@ M3  Revisions grow by one with each change of anything; `read` gives changes in 
 M4  A write with `expected` happens only if the path has that version (-1: it must not exist), whoever wrote it.
 M5  Old changes may be forgotten. Who asks for forgotten ones is given all values instead, never a gap.
 M6  Every commit of anybody is followed by a call of what was given to `listen`.
+M7  What a `transact` changes is committed together or not at all, and nobody else's write comes between its reads and
+    its writes. Whoever reads, reads all of it or nothing.
 
 The path's version is 0 for its first value and grows by one; a deleted path begins anew.
 """
@@ -15,13 +17,14 @@ The path's version is 0 for its first value and grows by one; a deleted path beg
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 from emulator.errors import StorageError
 from emulator.model import Change
 
 ABSENT = -1
 """The version of a path without a value."""
+T = TypeVar("T")
 CHANGES_KEPT = 10_000
 """A region that missed more than these is given all values (M5)."""
 
@@ -46,6 +49,16 @@ class Reading(NamedTuple):
     """`changes` are those that made the present values, not those since the revision that was asked for."""
 
 
+class Rows(Protocol):
+    """The store inside of one transaction: what is put is read back at once, and seen by nobody else yet."""
+
+    def get(self, path: str) -> Change | None: ...
+
+    def put(self, path: str, value: bytes | None) -> None:
+        """Set a path; None: delete it, which is nothing when there is none."""
+        ...
+
+
 class ConfigurationMedium(Protocol):
     """As one region has it open."""
 
@@ -59,6 +72,11 @@ class ConfigurationMedium(Protocol):
 
     async def write(self, path: str, value: bytes | None, expected: int | None) -> int:
         """Set a path, or delete it; gives the revision. Conflict, or StorageError (`definite`)."""
+        ...
+
+    async def transact(self, work: Callable[[Rows], T]) -> tuple[int, T]:
+        """Change several paths in one step (M7); gives the revision, and what `work` gives. It runs on whatever thread,
+        waits for nothing, and whatever it raises undoes what it did. StorageError (`definite`)."""
         ...
 
     async def close(self) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from emulator.errors import StorageError
 from emulator.model import Change
-from emulator.storage.configuration import ABSENT, CHANGES_KEPT, Reading, check_expected
+from emulator.storage.configuration import ABSENT, CHANGES_KEPT, Reading, Rows, T, check_expected
 
 
 class ConfigurationMemory:
@@ -30,21 +30,46 @@ class ConfigurationMemory:
         return Reading(self.revision, self.changes[after - first + 1 :], whole=False)
 
     def write(self, path: str, value: bytes | None, expected: int | None) -> int:
-        current = self.values.get(path)
-        check_expected(path, expected, current)
+        check_expected(path, expected, self.values.get(path))
+        return self.transact(lambda rows: rows.put(path, value))[0]
+
+    def transact(self, work: Callable[[Rows], T]) -> tuple[int, T]:
+        staged = StagedRows(self)
+        outcome = work(staged)
+        for change in staged.changes:
+            if change.value is None:
+                self.values.pop(change.path, None)
+            else:
+                self.values[change.path] = change
+        if staged.changes:
+            self.revision = staged.revision
+            self.changes = [*self.changes, *staged.changes][-self.changes_kept :]
+            for tell in list(self.on_commit.values()):
+                tell()
+        return self.revision, outcome
+
+
+class StagedRows:
+    """Implements `Rows`: what a transaction changed so far, over what there is."""
+
+    def __init__(self, memory: ConfigurationMemory) -> None:
+        self._memory = memory
+        self._staged: dict[str, Change | None] = {}
+        self.revision = memory.revision
+        self.changes: list[Change] = []
+
+    def get(self, path: str) -> Change | None:
+        return self._staged[path] if path in self._staged else self._memory.values.get(path)
+
+    def put(self, path: str, value: bytes | None) -> None:
+        current = self.get(path)
         if value is None and current is None:
-            return self.revision
+            return
         self.revision += 1
         version = ABSENT if value is None else (ABSENT if current is None else current.version) + 1
         change = Change(self.revision, path, value, version)
-        if value is None:
-            del self.values[path]
-        else:
-            self.values[path] = change
-        self.changes = [*self.changes, change][-self.changes_kept :]
-        for tell in list(self.on_commit.values()):
-            tell()
-        return self.revision
+        self._staged[path] = None if value is None else change
+        self.changes.append(change)
 
 
 class MemoryConfiguration:
@@ -74,6 +99,12 @@ class MemoryConfiguration:
         if self.away is not None:
             raise self.away
         return self.memory.write(path, value, expected)
+
+    async def transact(self, work: Callable[[Rows], T]) -> tuple[int, T]:
+        await asyncio.sleep(0)
+        if self.away is not None:
+            raise self.away
+        return self.memory.transact(work)
 
     async def close(self) -> None:
         self.memory.on_commit.pop(self, None)

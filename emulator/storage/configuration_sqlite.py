@@ -29,12 +29,12 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 from urllib.parse import quote
 
 from emulator.errors import StorageError, StorageFull
 from emulator.model import Change
-from emulator.storage.configuration import ABSENT, CHANGES_KEPT, Reading, check_expected
+from emulator.storage.configuration import ABSENT, CHANGES_KEPT, Reading, Rows, T, check_expected
 
 FORMAT_VERSION = "2"
 FILES = ("", "-wal", "-shm")
@@ -44,8 +44,6 @@ BUSY_MS = 2_000
 """How long a write waits for those of other regions."""
 OPEN_SECONDS = 5.0
 """How long opening goes on trying while other regions open the file too."""
-
-T = TypeVar("T")
 
 TABLES = """
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT);
@@ -137,13 +135,26 @@ class SqliteConfiguration:
         return await self._run(self._read_thread, work, "read")
 
     async def write(self, path: str, value: bytes | None, expected: int | None) -> int:
-        def work() -> int:
-            self._check_place(definite=True)
-            revision = _write(self._connection, path, value, expected, self._changes_kept)
-            self._check_place(definite=False)
-            return revision
+        def work(rows: Rows) -> None:
+            check_expected(path, expected, rows.get(path))
+            rows.put(path, value)
 
-        return await self._run(self._writer, work, "written")
+        revision, _ = await self.transact(work)
+        return revision
+
+    async def transact(self, work: Callable[[Rows], T]) -> tuple[int, T]:
+        def whole() -> tuple[int, T]:
+            self._check_place(definite=True)
+            with _Transaction(self._connection):
+                outcome = work(SqliteRows(self._connection))
+                revision = _revision(self._connection)
+                self._connection.execute(
+                    "DELETE FROM changes WHERE revision <= ?", (revision - self._changes_kept,)
+                )
+            self._check_place(definite=False)
+            return revision, outcome
+
+        return await self._run(self._writer, whole, "written")
 
     def _is_in_place(self) -> bool:
         """Whether the names still mean the files that are open. Takes three microseconds a file."""
@@ -308,28 +319,29 @@ def _revision(connection: sqlite3.Connection) -> int:
     return 0 if found is None else int(found[0])
 
 
-def _write(
-    connection: sqlite3.Connection, path: str, value: bytes | None, expected: int | None, kept: int
-) -> int:
-    with _Transaction(connection):
-        row = connection.execute(
+class SqliteRows:
+    """Implements `Rows` inside of a transaction."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def get(self, path: str) -> Change | None:
+        row = self._connection.execute(
             "SELECT revision, path, value, version FROM kv WHERE path = ?", (path,)
         ).fetchone()
-        current = None if row is None else Change(*row)
-        check_expected(path, expected, current)
+        return None if row is None else Change(*row)
+
+    def put(self, path: str, value: bytes | None) -> None:
+        current = self.get(path)
         if value is None and current is None:
-            return _revision(connection)
+            return
         version = ABSENT if value is None else (ABSENT if current is None else current.version) + 1
-        change = connection.execute(
+        change = self._connection.execute(
             "INSERT INTO changes (path, value, version) VALUES (?, ?, ?)", (path, value, version)
         )
-        revision = change.lastrowid
-        assert revision is not None, "an insert gives its row id"
         if value is None:
-            connection.execute("DELETE FROM kv WHERE path = ?", (path,))
+            self._connection.execute("DELETE FROM kv WHERE path = ?", (path,))
         else:
-            connection.execute(
-                "INSERT OR REPLACE INTO kv VALUES (?, ?, ?, ?)", (path, value, version, revision)
+            self._connection.execute(
+                "INSERT OR REPLACE INTO kv VALUES (?, ?, ?, ?)", (path, value, version, change.lastrowid)
             )
-        connection.execute("DELETE FROM changes WHERE revision <= ?", (revision - kept,))
-    return revision

@@ -8,17 +8,20 @@ from emulator.errors import ProtocolError
 from emulator.tap.publishing import TappedProducers
 from emulator.tap.receiving import TappedConsumers
 from emulator.tap.recorder import Recorder
+from emulator.tap.transactions import TappedTransactions
 from emulator.wire.command_types import CommandType
 from emulator.wire.commands import CloseProducer, Connect, CreateProducer
 from emulator.wire.consumer_commands import ConsumerRequest, Redeliver, Seek, Subscribe, Unsubscribe
 from emulator.wire.frames import Frame, FrameBuffer, frame_of
 from emulator.wire.observing import (
     lookup_answered_with,
+    read_ended,
     read_error,
     read_producer_ready,
     read_success,
 )
 from emulator.wire.peering import SendError
+from emulator.wire.transaction_commands import EndTransaction
 
 FRAME_BYTES_MAX = 128 * 1024 * 1024
 """More than any region takes: it says what is too much, not the tap."""
@@ -33,6 +36,7 @@ class TappedConnection:
         self._service_url = service_url
         self._producers = TappedProducers(recorder)
         self._consumers = TappedConsumers(recorder)
+        self._transactions = TappedTransactions(recorder)
         self._from_client = FrameBuffer(FRAME_BYTES_MAX)
         self._from_region = FrameBuffer(FRAME_BYTES_MAX)
         self._is_read = True
@@ -48,6 +52,7 @@ class TappedConnection:
         """Nothing passes any more."""
         if self._is_read:
             self._producers.lost()
+            self._transactions.lost()
 
     def _pass(self, chunk: bytes, buffer: FrameBuffer, note: Callable[[Frame], None]) -> bytes:
         try:
@@ -95,6 +100,8 @@ class TappedConnection:
                 pass  # its receipts are still to come
             case CommandType.CLOSE_CONSUMER:
                 self._consumers.closed(ConsumerRequest.read_close(command).consumer_id)
+            case CommandType.END_TXN:
+                self._transactions.ending(EndTransaction.read(command))
             case CommandType.CONNECT:
                 self._recorder.called(Connect.read(command).client_version)
 
@@ -115,5 +122,7 @@ class TappedConnection:
                 refusal = read_error(command)
                 self._producers.refused(refusal)
                 self._consumers.answered(refusal)
+            case CommandType.END_TXN_RESPONSE:
+                self._transactions.ended(read_ended(command))
             case CommandType.CLOSE_PRODUCER:
                 self._producers.closed(CloseProducer.read(command).producer_id)

@@ -7,9 +7,9 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from emulator.history import attributes_digest, new_session, payload_digest
-from emulator.tap.recorder import Recorder
-from emulator.wire.codec import decode_receipt, decode_send
+from emulator.history import attributes_digest, new_session, payload_digest, transaction_text
+from emulator.tap.recorder import KEEPS_NOTHING, Recorder
+from emulator.wire.codec import SendCommand, decode_receipt, decode_send
 from emulator.wire.commands import CreateProducer
 from emulator.wire.observing import Answer, Message, ProducerReady, chunk_of, read_messages
 from emulator.wire.peering import SendError
@@ -43,6 +43,8 @@ class TappedProducers:
         self._producers: dict[int, _Producer] = {}
 
     def opening(self, request: CreateProducer) -> None:
+        if request.topic.startswith(KEEPS_NOTHING):
+            return
         self._asked[request.request_id] = request
 
     def opened(self, ready: ProducerReady) -> None:
@@ -89,6 +91,7 @@ class TappedProducers:
         producer.under_way.append(
             _Sent(send.sequence_id, [(one.sequence_id, one.batch_index) for one in messages])
         )
+        transaction = transaction_text(info.txn or _transaction_beside(send))
         for message in messages:
             self._recorder.write(
                 "publish",
@@ -96,6 +99,7 @@ class TappedProducers:
                 **producer.place,
                 **_described(message),
                 replicate_to=list(info.replicate_to) or None,
+                transaction=transaction,
             )
 
     def confirmed(self, command: bytes) -> None:
@@ -129,6 +133,13 @@ class TappedProducers:
                 producer.under_way.remove(sent)
                 return producer, sent
         return producer, None
+
+
+def _transaction_beside(send: SendCommand) -> tuple[int, int] | None:
+    """Some clients name it in the command only."""
+    if send.txn_most is None or send.txn_least is None:
+        return None
+    return send.txn_most, send.txn_least
 
 
 def _described(message: Message) -> dict[str, Any]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from emulator.history import Outcome, payload_digest
+from emulator.history import Outcome, payload_digest, transaction_text
 from emulator.model import Position
-from emulator.tap.recorder import Recorder
-from emulator.wire.codec import decode_ack, decode_message
+from emulator.tap.recorder import KEEPS_NOTHING, Recorder
+from emulator.wire.codec import AckCommand, decode_ack, decode_message
 from emulator.wire.consumer_commands import Redeliver, Seek, Subscribe, Unsubscribe
 from emulator.wire.observing import NO_BATCH, Answer, chunk_of, read_messages
 
@@ -35,6 +35,8 @@ class TappedConsumers:
         """By request: what was asked for, by which consumer, and what the lines of it say."""
 
     def subscribing(self, request: Subscribe) -> None:
+        if request.topic.startswith(KEEPS_NOTHING):
+            return
         place = {"topic": request.topic}
         if request.durable:
             place["subscription"] = request.subscription
@@ -42,6 +44,8 @@ class TappedConsumers:
         if request.durable:
             initial = "earliest" if request.from_earliest else "latest"
             told = {"replicated": bool(request.replicated), "initial": initial}
+            if request.read_compacted:
+                told["compacted"] = True
             self._ask("subscribe", request.request_id, request.consumer_id, told)
 
     def unsubscribing(self, request: Unsubscribe) -> None:
@@ -100,17 +104,16 @@ class TappedConsumers:
         if consumer is None or consumer.is_reader or ack.validation_error is not None:
             return
         how = "cumulative" if ack.cumulative else "individual"
+        transaction = _transaction_of(ack)
         for ledger, entry, ack_set in ack.ids:
             if ack.cumulative and ack_set is not None:
                 if entry > 0:
-                    self._acknowledge(consumer, ledger, entry - 1, [NO_BATCH], how)
-                self._acknowledge(
-                    consumer, ledger, entry, self._indexes(consumer, ledger, entry, ack_set), "individual"
-                )
+                    self._acknowledge(consumer, ledger, entry - 1, [NO_BATCH], how, transaction)
+                indexes = self._indexes(consumer, ledger, entry, ack_set)
+                self._acknowledge(consumer, ledger, entry, indexes, "individual", transaction)
             else:
-                self._acknowledge(
-                    consumer, ledger, entry, self._indexes(consumer, ledger, entry, ack_set), how
-                )
+                indexes = self._indexes(consumer, ledger, entry, ack_set)
+                self._acknowledge(consumer, ledger, entry, indexes, how, transaction)
 
     def redelivering(self, request: Redeliver) -> None:
         consumer = self._consumers.get(request.consumer_id)
@@ -128,11 +131,22 @@ class TappedConsumers:
             self._recorder.write(op, "asked", **consumer.place, **told)
 
     def _acknowledge(
-        self, consumer: _Consumer, ledger: int, entry: int, indexes: Iterable[int], how: str
+        self,
+        consumer: _Consumer,
+        ledger: int,
+        entry: int,
+        indexes: Iterable[int],
+        how: str,
+        transaction: str | None,
     ) -> None:
         for index in indexes:
             self._recorder.write(
-                "acknowledge", "asked", **consumer.place, message_id=f"{ledger}:{entry}:{index}", how=how
+                "acknowledge",
+                "asked",
+                **consumer.place,
+                message_id=f"{ledger}:{entry}:{index}",
+                how=how,
+                transaction=transaction,
             )
 
     def _indexes(
@@ -144,6 +158,12 @@ class TappedConsumers:
             return [index for index in range(size) if not _is_in(ack_set, index)]
         consumer.batch_sizes.pop((ledger, entry), None)
         return list(range(size)) if size else [NO_BATCH]
+
+
+def _transaction_of(ack: AckCommand) -> str | None:
+    if ack.txn_most is None or ack.txn_least is None:
+        return None
+    return transaction_text((ack.txn_most, ack.txn_least))
 
 
 def _is_in(ack_set: tuple[int, ...], index: int) -> bool:

@@ -6,6 +6,10 @@ import re
 from typing import Any
 
 from emulator.history import HistoryWriter, Outcome
+from emulator.model import NON_PERSISTENT
+
+KEEPS_NOTHING = f"{NON_PERSISTENT}://"
+"""How topics are called of which no history is written: there is nothing to hold anybody to."""
 
 _UNFIT = re.compile(r"[^-.\w]+")
 

@@ -5,19 +5,19 @@ Numbers may be signed; -1 travels as the protocol's 2**64 - 1 where a field is a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Final, cast
 
 from emulator.errors import ProtocolError, ServerError
-from emulator.model import Position
+from emulator.model import Position, Schema
 from emulator.wire import pulsar_pb2 as pb
-from emulator.wire.commands import HANDSHAKE_REQUEST_ID, PROTOCOL_VERSION
+from emulator.wire.commands import HANDSHAKE_REQUEST_ID, PROTOCOL_VERSION, write_schema
 from emulator.wire.frames import simple_frame
 from emulator.wire.protobuf import MASK_64
 
 SERVER_VERSION: Final = "Pulsar Server geoemu"
 
-_CODES: Final[Mapping[ServerError, pb.ServerError]] = {
+CODES: Final[Mapping[ServerError, pb.ServerError]] = {
     code: cast(pb.ServerError, pb.ServerError.Value(code.name)) for code in ServerError
 }
 """Our error codes -> the protocol's: the only place where they meet."""
@@ -36,6 +36,7 @@ def connected(client_protocol_version: int, max_message_bytes: int) -> bytes:
                 protocol_version=min(PROTOCOL_VERSION, client_protocol_version),
                 max_message_size=max_message_bytes,
                 feature_flags=pb.FeatureFlags(
+                    supports_topic_watchers=True,
                     supports_get_partitioned_metadata_without_auto_creation=True,
                     supports_repl_dedup_by_lid_and_eid=True,
                 ),
@@ -55,7 +56,7 @@ def error(request_id: int, problem: ProtocolError) -> bytes:
     return simple_frame(
         pb.BaseCommand(
             type=pb.BaseCommand.ERROR,
-            error=pb.CommandError(request_id=request_id, error=_CODES[problem.code], message=str(problem)),
+            error=pb.CommandError(request_id=request_id, error=CODES[problem.code], message=str(problem)),
         )
     )
 
@@ -94,7 +95,7 @@ def lookup_failed(request_id: int, problem: ProtocolError) -> bytes:
         pb.CommandLookupTopicResponse(
             request_id=request_id,
             response=pb.CommandLookupTopicResponse.Failed,
-            error=_CODES[problem.code],
+            error=CODES[problem.code],
             message=str(problem),
         )
     )
@@ -121,7 +122,7 @@ def partitions_failed(request_id: int, problem: ProtocolError) -> bytes:
         pb.CommandPartitionedTopicMetadataResponse(
             request_id=request_id,
             response=pb.CommandPartitionedTopicMetadataResponse.Failed,
-            error=_CODES[problem.code],
+            error=CODES[problem.code],
             message=str(problem),
         )
     )
@@ -130,18 +131,6 @@ def partitions_failed(request_id: int, problem: ProtocolError) -> bytes:
 def _partitions(body: pb.CommandPartitionedTopicMetadataResponse) -> bytes:
     type_ = pb.BaseCommand.PARTITIONED_METADATA_RESPONSE
     return simple_frame(pb.BaseCommand(type=type_, partitionMetadataResponse=body))
-
-
-def topics(request_id: int, names: Iterable[str]) -> bytes:
-    """GET_TOPICS_OF_NAMESPACE_RESPONSE: all topics, no pattern applied."""
-    return simple_frame(
-        pb.BaseCommand(
-            type=pb.BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE,
-            getTopicsOfNamespaceResponse=pb.CommandGetTopicsOfNamespaceResponse(
-                request_id=request_id, topics=names, filtered=False, changed=True
-            ),
-        )
-    )
 
 
 # Schemas.
@@ -153,10 +142,17 @@ def schema_failed(request_id: int, problem: ProtocolError) -> bytes:
         pb.BaseCommand(
             type=pb.BaseCommand.GET_SCHEMA_RESPONSE,
             getSchemaResponse=pb.CommandGetSchemaResponse(
-                request_id=request_id, error_code=_CODES[problem.code], error_message=str(problem)
+                request_id=request_id, error_code=CODES[problem.code], error_message=str(problem)
             ),
         )
     )
+
+
+def schema(request_id: int, name: str, found: Schema, version: bytes) -> bytes:
+    """GET_SCHEMA_RESPONSE."""
+    body = pb.CommandGetSchemaResponse(request_id=request_id, schema_version=version)
+    write_schema(body.schema, name, found)
+    return simple_frame(pb.BaseCommand(type=pb.BaseCommand.GET_SCHEMA_RESPONSE, getSchemaResponse=body))
 
 
 def schema_version(request_id: int, version: bytes) -> bytes:
@@ -177,7 +173,7 @@ def schema_version_failed(request_id: int, problem: ProtocolError) -> bytes:
         pb.BaseCommand(
             type=pb.BaseCommand.GET_OR_CREATE_SCHEMA_RESPONSE,
             getOrCreateSchemaResponse=pb.CommandGetOrCreateSchemaResponse(
-                request_id=request_id, error_code=_CODES[problem.code], error_message=str(problem)
+                request_id=request_id, error_code=CODES[problem.code], error_message=str(problem)
             ),
         )
     )
@@ -187,7 +183,12 @@ def schema_version_failed(request_id: int, problem: ProtocolError) -> bytes:
 
 
 def producer_success(
-    request_id: int, producer_name: str, last_sequence_id: int, topic_epoch: int | None = None
+    request_id: int,
+    producer_name: str,
+    last_sequence_id: int,
+    topic_epoch: int | None = None,
+    *,
+    schema_version: bytes = b"",
 ) -> bytes:
     """PRODUCER_SUCCESS. `last_sequence_id` is the last one known of this name, -1 for none. `topic_epoch`: where
     exclusive access was asked for (PIP-68)."""
@@ -196,7 +197,7 @@ def producer_success(
             request_id=request_id,
             producer_name=producer_name,
             last_sequence_id=last_sequence_id,
-            schema_version=b"",
+            schema_version=schema_version,
             producer_ready=True,
             topic_epoch=topic_epoch,
         )
@@ -228,7 +229,7 @@ def send_error(producer_id: int, sequence_id: int, problem: ProtocolError) -> by
             send_error=pb.CommandSendError(
                 producer_id=producer_id,
                 sequence_id=sequence_id,
-                error=_CODES[problem.code],
+                error=CODES[problem.code],
                 message=str(problem),
             ),
         )
@@ -258,6 +259,16 @@ def close_consumer(consumer_id: int) -> bytes:
     )
 
 
+def reached_end_of_topic(consumer_id: int) -> bytes:
+    """REACHED_END_OF_TOPIC: the consumer has everything, and nothing more will come."""
+    return simple_frame(
+        pb.BaseCommand(
+            type=pb.BaseCommand.REACHED_END_OF_TOPIC,
+            reachedEndOfTopic=pb.CommandReachedEndOfTopic(consumer_id=consumer_id),
+        )
+    )
+
+
 def active_consumer_change(consumer_id: int, is_active: bool) -> bytes:
     """ACTIVE_CONSUMER_CHANGE."""
     return simple_frame(
@@ -279,7 +290,7 @@ def acknowledged(consumer_id: int, request_id: int) -> bytes:
 def acknowledgement_failed(consumer_id: int, request_id: int, problem: ProtocolError) -> bytes:
     """ACK_RESPONSE with an error."""
     body = pb.CommandAckResponse(
-        consumer_id=consumer_id, request_id=request_id, error=_CODES[problem.code], message=str(problem)
+        consumer_id=consumer_id, request_id=request_id, error=CODES[problem.code], message=str(problem)
     )
     return simple_frame(pb.BaseCommand(type=pb.BaseCommand.ACK_RESPONSE, ackResponse=body))
 
@@ -316,6 +327,7 @@ def consumer_stats(
     address: str,
     available_permits: int,
     unacknowledged_messages: int,
+    is_blocked: bool,
     backlog_entries: int,
 ) -> bytes:
     """CONSUMER_STATS_RESPONSE."""
@@ -329,6 +341,7 @@ def consumer_stats(
                 address=address,
                 availablePermits=available_permits,
                 unackedMessages=unacknowledged_messages,
+                blockedConsumerOnUnackedMsgs=is_blocked,
                 msgBacklog=backlog_entries,
             ),
         )

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from itertools import chain, repeat
 from typing import Final, NamedTuple
 
 from emulator.wire import pulsar_pb2 as pb
@@ -23,6 +24,7 @@ from emulator.wire.protobuf import (
     UNREADABLE,
     Malformed,
     malformed,
+    parse,
     present_or_0,
     read_varint,
     require_text,
@@ -453,6 +455,8 @@ class AckCommand(NamedTuple):
     txn_least: int | None = None
     txn_most: int | None = None
     validation_error: int | None = None
+    batch_sizes: tuple[int, ...] = ()
+    """In transactions: how many messages each entry has, 0 where that is not said."""
 
 
 _CUMULATIVE: Final = 1
@@ -489,7 +493,7 @@ def _usual_ack(command: bytes) -> AckCommand | None:
         if at != len(command) or consumer_id >= ABSENT_U64 or ledger >= ABSENT_U64 or entry >= ABSENT_U64:
             return None
         ids = ((ledger, entry, None),)
-        return _new_tuple(AckCommand, (consumer_id, type_ == _CUMULATIVE, ids, None, None, None, None))
+        return _new_tuple(AckCommand, (consumer_id, type_ == _CUMULATIVE, ids, None, None, None, None, ()))
     except IndexError:
         return None
 
@@ -516,8 +520,18 @@ def _any_ack(command: bytes) -> AckCommand:
             None if no_txn else present_or_0(txn_least),
             None if no_txn else present_or_0(txn_most),
             None if validation_error == ABSENT_I32 else validation_error,
+            () if no_txn else _batch_sizes(command),
         ),
     )
+
+
+def _batch_sizes(command: bytes) -> tuple[int, ...]:
+    """Only transactions need them, so the lean form does not have them."""
+    try:
+        ids = parse(pb.BaseCommand, command).ack.message_id
+    except UNREADABLE as problem:
+        raise malformed("ACK", problem) from None
+    return tuple([max(0, each.batch_size) for each in ids])
 
 
 def _ack_ids(ack: pb.LeanAck, command: bytes) -> tuple[AckId, ...]:
@@ -536,13 +550,17 @@ def encode_ack(
     txn_least: int | None = None,
     txn_most: int | None = None,
     validation_error: int | None = None,
+    batch_sizes: Iterable[int] = (),
 ) -> bytes:
-    """The command of an ACK for (ledger, entry, ack_set or None) each. Cumulative takes exactly one."""
+    """The command of an ACK for (ledger, entry, ack_set or None) each. Cumulative takes exactly one. `batch_sizes`: of
+    each entry, 0 for no batch; transactions need them."""
     parts = [b"\x08", varint(consumer_id), b"\x10\x01" if cumulative else b"\x10\x00"]
-    for ledger, entry, ack_set in ids:
+    for (ledger, entry, ack_set), batch_size in zip(ids, chain(batch_sizes, repeat(0)), strict=False):
         message_id = b"\x08" + varint(ledger) + b"\x10" + varint(entry)
         if ack_set:
             message_id += b"".join([b"\x28" + varint(word) for word in ack_set])
+        if batch_size:
+            message_id += b"\x30" + varint(batch_size)
         parts += (b"\x1a", varint(len(message_id)), message_id)
     if validation_error is not None:
         parts += (b"\x20", varint(validation_error))

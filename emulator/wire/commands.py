@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Protocol, Self
+from typing import Final, Protocol, Self, cast
 
-from emulator.model import AccessMode
+from emulator.model import AccessMode, Schema, SchemaType
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.codec import decode_command
 
@@ -91,29 +91,27 @@ class PartitionMetadata:
         return cls(body.request_id, body.topic, body.metadata_auto_creation_enabled)
 
 
-@dataclass(frozen=True, slots=True)
-class GetTopics:
-    """GET_TOPICS_OF_NAMESPACE."""
-
-    request_id: int
-    namespace: str
-
-    @classmethod
-    def read(cls, command: bytes) -> Self:
-        body = decode_command(command).getTopicsOfNamespace
-        return cls(body.request_id, body.namespace)
-
-
-def schema_type(holder: pb.CommandProducer | pb.CommandSubscribe | pb.CommandGetOrCreateSchema) -> str:
-    """Protocol name of the schema a command brings ("String", "Avro" …); empty when it brings none. Clients whose
-    messages are plain bytes bring none."""
+def schema_of(
+    holder: pb.CommandProducer
+    | pb.CommandSubscribe
+    | pb.CommandGetOrCreateSchema
+    | pb.CommandGetSchemaResponse,
+) -> Schema | None:
+    """The schema that a command brings; None when it brings none. Clients whose messages are plain bytes bring none."""
     if not holder.HasField("schema") or holder.schema.type == pb.Schema.NoSchema:
-        return ""
-    return pb.Schema.Type.Name(holder.schema.type)
+        return None
+    said = holder.schema
+    properties = {pair.key: pair.value for pair in said.properties}
+    return Schema(SchemaType(said.type), said.schema_data, properties)
 
 
-AUTO_CONSUME: Final = "AutoConsume"
-"""Type of the schema of a consumer that takes whatever schema the topic has."""
+def write_schema(target: pb.Schema, name: str, schema: Schema) -> None:
+    """Inverse of `schema_of`. `name`: for people."""
+    target.name = name
+    target.type = cast(pb.Schema.Type, int(schema.type))
+    target.schema_data = schema.data
+    for key, value in schema.properties.items():
+        target.properties.add(key=key, value=value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,11 +120,13 @@ class GetSchema:
 
     request_id: int
     topic: str
+    version: bytes
+    """Empty: the newest."""
 
     @classmethod
     def read(cls, command: bytes) -> Self:
         body = decode_command(command).getSchema
-        return cls(body.request_id, body.topic)
+        return cls(body.request_id, body.topic, body.schema_version)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,12 +135,12 @@ class GetOrCreateSchema:
 
     request_id: int
     topic: str
-    schema_type: str
+    schema: Schema | None
 
     @classmethod
     def read(cls, command: bytes) -> Self:
         body = decode_command(command).getOrCreateSchema
-        return cls(body.request_id, body.topic, schema_type(body))
+        return cls(body.request_id, body.topic, schema_of(body))
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,8 +159,7 @@ class CreateProducer:
     """The epoch that it says it was granted (PIP-68). None: it has none."""
     queue_priority: int
     """Where it wants to stand in line, the highest first (PIP-440)."""
-    schema_type: str
-    """Empty: none."""
+    schema: Schema | None
     initial_subscription_name: str
     """A subscription to create with the producer; empty for none."""
     metadata: dict[str, str]
@@ -178,7 +177,7 @@ class CreateProducer:
             AccessMode(body.producer_access_mode),
             body.topic_epoch if body.HasField("topic_epoch") else None,
             body.queue_priority,
-            schema_type(body),
+            schema_of(body),
             body.initial_subscription_name,
             {pair.key: pair.value for pair in body.metadata},
         )

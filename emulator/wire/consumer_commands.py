@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Self
 
-from emulator.model import Position
+from emulator.model import Position, Schema
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.codec import decode_command
-from emulator.wire.commands import schema_type
+from emulator.wire.commands import schema_of
 
 _SIGN: Final = 2**63
 
@@ -50,10 +50,14 @@ class Subscribe:
     hash_ranges: tuple[tuple[int, int], ...]
     may_reorder: bool
     """Key_Shared: it does not mind when the order of a key breaks as consumers come and go."""
-    schema_type: str
-    """Empty: none."""
+    schema: Schema | None
+    """What it reads by. None: bytes."""
     metadata: dict[str, str]
     """What the client says about itself; for people."""
+    subscription_properties: dict[str, str]
+    """What it says about a subscription that is new."""
+    rollback_seconds: int
+    """A new subscription begins with what was published so long ago; 0: where the rest says."""
 
     @classmethod
     def read(cls, command: bytes) -> Self:
@@ -78,8 +82,10 @@ class Subscribe:
             is_sticky=body.keySharedMeta.keySharedMode == pb.STICKY,
             hash_ranges=tuple((one.start, one.end) for one in body.keySharedMeta.hashRanges),
             may_reorder=body.keySharedMeta.allowOutOfOrderDelivery,
-            schema_type=schema_type(body),
+            schema=schema_of(body),
             metadata={pair.key: pair.value for pair in body.metadata},
+            subscription_properties={pair.key: pair.value for pair in body.subscription_properties},
+            rollback_seconds=body.start_message_rollback_duration_sec,
         )
 
 
@@ -144,10 +150,13 @@ class Seek:
     request_id: int
     consumer_id: int
     message_id: Position | None
+    ack_set: tuple[int, ...]
+    """Of the batch at `message_id`: the messages from which on it is to be delivered; empty: all."""
     publish_time_ms: int
 
     @classmethod
     def read(cls, command: bytes) -> Self:
         body = decode_command(command).seek
         message_id = _position(body.message_id) if body.HasField("message_id") else None
-        return cls(body.request_id, body.consumer_id, message_id, body.message_publish_time)
+        ack_set = tuple(body.message_id.ack_set)
+        return cls(body.request_id, body.consumer_id, message_id, ack_set, body.message_publish_time)

@@ -16,7 +16,7 @@ from emulator.errors import ProtocolError
 from emulator.markers import Marker, Snapshot, SnapshotRequest, SnapshotResponse, SubscriptionUpdate
 from emulator.model import Position
 from emulator.wire import pulsar_pb2 as pb
-from emulator.wire.metadata import EntryInfo, build_entry
+from emulator.wire.metadata import EntryInfo, build_entry, scan_entry
 from emulator.wire.protobuf import MASK_64, UNREADABLE, Malformed, malformed
 
 MARKER_PRODUCER: Final = "pulsar.marker"
@@ -48,6 +48,26 @@ def encode_marker(
         payload_offset=len(data) - len(body),
     )
     return data, info
+
+
+TRANSACTION_MARKER_PRODUCER: Final = "pulsar.txn.marker"
+
+
+def encode_transaction_end(
+    txn: tuple[int, int], publish_time_ms: int, *, committed: bool
+) -> tuple[bytes, EntryInfo]:
+    """The entry that ends the transaction (most, least) in a topic's log, and what `scan_entry` would say of it."""
+    most, least = txn
+    metadata = pb.MessageMetadata(
+        producer_name=TRANSACTION_MARKER_PRODUCER,
+        sequence_id=MASK_64,  # -1, as upstream
+        publish_time=publish_time_ms,
+        marker_type=kinds.TXN_COMMIT if committed else kinds.TXN_ABORT,
+        txnid_most_bits=most,
+        txnid_least_bits=least,
+    )
+    data = build_entry(metadata, b"")
+    return data, scan_entry(data)
 
 
 def decode_marker(data: bytes, info: EntryInfo) -> Marker | None:

@@ -48,6 +48,23 @@ class ProducerReady:
     is_ready: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """END_TXN_RESPONSE."""
+
+    request_id: int
+    error: str | None = None
+    is_certain: bool = False
+    """The transaction ended the other way, or will."""
+
+
+def read_ended(command: bytes) -> Ended:
+    body = decode_command(command).endTxnResponse
+    if not body.HasField("error"):
+        return Ended(body.request_id)
+    return Ended(body.request_id, body.message or "refused", body.error == pb.InvalidTxnStatus)
+
+
 def read_success(command: bytes) -> Answer:
     return Answer(decode_command(command).success.request_id)
 
@@ -103,6 +120,8 @@ def chunk_of(entry: bytes) -> tuple[str, bytes, bool] | None:
 
 def _of_batch(info: EntryDetails, payload: bytes) -> Iterator[Message]:
     for index, (single, message) in enumerate(split_batch(info, payload)):
+        if single.compacted_out:
+            continue  # the client shows it to nobody
         number = single.sequence_id if single.HasField("sequence_id") else info.sequence_id + index
         yield _message(index, number, message, single, message)
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Self
 
-from emulator.errors import ServerError
+from emulator.errors import ProtocolError, ServerError
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.codec import decode_command
 from emulator.wire.commands import PROTOCOL_VERSION
@@ -74,6 +74,14 @@ def read_partitions(command: bytes) -> tuple[int, int | None]:
     body = decode_command(command).partitionMetadataResponse
     failed = body.response == pb.CommandPartitionedTopicMetadataResponse.Failed
     return body.request_id, None if failed else body.partitions
+
+
+def read_schema_version(command: bytes) -> tuple[int, bytes | ProtocolError]:
+    """GET_OR_CREATE_SCHEMA_RESPONSE: (request id, version, or why there is none)."""
+    body = decode_command(command).getOrCreateSchemaResponse
+    if body.HasField("error_code"):
+        return body.request_id, ProtocolError(ServerError(body.error_code), body.error_message)
+    return body.request_id, body.schema_version
 
 
 @dataclass(frozen=True, slots=True)

@@ -1114,22 +1114,30 @@ class CommandGetOrCreateSchemaResponse(_message.Message):
     def __init__(self, request_id: _Optional[int] = ..., error_code: _Optional[_Union[ServerError, str]] = ..., error_message: _Optional[str] = ..., schema_version: _Optional[bytes] = ...) -> None: ...
 
 class CommandTcClientConnectRequest(_message.Message):
-    __slots__ = ("request_id", "tc_id")
+    __slots__ = ("request_id", "tc_id", "transaction_key_epoch", "transaction_key", "transaction_key_process")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     TC_ID_FIELD_NUMBER: _ClassVar[int]
+    TRANSACTION_KEY_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    TRANSACTION_KEY_FIELD_NUMBER: _ClassVar[int]
+    TRANSACTION_KEY_PROCESS_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     tc_id: int
-    def __init__(self, request_id: _Optional[int] = ..., tc_id: _Optional[int] = ...) -> None: ...
+    transaction_key_epoch: int
+    transaction_key: str
+    transaction_key_process: str
+    def __init__(self, request_id: _Optional[int] = ..., tc_id: _Optional[int] = ..., transaction_key_epoch: _Optional[int] = ..., transaction_key: _Optional[str] = ..., transaction_key_process: _Optional[str] = ...) -> None: ...
 
 class CommandTcClientConnectResponse(_message.Message):
-    __slots__ = ("request_id", "error", "message")
+    __slots__ = ("request_id", "error", "message", "epoch")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     error: ServerError
     message: str
-    def __init__(self, request_id: _Optional[int] = ..., error: _Optional[_Union[ServerError, str]] = ..., message: _Optional[str] = ...) -> None: ...
+    epoch: int
+    def __init__(self, request_id: _Optional[int] = ..., error: _Optional[_Union[ServerError, str]] = ..., message: _Optional[str] = ..., epoch: _Optional[int] = ...) -> None: ...
 
 class CommandNewTxn(_message.Message):
     __slots__ = ("request_id", "txn_ttl_seconds", "tc_id")
@@ -1640,12 +1648,14 @@ class LeanCommand(_message.Message):
     def __init__(self, send: _Optional[_Union[LeanSend, _Mapping]] = ..., send_receipt: _Optional[_Union[LeanReceipt, _Mapping]] = ..., message: _Optional[_Union[LeanMessage, _Mapping]] = ..., ack: _Optional[_Union[LeanAck, _Mapping]] = ..., flow: _Optional[_Union[LeanFlow, _Mapping]] = ...) -> None: ...
 
 class LeanDispatch(_message.Message):
-    __slots__ = ("num_messages_in_batch", "marker_type")
+    __slots__ = ("num_messages_in_batch", "deliver_at_time", "marker_type")
     NUM_MESSAGES_IN_BATCH_FIELD_NUMBER: _ClassVar[int]
+    DELIVER_AT_TIME_FIELD_NUMBER: _ClassVar[int]
     MARKER_TYPE_FIELD_NUMBER: _ClassVar[int]
     num_messages_in_batch: int
+    deliver_at_time: int
     marker_type: int
-    def __init__(self, num_messages_in_batch: _Optional[int] = ..., marker_type: _Optional[int] = ...) -> None: ...
+    def __init__(self, num_messages_in_batch: _Optional[int] = ..., deliver_at_time: _Optional[int] = ..., marker_type: _Optional[int] = ...) -> None: ...
 
 class LeanUsualEntry(_message.Message):
     __slots__ = ("producer_name", "sequence_id", "publish_time", "properties", "replicated_from", "partition_key", "compression", "uncompressed_size", "num_messages_in_batch", "event_time", "schema_version", "partition_key_b64_encoded", "ordering_key", "highest_sequence_id", "null_value")
@@ -1682,7 +1692,7 @@ class LeanUsualEntry(_message.Message):
     def __init__(self, producer_name: _Optional[bytes] = ..., sequence_id: _Optional[int] = ..., publish_time: _Optional[int] = ..., properties: _Optional[_Iterable[bytes]] = ..., replicated_from: _Optional[bytes] = ..., partition_key: _Optional[bytes] = ..., compression: _Optional[int] = ..., uncompressed_size: _Optional[int] = ..., num_messages_in_batch: _Optional[int] = ..., event_time: _Optional[int] = ..., schema_version: _Optional[bytes] = ..., partition_key_b64_encoded: _Optional[bool] = ..., ordering_key: _Optional[bytes] = ..., highest_sequence_id: _Optional[int] = ..., null_value: _Optional[bool] = ...) -> None: ...
 
 class LeanEntry(_message.Message):
-    __slots__ = ("producer_name", "sequence_id", "publish_time", "properties", "replicated_from", "partition_key", "replicate_to", "num_messages_in_batch", "marker_type", "highest_sequence_id", "uuid", "num_chunks_from_msg", "chunk_id")
+    __slots__ = ("producer_name", "sequence_id", "publish_time", "properties", "replicated_from", "partition_key", "replicate_to", "num_messages_in_batch", "deliver_at_time", "marker_type", "highest_sequence_id", "uuid", "num_chunks_from_msg", "chunk_id")
     PRODUCER_NAME_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_ID_FIELD_NUMBER: _ClassVar[int]
     PUBLISH_TIME_FIELD_NUMBER: _ClassVar[int]
@@ -1691,6 +1701,7 @@ class LeanEntry(_message.Message):
     PARTITION_KEY_FIELD_NUMBER: _ClassVar[int]
     REPLICATE_TO_FIELD_NUMBER: _ClassVar[int]
     NUM_MESSAGES_IN_BATCH_FIELD_NUMBER: _ClassVar[int]
+    DELIVER_AT_TIME_FIELD_NUMBER: _ClassVar[int]
     MARKER_TYPE_FIELD_NUMBER: _ClassVar[int]
     HIGHEST_SEQUENCE_ID_FIELD_NUMBER: _ClassVar[int]
     UUID_FIELD_NUMBER: _ClassVar[int]
@@ -1704,12 +1715,13 @@ class LeanEntry(_message.Message):
     partition_key: bytes
     replicate_to: _containers.RepeatedScalarFieldContainer[bytes]
     num_messages_in_batch: int
+    deliver_at_time: int
     marker_type: int
     highest_sequence_id: int
     uuid: bytes
     num_chunks_from_msg: int
     chunk_id: int
-    def __init__(self, producer_name: _Optional[bytes] = ..., sequence_id: _Optional[int] = ..., publish_time: _Optional[int] = ..., properties: _Optional[_Iterable[bytes]] = ..., replicated_from: _Optional[bytes] = ..., partition_key: _Optional[bytes] = ..., replicate_to: _Optional[_Iterable[bytes]] = ..., num_messages_in_batch: _Optional[int] = ..., marker_type: _Optional[int] = ..., highest_sequence_id: _Optional[int] = ..., uuid: _Optional[bytes] = ..., num_chunks_from_msg: _Optional[int] = ..., chunk_id: _Optional[int] = ...) -> None: ...
+    def __init__(self, producer_name: _Optional[bytes] = ..., sequence_id: _Optional[int] = ..., publish_time: _Optional[int] = ..., properties: _Optional[_Iterable[bytes]] = ..., replicated_from: _Optional[bytes] = ..., partition_key: _Optional[bytes] = ..., replicate_to: _Optional[_Iterable[bytes]] = ..., num_messages_in_batch: _Optional[int] = ..., deliver_at_time: _Optional[int] = ..., marker_type: _Optional[int] = ..., highest_sequence_id: _Optional[int] = ..., uuid: _Optional[bytes] = ..., num_chunks_from_msg: _Optional[int] = ..., chunk_id: _Optional[int] = ...) -> None: ...
 
 class LeanProperties(_message.Message):
     __slots__ = ("properties",)

@@ -6,11 +6,13 @@ A reply is the answer to a request and carries its id. Notices come unasked.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from emulator.errors import ServerError
+from emulator.model import Schema
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.codec import CommandType, decode_command
+from emulator.wire.commands import schema_of
 
 NOWHERE: Final = 2**63
 """From here on an entry id says that there is no entry."""
@@ -39,6 +41,8 @@ class ProducerOpened(NamedTuple):
     name: str
     last_sequence_id: int
     topic_epoch: int | None
+    schema_version: bytes
+    """Of the schema it brought; empty: it brought none."""
     is_ready: bool
     """False: it stands in the waiting line, and hears again when it is its turn (PIP-68)."""
 
@@ -58,7 +62,49 @@ class LastMessage(NamedTuple):
     """(ledger, entry, batch index); None when there is none."""
 
 
-Reply = Done | Refused | ProducerOpened | LookedUp | LastMessage
+class Partitions(NamedTuple):
+    """PARTITIONED_METADATA_RESPONSE: how many; 0: it is not partitioned."""
+
+    request_id: int
+    partitions: int
+
+
+class CoordinatorConnected(NamedTuple):
+    """TC_CLIENT_CONNECT_RESPONSE."""
+
+    request_id: int
+    epoch: int | None
+    """Granted to a client with a transaction key."""
+
+
+class TransactionBegun(NamedTuple):
+    """NEW_TXN_RESPONSE."""
+
+    request_id: int
+    most: int
+    least: int
+
+
+class SchemaFound(NamedTuple):
+    """GET_SCHEMA_RESPONSE and GET_OR_CREATE_SCHEMA_RESPONSE."""
+
+    request_id: int
+    version: bytes
+    schema: Schema | None
+    """None: it was not asked for."""
+
+
+Reply = (
+    Done
+    | Refused
+    | ProducerOpened
+    | LookedUp
+    | LastMessage
+    | Partitions
+    | CoordinatorConnected
+    | TransactionBegun
+    | SchemaFound
+)
 
 
 class SendRefused(NamedTuple):
@@ -109,7 +155,12 @@ def _producer_opened(command: pb.BaseCommand) -> Reply:
     body = command.producer_success
     epoch = body.topic_epoch if body.HasField("topic_epoch") else None
     return ProducerOpened(
-        body.request_id, body.producer_name, body.last_sequence_id, epoch, body.producer_ready
+        body.request_id,
+        body.producer_name,
+        body.last_sequence_id,
+        epoch,
+        body.schema_version,
+        body.producer_ready,
     )
 
 
@@ -134,6 +185,61 @@ def _acknowledged(command: pb.BaseCommand) -> Reply:
     return Done(body.request_id)
 
 
+def _partitions(command: pb.BaseCommand) -> Reply:
+    body = command.partitionMetadataResponse
+    if body.response == pb.CommandPartitionedTopicMetadataResponse.Failed:
+        return Refused(body.request_id, ServerError(body.error), body.message, True)
+    return Partitions(body.request_id, body.partitions)
+
+
+_Answer = TypeVar(
+    "_Answer",
+    pb.CommandTcClientConnectResponse,
+    pb.CommandNewTxnResponse,
+    pb.CommandAddPartitionToTxnResponse,
+    pb.CommandAddSubscriptionToTxnResponse,
+    pb.CommandEndTxnResponse,
+)
+
+
+def _coordinated(
+    body_of: Callable[[pb.BaseCommand], _Answer], accepted: Callable[[_Answer], Reply]
+) -> Callable[[pb.BaseCommand], Reply]:
+    """Reads what a transaction coordinator answers: all of its answers say no in the same way."""
+
+    def read(command: pb.BaseCommand) -> Reply:
+        body = body_of(command)
+        if not body.HasField("error"):
+            return accepted(body)
+        code = ServerError(body.error)
+        # What it could not store may be stored all the same.
+        return Refused(body.request_id, code, body.message, code is not ServerError.PersistenceError)
+
+    return read
+
+
+def _coordinator_connected(body: pb.CommandTcClientConnectResponse) -> Reply:
+    return CoordinatorConnected(body.request_id, body.epoch if body.HasField("epoch") else None)
+
+
+def _begun(body: pb.CommandNewTxnResponse) -> Reply:
+    return TransactionBegun(body.request_id, body.txnid_most_bits, body.txnid_least_bits)
+
+
+def _schema(command: pb.BaseCommand) -> Reply:
+    body = command.getSchemaResponse
+    if body.HasField("error_code"):
+        return Refused(body.request_id, ServerError(body.error_code), body.error_message, True)
+    return SchemaFound(body.request_id, body.schema_version, schema_of(body))
+
+
+def _schema_version(command: pb.BaseCommand) -> Reply:
+    body = command.getOrCreateSchemaResponse
+    if body.HasField("error_code"):
+        return Refused(body.request_id, ServerError(body.error_code), body.error_message, False)
+    return SchemaFound(body.request_id, body.schema_version, None)
+
+
 _REPLIES: Final[dict[int, Callable[[pb.BaseCommand], Reply]]] = {
     CommandType.SUCCESS: _done,
     CommandType.ERROR: _refused,
@@ -141,6 +247,22 @@ _REPLIES: Final[dict[int, Callable[[pb.BaseCommand], Reply]]] = {
     CommandType.LOOKUP_RESPONSE: _looked_up,
     CommandType.GET_LAST_MESSAGE_ID_RESPONSE: _last_message,
     CommandType.ACK_RESPONSE: _acknowledged,
+    CommandType.PARTITIONED_METADATA_RESPONSE: _partitions,
+    CommandType.TC_CLIENT_CONNECT_RESPONSE: _coordinated(
+        lambda command: command.tcClientConnectResponse, _coordinator_connected
+    ),
+    CommandType.NEW_TXN_RESPONSE: _coordinated(lambda command: command.newTxnResponse, _begun),
+    CommandType.ADD_PARTITION_TO_TXN_RESPONSE: _coordinated(
+        lambda command: command.addPartitionToTxnResponse, lambda body: Done(body.request_id)
+    ),
+    CommandType.ADD_SUBSCRIPTION_TO_TXN_RESPONSE: _coordinated(
+        lambda command: command.addSubscriptionToTxnResponse, lambda body: Done(body.request_id)
+    ),
+    CommandType.END_TXN_RESPONSE: _coordinated(
+        lambda command: command.endTxnResponse, lambda body: Done(body.request_id)
+    ),
+    CommandType.GET_SCHEMA_RESPONSE: _schema,
+    CommandType.GET_OR_CREATE_SCHEMA_RESPONSE: _schema_version,
 }
 
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from emulator.model import Schema
 from emulator.wire import pulsar_pb2 as pb
-from emulator.wire.commands import PROTOCOL_VERSION
+from emulator.wire.commands import PROTOCOL_VERSION, write_schema
 from emulator.wire.frames import simple_frame
 from emulator.wire.protobuf import MASK_64
 
@@ -26,6 +27,25 @@ def lookup(request_id: int, topic: str) -> bytes:
     """LOOKUP."""
     body = pb.CommandLookupTopic(topic=topic, request_id=request_id)
     return simple_frame(pb.BaseCommand(type=pb.BaseCommand.LOOKUP, lookupTopic=body))
+
+
+# Schemas.
+
+
+def get_schema(request_id: int, topic: str, version: bytes = b"") -> bytes:
+    """GET_SCHEMA. `version`: empty for the newest."""
+    body = pb.CommandGetSchema(request_id=request_id, topic=topic)
+    if version:
+        body.schema_version = version
+    return simple_frame(pb.BaseCommand(type=pb.BaseCommand.GET_SCHEMA, getSchema=body))
+
+
+def get_or_create_schema(request_id: int, topic: str, schema: Schema) -> bytes:
+    """GET_OR_CREATE_SCHEMA."""
+    body = pb.CommandGetOrCreateSchema(request_id=request_id, topic=topic)
+    write_schema(body.schema, schema.type.name, schema)
+    type_ = pb.BaseCommand.GET_OR_CREATE_SCHEMA
+    return simple_frame(pb.BaseCommand(type=type_, getOrCreateSchema=body))
 
 
 # Producers.
@@ -51,6 +71,7 @@ def create_producer(
     access_mode: int = 0,
     topic_epoch: int | None = None,
     priority: int = 0,
+    schema: Schema | None = None,
 ) -> bytes:
     """PRODUCER.
 
@@ -72,6 +93,8 @@ def create_producer(
         body.producer_name = name
     if priority:
         body.queue_priority = priority
+    if schema is not None:
+        write_schema(body.schema, schema.type.name, schema)
     return simple_frame(pb.BaseCommand(type=pb.BaseCommand.PRODUCER, producer=body))
 
 
@@ -97,6 +120,8 @@ def subscribe(
     replicated: bool = False,
     is_key_shared: bool = False,
     start: Place | None = None,
+    schema: Schema | None = None,
+    read_compacted: bool = False,
 ) -> bytes:
     """SUBSCRIBE. `start`: where a reader begins, whose subscription is not durable."""
     body = pb.CommandSubscribe(
@@ -109,10 +134,14 @@ def subscribe(
         priority_level=priority_level,
         initialPosition=initial_position,  # type: ignore[arg-type]
     )
+    if read_compacted:
+        body.read_compacted = True
     if replicated:
         body.replicate_subscription_state = True
     if is_key_shared:
         body.keySharedMeta.keySharedMode = pb.AUTO_SPLIT
+    if schema is not None:
+        write_schema(body.schema, schema.type.name, schema)
     if start is not None:
         body.durable = False
         body.start_message_id.CopyFrom(_place(start))
@@ -128,13 +157,15 @@ def redeliver(consumer_id: int, entries: Iterable[tuple[int, int]]) -> bytes:
     return simple_frame(pb.BaseCommand(type=type_, redeliverUnacknowledgedMessages=body))
 
 
-def seek(request_id: int, consumer_id: int, target: Place | int) -> bytes:
-    """SEEK, to a place or to the first message that was published at a time (ms) or after it."""
+def seek(request_id: int, consumer_id: int, target: Place | int, ack_set: Iterable[int] = ()) -> bytes:
+    """SEEK, to a place or to the first message that was published at a time (ms) or after it. `ack_set`: of a batch at
+    the place, the messages that are wanted."""
     body = pb.CommandSeek(consumer_id=consumer_id, request_id=request_id)
     if isinstance(target, int):
         body.message_publish_time = target
     else:
         body.message_id.CopyFrom(_place(target))
+        body.message_id.ack_set.extend(ack_set)
     return simple_frame(pb.BaseCommand(type=pb.BaseCommand.SEEK, seek=body))
 
 

@@ -20,6 +20,7 @@ from spark_jobs.checks import (
     replicated,
     reread,
     stored,
+    transactions,
     unasked,
 )
 from spark_jobs.checks.finding import EXAMPLES, GROUP, Found, all_of, found_of, summed_up
@@ -38,6 +39,8 @@ CHECKS: Sequence[Check] = (
     places.CHECK,
     promised.CURSORS,
     one_owner.CHECK,
+    transactions.WHOLE,
+    transactions.UNSEEN,
     outcomes.CHECK,
     reread.CHECK,
     failover.CHECK,

@@ -81,7 +81,9 @@ def _with_key(evidence: Evidence, promised: Answers) -> DataFrame:
 
 def _answers(evidence: Evidence, promised: Answers) -> DataFrame:
     there = evidence.messages.where(
-        (F.col("topic") == promised.on) & (F.col("acked_ms").isNotNull() | (F.size("copies") > 0))
+        (F.col("topic") == promised.on)
+        & (F.col("acked_ms").isNotNull() | (F.size("copies") > 0))
+        & ~F.col("unpublished")
     )
     return there.join(_keys(evidence, promised.on), list(ORIGIN))
 

@@ -3,7 +3,7 @@
 Judged are acknowledged messages meant for a region in which the subscription exists: all of them when it began at the
 earliest message, those asked for after it existed otherwise. A replicated subscription is one, in however many regions
 it is used; one that is not is another one in each region. One that somebody moved by hand (a seek, an unsubscribe) is
-not judged.
+not judged, and of one that reads compacted only what it was given.
 
 A message that was never received but stands, in the region where the consumer was last, in front of something that
 was received there, was skipped: lost to the consumer. One that stands behind everything received may simply
@@ -98,13 +98,25 @@ def conclude(found: Sequence[Found], circumstances: Circumstances) -> CheckResul
         owed = f"{count(len(names), 'subscription')} were owed {count(judged)} in all"
         what = count(judged, "acknowledged message") if len(names) == 1 else owed
         sentences.append(f"{what}: each was received at least once ({', '.join(names)}).")
-    before, sought = total(found, "before"), total(found, "sought")
+    before, sought, left_out, expired = (
+        total(found, kind) for kind in ("before", "sought", "left_out", "expired")
+    )
     if before:
         sentences.append(
             f"Not judged: {count(before)} that were asked for before a subscription existed which began at the latest."
         )
+    if left_out:
+        sentences.append(
+            f"Not judged: {count(left_out)} that subscriptions which read compacted were not given; of each key"
+            " compaction keeps the newest."
+        )
     if sought:
         sentences.append(f"Not judged: {count(sought)} of subscriptions that were moved by hand.")
+    if expired:
+        sentences.append(
+            f"Not judged: {count(expired)} never received that had expired, or may have been evicted: the policies "
+            "say so."
+        )
     return CHECK.result(verdict, " ".join(sentences), examples([*skipped, *waiting]))
 
 
@@ -122,6 +134,8 @@ CHECK = Check(
         Count("stray", "owed", "asked_ms IS NULL"),
         Count("before", "owed", "before"),
         Count("sought", "owed", "sought"),
+        Count("left_out", "owed", "left_out"),
+        Count("expired", "owed", "expired"),
     ],
     find,
     conclude,

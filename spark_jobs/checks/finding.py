@@ -32,6 +32,7 @@ COLUMNS: Mapping[str, str] = {
     "times": "int",
     "epoch": "bigint",
     "owner": "string",
+    "transaction": "string",
 }
 """Name and type. Groups are made by the first five and `origin_region`."""
 
@@ -48,6 +49,7 @@ WITNESS = (
     "times",
     "epoch",
     "owner",
+    "transaction",
 )
 EXAMPLES = f"ARRAY<STRUCT<rank: INT, {', '.join(f'{name}: {COLUMNS[name]}' for name in WITNESS)}>>"
 WITNESSES_MAX = 5

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from spark_jobs.checks.finding import Circumstances, Found, all_of, finding
 from spark_jobs.checks.judging import Check, Count, count, examples, judged_or_not, of_kind, total
 from spark_jobs.engines.frames import Column, DataFrame, F
-from spark_jobs.evidence import Evidence
+from spark_jobs.evidence import Evidence, not_trimmed
 from spark_jobs.origins import position_text
 from spark_jobs.verdict import CheckResult, Verdict
 
@@ -20,7 +20,7 @@ def find(evidence: Evidence) -> DataFrame:
     return all_of(
         [
             _receipts(evidence.messages),
-            _deliveries(evidence.owed),
+            _deliveries(evidence),
             _contents(evidence.owed),
             _strays(evidence),
         ]
@@ -43,7 +43,8 @@ def _receipts(messages: DataFrame) -> DataFrame:
     )
 
 
-def _deliveries(owed: DataFrame) -> DataFrame:
+def _deliveries(evidence: Evidence) -> DataFrame:
+    owed = evidence.owed
     there = F.concat(F.transform("copies", _regional_place), F.transform("copies", _regional_entry)).cast(
         _GIVEN
     )
@@ -51,10 +52,17 @@ def _deliveries(owed: DataFrame) -> DataFrame:
     named = (
         given.withColumn("wrong", F.array_except(F.col("given").cast(_GIVEN), there))
         .where(F.size("wrong") > 0)
-        .withColumn("place", F.element_at("wrong", 1))
+        .withColumn("place", F.explode("wrong"))
         .withColumn("region", F.col("place.region"))
+        .withColumn("ledger_id", F.col("place.ledger_id"))
+        .withColumn("entry_id", F.col("place.entry_id"))
     )
-    return finding(named, "given from elsewhere", position=position_text(F.col("place")), at_ms="last_ms")
+    return finding(
+        not_trimmed(named, evidence.trimmed),
+        "given from elsewhere",
+        position=position_text(F.col("place")),
+        at_ms="last_ms",
+    )
 
 
 def _contents(owed: DataFrame) -> DataFrame:

@@ -78,7 +78,7 @@ def _broken_updates(evidence: Evidence) -> DataFrame:
     """A message that the update's source has, which the update counts as acknowledged though nobody did."""
     updates = evidence.promises.updates
     open_messages = (
-        evidence.owed.where(F.col("due") & ~F.col("acknowledged") & (F.col("home") == ""))
+        evidence.owed.where(F.col("due") & ~F.col("acknowledged") & ~F.col("aged") & (F.col("home") == ""))
         .withColumn("copy", F.explode("copies"))
         .withColumn("at", _place(F.col("copy.ledger_id"), F.col("copy.entry_id")))
         .withColumn("region", F.col("copy.region"))
@@ -106,7 +106,7 @@ def _broken_updates(evidence: Evidence) -> DataFrame:
 def find_cursors(evidence: Evidence) -> DataFrame:
     cursors = evidence.promises.cursors
     open_messages = (
-        evidence.owed.where(F.col("due") & ~F.col("acknowledged"))
+        evidence.owed.where(F.col("due") & ~F.col("acknowledged") & ~F.col("aged"))
         .withColumn("copy", F.explode("copies"))
         .withColumn("at", _place(F.col("copy.ledger_id"), F.col("copy.entry_id")))
         .withColumn("region", F.col("copy.region"))

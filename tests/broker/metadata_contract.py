@@ -15,7 +15,7 @@ import pytest
 from emulator.broker.metadata import Metadata
 from emulator.errors import StorageError
 from emulator.model import Change
-from emulator.storage.configuration import ConfigurationMedium, Conflict
+from emulator.storage.configuration import ConfigurationMedium, Conflict, Rows
 
 DEADLINE_SECONDS = 20
 
@@ -209,5 +209,74 @@ class MetadataContract:
                 for number in range(3):
                     await us.put("a", b"%d" % number)
                     await told(lambda number=number: value_of(eu, "a") == b"%d" % number, eu)  # type: ignore[misc]
+
+        place.run(story())
+
+    def test_m7_what_a_transaction_changes_is_seen_together(self, place: Place) -> None:
+        async def story() -> None:
+            async with place.region() as us, place.region() as eu:
+                torn: list[bool] = []
+                eu.watch("a", lambda change: torn.append(value_of(eu, "b") is None))
+
+                def both(rows: Rows) -> int:
+                    rows.put("b", b"1")
+                    rows.put("a", b"1")
+                    found = rows.get("a")
+                    assert found is not None
+                    return found.version
+
+                assert await us.transact(both) == 0
+                assert (value_of(us, "a"), value_of(us, "b")) == (b"1", b"1")
+                await told(lambda: value_of(eu, "a") == b"1", eu)
+                assert torn == [False]
+
+        place.run(story())
+
+    def test_m7_a_transaction_that_fails_changes_nothing(self, place: Place) -> None:
+        async def story() -> None:
+            async with place.region() as us:
+                await us.put("a", b"1")
+
+                def fails(rows: Rows) -> None:
+                    rows.put("a", None)
+                    rows.put("b", b"2")
+                    raise ValueError("on second thoughts")
+
+                with pytest.raises(ValueError, match="second thoughts"):
+                    await us.transact(fails)
+                await us.put("c", b"3")
+                assert (value_of(us, "a"), value_of(us, "b")) == (b"1", None)
+
+        place.run(story())
+
+    def test_m7_transactions_of_two_regions_come_one_after_the_other(self, place: Place) -> None:
+        async def story() -> None:
+            async with place.region() as us, place.region() as eu:
+
+                def one_more(rows: Rows) -> None:
+                    for path in ("a", "b"):
+                        found = rows.get(path)
+                        rows.put(path, b"%d" % (int(found.value or b"0") + 1 if found else 1))
+
+                await asyncio.gather(*(one.transact(one_more) for one in (us, eu) * 5))
+                await us.put("end", b"x")
+                assert (value_of(us, "a"), value_of(us, "b")) == (b"10", b"10")
+
+        place.run(story())
+
+    def test_m7_what_comes_and_goes_in_one_transaction_leaves_no_trace(self, place: Place) -> None:
+        async def story() -> None:
+            async with place.region() as us, place.region() as eu:
+
+                def for_nothing(rows: Rows) -> None:
+                    rows.put("a", b"1")
+                    rows.put("a", None)
+                    rows.put("a", None)
+
+                await us.transact(for_nothing)
+                await us.put("b", b"1")
+                await told(lambda: value_of(eu, "b") == b"1", eu)
+                assert us.get("a") is None
+                assert eu.get("a") is None
 
         place.run(story())

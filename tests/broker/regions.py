@@ -34,15 +34,20 @@ class Regions:
         *,
         deduplication: bool,
         of_region: Mapping[str, Mapping[str, object]],
+        clusters: Mapping[str, str],
     ) -> None:
         self.names = list(names)
+        self.clusters = {name: clusters.get(name, "test") for name in names}
         self.settings = {
             name: replace(settings, **of_region.get(name, {}))  # type: ignore[arg-type]
             for name in names
         }
         self.deduplication = deduplication
         self.disks = {name: MemoryDisk() for name in names}
-        self.configuration = ConfigurationMemory()
+        self.configurations = {cluster: ConfigurationMemory() for cluster in self.clusters.values()}
+        """By cluster."""
+        self.skews_ms = dict.fromkeys(names, 0)
+        """How far each region's wall clock is ahead."""
         self.ports: dict[str, int] = {}
         self.running: dict[str, Region] = {}
         self.links: dict[tuple[str, str], ShapedLink] = {}
@@ -58,12 +63,12 @@ class Regions:
             by_address[peer.host, peer.port] = link
         self.disks[name].owner = None
         environment = Environment(
-            wall_clock_ms=lambda: time.time_ns() // 1_000_000,
+            wall_clock_ms=lambda: time.time_ns() // 1_000_000 + self.skews_ms[name],
             random=chance,
             network=network,
             peer_network=ShapedNetwork(network, by_address),
             store=await MemoryStore.open(self.disks[name], name),
-            configuration=MemoryConfiguration(self.configuration),
+            configuration=MemoryConfiguration(self.configurations[self.clusters[name]]),
         )
         region = Region(config, environment)
         await region.start()
@@ -74,14 +79,14 @@ class Regions:
         namespace = NamespaceConfig("public/default", tuple(self.names), self.deduplication)
         return RegionConfig(
             region=name,
-            cluster="test",
+            cluster=self.clusters[name],
             service_port=self.ports[name],
             log=LogConfig("memory"),
             settings=self.settings[name],
             namespaces=(namespace,),
             run_secret=RUN_SECRET,
             peers=tuple(
-                PeerConfig(other, "test", "127.0.0.1", self.ports[other])
+                PeerConfig(other, self.clusters[other], "127.0.0.1", self.ports[other])
                 for other in self.names
                 if other != name
             ),
@@ -144,15 +149,17 @@ async def regions(
     settings: BrokerSettings = FAST,
     deduplication: bool = True,
     of_region: Mapping[str, Mapping[str, object]] | None = None,
+    clusters: Mapping[str, str] | None = None,
     **changes: object,
 ) -> AsyncIterator[Regions]:
     """`names` regions that replicate public/default between each other, ready. `changes` are settings of all,
-    `of_region` of some."""
+    `of_region` of some; `clusters` says of which each is, "test" if it does not."""
     made = Regions(
         names,
         replace(settings, **changes),  # type: ignore[arg-type]
         deduplication=deduplication,
         of_region=of_region or {},
+        clusters=clusters or {},
     )
     try:
         await made.start_all()

@@ -29,6 +29,7 @@ def test_every_thing_has_an_explanation_of_one_shape() -> None:
         async with regions("us", "eu") as world, world.client("us") as us:
             await us.subscribe(TOPIC, "billing", replicated=True)
             await (await us.producer(TOPIC)).send(b"hello")
+            await us.new_transaction()
             for kind in KINDS:
                 known = names(world.running["us"], kind)
                 assert known, kind

@@ -168,20 +168,25 @@ def test_where_topics_are_not_created_by_themselves_partitions_are_there_all_the
 
 
 @pytest.mark.parametrize(
-    ("value", "rule"),
+    ("value", "expected", "rule"),
     [
-        ({}, "does not say allowAutoTopicCreation"),
-        ({"allowAutoTopicCreation": True, "topicType": "round"}, "neither partitioned nor non-partitioned"),
+        ({}, 400, "does not say allowAutoTopicCreation"),
+        (
+            {"allowAutoTopicCreation": True, "topicType": "round"},
+            412,
+            "neither partitioned nor non-partitioned",
+        ),
         (
             {"allowAutoTopicCreation": True, "topicType": "partitioned", "defaultNumPartitions": 0},
+            412,
             "no number",
         ),
     ],
 )
-def test_a_policy_of_auto_creation_that_is_none_is_refused(value: object, rule: str) -> None:
+def test_a_policy_of_auto_creation_that_is_none_is_refused(value: object, expected: int, rule: str) -> None:
     async def story(w: World) -> None:
         status, reason = await asked(w, "POST", AUTO, value)
-        assert status == 400
+        assert status == expected
         assert rule in reason["reason"]
 
     play(story)

@@ -10,7 +10,9 @@ import pytest
 
 from emulator.broker.topic_slot import Wish
 from emulator.client import InitialPosition
-from emulator.core.policies import DEDUPLICATION, REGISTRY, REPLICATION_CLUSTERS, Policy, Scope, effective
+from emulator.core.policies.declaration import Policy, Scope, effective
+from emulator.core.policies.registry import REGISTRY
+from emulator.core.policies.topics import DEDUPLICATION, REPLICATION_CLUSTERS
 from emulator.errors import StorageError
 from emulator.model import TopicName
 from emulator.simulation.faults import ConfigurationAway
@@ -24,8 +26,10 @@ NAMESPACE = NamespacePath("public/default")
 
 @pytest.mark.parametrize("policy", REGISTRY.values(), ids=lambda policy: policy.name)
 def test_p1_every_policy_is_obeyed_by_the_module_it_names(policy: Policy[object]) -> None:
-    """A policy that is accepted and ignored would be a lie."""
-    assert policy in importlib.import_module(policy.obeyed_by).OBEYS
+    """A policy that is accepted and ignored would be a lie, unless it says that it is kept, and why."""
+    assert bool(policy.obeyed_by) != bool(policy.kept)
+    if policy.obeyed_by:
+        assert policy in importlib.import_module(policy.obeyed_by).OBEYS
 
 
 def test_p2_unset_and_set_to_the_default_are_different() -> None:
@@ -114,6 +118,25 @@ def test_a_running_topic_is_replicated_to_whom_its_namespace_says_now() -> None:
             async with world.client("ap") as other:
                 reader = await other.subscribe(TOPIC, "r", initial_position=InitialPosition.EARLIEST)
                 assert [(await reader.receive()).payload for _ in range(3)] == [b"0", b"1", b"2"]
+
+    asyncio.run(story())
+
+
+def test_what_a_topic_says_of_one_region_stops_that_region_s_sending_alone() -> None:
+    async def story() -> None:
+        async with regions("us", "eu") as world, world.client("us") as client, world.client("eu") as other:
+            await (await client.producer(TOPIC)).send(b"0")
+            await until(lambda: stored(world.running["eu"]) >= 1)
+            us, eu = (world.running[name] for name in ("us", "eu"))
+            place = us.policies.topic_place(TopicName.parse(TOPIC), everywhere=False)
+            await us.policies.set(place, REPLICATION_CLUSTERS, ("us",))
+            await until(lambda: not us.directory.serving[TOPIC].replicators)
+            assert list(eu.directory.serving[TOPIC].replicators) == ["us"]
+            before = stored(us)
+            await (await other.producer(TOPIC)).send(b"1")
+            await until(lambda: stored(us) > before)
+            await us.policies.set(place, REPLICATION_CLUSTERS, None)
+            await until(lambda: list(us.directory.serving[TOPIC].replicators) == ["eu"])
 
     asyncio.run(story())
 

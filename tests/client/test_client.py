@@ -164,7 +164,7 @@ def test_the_next_failover_consumer_goes_on_where_the_first_stopped() -> None:
 REFUSALS = [
     ("persistent://nowhere/ns/t", ServerError.TopicNotFound),
     ("persistent://public/default/", ServerError.InvalidTopicName),
-    ("non-persistent://public/default/t", ServerError.NotAllowedError),
+    ("non-persistent://nowhere/ns/t", ServerError.TopicNotFound),
 ]
 
 
@@ -217,3 +217,52 @@ def test_a_url_that_cannot_be_read_is_an_error_at_once() -> None:
     """ValueError, before anything is tried."""
     with pytest.raises(ValueError, match="must begin with pulsar://"):
         Client("http://localhost:6650")
+
+
+@pytest.mark.parametrize("type_", [ConsumerType.EXCLUSIVE, ConsumerType.SHARED])
+def test_a_seek_into_a_batch_goes_on_with_the_message_that_was_named(type_: ConsumerType) -> None:
+    async def story() -> None:
+        async with regions("us") as world, world.client("us") as client:
+            producer = await client.producer("orders", batching=Batching(messages_max=5))
+            ids = await asyncio.gather(*[producer.send(b"%d" % n) for n in range(10)])
+            consumer = await client.subscribe("orders", "s", type_=type_)
+            for index in (7, 0, 4, 9):
+                await consumer.seek(ids[index])
+                received = [await consumer.receive() for _ in range(10 - index)]
+                assert [m.payload for m in received] == [b"%d" % n for n in range(index, 10)]
+                assert await consumer.last_message_id() is not None
+
+    asyncio.run(story())
+
+
+def test_what_is_given_back_says_how_often() -> None:
+    async def story() -> None:
+        async with regions("us") as world, world.client("us") as client:
+            producer = await client.producer("orders")
+            consumer = await client.subscribe("orders", "s", type_=ConsumerType.SHARED)
+            await producer.send(b"x")
+            for count in range(4):
+                message = await consumer.receive()
+                assert message.redelivery_count == count
+                consumer.negative_acknowledge(message)
+
+    asyncio.run(story())
+
+
+def test_a_delayed_message_is_an_entry_of_its_own() -> None:
+    """Whatever else waits to be sent goes out before it."""
+
+    async def story() -> None:
+        async with regions("us") as world, world.client("us") as client:
+            batching = Batching(messages_max=100, delay_ms_max=60_000)
+            producer = await client.producer("orders", batching=batching)
+            before = producer.send_nowait(b"before")
+            late = await producer.send(b"late", deliver_at_ms=client.wall_clock_ms() + 500)
+            assert (await before).entry + 1 == late.entry
+            assert late.batch_index == -1
+            consumer = await client.subscribe(
+                "orders", "s", type_=ConsumerType.SHARED, initial_position=FROM_THE_START
+            )
+            assert [(await consumer.receive()).payload for _ in range(2)] == [b"before", b"late"]
+
+    asyncio.run(story())

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
+import hashlib
 import itertools
 import os
 import re
@@ -11,7 +13,8 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -19,6 +22,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 SOURCES = Path(__file__).parent / "drivers"
 BUILD_SECONDS = 600
+KEPT_SECONDS = 3 * 24 * 3_600
 GO_VERSION = (1, 23)
 
 
@@ -104,11 +108,11 @@ def python() -> list[str]:
 
 def java() -> list[str]:
     """With the libraries of examples/java."""
-    folder = _folder("java", ROOT / "examples" / "java" / "pom.xml", SOURCES / "Driver.java")
-    jars = f"{folder}/target/dependency/*"
-    if not (folder / "Driver.class").exists():
-        _built(folder, "mvn", "-q", "-B", "dependency:copy-dependencies")
-        _built(folder, "javac", "-cp", jars, "Driver.java")
+    with _folder("java", ROOT / "examples" / "java" / "pom.xml", SOURCES / "Driver.java") as folder:
+        jars = f"{folder}/target/dependency/*"
+        if not (folder / "Driver.class").exists():
+            _built(folder, "mvn", "-q", "-B", "dependency:copy-dependencies")
+            _built(folder, "javac", "-cp", jars, "Driver.java")
     return ["java", "-XX:TieredStopAtLevel=1", "-cp", f"{folder}:{jars}", "Driver"]
 
 
@@ -120,26 +124,33 @@ def go() -> list[str]:
     if found is None or tuple(map(int, found.groups())) < GO_VERSION:
         pytest.skip(f"there is no go of version {GO_VERSION[0]}.{GO_VERSION[1]} or newer")
     example = ROOT / "examples" / "go"
-    folder = _folder("go", example / "go.mod", example / "go.sum", SOURCES / "driver.go")
-    if not (folder / "driver").exists():
-        _built(folder, "go", "build", "-mod=mod", "-o", "driver", "driver.go")
+    with _folder("go", example / "go.mod", example / "go.sum", SOURCES / "driver.go") as folder:
+        if not (folder / "driver").exists():
+            _built(folder, "go", "build", "-mod=mod", "-o", "driver", "driver.go")
     return [str(folder / "driver")]
 
 
 CLIENTS = {"python": python, "java": java, "go": go}
 
 
-def _folder(name: str, *sources: Path) -> Path:
-    """Where it is built: kept between runs for as long as its sources are the same."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    folder = cache / "geoemu" / f"test-driver-{name}"
-    current = [(folder / source.name, source.read_bytes()) for source in sources]
-    if any(not copy.exists() or copy.read_bytes() != text for copy, text in current):
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
-        for copy, text in current:
-            copy.write_bytes(text)
-    return folder
+@contextlib.contextmanager
+def _folder(name: str, *sources: Path) -> Iterator[Path]:
+    """Where it is built, by nobody else meanwhile: one for each content of its sources, kept between runs. What no
+    run used for days is removed."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "geoemu" / "test-drivers"
+    cache.mkdir(parents=True, exist_ok=True)
+    digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:12]
+    folder = cache / f"{name}-{digest}"
+    with (cache / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for other in cache.glob("*-*"):
+            if other != folder and other.stat().st_mtime < time.time() - KEPT_SECONDS:
+                shutil.rmtree(other, ignore_errors=True)
+        folder.mkdir(exist_ok=True)
+        os.utime(folder)
+        for source in sources:
+            (folder / source.name).write_bytes(source.read_bytes())
+        yield folder
 
 
 def _built(folder: Path, *command: str) -> None:

@@ -11,7 +11,7 @@ import pytest
 from _pytest.mark import ParameterSet
 
 from emulator.broker.region import Region
-from emulator.core.policies import KEEP_ALIVE_INTERVAL
+from emulator.core.policies.topics import KEEP_ALIVE_INTERVAL
 from emulator.stored_keys import NamespacePath
 from tests.broker.regions import FAST, regions, until
 from tests.clients.driving import CLIENTS, Driver, Failed, driver

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from emulator.broker.region import Region
-from emulator.core.policies import AUTO_TOPIC_CREATION, AutoCreation
+from emulator.core.policies.creation import AUTO_TOPIC_CREATION, AutoCreation
 from emulator.model import TopicName
 from emulator.stored_keys import NamespacePath
 from tests.broker.regions import FAST, regions

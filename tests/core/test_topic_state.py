@@ -35,6 +35,8 @@ class Says:
     replicate_to: tuple[str, ...] = ()
     source_position: Position | None = None
     marker_type: int | None = None
+    publish_time_ms: int = 0
+    txn: tuple[int, int] | None = None
 
 
 def fresh() -> TopicState:
@@ -45,6 +47,9 @@ def view(state: TopicState) -> dict[str, Any]:
     """Everything that outlives a restart, for comparison."""
     return {
         "end": state.stored_end,
+        "readable": state.readable_end,
+        "open": [(txn, list(one.runs)) for txn, one in state.buffer.open.items()],
+        "aborted": state.visibility.last_aborted,
         "producers": state.deduplication.to_json(),
         "sources": state.watermarks.to_json(),
         "last": state.last_data,
@@ -53,10 +58,13 @@ def view(state: TopicState) -> dict[str, Any]:
     }
 
 
+txns = st.tuples(st.just(0), st.integers(0, 3))
 entries = st.one_of(
     st.builds(Says, st.sampled_from("abc"), st.integers(0, 50)),
     st.builds(Says, st.sampled_from("abc"), st.integers(0, 50), replicate_to=st.just(("eu",))),
     st.builds(Says, st.just("m"), marker_type=st.integers(10, 13)),
+    st.builds(Says, st.sampled_from("abc"), st.integers(0, 50), txn=txns),
+    st.builds(Says, st.just("t"), marker_type=st.sampled_from([21, 22]), txn=txns),
     st.builds(
         Says,
         st.sampled_from("xy"),
@@ -81,7 +89,7 @@ class Store:
 
     def checkpoint(self, state: TopicState, survives: list[bool]) -> None:
         """What of one checkpoint was stored before the kill is up to `survives`."""
-        puts: list[tuple[int | None, bytes]] = [*state.visibility.take_unwritten(state.stored_end).items()]
+        puts: list[tuple[int | None, bytes]] = [*state.visibility.take_unwritten(state.readable_end).items()]
         puts.append((None, state.head(1)))
         for at, (number, data) in enumerate(puts):
             if not survives[at % len(survives)]:

@@ -83,3 +83,51 @@ def set_deduplication(admin_url: str) -> None:
         method="POST",
     )
     urlopen(request, timeout=DEADLINE_SECONDS).close()
+
+
+ANSWERED = (
+    ("PUT", "tenants/acme", {"allowedClusters": ["us-east", "us-west"]}),
+    ("PUT", "namespaces/acme/orders", {"replication_clusters": ["us-east"]}),
+    ("POST", "namespaces/acme/orders/deduplication", True),
+    ("PUT", "namespaces/acme/orders/property/owner/ada", None),
+    ("PUT", "persistent/acme/orders/invoices", {"colour": "blue"}),
+    ("PUT", "persistent/acme/orders/invoices/subscription/billing", {"ledgerId": -1, "entryId": -1}),
+    ("PUT", "persistent/acme/orders/parts/partitions", 3),
+    ("POST", "persistent/acme/orders/invoices/deduplicationEnabled", False),
+)
+TOLD = (
+    ("namespaces/acme", ["acme/orders"]),
+    ("namespaces/acme/orders/deduplication", True),
+    ("namespaces/acme/orders/properties", {"owner": "ada"}),
+    ("persistent/acme/orders/invoices/properties", {"colour": "blue"}),
+    ("persistent/acme/orders/invoices/subscriptions", ["billing"]),
+    ("persistent/acme/orders/partitioned", ["persistent://acme/orders/parts"]),
+    ("persistent/acme/orders/invoices/deduplicationEnabled", False),
+)
+
+
+def test_what_the_admin_api_answered_survives_kill_9(tmp_path: Path) -> None:
+    async def story() -> None:
+        runtime = ProcessRuntime.create(small_topology(tmp_path), tmp_path / "run")
+        await runtime.up()
+        for method, path, body in ANSWERED:
+            ask(await admin_url(runtime), method, path, body)
+        await runtime.kill("us-east")
+        await runtime.start("us-east")
+        url = await admin_url(runtime)
+        assert [(path, ask(url, "GET", path)) for path, _ in TOLD] == list(TOLD)
+        await runtime.down()
+
+    asyncio.run(asyncio.wait_for(story(), DEADLINE_SECONDS))
+
+
+async def admin_url(runtime: ProcessRuntime) -> str:
+    return next(one.admin_url for one in (await runtime.status()).regions if one.name == "us-east")
+
+
+def ask(url: str, method: str, path: str, body: object = None) -> Any:
+    content = None if method == "GET" else json.dumps(body).encode()
+    request = Request(f"{url}/admin/v2/{path}", content, {"Content-Type": "application/json"}, method=method)
+    with urlopen(request, timeout=DEADLINE_SECONDS) as answer:
+        text = answer.read()
+    return json.loads(text) if text else None

@@ -20,7 +20,7 @@ def wanted(*extras: str) -> list[str]:
 
 
 def test_a_region_has_little() -> None:
-    assert wanted("kafka") == ["crc32c", "h11", "kafka-python", "protobuf"]
+    assert wanted("kafka") == ["avro", "crc32c", "h11", "kafka-python", "protobuf"]
 
 
 @pytest.mark.parametrize("extras", [("kafka",), ("kafka", "spark")], ids="-".join)

@@ -7,19 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from emulator.scenarios.cast import ConsumerEntry, ProducerEntry, ProgramEntry
+from emulator.scenarios.conditions import ProgramDid, Published, Received, SubscriptionExists
 from emulator.scenarios.hosts import HostDid, HostEntry, TopicsOwned
-from emulator.scenarios.language import (
-    ConsumerEntry,
-    Move,
-    ProducerEntry,
-    ProgramDid,
-    ProgramEntry,
-    Published,
-    Received,
-    StepEntry,
-    SubscriptionExists,
-)
 from emulator.scenarios.scenario import parse_scenario, shipped_scenarios
+from emulator.scenarios.steps import Move, StepEntry
 from emulator.scenarios.words import GROUPS
 
 from .virtual import TOPOLOGY

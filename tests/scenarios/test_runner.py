@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from emulator.history import Event, read_events
-from emulator.scenarios.runner import PlayResult, Stage, play
+from emulator.scenarios.runner import play
 from emulator.scenarios.scenario import parse_scenario
+from emulator.scenarios.stage import Stage
+from emulator.scenarios.watching import PlayResult
 
 from .virtual import (
     TOPOLOGY,
@@ -321,3 +323,41 @@ def test_an_observer_with_a_bug_does_not_go_unnoticed(theatre: Theatre) -> None:
     theatre.watcher.looked = broken  # type: ignore[method-assign]
     with pytest.raises(ZeroDivisionError):
         theatre.play("wait: 2s")
+
+
+def test_clocks_are_set_and_regions_are_asked_at_the_same_time(theatre: Theatre) -> None:
+    theatre.answers = lambda region, method: (
+        (200, b'{"limit": 1, "more": 2}') if method == "GET" else (204, b"")
+    )
+    result = theatre.play("""
+        begin: billing
+        skew: {region: us-east, by: -250ms}
+        admin: [{region: us-east, method: POST, path: /a, body: 1}, {region: us-west, method: PUT, path: /b}]
+        wait_until: {region: us-west, get: /c, is: {limit: 1}}
+    """)
+    assert result.failure is None
+    assert theatre.runtime.told == ["skew -250 us-east"]
+    (first_at, first), (second_at, second), (_, third) = theatre.asked
+    assert (first, second, third) == ("us-east POST /a 1", "us-west PUT /b None", "us-west GET /c None")
+    assert first_at == second_at
+    found = [(fact.op, fact.region, fact.detail) for fact in facts(theatre) if fact.op in ("skew", "note")]
+    assert found == [
+        ("skew", "us-east", "clock -250 ms"),
+        ("note", "us-east", "POST /a"),
+        ("note", "us-west", "PUT /b"),
+    ]
+
+
+def test_an_answer_that_is_not_welcome_fails_its_step(theatre: Theatre) -> None:
+    theatre.answers = lambda region, method: (409, b"older than what is there")
+    result = theatre.play("""
+        begin: billing
+        admin: [{region: us-east, method: POST, path: /a, status: [204, 409]}]
+        admin: [{region: us-west, method: POST, path: /a}]
+    """)
+    assert failure_of(result).endswith(": us-west answered POST /a with 409 older than what is there")
+    waiting = theatre.play("""
+        begin: fast
+        wait_until: {region: us-west, get: /a, is: 1, within: 1s}
+    """)
+    assert failure_of(waiting).endswith(": us-west says 409 null within 1 s")

@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from emulator.errors import ConfigurationError
-from emulator.scenarios.language import (
-    Begin,
-    Heal,
-    OnLink,
-    OnRegion,
-    Received,
-    SubscriptionExists,
-    Wait,
-    json_schema,
-)
+from emulator.scenarios.conditions import Received, RegionSays, SubscriptionExists
+from emulator.scenarios.language import json_schema
 from emulator.scenarios.scenario import SHIPPED, Scenario, load_scenario, parse_scenario, shipped_scenarios
+from emulator.scenarios.steps import AdminCalls, Begin, Heal, OnLink, OnRegion, Skew, Wait
 from emulator.scenarios.workload import ConsumerPart, ProducerPart
 
 from .virtual import ORDERS, TOPOLOGY, scenario_text
@@ -170,7 +164,8 @@ steps:
         'story.yaml:15: steps[4].wait_until.within: "soon":'
         " must be a duration with its unit, like 500ms, 10s or 2m",
         'story.yaml:16: steps[5].wait_until: {"received": 10}:'
-        " must name what it waits for: a producer, consumer, program, subscription, host or topics",
+        " must name what it waits for: a producer, consumer, program, subscription, host, topics"
+        " or what to get",
         'story.yaml:17: steps[6].wait_until: {"producer": "a", "published": 1, "published_more": 1}:'
         " must have exactly one of published, published_more",
         'story.yaml:18: steps[7]: {"kill": "us-west", "wait": "1s"}:'
@@ -265,6 +260,14 @@ def test_actors_need_a_namespace_that_their_region_has() -> None:
     ]
 
 
+def test_a_topic_that_keeps_nothing_is_refused_in_one_sentence() -> None:
+    text = scenario_text("begin: fast")
+    assert problems(text.replace("topic: orders", "topic: non-persistent://public/default/orders"))[0] == (
+        'story.yaml:2: topic: "non-persistent://public/default/orders": keeps no messages, so there is nothing'
+        " to judge: a scenario needs persistent topics"
+    )
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
@@ -298,3 +301,52 @@ def test_a_missing_file_is_told_with_the_scenarios_that_exist(tmp_path: Path) ->
 def test_the_shipped_schema_is_the_one_of_the_definitions() -> None:
     """If not: python -m emulator.scenarios.language > emulator/schemas/scenario.schema.json"""
     assert json.loads(SCHEMA.read_text()) == json_schema()
+
+
+def test_calls_of_the_admin_api_clocks_and_answers() -> None:
+    scenario = parse_scenario(
+        """
+name: race
+topic: persistent://public/default/orders
+actors:
+  producers: [{name: maker, region: us-east}]
+steps:
+  - skew: {region: us-east, by: -1.5s}
+  - admin: {calls: [{region: us-east, method: POST, path: /a, body: 1, status: 204}]}
+  - admin:
+      - {region: us-east, method: DELETE, path: /a, status: [204, 404]}
+      - {region: us-west, method: GET, path: /b}
+  - wait_until: {region: us-west, get: /a, is: {limit: 1}, within: 2s}
+""",
+        TOPOLOGY,
+    )
+    skew, one, two, said = (step.action for step in scenario.steps)
+    assert isinstance(skew, Skew)
+    assert skew.by == -1_500
+    assert isinstance(one, AdminCalls)
+    assert (one.calls[0].body, one.calls[0].status) == (1, (204,))
+    assert isinstance(two, AdminCalls)
+    assert [call.status for call in two.calls] == [(204, 404), ()]
+    assert isinstance(said, RegionSays)
+    assert said.value == {"limit": 1}
+
+
+@pytest.mark.parametrize(
+    ("step", "complaint"),
+    [
+        ("skew: {region: us-east, by: +2000m}", "a day at most"),
+        ("skew: {region: us-east, by: +-2s}", "a day at most"),
+        ("skew: {region: mars, by: 2s}", "must be a region of the topology"),
+        ("admin: [{region: us-east, method: HEAD, path: /a}]", "method"),
+        ("admin: [{region: us-east, method: GET, path: 'a b'}]", "path"),
+        ("admin: []", "must not be empty"),
+        ("wait_until: {region: mars, get: /a, is: 1}", "must be a region of the topology"),
+    ],
+)
+def test_what_may_not_be_asked_of_regions(step: str, complaint: str) -> None:
+    with pytest.raises(ConfigurationError, match=re.escape(complaint)):
+        parse_scenario(
+            "name: race\ntopic: persistent://public/default/orders\nactors:\n  producers:"
+            f" [{{name: maker, region: us-east}}]\nsteps:\n  - {step}\n",
+            TOPOLOGY,
+        )

@@ -14,9 +14,11 @@ from emulator.history import HistoryWriter
 from emulator.region_config import LinkShape, NamespaceConfig
 from emulator.runtimes.contract import LinkStatus, RegionState, RegionStatus, RunStatus
 from emulator.scenarios.progress import Quiet
-from emulator.scenarios.runner import PlayResult, Snapshot, Stage, play
+from emulator.scenarios.runner import play
 from emulator.scenarios.scenario import Step, parse_scenario
+from emulator.scenarios.stage import Stage
 from emulator.scenarios.topics import TopicStatus
+from emulator.scenarios.watching import PlayResult, Snapshot
 from emulator.scenarios.workload import ActorFailure, Counts, Part, ProducerPart
 from emulator.topology import Cluster, Link, Region, Topology
 
@@ -82,6 +84,9 @@ class PretendedRuntime:
         self.fails: dict[str, str] = {}
         """Verb -> why it does not work."""
         self.hangs: set[str] = set()
+
+    async def skew(self, region: str, ahead_ms: int) -> None:
+        await self._do(f"skew {ahead_ms:+d}", region)
 
     async def _do(self, verb: str, *regions: str, state: RegionState | None = None) -> None:
         await asyncio.sleep(0.5)
@@ -238,6 +243,10 @@ class Theatre:
         self.topics: Callable[[str], TopicStatus | OSError] = lambda region: topic_status()
         """What a region answers now."""
         self.watcher = Watcher()
+        self.asked: list[tuple[float, str]] = []
+        """Of admin ports, and when."""
+        self.answers: Callable[[str, str], tuple[int, bytes]] = lambda region, method: (204, b"")
+        """(region, method) -> status and body."""
 
     def hire(self, part: Part) -> PretendedActor:
         actor = self.actors[part.name] = PretendedActor(part)
@@ -250,12 +259,17 @@ class Theatre:
             raise answer
         return [answer]
 
+    async def call_region(self, region: RegionStatus, method: str, path: str, body: Any) -> tuple[int, bytes]:
+        self.asked.append((now(), f"{region.name} {method} {path} {body}"))
+        return self.answers(region.name, method)
+
     def play(self, steps: str) -> PlayResult:
         scenario = parse_scenario(scenario_text(steps), TOPOLOGY)
         wall_clock_ms = iter(range(1, 10_000)).__next__
         stage = Stage(
             hire=self.hire,
             read_topics=self.read_topics,
+            call_region=self.call_region,
             open_history=lambda run_dir: HistoryWriter(
                 run_dir / "history" / "scenario.jsonl", "scenario", wall_clock_ms
             ),

@@ -20,9 +20,9 @@ from emulator.errors import ConfigurationError, ServerError
 from emulator.history import Event
 from emulator.history import Outcome as Outcome_
 from emulator.scenarios.replayed import State, read
-from emulator.scenarios.runner import LoopClock
 from emulator.scenarios.scenario import find_scenario
 from emulator.scenarios.shares import own_topics, priorities, topics_named
+from emulator.scenarios.stage import LoopClock
 from emulator.scenarios.workload import HostPart
 from emulator.simulation.outcome import Outcome
 from emulator.simulation.record import Record

@@ -17,6 +17,7 @@ from spark_jobs.evidence import OUTAGE_SCHEMA, TRIMMED_SCHEMA, Evidence, Promise
 from spark_jobs.grants import read_ownership
 from spark_jobs.history_files import ROW_SCHEMA as EVENT_SCHEMA
 from spark_jobs.history_files import full_topic, row_of
+from spark_jobs.lifetimes import NEVER_MS
 from spark_jobs.messages import stored_messages
 from spark_jobs.promises import CURSOR_SCHEMA, SNAPSHOT_SCHEMA, UPDATE_SCHEMA
 from spark_jobs.run_folder import Namespace
@@ -43,6 +44,7 @@ def stored(
     is_sound: bool = True,
     marker_type: int | None = None,
     batch_index: int = -1,
+    transaction: str | None = None,
 ) -> Row:
     """A row of `region_log`. Entry n of `origin` is, unless said otherwise, where it came from."""
     replicated = origin if origin != region else None
@@ -65,7 +67,7 @@ def stored(
             marker_type,
         ),
         *(list(replicate_to) if replicate_to else None, source_ledger, source_entry, 1),
-        *(digest, attributes, hash((digest, attributes)), is_sound, None),
+        *(digest, attributes, hash((digest, attributes)), is_sound, None, transaction),
     )
 
 
@@ -107,8 +109,15 @@ def published(
     return events
 
 
-def subscribed(region: str, at_ms: float = 1.0, *, replicated: bool = True, initial: str = "latest") -> Event:
-    how = {"replicated": replicated, "initial": initial}
+def subscribed(
+    region: str,
+    at_ms: float = 1.0,
+    *,
+    replicated: bool = True,
+    initial: str = "latest",
+    compacted: bool | None = None,
+) -> Event:
+    how = {"replicated": replicated, "initial": initial, "compacted": compacted}
     return event(at_ms, "subscribe", "ok", region=region, subscription="s", **how)
 
 
@@ -152,6 +161,7 @@ def judged(
     grants: Iterable[tuple[str, tuple[str, bytes]]] = (),
     epochs: Iterable[tuple[str, str, str, int]] = (),
     circumstances: Circumstances | None = None,
+    end_ms: float = NEVER_MS,
 ) -> CheckResult:
     """What `check` says about this. Events may be given in lists."""
     known = circumstances or Circumstances(NAMESPACES)
@@ -167,6 +177,7 @@ def judged(
             grants=grants,
             epochs=epochs,
             namespaces=known.namespaces,
+            end_ms=end_ms,
         )
         found = collect_findings(all_findings(evidence, [check]))
     return check.conclude(found.get(check.name, []), known)
@@ -184,13 +195,20 @@ def evidence_from(
     grants: Iterable[tuple[str, tuple[str, bytes]]] = (),
     epochs: Iterable[tuple[str, str, str, int]] = (),
     namespaces: Mapping[str, Namespace] = NAMESPACES,
+    end_ms: float = NEVER_MS,
 ) -> Evidence:
     """All of it together, of the engine that is in use."""
     told = [one for item in events for one in (item if isinstance(item, list) else [item])]
     rows = list(rows)
     asked = {one.topic for one in told if one.topic and one.op == "publish"}
+    transactional = any(one.transaction for one in told) or any(row[-1] for row in rows)
     return gather(
-        stored_messages(small_frame(rows, ROW_SCHEMA), {str(row[2]) for row in rows}, asked),
+        stored_messages(
+            small_frame(rows, ROW_SCHEMA),
+            {str(row[2]) for row in rows},
+            asked,
+            transactional=transactional,
+        ),
         history_frame(told),
         small_frame(trimmed, TRIMMED_SCHEMA),
         small_frame(outages, OUTAGE_SCHEMA),
@@ -201,6 +219,8 @@ def evidence_from(
         ),
         read_ownership(grants, epochs, asked)[0],
         namespaces,
+        end_ms,
+        transactional=transactional,
     )
 
 

@@ -11,14 +11,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from emulator.history import HistoryWriter, payload_digest
+from emulator.history import HistoryWriter, payload_digest, transaction_text
 from emulator.model import Position
 from emulator.region_config import LinkShape, LogConfig, NamespaceConfig
 from emulator.storage.ledger_ids import last_before_first
 from emulator.storage.sqlite import open_sqlite
 from emulator.topology import Cluster, Link, Region, Topology, region_config
 from emulator.wire import pulsar_pb2 as pb
-from emulator.wire.metadata import build_entry, with_replication
+from emulator.wire.markers import encode_transaction_end
+from emulator.wire.metadata import build_entry, with_replication, with_transaction
 
 TOPIC = "persistent://public/default/orders"
 START_MS = 1_763_712_000_000.0
@@ -63,7 +64,14 @@ class SampleRun:
     def fact(self, at_s: float, op: str, **fields: object) -> None:
         self.tell("scenario", at_s, op, "fact", **fields)
 
-    def ask(self, region: str, number: int, at_s: float, producer: str | None = None) -> dict[str, object]:
+    def ask(
+        self,
+        region: str,
+        number: int,
+        at_s: float,
+        producer: str | None = None,
+        transaction: tuple[int, int] | None = None,
+    ) -> dict[str, object]:
         """A publish of which only the beginning is known."""
         producer = producer or f"orders-{region}"
         place = {"region": region, "topic": TOPIC, "producer": producer, "session": f"session of {producer}"}
@@ -71,7 +79,8 @@ class SampleRun:
             self.tell(producer, at_s, "connect", "ok", **place, last_sequence_id=-1)
         message = {**place, "sequence_id": number}
         digest = payload_digest(payload_of(region, number))
-        self.tell(producer, at_s, "publish", "asked", **message, payload_digest=digest)
+        said = {"payload_digest": digest, "transaction": transaction_text(transaction)}
+        self.tell(producer, at_s, "publish", "asked", **message, **said)
         return message
 
     def publish(
@@ -82,15 +91,17 @@ class SampleRun:
         to: Sequence[str] | None = None,
         acknowledged: bool = True,
         producer: str | None = None,
+        transaction: tuple[int, int] | None = None,
     ) -> None:
         """Asked, stored, replicated (to all, unless said otherwise) and acknowledged 2 ms later."""
-        message = self.ask(region, number, at_s, producer)
+        message = self.ask(region, number, at_s, producer, transaction)
         metadata = pb.MessageMetadata(
             producer_name=str(message["producer"]),
             sequence_id=number,
             publish_time=int(self.time_ms(at_s)),
         )
-        position = self.store(region, build_entry(metadata, payload_of(region, number)))
+        entry = build_entry(metadata, payload_of(region, number))
+        position = self.store(region, entry if transaction is None else with_transaction(entry, transaction))
         for other in self.regions if to is None else to:
             if other != region:
                 self.logs[other].append(with_replication(self.logs[region][position.entry], region, position))
@@ -103,6 +114,14 @@ class SampleRun:
                 message_id=f"{position}:-1",
                 **message,
             )
+
+    def end(self, region: str, transaction: tuple[int, int], at_s: float, *, commit: bool) -> None:
+        """A transaction is committed or aborted: the marker, and what the client is told."""
+        self.store(region, encode_transaction_end(transaction, int(self.time_ms(at_s)), committed=commit)[0])
+        action = "commit" if commit else "abort"
+        for outcome in ("asked", "ok"):
+            said = {"transaction": transaction_text(transaction), "action": action}
+            self.tell(f"orders-{region}", at_s, "end_transaction", outcome, region=region, **said)
 
     def store(self, region: str, entry: bytes) -> Position:
         self.logs[region].append(entry)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from emulator.answers import Answers
@@ -25,6 +27,7 @@ from spark_jobs.checks import (
 from spark_jobs.checks.finding import Circumstances
 from spark_jobs.checks.judging import Check
 from spark_jobs.engines.contract import Engine
+from spark_jobs.lifetimes import Lifetime
 from spark_jobs.run_folder import Namespace
 
 from .literal import NAMESPACES, TOPIC, acknowledged, judged, published, received, stored, subscribed
@@ -230,6 +233,22 @@ class TestOrder:
         assert judged(engine, order.CHECK, rows).verdict == "valid"
 
 
+class TestTrimmed:
+    """INV-36: what retention let go is no proof, whatever names it."""
+
+    def test_a_delivery_may_name_a_place_that_was_let_go(self, engine: Engine) -> None:
+        events = [subscribed("a"), published(0), received(0, "a"), received(9, "a", named=False)]
+        rows = [stored("b", 0, 0)]
+        assert judged(engine, places.CHECK, rows, events).verdict == "invalid"
+        trimmed = [("a", TOPIC, {1: 10})]
+        assert judged(engine, places.CHECK, rows, events, trimmed=trimmed).verdict == "valid"
+
+    def test_a_place_that_is_still_there_is_judged(self, engine: Engine) -> None:
+        events = [subscribed("a"), published(0), received(0, "a", entry=7)]
+        trimmed = [("a", TOPIC, {1: 7})]
+        assert judged(engine, places.CHECK, BOTH_0_1, events, trimmed=trimmed).verdict == "invalid"
+
+
 class TestConsumed:
     def test_seen_in_either_region(self, engine: Engine) -> None:
         events = [
@@ -249,6 +268,24 @@ class TestConsumed:
         assert result.verdict == "invalid"
         assert [(one["sequence_id"], one["position"]) for one in result.witness] == [(0, "1:0:-1")]
 
+    @pytest.mark.parametrize(
+        ("lifetime", "verdict"),
+        [
+            (Lifetime(expires_after_ms=0.0), "valid"),
+            (Lifetime(expires_after_ms=10**9), "invalid"),
+            (Lifetime(trims=True), "invalid"),
+        ],
+    )
+    def test_what_may_have_expired_is_owed_to_nobody(
+        self, engine: Engine, lifetime: Lifetime, verdict: str
+    ) -> None:
+        """INV-37: neither lost nor proof. A younger one that was passed over is lost."""
+        known = Circumstances({"public/default": replace(NAMESPACES["public/default"], lifetime=lifetime)})
+        events = [subscribed("a"), published(0), published(1), received(1, "b", entry=1)]
+        result = judged(engine, consumed.CHECK, BOTH_0_1, events, circumstances=known, end_ms=1_000.0)
+        assert result.verdict == verdict
+        assert ("Not judged: 1 message never received" in result.sentence) == (verdict == "valid")
+
     def test_not_reached_yet_is_not_proven_lost(self, engine: Engine) -> None:
         events = [subscribed("a"), published(0), published(1), received(0, "a")]
         result = judged(engine, consumed.CHECK, BOTH_0_1, events)
@@ -267,6 +304,14 @@ class TestConsumed:
     def test_only_what_was_asked_for_after_the_subscription_existed(self, engine: Engine) -> None:
         events = [published(0, at_ms=5), subscribed("a", 7), published(1), received(1, "a")]
         assert judged(engine, consumed.CHECK, BOTH_0_1, events).verdict == "valid"
+
+    def test_who_reads_compacted_is_not_owed_what_it_was_not_given(self, engine: Engine) -> None:
+        """Compaction left out message 0. Without the word of the history that is a message skipped."""
+        given = [published(0), published(1), received(1, "a")]
+        compacted = judged(engine, consumed.CHECK, BOTH_0_1, [subscribed("a", compacted=True), *given])
+        assert compacted.verdict == "valid"
+        assert "1 message that subscriptions which read compacted were not given" in compacted.sentence
+        assert judged(engine, consumed.CHECK, BOTH_0_1, [subscribed("a"), *given]).verdict != "valid"
 
     def test_received_but_never_asked_for_means_that_history_is_missing(self, engine: Engine) -> None:
         events = [subscribed("a"), published(0), received(0, "a"), received(1, "a")]

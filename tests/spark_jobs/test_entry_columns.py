@@ -13,6 +13,7 @@ from emulator.history import attributes_digest, payload_digest
 from emulator.model import Position
 from emulator.storage.group import encode_group
 from emulator.wire import pulsar_pb2 as pb
+from emulator.wire.markers import encode_transaction_end
 from emulator.wire.metadata import SOURCE_POSITION_PROPERTY, build_entry, with_replication
 from spark_jobs.entry_columns import EntryColumns
 from spark_jobs.history_files import digest_number
@@ -88,6 +89,9 @@ KINDS = {
     "marker": build_entry(metadata(producer_name="pulsar.marker", sequence_id=0, marker_type=10), b"marker"),
     "marker of an unknown kind": entry(marker_type=0),
     "transaction marker": entry(sequence_id=2**64 - 1, marker_type=21),
+    "of a transaction": entry(txnid_most_bits=0, txnid_least_bits=7),
+    "of a large transaction": entry(txnid_most_bits=2**63 + 1, txnid_least_bits=2**64 - 1),
+    "batch of a transaction": batch([4, 5], txnid_most_bits=3),
     "batch": batch([4, 5, 6]),
     "batch of one": batch([4]),
     "replicated batch": with_replication(batch([4, 5, 6]), "there", Position(1, 2)),
@@ -152,7 +156,31 @@ def test_a_plain_message() -> None:
         "bytes_digest": row["bytes_digest"],
         "is_sound": True,
         "marker": None,
+        "transaction": None,
     }
+
+
+@pytest.mark.parametrize(
+    ("kind", "transaction"),
+    [
+        ("of a transaction", "0,7"),
+        ("of a large transaction", f"{2**63 + 1},{2**64 - 1}"),
+        ("batch of a transaction", "3,0"),
+    ],
+)
+def test_a_message_names_its_transaction_in_its_own_region_alone(kind: str, transaction: str) -> None:
+    data = KINDS[kind]
+    here, there = rows([data]), rows([with_replication(data, "there", Position(1, 2))])
+    assert {row["transaction"] for row in here} == {transaction}
+    assert {row["transaction"] for row in there} == {None}
+    # The copy is the same message, as far as regions are compared.
+    assert [row["bytes_digest"] for row in here] == [row["bytes_digest"] for row in there]
+
+
+def test_a_marker_names_the_transaction_that_it_ends() -> None:
+    data, _ = encode_transaction_end((1, 2), 5, committed=False)
+    (row,) = rows([data])
+    assert (row["marker_type"], row["transaction"]) == (22, "1,2")
 
 
 def test_a_replicated_message_knows_its_origin() -> None:

@@ -34,16 +34,19 @@ def check(judgement: Judgement, invariant: str) -> CheckResult:
 
 def test_a_drill_that_went_well(engine: Engine, drill: Path) -> None:
     judgement = judge_run(engine, drill)
-    # The sample holds no snapshot and no cursor, and nobody asked for exclusive access.
+    # The sample holds no snapshot and no cursor, nobody asked for exclusive access, and nothing is of
+    # a transaction.
     assert {one.name for one in judgement.checks if one.verdict == "not applicable"} == {
         "snapshots-hold",
         "cursors-acknowledged",
         "one-owner",
+        "transactions-whole",
+        "uncommitted-unseen",
     }
     assert {one.verdict for one in judgement.checks} == {"valid", "not applicable"}
     assert judgement.verdict == "valid"
     assert [one.invariant for one in judgement.checks if one.invariant != "info"] == [
-        f"INV-{n}" for n in (*range(1, 7), 12, 13, 18, 25)
+        f"INV-{n}" for n in (*range(1, 7), 12, 13, 18, 25, 58, 59)
     ]
 
     sample = failover_drill(seconds=4.0, per_second=50)

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from itertools import permutations
 from pathlib import Path
 
-from emulator.stored_keys import NamespacePath, StoredKey, TopicPoliciesPath
+from emulator.stored_keys import NamespacePath, RegionTopicPoliciesPath, StoredKey, TopicPoliciesPath
 from spark_jobs.engines.contract import Engine
 from spark_jobs.judge import Judgement, judge_run
+from spark_jobs.lifetimes import Lifetime
 from spark_jobs.policy_changes import NEVER_MS, SETTLING_MS, Changes, Owed, read_changes
 from spark_jobs.run_folder import Namespace, open_run_folder
 
@@ -89,6 +90,21 @@ def test_a_topic_whose_clusters_are_unset_owes_by_its_namespace_again(tmp_path: 
         frozenset(ALL),
         {pair: 7500.0 + SETTLING_MS for pair in permutations(sorted(ALL), 2) if "eu-central" in pair},
     )
+
+
+def test_clusters_that_a_topic_sets_for_one_region_are_that_region_s(tmp_path: Path) -> None:
+    for region in ALL:
+        tell(tmp_path, region, (10.0, 2, ALL))
+        tell(tmp_path, region, (20.0, 3, TWO), key=RegionTopicPoliciesPath("us-east", TOPIC))
+    found = changes(tmp_path).own_topics[TOPIC]
+    assert found.since_ms["us-east", "eu-central"] == NEVER_MS
+    assert ("us-east", "us-west") not in found.since_ms
+
+
+def test_clusters_that_a_topic_sets_for_another_region_change_nothing_here(tmp_path: Path) -> None:
+    tell(tmp_path, "us-west", (10.0, 2, ALL))
+    tell(tmp_path, "us-west", (20.0, 3, TWO), key=RegionTopicPoliciesPath("us-east", TOPIC))
+    assert changes(tmp_path).own_topics[TOPIC].since_ms == {}
 
 
 def test_a_topic_may_have_more_clusters_than_its_namespace(tmp_path: Path) -> None:
@@ -172,3 +188,35 @@ def test_what_a_topic_owes_is_missing(engine: Engine, tmp_path: Path) -> None:
     assert judgement.verdict == "invalid"
     replicated = next(check for check in judgement.checks if check.name == "replicated-exactly-once")
     assert {(one["region"], one["sequence_id"]) for one in replicated.witness} == {("us-west", 1)}
+
+
+def test_what_a_policy_ever_let_go_is_no_proof(tmp_path: Path) -> None:
+    """Also when it was taken away again, and when a topic said it."""
+
+    def said(revision: int, key: StoredKey, policies: dict[str, object]) -> None:
+        folder = tmp_path / "regions" / "us-east"
+        folder.mkdir(parents=True, exist_ok=True)
+        value = json.dumps({"policies": policies})
+        line = {
+            "at_ms": revision,
+            "region": "us-east",
+            "revision": revision,
+            "path": key.text,
+            "value": value,
+        }
+        with (folder / "metadata.jsonl").open("a") as file:
+            file.write(json.dumps(line) + "\n")
+
+    keeps = {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}
+    said(1, SPACE, {"replication_clusters": ALL, "retention": keeps})
+    assert changes(tmp_path).lifetime == Lifetime()
+    said(2, SPACE, {"replication_clusters": ALL, "retention": {**keeps, "retentionSizeInMB": 5}})
+    said(3, SPACE, {"replication_clusters": ALL, "message_ttl": 60})
+    said(4, SPACE, {"replication_clusters": ALL})
+    assert changes(tmp_path).lifetime == Lifetime(trims=True, expires_after_ms=60_000.0)
+    evict = {"limitSize": 9, "limitTime": -1, "policy": "consumer_backlog_eviction"}
+    hold = {"limitSize": 9, "limitTime": -1, "policy": "producer_request_hold"}
+    said(5, TopicPoliciesPath(TOPIC), {"backlog_quotas": {"destination_storage": hold}})
+    assert changes(tmp_path).own_lifetimes == {}
+    said(6, TopicPoliciesPath(TOPIC), {"backlog_quotas": {"destination_storage": evict}})
+    assert changes(tmp_path).own_lifetimes == {TOPIC: Lifetime(expires_after_ms=0.0)}

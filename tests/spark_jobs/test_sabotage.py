@@ -14,11 +14,18 @@ from pathlib import Path
 
 import pytest
 
+from emulator.history import transaction_text
 from emulator.markers import Snapshot, SubscriptionUpdate
 from emulator.stored_keys import CursorKey, GrantKey
 from emulator.wire import pulsar_pb2 as pb
-from emulator.wire.markers import encode_marker
-from emulator.wire.metadata import build_entry, read_metadata, scan_entry, with_replication
+from emulator.wire.markers import encode_marker, encode_transaction_end
+from emulator.wire.metadata import (
+    build_entry,
+    read_metadata,
+    scan_entry,
+    with_replication,
+    with_transaction,
+)
 from spark_jobs.engines.contract import Engine
 from spark_jobs.judge import Judgement, judge_run
 from spark_jobs.verdict import Verdict
@@ -265,6 +272,77 @@ def blind_in_west(run: SampleRun) -> None:
             run.receive(WEST, EAST if entry % 2 == 0 else EU, entry // 2, 30 + entry, entry)
 
 
+COMMITTED, ABORTED, OPEN = (0, 1), (0, 2), (1, 0)
+
+
+def transactions() -> SampleRun:
+    """us-east: a plain message, two of a transaction that is committed, one of one that is aborted, a plain one, and
+    one of a transaction that nobody ended. Billing is given what it may have, in us-east, and acknowledges it."""
+    run = SampleRun()
+    run.fact(0.0, "phase", detail="it begins")
+    run.subscribe(EAST, 0.1)
+    run.publish(EAST, 0, 1)
+    run.publish(EAST, 1, 2, transaction=COMMITTED)
+    run.publish(EAST, 2, 3, transaction=COMMITTED)
+    run.end(EAST, COMMITTED, 4, commit=True)
+    run.publish(EAST, 3, 5, transaction=ABORTED, to=[EAST])
+    run.end(EAST, ABORTED, 6, commit=False)
+    run.publish(EAST, 4, 7)
+    run.publish(EAST, 5, 8, transaction=OPEN, to=[EAST])
+    for number, entry in enumerate((0, 1, 2)):
+        run.receive(EAST, EAST, number, 10 + number, entry)
+        run.acknowledge(EAST, entry, 10.5 + number)
+    run.receive(EAST, EAST, 4, 13, 6)
+    run.acknowledge(EAST, 6, 14)
+    return run
+
+
+def aborted_given(run: SampleRun) -> None:
+    run.receive(EAST, EAST, 3, 15, 4)
+
+
+def open_replicated(run: SampleRun) -> None:
+    data = run.logs[EAST][7]
+    run.logs[WEST].append(with_replication(data, EAST, place(EAST, 7)))
+
+
+def aborted_marker(run: SampleRun, entry: int, transaction: tuple[int, int], *, commit: bool) -> None:
+    run.logs[EAST][entry] = encode_transaction_end(transaction, 1, committed=commit)[0]
+
+
+def without_commit(run: SampleRun) -> None:
+    """In the place of the marker stands one of a transaction that nobody knows."""
+    aborted_marker(run, 3, (9, 9), commit=True)
+
+
+def committed_after_all(run: SampleRun) -> None:
+    aborted_marker(run, 5, ABORTED, commit=True)
+
+
+def stored_plain(run: SampleRun) -> None:
+    data = run.logs[EAST][4]
+    metadata = read_metadata(data)
+    metadata.ClearField("txnid_most_bits")
+    metadata.ClearField("txnid_least_bits")
+    run.logs[EAST][4] = build_entry(metadata, data[scan_entry(data).payload_offset :])
+
+
+def acknowledged_in_vain(run: SampleRun) -> None:
+    """The last message that billing acknowledged, it acknowledged in a transaction that was aborted."""
+    run.change("acknowledge", "asked", only=3, transaction=transaction_text(ABORTED))
+
+
+def torn_in_two(path: Path) -> None:
+    """The committed transaction has a message in a second topic, where its marker says abort."""
+    import asyncio
+
+    metadata = pb.MessageMetadata(producer_name="other", sequence_id=0, publish_time=1)
+    entry = with_transaction(build_entry(metadata, b"other"), COMMITTED)
+    end, _ = encode_transaction_end(COMMITTED, 1, committed=False)
+    log = path / "regions" / EAST / "log.sqlite"
+    asyncio.run(store_entries(log, EAST, [entry, end], topic="persistent://public/default/second"))
+
+
 @dataclass(frozen=True)
 class Sabotage:
     name: str
@@ -435,6 +513,63 @@ SABOTAGES = [
         on_disk=but(granted(1, "pb", MESSAGES - 2)),
         run=two_owners,
     ),
+    Sabotage(
+        "an aborted message given to a consumer",
+        "invalid",
+        "INV-59",
+        "given",
+        aborted_given,
+        run=transactions,
+    ),
+    Sabotage(
+        "a message of an open transaction replicated",
+        "invalid",
+        "INV-59",
+        "held elsewhere",
+        open_replicated,
+        run=transactions,
+    ),
+    Sabotage(
+        "the marker of a commit gone",
+        "invalid",
+        "INV-58",
+        "committed but not visible",
+        without_commit,
+        run=transactions,
+    ),
+    Sabotage(
+        "an aborted transaction committed",
+        "invalid",
+        "INV-58",
+        "aborted but visible",
+        committed_after_all,
+        run=transactions,
+    ),
+    Sabotage(
+        "a message taken out of its transaction",
+        "invalid",
+        "INV-58",
+        "outside of it",
+        stored_plain,
+        run=transactions,
+    ),
+    Sabotage(
+        "a transaction committed in one topic and aborted in another",
+        "invalid",
+        "INV-58",
+        "torn",
+        on_disk=torn_in_two,
+        run=transactions,
+    ),
+    Sabotage(
+        "an acknowledgement of an aborted transaction counted",
+        "invalid",
+        "INV-18",
+        "counted as consumed",
+        acknowledged_in_vain,
+        cursor_at(6),
+        run=transactions,
+    ),
 ]
 
 
@@ -461,8 +596,8 @@ def untouched() -> SampleRun:
 
 @pytest.mark.parametrize(
     "make",
-    [untouched, two_producers, two_owners, lambda: small_run(replicated=False)],
-    ids=["all", "producers", "owners", "one region"],
+    [untouched, two_producers, two_owners, lambda: small_run(replicated=False), transactions],
+    ids=["all", "producers", "owners", "one region", "transactions"],
 )
 def test_what_nobody_touched_is_valid(engine: Engine, tmp_path: Path, make: Callable[[], SampleRun]) -> None:
     path = make().write(tmp_path / "run")
@@ -471,10 +606,18 @@ def test_what_nobody_touched_is_valid(engine: Engine, tmp_path: Path, make: Call
         granted(0, f"orders-{EAST}", 0)(path)
     if make is two_owners:
         both_granted(path)
+    if make is transactions:
+        cursor_at(6)(path)
     judgement = judge_run(engine, path)
     assert judgement.verdict == "valid", told(judgement)
     if make is untouched:
-        assert {one.verdict for one in judgement.checks} == {"valid"}, told(judgement)
+        others = [one for one in judgement.checks if one.invariant not in ("INV-58", "INV-59")]
+        assert {one.verdict for one in others} == {"valid"}, told(judgement)
+    if make is transactions:
+        found = {one.invariant: one.verdict for one in judgement.checks}
+        assert {found[name] for name in ("INV-1", "INV-5", "INV-18", "INV-58", "INV-59")} == {"valid"}, told(
+            judgement
+        )
 
 
 def test_the_page_lists_every_sabotage() -> None:

@@ -15,6 +15,7 @@ from spark_jobs import source
 from spark_jobs.engines.contract import Engine
 from spark_jobs.engines.current import in_use
 from spark_jobs.engines.embedded.engine import EmbeddedEngine
+from spark_jobs.lifetimes import Lifetime
 from spark_jobs.run_folder import open_run_folder
 from spark_jobs.source import read_region_logs, read_trimmed
 
@@ -112,7 +113,9 @@ def test_entries_are_trimmed_only_where_a_policy_trims(
     with sqlite3.connect(run / "regions/us-east/log.sqlite") as database:
         database.execute("UPDATE logs SET name = name || '-partition-2', first_entry_id = 2")
     folder = open_run_folder(run)
-    namespaces = {name: replace(each, trims=trims) for name, each in folder.namespaces.items()}
+    namespaces = {
+        name: replace(each, lifetime=Lifetime(trims=trims)) for name, each in folder.namespaces.items()
+    }
     trimmed, damages = read_trimmed(replace(folder, namespaces=namespaces), {TOPIC})
     expected = (
         []

@@ -81,6 +81,7 @@ def test_details_are_what_protobuf_finds(metadata: pb.MessageMetadata, payload: 
         replicated_from=present(metadata, "replicated_from"),  # type: ignore[arg-type]
         replicate_to=tuple(metadata.replicate_to),
         marker_type=present(metadata, "marker_type"),  # type: ignore[arg-type]
+        txn=(metadata.txnid_most_bits, metadata.txnid_least_bits) if in_transaction else None,
         txn_least=metadata.txnid_least_bits if in_transaction else None,
         txn_most=metadata.txnid_most_bits if in_transaction else None,
         partition_key=present(metadata, "partition_key"),  # type: ignore[arg-type]
@@ -107,7 +108,8 @@ def test_every_reader_finds_the_same(metadata: pb.MessageMetadata, payload: byte
     info, full = scan_entry(data, verify=True), read_entry(data, verify=True)
     for field in fields(EntryInfo):
         assert getattr(info, field.name) == getattr(full, field.name), field.name
-    assert scan_for_dispatch(data) == (info.num_messages, info.marker_type is not None)
+    due_ms = info.deliver_at_time_ms or 0
+    assert scan_for_dispatch(data) == (info.num_messages, info.marker_type is not None, due_ms)
 
 
 @patient

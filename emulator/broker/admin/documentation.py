@@ -12,6 +12,7 @@ from emulator.broker.admin.resource import Operation, Resource
 
 OPENAPI_VERSION = "3.1.0"
 BEGIN, END = "<!-- rows: begin -->", "<!-- rows: end -->"
+KEPT_BEGIN, KEPT_END = "<!-- kept: begin -->", "<!-- kept: end -->"
 _REASON = {"type": "object", "properties": {"reason": {"type": "string"}}, "required": ["reason"]}
 _REFUSALS = {
     "default": {
@@ -66,7 +67,7 @@ def _operation(operation: Operation, subject: str) -> dict[str, Any]:
                 "name": parameter.name,
                 "in": "query",
                 "description": parameter.doc,
-                "schema": {"type": "boolean" if parameter.type is bool else "string"},
+                "schema": {"type": {bool: "boolean", str: "string", int: "integer"}[parameter.type]},
             }
             for parameter in operation.query
         ]
@@ -98,10 +99,22 @@ def _in_words(operation: Operation) -> str:
     return operation.doc + parameters + body
 
 
+def kept_table(subjects: Mapping[str, Iterable[Resource]]) -> str:
+    """What is kept and given back, and why nothing else comes of it."""
+    paths = {resource.path: resource.kept for resources in subjects.values() for resource in resources}
+    rows = [f"| `{path}` | {why} |" for path, why in paths.items() if why]
+    return "\n".join(["| path | why nothing else comes of it |", "|---|---|", *rows])
+
+
 def with_tables(text: str, subjects: Mapping[str, Iterable[Resource]]) -> str:
     """A page whose tables are those of the rows. ValueError when it has no place for them."""
-    head, begin, rest = text.partition(BEGIN)
-    _, end, tail = rest.partition(END)
+    page = _between(text, BEGIN, END, tables(subjects))
+    return _between(page, KEPT_BEGIN, KEPT_END, kept_table(subjects))
+
+
+def _between(text: str, first: str, last: str, table: str) -> str:
+    head, begin, rest = text.partition(first)
+    _, end, tail = rest.partition(last)
     if not begin or not end:
-        raise ValueError(f"the page must have a line {BEGIN} and a line {END}")
-    return f"{head}{BEGIN}\n\n{tables(subjects)}\n\n{END}{tail}"
+        raise ValueError(f"the page must have a line {first} and a line {last}")
+    return f"{head}{first}\n\n{table}\n\n{last}{tail}"

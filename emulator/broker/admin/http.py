@@ -53,7 +53,7 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """What to answer. `content` None: no body."""
+    """What to answer. `content` None: no body; bytes are sent as they are."""
 
     content: Any = None
     status: int = 200
@@ -63,6 +63,8 @@ class Response:
     def body(self) -> bytes:
         if self.content is None:
             return b""
+        if isinstance(self.content, bytes):
+            return self.content
         return str(self.content).encode() if self.text else json.dumps(self.content).encode()
 
 
@@ -270,10 +272,13 @@ class HttpConnection(asyncio.Protocol):
         if self._http.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             return
         body = response.body()
-        headers = list(response.headers)
+        headers = [(name.encode(), value.encode()) for name, value in response.headers]
         if response.status != HTTPStatus.NO_CONTENT:
-            kind = "text/plain" if response.text else "application/json"
-            headers += [("content-type", kind), ("content-length", str(len(body)))]
+            plain = "application/octet-stream" if isinstance(response.content, bytes) else "text/plain"
+            kind = plain if response.text or isinstance(response.content, bytes) else "application/json"
+            if all(name != b"content-type" for name, _ in headers):
+                headers.append((b"content-type", kind.encode()))
+            headers += [(b"content-length", b"%d" % len(body))]
         phrase = HTTPStatus(response.status).phrase
         self._send(h11.Response(status_code=response.status, headers=headers, reason=phrase))
         if body and self._method != "HEAD":

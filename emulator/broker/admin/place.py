@@ -10,7 +10,7 @@ from emulator.broker.admin.scope import Scope
 from emulator.broker.authorization import Action, Resource, Standing, authorize
 from emulator.broker.region import Region
 from emulator.broker.replication.shaping import ShapedLink
-from emulator.model import is_valid_name
+from emulator.model import PERSISTENT, is_valid_name
 
 Authorize = Callable[[Head, Action, Resource], None]
 """Whether the sender of a request may do something. ProtocolError (authentication or authorization) when not."""
@@ -58,11 +58,11 @@ class Place:
         """The full name of a namespace. HttpError 404 when there is none."""
         name = f"{tenant}/{namespace}"
         if not self.region.policies.has_namespace(name):
-            raise HttpError(404, f"namespace {name} does not exist")
+            raise HttpError(404, "Namespace does not exist")
         return name
 
 
 def topic_name(names: Mapping[str, str]) -> str:
     """The full name of the topic that a path names."""
-    domain = names.get("domain", "persistent")
+    domain = names.get("domain", PERSISTENT)
     return f"{domain}://{names['tenant']}/{names['namespace']}/{names['topic']}"

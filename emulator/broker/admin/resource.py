@@ -1,8 +1,9 @@
 """What the HTTP port offers, as data: rows that routing, the OpenAPI document and docs/ADMIN.md are made of.
 
 A row is a path with what each method does. A path is `/`, then segments separated by `/`: a word stands for itself,
-`{name}` for any segment that is not empty. Two rows that could answer one request are refused when the table is made,
-so the order of rows means nothing.
+`{name}` for any segment that is not empty. Of two rows that could answer one request, the one that has words wherever
+the other has, and more of them, does; where neither is that one, the table is refused. So the order of rows means
+nothing.
 """
 
 from __future__ import annotations
@@ -26,12 +27,16 @@ class Query:
 
     name: str
     doc: str
-    type: type[bool] | type[str] = bool
+    type: type[bool] | type[str] | type[int] = bool
 
     def parse(self, text: str) -> Any:
         """HttpError 400 when the text is no such value."""
         if self.type is str:
             return text
+        if self.type is int:
+            if text.isascii() and text.isdigit() and len(text) < 19:
+                return int(text)
+            raise HttpError(400, f"{self.name}: {text!r} must be a whole number")
         if text.lower() in ("true", "false", ""):
             return text.lower() == "true"
         raise HttpError(400, f"{self.name}: {text!r} must be true or false")
@@ -60,6 +65,8 @@ class Call:
     """Parsed; None where the row takes none, or none came."""
     host: str
     """What the client called us."""
+    accept: str = ""
+    """Which forms of an answer it wants."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +108,10 @@ class Resource:
     put: Operation | None = None
     post: Operation | None = None
     delete: Operation | None = None
+    given: Mapping[str, str] = field(default_factory=dict)
+    """Names that the words of the path say."""
+    kept: str = ""
+    """What it is about is kept and given back, and this is why nothing else comes of it: answers say so."""
     segments: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -124,7 +135,7 @@ class Resource:
         """The named segments of `path`; None when this is not its row."""
         if len(path) != len(self.segments):
             return None
-        found: dict[str, str] = {}
+        found = dict(self.given)
         for expected, actual in zip(self.segments, path, strict=True):
             if expected.startswith("{"):
                 if not actual:
@@ -134,10 +145,17 @@ class Resource:
                 return None
         return found
 
+    @property
+    def words(self) -> frozenset[int]:
+        """Where its path has words."""
+        return frozenset(at for at, one in enumerate(self.segments) if not one.startswith("{"))
+
     def overlaps(self, other: Resource) -> bool:
-        """Whether some request could be for both."""
+        """Whether some request could be for both, and neither is the more particular."""
         return (
             len(self.segments) == len(other.segments)
+            and not self.words < other.words
+            and not other.words < self.words
             and not self.operations.keys().isdisjoint(other.operations)
             and all(
                 one == two or one.startswith("{") or two.startswith("{")
@@ -180,6 +198,7 @@ class Table:
         ]
         if not matches:
             raise HttpError(404, f"{target} is not offered by this region")
+        matches.sort(key=lambda match: len(match[0].words), reverse=True)
         method = "GET" if head.method == "HEAD" else head.method
         for resource, names in matches:
             operation = resource.operations.get(method)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from dataclasses import replace
 from typing import Any
 
 from emulator.broker.admin.guard import Guard
@@ -13,11 +14,16 @@ from emulator.broker.admin.resource import Body, Call, Found
 from emulator.broker.admin.resources import TABLE
 from emulator.broker.region import Region
 from emulator.broker.replication.shaping import ShapedLink
+from emulator.broker.tenancy import Missing, Taken, Used
+from emulator.core.metadata_sync.changes import Overruled
 from emulator.errors import ProtocolError, ServerError, StorageError
 from emulator.network import Listener
 
 logger = logging.getLogger(__name__)
 
+KEPT_HEADER = "x-geoemu-kept"
+KEPT_PAGE = "docs/ADMIN.md#kept-and-given-back"
+"""Where it is written what is kept, and why nothing else comes of it."""
 STATUS_OF = {
     ServerError.AuthenticationError: 401,
     ServerError.AuthorizationError: 403,
@@ -81,14 +87,26 @@ class Admin:
 
     async def _run(self, head: Head, found: Found, content: bytes) -> Response:
         body = None if found.operation.body is None else _parse_body(found.operation.body, content)
-        call = Call(self._place, found.names, found.query, body, head.host)
+        call = Call(self._place, found.names, found.query, body, head.host, head.headers.get("accept", ""))
         try:
-            return await found.operation.run(call)
+            response = await found.operation.run(call)
         except ProtocolError as problem:
             raise _refused(problem) from None
+        except Missing as problem:
+            raise HttpError(404, str(problem)) from None
+        except (Taken, Used) as problem:
+            raise HttpError(409, str(problem)) from None
+        except Overruled as later:
+            raise HttpError(409, str(later)) from None
         except StorageError as failure:
             logger.warning("%s %s: %s", head.method, found.resource.path, failure)
             raise HttpError(503, f"the store is away: {failure}") from None
+        return _saying_kept(response) if found.resource.kept else response
+
+
+def _saying_kept(response: Response) -> Response:
+    """What is kept and not obeyed says so in every answer."""
+    return replace(response, headers=(*response.headers, (KEPT_HEADER, KEPT_PAGE)))
 
 
 def _refused(problem: ProtocolError) -> HttpError:

@@ -1,14 +1,18 @@
 """What a topic, its subscriptions and its replicators look like as JSON: Pulsar's stats, and rows of `/geoemu/v1`.
 
-Pulsar's names and meanings; a figure that no region keeps is left out rather than given as 0. Three flags appear under
-both spellings (`replicated`, `isReplicated`, …), because clients differ in which one they read.
+Pulsar's names and meanings; a figure that no region keeps is left out rather than given as 0. Counters are since the
+topic is in memory, and a subscription's `backlogSize` is its share of the topic's bytes, by entries. Three flags appear
+under both spellings (`replicated`, `isReplicated`, …), because clients differ in which one they read.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
+from emulator.broker.nonpersistent.topic import NonPersistentTopic
 from emulator.broker.replication.replicator import Replicator
 from emulator.broker.subscription.consumer import Consumer
 from emulator.broker.subscription.subscription import Subscription
@@ -18,38 +22,102 @@ from emulator.broker.topic.topic import Topic
 
 def topic_stats(topic: Topic, *, publishers: bool = True, consumers: bool = True) -> dict[str, Any]:
     """`stats` of a topic. Without `publishers` or `consumers` these lists are empty."""
-    connected = [one for one in topic.producers.values() if isinstance(one, Producer)] if publishers else []
-    return {
+    producers = [one for one in topic.producers.values() if isinstance(one, Producer)]
+    clients = [one for one in producers if one.source_region is None] if publishers else []
+    subscriptions = {
+        name: _subscription(topic, one, consumers=consumers) for name, one in topic.subscriptions.items()
+    }
+    published, now = topic.published, _now_seconds()
+    found = {
+        "msgRateIn": published.message_rate(now),
+        "msgThroughputIn": published.byte_rate(now),
+        "msgInCounter": published.messages,
+        "bytesInCounter": published.bytes,
+        "averageMsgSize": published.bytes / published.messages if published.messages else 0.0,
+        **{field: sum(one[field] for one in subscriptions.values()) for field in _OUT},
         "storageSize": topic.log.size_bytes,
-        "publishers": [_publisher(one) for one in connected if one.source_region is None],
-        "subscriptions": {
-            name: _subscription(one, consumers=consumers) for name, one in topic.subscriptions.items()
-        },
-        "replication": {name: _replicator(one) for name, one in topic.replicators.items()},
+        "backlogSize": max((one["backlogSize"] for one in subscriptions.values()), default=0),
+        "topicCreationTimeStamp": topic.loaded_ms,
+        "lastPublishTimeStamp": topic.published_ms,
+        "publishers": [_publisher(one, now) for one in clients],
+        "subscriptions": subscriptions,
+        "replication": {name: _replicator(topic, one, now) for name, one in topic.replicators.items()},
+        "compaction": _compaction(topic),
         "deduplicationStatus": "Enabled" if topic.deduplicates else "Disabled",
         "waitingPublishers": topic.access.waiting_count,
+        "nonContiguousDeletedMessagesRanges": sum(
+            one["nonContiguousDeletedMessagesRanges"] for one in subscriptions.values()
+        ),
         **({} if topic.access.epoch is None else {"topicEpoch": topic.access.epoch}),
     }
+    if isinstance(topic, NonPersistentTopic):
+        _add_drops(found, topic)
+    return found
+
+
+def _add_drops(found: dict[str, Any], topic: NonPersistentTopic) -> None:
+    """What a topic that keeps nothing dropped: messages a second in the last minute, and since it is in memory."""
+    of_each = [("subscriptions", topic.dropped), ("replication", topic.dropped_for)]
+    rates = {"subscriptions": 0.0, "replication": 0.0}
+    for kind, dropped in of_each:
+        for name, figures in found[kind].items():
+            drops = dropped.get(name)
+            rate = 0.0 if drops is None else drops.rate(topic.now_ms())
+            figures |= {"msgDropRate": rate, "msgDropCount": 0 if drops is None else drops.total}
+            rates[kind] += rate
+    found["msgDropRate"] = rates["subscriptions"]
+
+
+_OUT = ("msgRateOut", "msgThroughputOut", "msgOutCounter", "bytesOutCounter")
+_LATEST_OF = frozenset(
+    {
+        "lastConsumedTimestamp",
+        "lastConsumedFlowTimestamp",
+        "lastAckedTimestamp",
+        "lastMarkDeleteAdvancedTimestamp",
+        "lastPublishTimeStamp",
+        "topicCreationTimeStamp",
+        "topicEpoch",
+        "lastCompactionSucceedTimestamp",
+    }
+)
 
 
 def sum_of(partitions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """`partitioned-stats`: what the figures of all partitions come to, subscriptions by name."""
-    subscriptions: dict[str, dict[str, Any]] = {}
-    for one in partitions:
-        for name, figures in one["subscriptions"].items():
-            sum_ = subscriptions.setdefault(
-                name, {**figures, "msgBacklog": 0, "unackedMessages": 0, "consumers": []}
-            )
-            sum_["msgBacklog"] += figures["msgBacklog"]
-            sum_["unackedMessages"] += figures["unackedMessages"]
-            sum_["consumers"] = [*sum_["consumers"], *figures["consumers"]]
-    return {
-        "storageSize": sum(one["storageSize"] for one in partitions),
-        "waitingPublishers": sum(one["waitingPublishers"] for one in partitions),
-        "publishers": [publisher for one in partitions for publisher in one["publishers"]],
-        "subscriptions": subscriptions,
+    """`partitioned-stats`: what the figures of all partitions come to, subscriptions and replicators by name."""
+    whole: dict[str, Any] = {
+        "publishers": [],
+        "subscriptions": {},
         "replication": {},
+        "storageSize": 0,
+        "waitingPublishers": 0,
     }
+    for one in partitions:
+        whole = _added(whole, one)
+    messages = whole.get("msgInCounter", 0)
+    return {**whole, "averageMsgSize": whole["bytesInCounter"] / messages if messages else 0.0}
+
+
+def _added(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: _sum(name, one[name], other[name])
+        if name in one and name in other
+        else (one[name] if name in one else other[name])
+        for name in {**one, **other}
+    }
+
+
+def _sum(name: str, one: Any, other: Any) -> Any:
+    """Lists together, figures added, times the later; of words the first that says something."""
+    if one is None or other is None:
+        return other if one is None else one
+    if isinstance(one, dict):
+        return _added(one, other)
+    if isinstance(one, list):
+        return [*one, *other]
+    if isinstance(one, bool | str):
+        return one or other
+    return max(one, other) if name in _LATEST_OF else one + other
 
 
 def internal_stats(topic: Topic) -> dict[str, Any]:
@@ -61,10 +129,18 @@ def internal_stats(topic: Topic) -> dict[str, Any]:
         "entriesAddedCounter": topic.end_entry_id - topic.loaded_end_entry_id,
         "numberOfEntries": entries,
         "totalSize": topic.log.size_bytes,
+        "currentLedgerEntries": entries,
+        "currentLedgerSize": topic.log.size_bytes,
+        "lastLedgerCreatedTimestamp": when(topic.loaded_ms),
+        "waitingCursorsCount": sum(
+            1 for one in topic.subscriptions.values() if one.consumers and not one.backlog()
+        ),
         "lastConfirmedEntry": str(topic.last_position),
         "state": "LedgerOpened",
         "ledgers": [ledger],
+        "schemaLedgers": [],
         "cursors": {name: _cursor(one, ledger_id) for name, one in topic.subscriptions.items()},
+        "compactedLedger": _compacted_ledger(topic),
     }
 
 
@@ -92,28 +168,71 @@ def topic_row(topic: Topic) -> dict[str, Any]:
     }
 
 
-def _publisher(producer: Producer) -> dict[str, Any]:
+def _compaction(topic: Topic) -> dict[str, Any]:
+    view = topic.compaction.view
+    if view is None:
+        return {}
     return {
+        "lastCompactionRemovedEventCount": view.row.removed,
+        "lastCompactionSucceedTimestamp": view.row.at_ms,
+    }
+
+
+def _compacted_ledger(topic: Topic) -> dict[str, Any]:
+    view = topic.compaction.view
+    if view is None:
+        return {"ledgerId": -1, "entries": -1, "size": -1, "offloaded": False}
+    row = view.row
+    return {
+        "ledgerId": view.log.ledger_id,
+        "entries": row.entries,
+        "size": row.size_bytes,
+        "offloaded": False,
+    }
+
+
+def _publisher(producer: Producer, now: float) -> dict[str, Any]:
+    published = producer.published
+    return {
+        "msgRateIn": published.message_rate(now),
+        "msgThroughputIn": published.byte_rate(now),
+        "averageMsgSize": published.bytes / published.messages if published.messages else 0.0,
         "producerId": producer.producer_id,
         "producerName": producer.producer_name,
         "accessMode": producer.access_mode.label,
         "queuePriority": producer.queue_priority,
         "address": f"/{producer.connection.address}",
+        "connectedSince": when(producer.since_ms),
         "clientVersion": _version(producer.connection.client_version),
         "metadata": producer.request.metadata,
     }
 
 
-def _subscription(subscription: Subscription, *, consumers: bool) -> dict[str, Any]:
+def _subscription(topic: Topic, subscription: Subscription, *, consumers: bool) -> dict[str, Any]:
     replicated, durable = subscription.cursor.replicated, subscription.durable
-    active = subscription.dispatcher.active
+    active, sent, now = subscription.dispatcher.active, subscription.sent, _now_seconds()
+    backlog = subscription.backlog()
+    entries = topic.log.next_entry_id - topic.log.first_entry_id
     return {
-        "msgBacklog": subscription.backlog(),
+        "msgRateOut": sent.message_rate(now),
+        "msgThroughputOut": sent.byte_rate(now),
+        "msgOutCounter": sent.messages,
+        "bytesOutCounter": sent.bytes,
+        "msgBacklog": backlog,
+        "backlogSize": topic.log.size_bytes * backlog // entries if entries else 0,
         "type": subscription.dispatcher.type.name.title(),
         "activeConsumerName": active.name if active is not None else "",
         "unackedMessages": sum(state.unacked_messages for state in subscription.dispatcher.consumers),
+        "blockedSubscriptionOnUnackedMsgs": subscription.dispatcher.is_full,
+        "subscriptionProperties": subscription.cursor.properties,
+        "lastConsumedTimestamp": subscription.sent_ms,
+        "lastConsumedFlowTimestamp": subscription.flow_ms,
+        "lastAckedTimestamp": subscription.acked_ms,
+        "lastMarkDeleteAdvancedTimestamp": subscription.mark_delete_ms,
+        "nonContiguousDeletedMessagesRanges": len(subscription.cursor.acked_ranges),
+        "msgDelayed": subscription.dispatcher.delayed_entries,
         "consumers": [
-            _consumer(one, subscription.dispatcher.draining.get(one.state.name, 0))
+            _consumer(one, subscription.dispatcher.draining.get(one.state.name, 0), now)
             for one in (subscription.consumers.values() if consumers else ())
         ],
         "replicated": replicated,
@@ -123,25 +242,60 @@ def _subscription(subscription: Subscription, *, consumers: bool) -> dict[str, A
     }
 
 
-def _consumer(consumer: Consumer, draining: int) -> dict[str, Any]:
-    state = consumer.state
+def _consumer(consumer: Consumer, draining: int, now: float) -> dict[str, Any]:
+    state, sent = consumer.state, consumer.sent
     return {
+        "msgRateOut": sent.message_rate(now),
+        "msgThroughputOut": sent.byte_rate(now),
+        "msgOutCounter": sent.messages,
+        "bytesOutCounter": sent.bytes,
         "consumerName": state.name,
         "availablePermits": state.permits,
         "unackedMessages": state.unacked_messages,
+        "blockedConsumerOnUnackedMsgs": state.unacked_messages
+        >= consumer.subscription.topic.dispatch_limits.unacked_messages_per_consumer_max,
         "drainingHashesCount": draining,
+        "lastConsumedTimestamp": consumer.sent_ms,
+        "lastConsumedFlowTimestamp": consumer.flow_ms,
+        "lastAckedTimestamp": consumer.acked_ms,
         "address": f"/{consumer.connection.address}",
+        "connectedSince": when(consumer.since_ms),
         "clientVersion": _version(consumer.connection.client_version),
         "metadata": consumer.metadata,
     }
 
 
-def _replicator(replicator: Replicator) -> dict[str, Any]:
+def _replicator(topic: Topic, replicator: Replicator, now: float) -> dict[str, Any]:
+    inbound = [
+        one
+        for one in topic.producers.values()
+        if isinstance(one, Producer) and one.source_region == replicator.remote
+    ]
     return {
+        "msgRateIn": sum(one.published.message_rate(now) for one in inbound),
+        "msgThroughputIn": sum(one.published.byte_rate(now) for one in inbound),
+        "msgRateOut": replicator.sent.message_rate(now),
+        "msgThroughputOut": replicator.sent.byte_rate(now),
+        "msgOutCounter": replicator.sent.messages,
+        "bytesOutCounter": replicator.sent.bytes,
         "replicationBacklog": replicator.backlog,
         "connected": replicator.life.is_connected,
+        "inboundConnection": f"/{inbound[0].connection.address}" if inbound else None,
+        "inboundConnectedSince": when(inbound[0].since_ms) if inbound else None,
+        "outboundConnection": f"{replicator.peer.config.host}:{replicator.peer.config.port}",
+        "outboundConnectedSince": when(replicator.since_ms) if replicator.life.is_connected else None,
         "whyNot": replicator.life.why_not,
     }
+
+
+def when(at_ms: int) -> str:
+    """A time as Pulsar writes it: 2026-11-23T02:54:55.123Z."""
+    moment = datetime.fromtimestamp(at_ms / 1_000, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _now_seconds() -> float:
+    return asyncio.get_running_loop().time()
 
 
 def _cursor(subscription: Subscription, ledger_id: int) -> dict[str, Any]:
@@ -153,6 +307,11 @@ def _cursor(subscription: Subscription, ledger_id: int) -> dict[str, Any]:
         "markDeletePosition": f"{ledger_id}:{cursor.mark_delete}",
         "readPosition": f"{ledger_id}:{read}",
         "individuallyDeletedMessages": f"[{','.join(ranges)}]",
+        "totalNonContiguousDeletedMessagesRange": len(ranges),
+        "numberOfEntriesSinceFirstNotAckedMessage": max(0, read - cursor.mark_delete - 1),
+        "waitingReadOp": bool(subscription.consumers) and not subscription.backlog(),
+        "messagesConsumedCounter": subscription.sent.messages,
+        "state": "Open",
         "active": bool(subscription.consumers),
     }
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from emulator.broker.authorization import Resource
+from emulator.broker.subscription.consumer import Consumer
+from emulator.core.transactions.pending_acks import Claim
+from emulator.core.transactions.status import TxnId
 from emulator.errors import ProtocolError, ServerError
 from emulator.wire import answers
 from emulator.wire.codec import AckCommand
@@ -29,10 +32,19 @@ def acknowledge(connection: ClientConnection, command: AckCommand) -> None:
         sentence = f"no consumer {command.consumer_id} on this connection"
         raise ProtocolError(ServerError.ConsumerNotFound, sentence)
     if command.txn_least is not None:
-        raise ProtocolError(ServerError.NotAllowedError, "Transactions are not enabled.")
-    consumer.subscription.acknowledge(consumer, command.ids, cumulative=command.cumulative)
+        _acknowledge_in_transaction(consumer, TxnId(command.txn_most or 0, command.txn_least), command)
+    else:
+        consumer.subscription.acknowledge(consumer, command.ids, cumulative=command.cumulative)
     if command.request_id is not None:
         connection.confirmations.setdefault(consumer.subscription, []).append(command)
+
+
+def _acknowledge_in_transaction(consumer: Consumer, txn: TxnId, command: AckCommand) -> None:
+    ids = [
+        (ledger, Claim(entry_id, ack_set, size))
+        for (ledger, entry_id, ack_set), size in zip(command.ids, command.batch_sizes, strict=True)
+    ]
+    consumer.subscription.acknowledge_in_transaction(consumer, txn, ids, cumulative=command.cumulative)
 
 
 def refuse_acknowledgement(command: AckCommand, problem: ProtocolError) -> bytes:

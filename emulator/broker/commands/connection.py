@@ -19,8 +19,9 @@ from emulator.broker.commands.confirming import confirm
 from emulator.broker.commands.dispatch import AnyRow, CommandTable, carry_out, dispatch, refuse
 from emulator.broker.commands.handshake import Handshake
 from emulator.broker.commands.tasks import TaskGroup
+from emulator.broker.commands.watching import TopicWatcher
 from emulator.broker.environment import RegionServices
-from emulator.broker.pressure import STRANGER_FRAME_BYTES_MAX
+from emulator.broker.pressure import STRANGER_FRAME_BYTES_MAX, Pause
 from emulator.broker.subscription.consumer import Consumer, SubscriptionOfConsumer
 from emulator.broker.topic.producer import Producer, ProducerHost
 from emulator.core.admission import Peer
@@ -35,8 +36,12 @@ from emulator.wire.frames import FRAME_PADDING_BYTES, Frame, FrameBuffer, frame_
 
 if TYPE_CHECKING:
     from emulator.broker.partitions import PartitionedTopics
+    from emulator.broker.policies import Policies
     from emulator.broker.topic.topic import Topic
     from emulator.broker.topic_directory import Directory
+    from emulator.broker.topic_lists import TopicLists
+    from emulator.broker.transactions.coordinators import Coordinators
+    from emulator.core.transactions.journal_entries import Holder
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +55,10 @@ class ServingRegion(RegionServices, Protocol):
     connections: dict[ClientConnection, None]
     client_memory: Account
     directory: Directory
+    topic_lists: TopicLists
     partitioned: PartitionedTopics
+    policies: Policies
+    coordinators: Coordinators
 
     @property
     def service_url(self) -> str: ...
@@ -61,6 +69,10 @@ class ServingRegion(RegionServices, Protocol):
     def new_producer_name(self) -> str: ...
 
     def check_topic(self, name: str) -> TopicName: ...
+
+    def check_not_deleted(self, topic: TopicName, peer: str) -> None: ...
+
+    def check_open_to_clients(self, topic: str, subscription: str = "") -> None: ...
 
 
 class ClientConnection(asyncio.Protocol):
@@ -85,12 +97,18 @@ class ClientConnection(asyncio.Protocol):
         self._told_to_wait: dict[int, int] = {}
         """Producer id -> the request that was answered with: not yet. It is said once."""
         self.consumers: dict[int, Consumer] = {}
+        self.watchers: dict[int, TopicWatcher] = {}
+        """Of lists of topics, by id."""
         self.opening: dict[tuple[str, int], CreateProducer | Subscribe] = {}
         """("producer" or "consumer", id) that are being created, and for which command. Removed when the client gives
         up meanwhile; it may ask for the same id again before the first command noticed."""
         self.closed_producers: dict[int, None] = {}
         """Ids closed a moment ago, oldest first: their late sends are ignored rather than punished. The client could
         not know yet, and upstream is as patient."""
+        self.transaction_keys: dict[int, Holder] = {}
+        """Coordinator -> the key that this connection was granted an epoch of. At most one each."""
+        self.transaction_key_turns: dict[int, asyncio.Lock] = {}
+        """Coordinator -> held while a key is asked for there."""
         self.tasks = TaskGroup()
         self.touched: dict[ProducerHost, None] = {}
         """Topics that were given entries by commands handled since the last flush."""
@@ -101,6 +119,9 @@ class ClientConnection(asyncio.Protocol):
         self._frames = FrameBuffer(settings.max_message_bytes + FRAME_PADDING_BYTES)
         self._unserved: Iterator[Frame] | None = None
         """What is left of a chunk in the middle of which reading stopped."""
+        self._slow_until = 0.0
+        """Loop time."""
+        self._read_ms: int | None = None
         self._broken = False
         """What follows in the stream is not to be looked at."""
         parts = region.environment.parts
@@ -126,6 +147,8 @@ class ClientConnection(asyncio.Protocol):
             self.forget_producer(producer, "its connection was lost")
         for consumer in list(self.consumers.values()):
             self.forget_consumer(consumer)
+        for watcher in self.watchers.values():
+            watcher.end()
         self.pressure.release()
 
     @property
@@ -143,6 +166,11 @@ class ClientConnection(asyncio.Protocol):
         self.write(data)
         if self.pressure.is_writing_paused and self._transport is not None:
             self.pressure.unread(self._transport.get_write_buffer_size())
+
+    @property
+    def is_writing_paused(self) -> bool:
+        """The client does not read what is written."""
+        return self.pressure.is_writing_paused
 
     @property
     def unread_bytes(self) -> int:
@@ -178,6 +206,8 @@ class ClientConnection(asyncio.Protocol):
         self.pressure.unread(0)
         for consumer in self.consumers.values():
             consumer.subscription.set_blocked(consumer, blocked=False)
+        for watcher in self.watchers.values():
+            watcher.catch_up()
 
     async def is_alive(self) -> bool:
         """For deciding between an old connection and a new one."""
@@ -200,9 +230,17 @@ class ClientConnection(asyncio.Protocol):
         else:  # a transport may have had this under way when it was told to stop
             self._unserved = chain(self._unserved, frames)
 
+    @property
+    def read_ms(self) -> int:
+        """When the commands that are being handled were taken up; the region's clock is asked once a chunk."""
+        if self._read_ms is None:
+            self._read_ms = self.region.environment.wall_clock_ms()
+        return self._read_ms
+
     def _serve(self, frames: Iterator[Frame]) -> None:
         """Handle commands until reading is stopped; the rest waits."""
         pressure = self.pressure
+        self._read_ms = None
         try:
             for type_, command, entry in frames:
                 dispatch(self, type_, command, entry)
@@ -278,6 +316,21 @@ class ClientConnection(asyncio.Protocol):
         """So many admitted bytes have been answered."""
         self.pressure.answered(size_bytes)
 
+    def slow_down(self, seconds: float) -> None:
+        """A topic was published to faster than its policies allow: read on later."""
+        loop = asyncio.get_running_loop()
+        self._slow_until = max(self._slow_until, loop.time() + seconds)
+        if Pause.RATE not in self.pressure.reasons:
+            self.pressure.pause(Pause.RATE)
+            loop.call_at(self._slow_until, self._fast_again)
+
+    def _fast_again(self) -> None:
+        loop = asyncio.get_running_loop()
+        if loop.time() < self._slow_until:
+            loop.call_at(self._slow_until, self._fast_again)
+        else:
+            self.pressure.resume(Pause.RATE)
+
     def no_longer_opening(self, key: tuple[str, int], command: CreateProducer | Subscribe) -> None:
         """The command is over. A later one for the same id goes on."""
         if self.opening.get(key) is command:
@@ -303,7 +356,8 @@ class ClientConnection(asyncio.Protocol):
         self.closed_producers.pop(producer.producer_id, None)
         producer.topic.attach(producer)
         name, request_id = producer.producer_name, producer.request.request_id
-        self.answer(answers.producer_success(request_id, name, producer.last_sequence_id(), epoch))
+        last, version = producer.last_sequence_id(), producer.schema_version
+        self.answer(answers.producer_success(request_id, name, last, epoch, schema_version=version))
 
     def producer_waits(self, producer: Producer) -> None:
         request_id = producer.request.request_id
@@ -361,6 +415,9 @@ class ClientConnection(asyncio.Protocol):
 
     def send_active_consumer_change(self, consumer_id: int, is_active: bool) -> None:
         self.answer(answers.active_consumer_change(consumer_id, is_active))
+
+    def reached_end(self, consumer_id: int) -> None:
+        self.answer(answers.reached_end_of_topic(consumer_id))
 
     def topic_closed(self, topic: Topic) -> None:
         """A topic is no longer served: send its producers and consumers away. For producers that wait for it we ask

@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from emulator.broker.commands.schemas import check_schema
+from emulator.broker.commands import schemas
+from emulator.broker.commands.subscribing import check_policies
 from emulator.broker.subscription.consumer import Consumer
 from emulator.broker.subscription.subscription import Subscription, check_subscription_name
 from emulator.broker.topic import positions
 from emulator.broker.topic_slot import Wish
 from emulator.core.dispatch import ConsumerState, KeySharing, SubscriptionType
 from emulator.errors import ProtocolError, ServerError, StorageError
-from emulator.model import Position
+from emulator.model import Position, SchemaType
 from emulator.wire import answers
-from emulator.wire.commands import AUTO_CONSUME
 from emulator.wire.consumer_commands import ConsumerRequest, Redeliver, Seek, Subscribe, Unsubscribe
 
 if TYPE_CHECKING:
     from emulator.broker.commands.connection import ClientConnection
     from emulator.broker.topic.topic import Topic
+    from emulator.broker.topic.view import Readable
+
+
+NAME_LENGTH_MAX: Final = 4_096
+"""Of a consumer, whose name Key_Shared hashes a hundred times, and of a subscription, whose name is part of keys."""
+PROPERTIES_LENGTH_MAX: Final = 65_536
+"""Of a subscription: they are stored with its place."""
 
 
 async def subscribe(connection: ClientConnection, command: Subscribe) -> None:
@@ -42,12 +49,19 @@ async def _subscribe(connection: ClientConnection, command: Subscribe) -> bool:
     key = ("consumer", command.consumer_id)
     wish = Wish.CREATE if command.may_create_topic else Wish.EXISTING
     topic = await connection.region.directory.acquire(command.topic, wish)
+    connection.region.check_open_to_clients(topic.full_name, command.subscription)
+    await schemas.of_consumer(connection, topic, command.schema)
     while True:
         if connection.opening.get(key) is not command or not connection.is_open:
             return False
         if topic.closed:
             raise ProtocolError(ServerError.ServiceNotReady, f"{topic.full_name} is being loaded again")
-        subscription = _find_or_create(topic, command)
+        if command.read_compacted and not topic.keeps_messages:
+            raise ProtocolError(
+                ServerError.NotAllowedError, "readCompacted only allowed on persistent topics"
+            )
+        check_policies(connection.region.policies, topic, command, type_)
+        subscription = await _find_or_create(topic, command)
         if await _is_free(subscription, type_):
             break
     if connection.opening.get(key) is not command or not connection.is_open:
@@ -55,8 +69,19 @@ async def _subscribe(connection: ClientConnection, command: Subscribe) -> bool:
     name = command.consumer_name or f"consumer-{command.consumer_id}"
     sharing = KeySharing(command.is_sticky, command.hash_ranges, command.may_reorder)
     state = ConsumerState(name, command.priority_level, key_sharing=sharing)
-    consumer = Consumer(connection, command.consumer_id, subscription, state, command.epoch)
+    consumer = Consumer(
+        connection,
+        command.consumer_id,
+        subscription,
+        state,
+        command.epoch,
+        reads_compacted=command.read_compacted,
+    )
     consumer.metadata = command.metadata
+    consumer.takes_any_schema = command.schema is not None and command.schema.type is SchemaType.AUTO_CONSUME
+    if topic.caps.consumers or topic.caps.consumers_per_subscription:
+        present = sum(len(one.consumers) for one in topic.subscriptions.values())
+        topic.caps.check_consumers(present, len(subscription.consumers), topic.full_name)
     connection.add_consumer(consumer, type_)
     return True
 
@@ -68,27 +93,54 @@ def _checked(command: Subscribe) -> SubscriptionType:
         raise ProtocolError(
             ServerError.NotAllowedError, "readCompacted only allowed on failover or exclusive subscriptions"
         )
-    if command.schema_type != AUTO_CONSUME:
-        check_schema(command.schema_type)
     check_subscription_name(command.subscription)
+    longest = max(len(command.subscription), len(command.consumer_name))
+    if longest > NAME_LENGTH_MAX:
+        sentence = f"a name of {longest:,} characters; {NAME_LENGTH_MAX:,} are allowed"
+        raise ProtocolError(ServerError.NotAllowedError, sentence)
+    described = sum(len(key) + len(value) for key, value in command.subscription_properties.items())
+    if described > PROPERTIES_LENGTH_MAX:
+        sentence = (
+            f"subscription properties of {described:,} characters; {PROPERTIES_LENGTH_MAX:,} are allowed"
+        )
+        raise ProtocolError(ServerError.NotAllowedError, sentence)
     return type_
 
 
-def _find_or_create(topic: Topic, command: Subscribe) -> Subscription:
+async def _find_or_create(topic: Topic, command: Subscribe) -> Subscription:
     subscription = topic.subscriptions.get(command.subscription)
+    if subscription is None and command.rollback_seconds and topic.keeps_messages:
+        begin = await _rolled_back(topic, command)
+        subscription = topic.subscriptions.get(command.subscription)  # another one may have been quicker
+        if topic.closed:
+            raise ProtocolError(ServerError.ServiceNotReady, f"{topic.full_name} is being loaded again")
+    else:
+        source = topic.compacted if command.read_compacted else topic
+        begin = topic.readable_end
+        if topic.keeps_messages:
+            begin = positions.begin_of(source, command.start_message_id, from_earliest=command.from_earliest)
     if subscription is None:
-        begin = positions.begin_of(topic, command.start_message_id, from_earliest=command.from_earliest)
+        topic.caps.check_subscriptions(len(topic.subscriptions), topic.full_name)
         cursor = topic.region.environment.parts.cursor(begin - 1)
+        cursor.set_properties(command.subscription_properties)
         subscription = topic.create_subscription(command.subscription, cursor, durable=command.durable)
     elif subscription.durable != command.durable:
         raise ProtocolError(
             ServerError.NotAllowedError,
             f"subscription {command.subscription} exists and is {'' if subscription.durable else 'not '}durable",
         )
+    elif command.subscription_properties and not subscription.cursor.properties:
+        subscription.move(lambda cursor: cursor.set_properties(command.subscription_properties))
     # Three states: absent keeps what is stored, and False does not clear it (upstream does the same).
-    if command.replicated and command.durable:
+    if command.replicated and command.durable and topic.keeps_messages:
         topic.replicate_subscription(subscription)
     return subscription
+
+
+async def _rolled_back(topic: Topic, command: Subscribe) -> int:
+    source = topic.compacted if command.read_compacted else topic
+    since_ms = topic.region.environment.wall_clock_ms() - 1_000 * command.rollback_seconds
+    return await positions.published_from(source, max(since_ms, 0))
 
 
 async def _is_free(subscription: Subscription, type_: SubscriptionType) -> bool:
@@ -115,6 +167,12 @@ def _consumer(connection: ClientConnection, consumer_id: int) -> Consumer:
     if consumer is None:
         raise ProtocolError(ServerError.ConsumerNotFound, f"no consumer {consumer_id} on this connection")
     return consumer
+
+
+def _source(consumer: Consumer) -> Readable:
+    """What its places are places in, also while another consumer is the active one."""
+    topic = consumer.subscription.topic
+    return topic.compacted if consumer.reads_compacted else topic
 
 
 async def close(connection: ClientConnection, command: ConsumerRequest) -> None:
@@ -156,19 +214,28 @@ def redeliver(connection: ClientConnection, command: Redeliver) -> None:
 async def seek(connection: ClientConnection, command: Seek) -> None:
     """CLOSE_CONSUMER to every consumer, then SUCCESS. The other way round the C++ client lands at the seek before this
     one, and the Go client asks for a consumer that is gone."""
-    subscription = _consumer(connection, command.consumer_id).subscription
+    consumer = _consumer(connection, command.consumer_id)
+    subscription, source = consumer.subscription, _source(consumer)
+    if not subscription.topic.keeps_messages:  # as upstream: there is one place to be at, and it is there
+        connection.answer(answers.success(command.request_id))
+        return
     if command.message_id is not None:
-        next_entry_id = positions.sought(subscription.topic, command.message_id)
+        next_entry_id = positions.sought(source, command.message_id)
     else:
-        next_entry_id = await positions.published_from(subscription.topic, command.publish_time_ms)
-    await subscription.seek(next_entry_id)
+        next_entry_id = await positions.published_from(source, command.publish_time_ms)
+    named = command.message_id is not None and command.message_id == (source.ledger_id, next_entry_id)
+    await subscription.seek(next_entry_id, command.ack_set if named else ())
     connection.answer(answers.success(command.request_id))
 
 
-def get_last_message_id(connection: ClientConnection, command: ConsumerRequest) -> None:
-    subscription = _consumer(connection, command.consumer_id).subscription
-    topic = subscription.topic
-    last, batch_index = positions.last_message(topic)
+async def get_last_message_id(connection: ClientConnection, command: ConsumerRequest) -> None:
+    consumer = _consumer(connection, command.consumer_id)
+    subscription, topic = consumer.subscription, consumer.subscription.topic
+    if not topic.keeps_messages:
+        raise ProtocolError(
+            ServerError.NotAllowedError, f"{topic.full_name} keeps no messages: it has no last one"
+        )
+    last, batch_index = await positions.last_message(_source(consumer))
     mark_delete = Position(topic.ledger_id, subscription.cursor.mark_delete)
     partition = topic.name.partition_index
     connection.answer(answers.last_message_id(command.request_id, last, partition, batch_index, mark_delete))
@@ -185,6 +252,8 @@ def stats(connection: ClientConnection, command: ConsumerRequest) -> None:
             address=connection.address,
             available_permits=max(0, consumer.state.permits),
             unacknowledged_messages=consumer.state.unacked_messages,
+            is_blocked=consumer.state.unacked_messages
+            >= subscription.topic.dispatch_limits.unacked_messages_per_consumer_max,
             backlog_entries=subscription.backlog(),
         )
     )

@@ -2,35 +2,43 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from emulator.broker.authorization import Standing
+from emulator.broker.transactions.coordinators import NOT_ENABLED
+from emulator.core.topic_patterns import TopicPattern
 from emulator.errors import ProtocolError, ServerError
+from emulator.transaction_names import COORDINATORS
 from emulator.wire import answers
-from emulator.wire.commands import GetTopics, Lookup, PartitionMetadata
+from emulator.wire.commands import Lookup, PartitionMetadata
+from emulator.wire.topic_lists import GetTopics, topics_hash
+from emulator.wire.topic_lists import topics as topics_answer
 
 if TYPE_CHECKING:
     from emulator.broker.commands.connection import ClientConnection
 
-COORDINATORS: Final = "persistent://pulsar/system/transaction_coordinator_assign"
-"""Where clients with transactions enabled look for the transaction coordinators, before they do anything else."""
-NO_TRANSACTIONS: Final = "Transactions are not enabled."
-
 
 def lookup(connection: ClientConnection, command: Lookup) -> None:
     """Every topic of a region lives in the region: always «connect here»."""
-    if command.topic.startswith(COORDINATORS):
-        # The Java client looks up this topic when it has no partitions, and gives up at an error that is final.
-        raise ProtocolError(ServerError.NotAllowedError, NO_TRANSACTIONS)
     if command.listener_name:
         raise ProtocolError(
             ServerError.ServiceNotReady,
             f"listener {command.listener_name!r} is not known: a region advertises one address and names none",
         )
     region = connection.region
-    region.check_topic(command.topic)
+    if command.topic.startswith(COORDINATORS):
+        _check_enabled(connection)
+    else:
+        region.check_topic(command.topic)
     service_url = region.internal_url if connection.internal else region.service_url
     connection.answer(answers.lookup_connect(command.request_id, service_url))
+
+
+def _check_enabled(connection: ClientConnection) -> None:
+    if not connection.region.coordinators.count:
+        # The Java client looks up this topic when it has no partitions, and gives up at an error that is final.
+        raise ProtocolError(ServerError.NotAllowedError, NOT_ENABLED)
 
 
 def refuse_lookup(command: Lookup, problem: ProtocolError) -> bytes:
@@ -38,9 +46,12 @@ def refuse_lookup(command: Lookup, problem: ProtocolError) -> bytes:
 
 
 async def partition_metadata(connection: ClientConnection, command: PartitionMetadata) -> None:
-    """How many partitions; a topic that is not there may be created (docs/rooms/partitions.md). Of the coordinators
-    there are none, which clients read as: no transactions here."""
-    count = 0 if command.topic == COORDINATORS else await _partitions_of(connection, command)
+    """How many partitions; a topic that is not there may be created (docs/rooms/partitions.md). Each coordinator is one
+    of `COORDINATORS`; clients read 0 as: no transactions here."""
+    if command.topic == COORDINATORS:
+        count = connection.region.coordinators.count
+    else:
+        count = await _partitions_of(connection, command)
     connection.answer(answers.partitions(command.request_id, count))
 
 
@@ -62,5 +73,30 @@ def refuse_partition_metadata(command: PartitionMetadata, problem: ProtocolError
 
 
 def topics_of_namespace(connection: ClientConnection, command: GetTopics) -> None:
-    names = connection.region.directory.names(command.namespace)
-    connection.answer(answers.topics(command.request_id, names))
+    """Those that the pattern fits; with a pattern that is not offered all of them, and the client looks itself. No
+    names when the client knows them already."""
+    region = connection.region
+    names = region.topic_lists.names(command.namespace) if command.wants_persistent else []
+    if command.wants_non_persistent:
+        names += region.topic_lists.non_persistent_names(command.namespace)
+    fits = _fits(command.pattern)
+    if fits is not None:
+        names = [name for name in names if fits(name)]
+    hash_ = topics_hash(names)
+    changed = hash_ != command.hash
+    connection.answer(
+        topics_answer(
+            command.request_id,
+            names if changed else (),
+            hash_,
+            filtered=fits is not None,
+            changed=changed,
+        )
+    )
+
+
+def _fits(pattern: str) -> Callable[[str], bool] | None:
+    try:
+        return TopicPattern(pattern).fits if pattern else None
+    except ValueError:
+        return None

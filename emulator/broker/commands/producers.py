@@ -6,7 +6,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from emulator.broker.commands.schemas import check_schema
+from emulator.broker.commands import schemas
 from emulator.broker.subscription.subscription import check_subscription_name
 from emulator.broker.topic.producer import Producer
 from emulator.broker.topic_directory import RETRY_SECONDS, RETRY_SECONDS_MAX
@@ -33,12 +33,12 @@ async def create(connection: ClientConnection, command: CreateProducer) -> None:
         raise ProtocolError(ServerError.ServiceNotReady, "already being created on this connection")
     connection.opening[key] = command
     try:
-        check_schema(command.schema_type)
         if len(command.producer_name) > NAME_LENGTH_MAX:
             sentence = f"a producer name of {len(command.producer_name):,} characters; {NAME_LENGTH_MAX:,} are allowed"
             raise ProtocolError(ServerError.NotAllowedError, sentence)
         if connection.peer is not None:
             named = connection.region.check_topic(command.topic)
+            connection.region.check_not_deleted(named, connection.peer.region)
             await connection.region.partitioned.learn(
                 connection.region.directory, connection.peer.region, named
             )
@@ -73,11 +73,15 @@ async def create_again(connection: ClientConnection, command: CreateProducer) ->
 
 async def _open(connection: ClientConnection, command: CreateProducer) -> None:
     topic = await connection.region.directory.acquire(command.topic, Wish.CREATE)
+    if connection.peer is None:
+        connection.region.check_open_to_clients(topic.full_name)
+    version = await schemas.of_producer(connection, topic.name, command.schema)
     await _create_initial_subscription(topic, command.initial_subscription_name)
     name = command.producer_name or connection.region.new_producer_name()
     publisher_of = connection.region.environment.parts.publisher_of
     publisher = publisher_of(connection.peer, name, connection.address)
     producer = Producer(connection, command.producer_id, topic, name, publisher, command)
+    producer.schema_version = version
     try:
         await _enter(connection, producer, topic)
     except BaseException:
@@ -86,6 +90,9 @@ async def _open(connection: ClientConnection, command: CreateProducer) -> None:
 
 
 async def _enter(connection: ClientConnection, producer: Producer, topic: Topic) -> None:
+    if producer.source_region is None:
+        await topic.before_producers()
+    _check_may_publish(producer, topic)
     await _make_room(connection, producer, topic)
     # What a former life of this producer sent counts even if it is not durable yet: told a lower number, the client
     # would send other messages under numbers that are taken, and have them acknowledged as duplicates.
@@ -99,11 +106,29 @@ async def _enter(connection: ClientConnection, producer: Producer, topic: Topic)
         return
     if topic.closed:
         raise ProtocolError(ServerError.ServiceNotReady, f"{topic.full_name} is being loaded again")
+    _check_may_publish(producer, topic)
     connection.claim(producer)
     if producer.source_region is not None:
         connection.producer_admitted(producer, None)  # X5: replicators never ask
     else:
         topic.access.enter(producer)
+
+
+def _check_may_publish(producer: Producer, topic: Topic) -> None:
+    """ProtocolError when the topic takes nothing now, or never again."""
+    if topic.ending.is_over:
+        raise topic.ending.refusal()
+    if producer.source_region is not None:
+        return
+    if topic.quota_refusal is not None:
+        raise topic.quota_refusal
+    if topic.caps.producers:
+        others = [
+            one
+            for one in topic.producers.values()
+            if one.source_region is None and not producer.replaces(one)
+        ]
+        topic.caps.check_producers(len(others), topic.full_name)
 
 
 def _holder(topic: Topic, name: str) -> Producer | None:
@@ -117,9 +142,13 @@ async def _create_initial_subscription(topic: Topic, name: str) -> None:
     if not name:
         return
     check_subscription_name(name)
+    if len(name) > NAME_LENGTH_MAX:
+        sentence = f"a subscription name of {len(name):,} characters; {NAME_LENGTH_MAX:,} are allowed"
+        raise ProtocolError(ServerError.NotAllowedError, sentence)
     subscription = topic.subscriptions.get(name)
     if subscription is None:
-        cursor = topic.region.environment.parts.cursor(topic.log.first_entry_id - 1)
+        topic.caps.check_subscriptions(len(topic.subscriptions), topic.full_name)
+        cursor = topic.region.environment.parts.cursor(topic.first_entry_id - 1)
         subscription = topic.create_subscription(name, cursor)
     await subscription.persisted()
 

@@ -14,11 +14,13 @@ from emulator.broker.commands import (
     publishing,
     schemas,
     session,
+    transactions,
+    watching,
 )
 from emulator.broker.commands.dispatch import AnyRow, CommandTable
 from emulator.broker.commands.row import Row, Stage
 from emulator.errors import ProtocolError, ServerError
-from emulator.wire import answers, codec, commands, consumer_commands
+from emulator.wire import answers, codec, commands, consumer_commands, topic_lists, transaction_commands
 from emulator.wire.codec import CommandType
 
 if TYPE_CHECKING:
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 
 REQUEST_BYTES: Final = 2_048
 """What a request holds while it waits: its value, its task, a frame of each function it waits in."""
+SCHEMA_REQUEST_BYTES: Final = 65_536
+"""The same where it brings a schema: four of the largest that are allowed count as one."""
 
 
 def _error(command: commands.Request, problem: ProtocolError) -> bytes:
@@ -36,7 +40,9 @@ def _named_topic(connection: ClientConnection, command: Any) -> Resource:
     return Resource("topic", command.topic)
 
 
-def _namespace(connection: ClientConnection, command: commands.GetTopics) -> Resource:
+def _namespace(
+    connection: ClientConnection, command: topic_lists.GetTopics | topic_lists.WatchTopics
+) -> Resource:
     return Resource("namespace", command.namespace)
 
 
@@ -52,6 +58,14 @@ def _topic_of_consumer(connection: ClientConnection, command: Any) -> Resource:
     return acknowledging.topic_of(connection, command.consumer_id)
 
 
+def _coordinator(connection: ClientConnection, command: Any) -> Resource:
+    return Resource("transaction coordinator", str(command.coordinator))
+
+
+def _transaction(connection: ClientConnection, command: Any) -> Resource:
+    return Resource("transaction", f"({command.most},{command.least})")
+
+
 def _refused(type_: int, name: str, body_name: str, sentence: str) -> Row[commands.NumberedRequest]:
     """A request that is known and always refused, in words."""
 
@@ -62,8 +76,7 @@ def _refused(type_: int, name: str, body_name: str, sentence: str) -> Row[comman
     return Row(type_, name, read, handle, _error, _region)
 
 
-_NO_WATCHERS: Final = "topic list watchers are not enabled"
-_NO_TXN: Final = lookups.NO_TRANSACTIONS
+_OWN_COORDINATORS: Final = "only this region's own coordinators tell its topics how a transaction ended"
 
 ROWS: Final[tuple[AnyRow, ...]] = (
     # The connection.
@@ -127,11 +140,28 @@ ROWS: Final[tuple[AnyRow, ...]] = (
     Row(
         CommandType.GET_TOPICS_OF_NAMESPACE,
         "GET_TOPICS_OF_NAMESPACE",
-        commands.GetTopics.read,
+        topic_lists.GetTopics.read,
         lookups.topics_of_namespace,
         _error,
         _namespace,
         Action.LOOK_UP,
+    ),
+    Row(
+        CommandType.WATCH_TOPIC_LIST,
+        "WATCH_TOPIC_LIST",
+        topic_lists.WatchTopics.read,
+        watching.watch,
+        _error,
+        _namespace,
+        Action.LOOK_UP,
+    ),
+    Row(
+        CommandType.WATCH_TOPIC_LIST_CLOSE,
+        "WATCH_TOPIC_LIST_CLOSE",
+        topic_lists.EndWatch.read,
+        watching.close,
+        _error,
+        _region,
     ),
     # Schemas.
     Row(
@@ -142,6 +172,8 @@ ROWS: Final[tuple[AnyRow, ...]] = (
         schemas.refuse_get_schema,
         _named_topic,
         Action.LOOK_UP,
+        stage=Stage.TASK,
+        estimate_bytes=REQUEST_BYTES,
     ),
     Row(
         CommandType.GET_OR_CREATE_SCHEMA,
@@ -151,6 +183,8 @@ ROWS: Final[tuple[AnyRow, ...]] = (
         schemas.refuse_get_or_create_schema,
         _named_topic,
         Action.PRODUCE,
+        stage=Stage.TASK,
+        estimate_bytes=SCHEMA_REQUEST_BYTES,
     ),
     # Producers.
     Row(
@@ -256,6 +290,8 @@ ROWS: Final[tuple[AnyRow, ...]] = (
         consumers.get_last_message_id,
         _error,
         _topic_of_consumer,
+        stage=Stage.TASK,
+        estimate_bytes=REQUEST_BYTES,
     ),
     Row(
         CommandType.CONSUMER_STATS,
@@ -265,20 +301,67 @@ ROWS: Final[tuple[AnyRow, ...]] = (
         _error,
         _topic_of_consumer,
     ),
+    # Transactions.
+    Row(
+        CommandType.TC_CLIENT_CONNECT_REQUEST,
+        "TC_CLIENT_CONNECT_REQUEST",
+        transaction_commands.ConnectCoordinator.read,
+        transactions.connect,
+        transaction_commands.connect_refused,
+        _coordinator,
+        stage=Stage.TASK,
+        estimate_bytes=REQUEST_BYTES,
+    ),
+    Row(
+        CommandType.NEW_TXN,
+        "NEW_TXN",
+        transaction_commands.NewTransaction.read,
+        transactions.begin,
+        transaction_commands.begin_refused,
+        _coordinator,
+        stage=Stage.TASK,
+        estimate_bytes=REQUEST_BYTES,
+    ),
+    Row(
+        CommandType.ADD_PARTITION_TO_TXN,
+        "ADD_PARTITION_TO_TXN",
+        transaction_commands.AddPartitions.read,
+        transactions.add_partitions,
+        transaction_commands.partitions_added,
+        _transaction,
+        stage=Stage.TASK,
+        estimate_bytes=REQUEST_BYTES,
+    ),
+    Row(
+        CommandType.ADD_SUBSCRIPTION_TO_TXN,
+        "ADD_SUBSCRIPTION_TO_TXN",
+        transaction_commands.AddSubscriptions.read,
+        transactions.add_subscriptions,
+        transaction_commands.subscriptions_added,
+        _transaction,
+        stage=Stage.TASK,
+        estimate_bytes=REQUEST_BYTES,
+    ),
+    Row(
+        CommandType.END_TXN,
+        "END_TXN",
+        transaction_commands.EndTransaction.read,
+        transactions.end,
+        transaction_commands.ended,
+        _transaction,
+        stage=Stage.TASK,
+        estimate_bytes=REQUEST_BYTES,
+    ),
     # Known, and refused in words until they are built.
-    _refused(CommandType.WATCH_TOPIC_LIST, "WATCH_TOPIC_LIST", "watchTopicList", _NO_WATCHERS),
     _refused(
-        CommandType.WATCH_TOPIC_LIST_CLOSE, "WATCH_TOPIC_LIST_CLOSE", "watchTopicListClose", _NO_WATCHERS
+        CommandType.END_TXN_ON_PARTITION, "END_TXN_ON_PARTITION", "endTxnOnPartition", _OWN_COORDINATORS
     ),
     _refused(
-        CommandType.TC_CLIENT_CONNECT_REQUEST, "TC_CLIENT_CONNECT_REQUEST", "tcClientConnectRequest", _NO_TXN
+        CommandType.END_TXN_ON_SUBSCRIPTION,
+        "END_TXN_ON_SUBSCRIPTION",
+        "endTxnOnSubscription",
+        _OWN_COORDINATORS,
     ),
-    _refused(CommandType.NEW_TXN, "NEW_TXN", "newTxn", _NO_TXN),
-    _refused(CommandType.ADD_PARTITION_TO_TXN, "ADD_PARTITION_TO_TXN", "addPartitionToTxn", _NO_TXN),
-    _refused(CommandType.ADD_SUBSCRIPTION_TO_TXN, "ADD_SUBSCRIPTION_TO_TXN", "addSubscriptionToTxn", _NO_TXN),
-    _refused(CommandType.END_TXN, "END_TXN", "endTxn", _NO_TXN),
-    _refused(CommandType.END_TXN_ON_PARTITION, "END_TXN_ON_PARTITION", "endTxnOnPartition", _NO_TXN),
-    _refused(CommandType.END_TXN_ON_SUBSCRIPTION, "END_TXN_ON_SUBSCRIPTION", "endTxnOnSubscription", _NO_TXN),
 )
 
 _FROM_BROKERS: Final = "only a broker sends it"
@@ -306,8 +389,8 @@ NOT_OFFERED: Final[dict[int, str]] = {
     CommandType.ADD_PARTITION_TO_TXN_RESPONSE: _FROM_BROKERS,
     CommandType.ADD_SUBSCRIPTION_TO_TXN_RESPONSE: _FROM_BROKERS,
     CommandType.END_TXN_RESPONSE: _FROM_BROKERS,
-    CommandType.END_TXN_ON_PARTITION_RESPONSE: "nothing was asked: there is no transaction coordinator here",
-    CommandType.END_TXN_ON_SUBSCRIPTION_RESPONSE: "nothing was asked: there is no transaction coordinator here",
+    CommandType.END_TXN_ON_PARTITION_RESPONSE: "nothing was asked: a region ends its transactions in itself",
+    CommandType.END_TXN_ON_SUBSCRIPTION_RESPONSE: "nothing was asked: a region ends its transactions in itself",
     CommandType.TC_CLIENT_CONNECT_RESPONSE: _FROM_BROKERS,
     CommandType.WATCH_TOPIC_LIST_SUCCESS: _FROM_BROKERS,
     CommandType.WATCH_TOPIC_UPDATE: _FROM_BROKERS,

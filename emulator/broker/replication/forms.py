@@ -29,19 +29,21 @@ class ReplicatedForms:
     def __init__(self, region: str, account: Account) -> None:
         self._region = region
         self._charge = account.charge(0)
-        self._forms: dict[tuple[int, int], bytes] = {}
-        """By position."""
-        self._oldest_first: deque[Position] = deque()
+        self._forms: dict[tuple[int, int] | tuple[int, int, bytes], bytes] = {}
+        """By position; and by what it says of its schema, where that differs from what it says here."""
+        self._oldest_first: deque[tuple[int, int] | tuple[int, int, bytes]] = deque()
         self._held_bytes = 0
 
-    def of(self, ledger_id: int, entry: StoredEntry) -> bytes:
-        """What is sent of an entry."""
+    def of(self, ledger_id: int, entry: StoredEntry, schema_version: bytes | None = None) -> bytes:
+        """What is sent of an entry. `schema_version`: what its schema is called there, if it is not as here."""
         place = (ledger_id, entry.entry_id)
-        form = self._forms.get(place)
+        key = place if schema_version is None else (*place, schema_version)
+        form = self._forms.get(key)
         if form is None:
             position = _new_tuple(Position, place)
-            form = self._forms[position] = with_replication(entry.data, self._region, position)
-            self._oldest_first.append(position)
+            form = with_replication(entry.data, self._region, position, schema_version)
+            self._forms[key] = form
+            self._oldest_first.append(key)
             self._held_bytes += len(form) + FORM_OVERHEAD_BYTES
         return form
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from emulator.broker.replication import proof
 from emulator.core.silence import Silence
 from emulator.errors import ProtocolError, ServerError
+from emulator.model import Schema
 from emulator.region_config import PeerConfig
 from emulator.wire import peering, requests
 from emulator.wire.codec import PING_FRAME, PONG_FRAME, CommandType
@@ -67,6 +68,8 @@ class PeerLink(asyncio.Protocol):
         self._requests: dict[int, PeerUser] = {}
         self._asked: dict[int, asyncio.Future[int]] = {}
         """How many partitions a topic has there, by request."""
+        self._asked_schemas: dict[int, asyncio.Future[bytes]] = {}
+        """Which version a schema has there, by request."""
         self._next_id = 0
         self._backoff_ms = region.config.settings.peer_reconnect_backoff_ms
         self._silence = Silence()
@@ -105,6 +108,18 @@ class PeerLink(asyncio.Protocol):
             request_id = self._new_request_id()
             self._asked[request_id] = answer
             self.write(requests.partitions(request_id, topic))
+        else:
+            answer.set_exception(ProtocolError(ServerError.ServiceNotReady, self.why_not))
+        return answer
+
+    def ask_schema_version(self, topic: str, schema: Schema) -> asyncio.Future[bytes]:
+        """Which version a schema has there; it is registered if need be. ProtocolError when it is refused, or the
+        link is down or breaks."""
+        answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        if self.connected:
+            request_id = self._new_request_id()
+            self._asked_schemas[request_id] = answer
+            self.write(requests.get_or_create_schema(request_id, topic, schema))
         else:
             answer.set_exception(ProtocolError(ServerError.ServiceNotReady, self.why_not))
         return answer
@@ -161,8 +176,9 @@ class PeerLink(asyncio.Protocol):
         was_connected, self.connected = self.connected, False
         self._transport = None
         self._requests.clear()
-        asked, self._asked = self._asked, {}
-        for answer in asked.values():
+        asked: list[asyncio.Future[Any]] = [*self._asked.values(), *self._asked_schemas.values()]
+        self._asked, self._asked_schemas = {}, {}
+        for answer in asked:
             if not answer.done():
                 answer.set_exception(ProtocolError(ServerError.ServiceNotReady, "the link was lost"))
         if self._keep_alive is not None:
@@ -256,6 +272,8 @@ class PeerLink(asyncio.Protocol):
             asked = self._asked.pop(request_id, None)
             if asked is not None and not asked.done():
                 asked.set_result(count or 0)
+        elif type_ == CommandType.GET_OR_CREATE_SCHEMA_RESPONSE:
+            self._schema_version(*peering.read_schema_version(data))
         elif type_ == CommandType.ERROR:
             error = peering.Error.read(data)
             if not self.connected:
@@ -270,6 +288,15 @@ class PeerLink(asyncio.Protocol):
                 user.entry_refused(failure.code, failure.message)
         elif type_ == CommandType.CLOSE_PRODUCER:
             self._refuse(CloseProducer.read(data).producer_id, "closed by the peer")
+
+    def _schema_version(self, request_id: int, answer: bytes | ProtocolError) -> None:
+        asked = self._asked_schemas.pop(request_id, None)
+        if asked is None or asked.done():
+            return
+        if isinstance(answer, ProtocolError):
+            asked.set_exception(answer)
+        else:
+            asked.set_result(answer)
 
     def _refuse(self, producer_id: int, message: str) -> None:
         user = self._users.get(producer_id)

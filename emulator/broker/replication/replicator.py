@@ -8,11 +8,15 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from emulator.broker.keeper import one_key
+from emulator.broker.topic.traffic import Traffic
+from emulator.core.pace import Pace, Throttle, throttle_of
 from emulator.core.replication import Forwarding, ReplicatorLife, ReplicatorState
-from emulator.errors import ServerError, StorageError
+from emulator.core.schemas.versions import version_number
+from emulator.errors import ProtocolError, ServerError, StorageError
 from emulator.model import Position
 from emulator.stored_keys import ProgressKey
 from emulator.wire.codec import send_header
+from emulator.wire.metadata import schema_version
 
 if TYPE_CHECKING:
     from emulator.broker.replication.peer import PeerLink
@@ -26,6 +30,7 @@ PROGRESS_WRITE_DELAY_SECONDS = 0.2
 READ_ENTRIES = 500
 READ_BYTES = 4_194_304
 RETRY_SECONDS = 0.1
+ROUNDING_SECONDS = 0.001
 RETRY_SECONDS_MAX = 5.0
 
 
@@ -45,11 +50,18 @@ class Replicator:
             bytes_max=settings.replication_window_bytes,
         )
         self.life = ReplicatorLife()
+        self._numbers = parts.schema_numbers(topic.region.schemas, topic.name, peer)
         self._forwarding = parts.forwarding
         self._keeper = parts.keeper(topic.region.store, key, one_key(key, self._progress_bytes), topic.failed)
         self.since_ms = topic.region.environment.wall_clock_ms()
         """When it last became connected, or ceased to be."""
+        self.sent = Traffic(asyncio.get_running_loop().time())
         self._retry_seconds = RETRY_SECONDS
+        self._throttle = throttle_of(topic.replicator_rate, asyncio.get_running_loop().time() * 1000)
+        self._waits = False
+        """It goes on by itself when its rate allows it."""
+        self.is_resting = False
+        """Its producer was closed because nobody uses the topic; it is asked for again with the next message."""
 
     def _stored_progress(self, key: str) -> int:
         # A new replicator begins with the first entry there is: a region added later gets the history too.
@@ -124,6 +136,7 @@ class Replicator:
             self._note_change()
         self.life.lost(why)
         self.progress.reset()
+        self._numbers.forget()
 
     def receipts(self, positions: Sequence[tuple[int, int]]) -> None:
         """The remote has these (ledger, entry) of our log, in the order in which it said so."""
@@ -140,12 +153,32 @@ class Replicator:
 
     # Sending.
 
+    def rest(self) -> None:
+        """Nobody uses the topic: close our producer in the other region until there is something to send."""
+        if not self.is_resting and not self.backlog and self.life.is_connected:
+            self.is_resting = True
+            self.peer.remove(self)
+            self._lost("it rests: nobody uses the topic")
+            self.topic.replicator_lost(self.remote)
+
+    def wake(self) -> None:
+        """Somebody uses the topic again. Harmless when it does not rest."""
+        if self.is_resting:
+            self.is_resting = False
+            self.peer.add(self)
+
     def pump(self) -> None:
         """Send everything the window has room for."""
+        if self.is_resting and self.backlog:
+            self.wake()
         while self.life.state is ReplicatorState.SENDING and self.peer.writable:
             start, room = self.progress.next_entry_id, self.progress.room
             if room <= 0 or start >= self.topic.replicable_end:
                 return
+            if self._throttle is not None:
+                if self._has_to_wait(self._throttle):
+                    return
+                room = self._throttle.portion(room)
             entries = self.topic.recent(start, min(room, READ_ENTRIES))
             if entries is None:
                 read = self.life.begin_read()
@@ -154,6 +187,29 @@ class Replicator:
             self._send(entries)
             if self.progress.next_entry_id == start:
                 return  # There is nothing, or the next one has to wait for receipts.
+
+    # How fast.
+
+    def set_rate(self, rate: Pace) -> None:
+        """From now on send no more than that."""
+        self._throttle = throttle_of(rate, asyncio.get_running_loop().time() * 1000)
+        self.pump()
+
+    def _has_to_wait(self, throttle: Throttle) -> bool:
+        """Whether nothing may be sent now; then it goes on by itself."""
+        loop = asyncio.get_running_loop()
+        wait_ms = throttle.wait_ms(loop.time() * 1000)
+        if wait_ms <= 0:
+            return False
+        if not self._waits:
+            self._waits = True
+            # A wait that rounding left over is too short for a clock to move.
+            loop.call_later(max(wait_ms / 1000, ROUNDING_SECONDS), self._go_on)
+        return True
+
+    def _go_on(self) -> None:
+        self._waits = False
+        self.pump()
 
     async def _read_and_send(self, start: int, entries_max: int, read: int) -> None:
         try:
@@ -169,7 +225,7 @@ class Replicator:
         progress, forms, ledger_id = self.progress, self.topic.region.forms, self.topic.ledger_id
         confirmed, room = progress.confirmed, progress.room
         parts: list[bytes] = []
-        too_large = 0
+        too_large = messages = 0
         for entry in entries:
             if room <= 0:
                 break
@@ -177,10 +233,15 @@ class Replicator:
             decision = self._forwarding(
                 self.remote, info.replicated_from, info.replicate_to, info.marker_type
             )
-            if decision is not Forwarding.SEND:
+            if decision is not Forwarding.SEND or (entry.hidden and entry.is_aborted):
                 progress.skipped(entry.entry_id)
                 continue
-            form = forms.of(ledger_id, entry)
+            version = schema_version(entry.data, info.payload_offset)
+            there = self._numbers.there(version) if version else version
+            if there is None:
+                self._hold(version)
+                break
+            form = forms.of(ledger_id, entry, None if there == version else there)
             if len(form) > self.peer.entry_bytes_max:
                 too_large = len(form)
                 break
@@ -195,16 +256,50 @@ class Replicator:
                 ),
                 form,
             )
+            messages += info.num_messages
             room = progress.sent(entry.entry_id, len(form))
         forms.trim()
         if progress.confirmed != confirmed:
             self._keeper.soon(PROGRESS_WRITE_DELAY_SECONDS)
         if parts:
-            self.peer.write(b"".join(parts))
+            frame = b"".join(parts)
+            self.sent.add(messages, len(frame))
+            if self._throttle is not None:
+                self._throttle.take(messages, len(frame))
+            self.peer.write(frame)
         elif too_large and not progress.in_flight:
             limit = self.peer.entry_bytes_max
             position = Position(ledger_id, progress.next_entry_id)
             self._park(f"{position} has {too_large} bytes, more than the maximum of {limit} there")
+
+    # Schemas.
+
+    def _hold(self, version: bytes) -> None:
+        """The entry whose turn it is has a schema of which is not known what it is called there."""
+        self.topic.region.spawn(self._learn(version, self.life.hold()))
+
+    async def _learn(self, version: bytes, hold: int) -> None:
+        delay_seconds = RETRY_SECONDS
+        while self.life.is_held(hold):
+            try:
+                await self._numbers.learn(version)
+            except (ProtocolError, StorageError) as problem:
+                if self.life.is_held(hold):
+                    self._held_by(version, problem)
+                await asyncio.sleep(delay_seconds)
+                delay_seconds = min(delay_seconds * 2, RETRY_SECONDS_MAX)
+            else:
+                if self.life.go_on(hold):
+                    self.pump()
+                return
+
+    def _held_by(self, version: bytes, problem: Exception) -> None:
+        """It is asked again: policies change, and so does what the other region has."""
+        number = version_number(version)
+        why_not = f"held: {self.remote} does not take schema {number} of {self.topic.full_name}: {problem}"
+        if self.life.why_not != why_not:
+            self.life.why_not = why_not
+            logger.warning("%s", why_not)
 
     # Ending.
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from emulator.broker.topic.traffic import Traffic
 from emulator.core.cursor import Cursor
 from emulator.core.dispatch import ConsumerState, Dispatcher, SubscriptionType
+from emulator.core.transactions.pending_acks import Claim
+from emulator.core.transactions.status import TxnId
 
 if TYPE_CHECKING:
     from emulator.broker.topic.view import SubscriptionHost
@@ -40,13 +44,17 @@ class SubscriptionOfConsumer(Protocol):
         self, consumer: Consumer, ids: Sequence[tuple[int, int, tuple[int, ...] | None]], *, cumulative: bool
     ) -> None: ...
 
+    def acknowledge_in_transaction(
+        self, consumer: Consumer, txn: TxnId, ids: Sequence[tuple[int, Claim]], *, cumulative: bool
+    ) -> None: ...
+
     def redeliver(
         self, consumer: Consumer, ids: Sequence[tuple[int, int]] | None, epoch: int | None
     ) -> None: ...
 
     def backlog(self) -> int: ...
 
-    async def seek(self, next_entry_id: int) -> None: ...
+    async def seek(self, next_entry_id: int, ack_set: Sequence[int] = ()) -> None: ...
 
     async def persisted(self) -> None: ...
 
@@ -61,9 +69,18 @@ class ConsumerConnection(Protocol):
     address: str
     client_version: str
 
+    @property
+    def read_ms(self) -> int:
+        """When the command that is being handled was taken up, by the region's clock."""
+        ...
+
     def write(self, data: bytes) -> None: ...
 
     def send_active_consumer_change(self, consumer_id: int, is_active: bool) -> None: ...
+
+    def reached_end(self, consumer_id: int) -> None:
+        """Its topic was terminated, and it has everything."""
+        ...
 
     def close_consumer(self, consumer: Consumer) -> None: ...
 
@@ -84,12 +101,26 @@ class Consumer:
         subscription: SubscriptionOfConsumer,
         state: ConsumerState,
         epoch: int | None,
+        *,
+        reads_compacted: bool = False,
     ) -> None:
         self.connection = connection
         self.consumer_id = consumer_id
         self.subscription = subscription
         self.state = state
+        self.reads_compacted = reads_compacted
+        """Of what was compacted it is given the newest message of each key."""
+        self.knows_end = False
+        """It was told that its topic was terminated and has nothing more."""
         self.metadata: dict[str, str] = {}
         """What the client says about its consumer; shown in stats."""
+        self.takes_any_schema = False
+        """It reads by whatever schema each message has (AUTO_CONSUME)."""
         self.epoch = epoch
         """Told by the client; MESSAGEs carry it so that it can drop older ones after a redelivery."""
+        self.since_ms = subscription.topic.region.environment.wall_clock_ms()
+        self.granted_messages = 0
+        """How many it asked for, altogether."""
+        self.sent = Traffic(asyncio.get_running_loop().time())
+        self.sent_ms = self.flow_ms = self.acked_ms = 0
+        """When it was sent something, asked for more, and acknowledged last, by the region's clock; 0: never."""

@@ -6,32 +6,39 @@ Reads what the dispatcher wants, writes what it decides, keeps the cursor durabl
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from emulator.broker.subscription.consumer import Consumer
+from emulator.broker.subscription.pending_acks import PendingAcksOfSubscription
 from emulator.broker.subscription.stored_cursor import StoredCursor
-from emulator.core.cursor import Cursor
+from emulator.broker.topic.traffic import Traffic
+from emulator.core.cursor import WORD_BITS, Cursor
 from emulator.core.dispatch import (
     ConsumerState,
     Delivery,
-    Limits,
     Read,
     SubscriptionType,
     Wake,
 )
+from emulator.core.pace import Pace, throttle_of
+from emulator.core.transactions.pending_acks import Claim
+from emulator.core.transactions.status import TxnId
 from emulator.errors import ProtocolError, ServerError, StorageError
 from emulator.wire.codec import message_header
 
 if TYPE_CHECKING:
     from emulator.broker.topic.tail import StoredEntry
-    from emulator.broker.topic.view import SubscriptionHost
+    from emulator.broker.topic.view import Readable, SubscriptionHost
 
 CURSOR_WRITE_DELAY_SECONDS = 0.02
 """How long acknowledgements nobody waits for may gather before they are written."""
 READ_BYTES = 4_194_304
 RETURN_SECONDS = 60.0
 """How long a sought reader's place is kept for it."""
+_SEVERAL_ARE_SERVED: Final = (SubscriptionType.SHARED, SubscriptionType.KEY_SHARED)
+ROUNDING_SECONDS = 0.001
 READS_PER_PUMP = 8
 """How many batches one subscription may hand out before others get the loop."""
 
@@ -45,16 +52,25 @@ class Subscription:
         self.cursor = cursor = stored.cursor
         self._stored = stored
         self.durable = durable
+        self.skipped = 0
+        """Entries that it passed because they were too old, or too many."""
         self.consumers: dict[ConsumerState, Consumer] = {}
-        settings, parts = topic.region.config.settings, topic.region.environment.parts
-        self.dispatcher = parts.dispatcher(
-            cursor,
-            Limits(settings.max_unacked_messages_per_consumer, settings.failover_delay_ms),
-            parts.strategy_for,
-        )
+        parts = topic.region.environment.parts
+        self._wall_clock_ms = topic.region.environment.wall_clock_ms
+        self.dispatcher = parts.dispatcher(cursor, topic.dispatch_limits, parts.strategy_for)
         self._keeper = parts.keeper(
             topic.region.store, f"cursor {name}", stored.take_changes, self._not_written
         )
+        self.pending_acks: PendingAcksOfSubscription | None = None
+        """Of open transactions; None: there never were any."""
+        self.sent = Traffic(asyncio.get_running_loop().time())
+        """To all its consumers."""
+        self.sent_ms = self.flow_ms = self.acked_ms = self.mark_delete_ms = 0
+        """When consumers were sent something, asked for more and acknowledged last, and when mark-delete moved; by the
+        region's clock, 0: not since the topic is in memory."""
+        self.source: Readable = topic
+        """Where its active consumer is given messages from."""
+        self._throttle = throttle_of(topic.subscription_rate, asyncio.get_running_loop().time() * 1000)
         self._reading = False
         self._pump_scheduled = False
         self._mark_delete_seen = cursor.mark_delete
@@ -79,6 +95,9 @@ class Subscription:
         self.dispatcher.joined(consumer.state, type_, _now_ms())
         self.consumers[consumer.state] = consumer
         self._stop_waiting()
+        if self.topic.is_over:
+            self.schedule_pump()
+        self._choose_source()
         if type_ is SubscriptionType.FAILOVER:
             self._tell_active(None if self.dispatcher.active is not before else consumer)
 
@@ -87,11 +106,18 @@ class Subscription:
         if self.consumers.pop(consumer.state, None) is None:
             return
         before = self.dispatcher.active
-        self.dispatcher.left(consumer.state)
+        self.dispatcher.left(consumer.state, _now_ms())
+        self._choose_source()
         if self.dispatcher.type is SubscriptionType.FAILOVER and self.dispatcher.active is not before:
             self._tell_active(None)
         self._end_if_abandoned()
         self.schedule_pump()
+
+    def _choose_source(self) -> None:
+        """Who reads compacted is the only one that is served, so there is one source at a time."""
+        active = self.dispatcher.active
+        compacted = active is not None and self.consumers[active].reads_compacted
+        self.source = self.topic.compacted if compacted else self.topic
 
     def _tell_active(self, only: Consumer | None) -> None:
         """ACTIVE_CONSUMER_CHANGE: to everybody when the active one changed, else to the newcomer."""
@@ -122,9 +148,12 @@ class Subscription:
         if self._reading or self.closed or self._seeks:
             return
         for _ in range(READS_PER_PUMP):
-            match self.dispatcher.next(self.topic.readable_end, _now_ms()):
+            if self._has_to_wait():
+                break
+            match self.dispatcher.next(self.topic.readable_end, _now_ms(), self._wall_clock_ms()):
                 case Read() as read:
-                    entries = self.topic.recent(read.from_entry_id, read.entries_max)
+                    read = self._portion(read)
+                    entries = self.source.recent(read.from_entry_id, read.entries_max)
                     if entries is None:
                         self._reading = True
                         self.topic.region.spawn(self._read_and_deliver(read))
@@ -138,15 +167,35 @@ class Subscription:
         else:
             self.schedule_pump()
         self._changed()
+        if self.topic.is_over:
+            self.tell_end()
+
+    def tell_end(self) -> None:
+        """Of a topic that was terminated: consumers that acknowledged everything hear that nothing more will come."""
+        if self.closed or not self.topic.is_over or self.backlog():
+            return
+        for consumer in self.consumers.values():
+            if not consumer.knows_end:
+                consumer.knows_end = True
+                consumer.connection.reached_end(consumer.consumer_id)
 
     def _wake_at(self, at_ms: int) -> None:
+        loop = asyncio.get_running_loop()
+        # The numbers are rounded down: asked too early once, dispatch would be asked again at once and for ever.
+        at = max(at_ms / 1000, loop.time() + ROUNDING_SECONDS)
         if self._timer is not None:
+            if self._timer.when() <= at:
+                return  # it asks again then
             self._timer.cancel()
-        self._timer = asyncio.get_running_loop().call_at(at_ms / 1000, self.pump)
+        self._timer = loop.call_at(at, self._time_has_come)
+
+    def _time_has_come(self) -> None:
+        self._timer = None
+        self.pump()
 
     async def _read_and_deliver(self, read: Read) -> None:
         try:
-            entries = await self.topic.read(read.from_entry_id, read.entries_max, READ_BYTES)
+            entries = await self.source.read(read.from_entry_id, read.entries_max, READ_BYTES)
         except StorageError as failure:
             self.topic.failed(failure)
             return
@@ -158,8 +207,10 @@ class Subscription:
             self.schedule_pump()
 
     def _deliver(self, read: Read, entries: list[StoredEntry]) -> None:
-        deliveries = self.dispatcher.offer(read, entries)
+        deliveries = self.dispatcher.offer(read, entries, self._wall_clock_ms())
         if deliveries:
+            if self._throttle is not None or self.topic.dispatch_throttle is not None:
+                self._count(entries, deliveries)
             self._write(entries, deliveries)
         self.topic.entries_read(self.name, entries)
 
@@ -184,12 +235,59 @@ class Subscription:
                 ),
                 data,
             )
+        now_ms = self._wall_clock_ms()
         for state, parts in frames.items():
-            self.consumers[state].connection.write(b"".join(parts))
+            consumer, frame = self.consumers[state], b"".join(parts)
+            messages = consumer.granted_messages - state.permits - consumer.sent.messages
+            consumer.sent.add(messages, len(frame))
+            self.sent.add(messages, len(frame))
+            consumer.sent_ms = self.sent_ms = now_ms
+            consumer.connection.write(frame)
+
+    # How fast.
+
+    def set_rate(self, rate: Pace) -> None:
+        """From now on hand out no more than that."""
+        self._throttle = throttle_of(rate, asyncio.get_running_loop().time() * 1000)
+        self.limits_changed()
+
+    def _has_to_wait(self) -> bool:
+        """Whether nothing may be handed out now; then it goes on by itself."""
+        mine, topics = self._throttle, self.topic.dispatch_throttle
+        if mine is None and topics is None:
+            return False
+        now_ms = asyncio.get_running_loop().time() * 1000
+        wait_ms = max((one.wait_ms(now_ms) for one in (mine, topics) if one is not None), default=0.0)
+        if wait_ms > 0:
+            self._wake_at(math.ceil(now_ms + wait_ms))
+        return wait_ms > 0
+
+    def _portion(self, read: Read) -> Read:
+        """No more than may go now."""
+        for throttle in (self._throttle, self.topic.dispatch_throttle):
+            if throttle is not None:
+                read = read._replace(entries_max=throttle.portion(read.entries_max))
+        return read
+
+    def _count(self, entries: list[StoredEntry], deliveries: list[Delivery]) -> None:
+        messages = sum(max(1, entries[index].messages) for _, index, _, _ in deliveries)
+        size_bytes = sum(len(entries[index].data) for _, index, _, _ in deliveries)
+        for throttle in (self._throttle, self.topic.dispatch_throttle):
+            if throttle is not None:
+                throttle.take(messages, size_bytes)
+
+    def limits_changed(self) -> None:
+        """Of the topic."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self.schedule_pump()
 
     # What consumers say.
 
     def flow(self, consumer: Consumer, permits: int) -> None:
+        consumer.granted_messages += permits
+        consumer.flow_ms = self.flow_ms = consumer.connection.read_ms
         self.dispatcher.flow(consumer.state, permits)
         self.pump()
 
@@ -204,22 +302,65 @@ class Subscription:
         """Apply acknowledgements of (ledger, entry, ack_set). Ids of another ledger are not ours any more: ignored."""
         if self._seeks:
             return
+        consumer.acked_ms = self.acked_ms = now_ms = consumer.connection.read_ms
         ours = [(entry_id, ack_set) for ledger, entry_id, ack_set in ids if ledger == self.topic.ledger_id]
         end_entry_id = self.topic.readable_end
         if cumulative:
             self.dispatcher.acknowledge_cumulative(ours, end_entry_id)
         else:
             self.dispatcher.acknowledge(consumer.state, ours, end_entry_id)
-        self._changed()
-        self.schedule_pump_if_unblocked(consumer)
+        self._changed(now_ms)
+        self._pump_if_unblocked()
+        if self.topic.is_over:
+            self.tell_end()
 
-    def schedule_pump_if_unblocked(self, consumer: Consumer) -> None:
-        """An acknowledgement can free a SHARED consumer that was held back by its limit, and the keys that others wait
-        for in a KEY_SHARED subscription."""
-        type_ = self.dispatcher.type
-        if type_ is SubscriptionType.KEY_SHARED or (
-            type_ is SubscriptionType.SHARED and consumer.state.permits > 0
-        ):
+    def acknowledge_in_transaction(
+        self, consumer: Consumer, txn: TxnId, ids: Sequence[tuple[int, Claim]], *, cumulative: bool
+    ) -> None:
+        """Hold (ledger, claim) for an open transaction. ProtocolError: nothing of it is held."""
+        topic = self.topic
+        topic.region.transactions.check_acknowledge(txn, topic.full_name, self.name)
+        if self._seeks:
+            raise ProtocolError(
+                ServerError.ServiceNotReady, f"subscription {self.name} is being sent elsewhere"
+            )
+        end_entry_id = topic.readable_end
+        claims = [
+            claim for ledger, claim in ids if ledger == topic.ledger_id and 0 <= claim.entry_id < end_entry_id
+        ]
+        if len(claims) < len(ids):
+            raise ProtocolError(ServerError.NotAllowedError, "an entry that nobody was given is acknowledged")
+        consumer.acked_ms = self.acked_ms = topic.region.environment.wall_clock_ms()
+        if self.pending_acks is None:
+            self.pending_acks = PendingAcksOfSubscription(self)
+        if not cumulative:
+            self.pending_acks.acknowledge(consumer.state, txn, claims)
+        elif self.dispatcher.type in (SubscriptionType.SHARED, SubscriptionType.KEY_SHARED):
+            raise ProtocolError(
+                ServerError.NotAllowedError, "a shared subscription cannot be acknowledged cumulatively"
+            )
+        else:
+            for claim in claims:
+                self.pending_acks.acknowledge_cumulative(txn, claim)
+        self._pump_if_unblocked()
+
+    async def end_subscription(self, txn: TxnId, committed: bool, low_watermark: int) -> None:
+        """What a transaction acknowledged here counts from now on, or is given out again. Durable when it returns."""
+        if self.closed:
+            raise ProtocolError(ServerError.ServiceNotReady, f"subscription {self.name} is being closed")
+        if self.pending_acks is not None:
+            await self.pending_acks.end(txn, committed=committed)
+            self.pending_acks.over_upto(txn.most, low_watermark)
+
+    def acknowledged(self) -> None:
+        """A transaction of consumers here was committed. What it held had left the dispatcher's books before."""
+        self._changed()
+        self.schedule_pump()
+
+    def _pump_if_unblocked(self) -> None:
+        """An acknowledgement can free a SHARED consumer that was held back by its limit, all of them by the limit that
+        they share, and the keys that others wait for in a KEY_SHARED subscription."""
+        if self.dispatcher.type in _SEVERAL_ARE_SERVED:
             self.schedule_pump()
 
     def redeliver(self, consumer: Consumer, ids: Sequence[tuple[int, int]] | None, epoch: int | None) -> None:
@@ -232,13 +373,17 @@ class Subscription:
         self.dispatcher.returned(consumer.state, entry_ids)
         self.schedule_pump()
 
-    async def seek(self, next_entry_id: int) -> None:
-        """Go on at `next_entry_id`. Durable when it returns, and every consumer was just sent away: an answer that
-        follows at once arrives before they are back. Meanwhile nothing is handed out, and what consumers
-        acknowledge belongs to the place before."""
+    async def seek(self, next_entry_id: int, ack_set: Sequence[int] = ()) -> None:
+        """Go on at `next_entry_id`; in it with what `ack_set` leaves, if there is one. Durable when it returns, and
+        every consumer was just sent away: an answer that follows at once arrives before they are back. Meanwhile
+        nothing is handed out, and what consumers acknowledge belongs to the place before."""
         self._seeks += 1
         try:
             self.cursor.seek(next_entry_id)
+            if ack_set:
+                self.cursor.ack_batch(next_entry_id, ack_set, WORD_BITS * len(ack_set))
+            if self.pending_acks is not None:
+                self.pending_acks.sought()
             self._mark_delete_seen = self.cursor.mark_delete
             self.dispatcher.rewound()
             self.topic.sought(self.name)
@@ -268,7 +413,7 @@ class Subscription:
 
     # The cursor.
 
-    def _changed(self) -> None:
+    def _changed(self, now_ms: int | None = None) -> None:
         """Have the cursor written, and act on a mark-delete that moved."""
         if self.cursor.version == self._version_written:
             return
@@ -277,6 +422,7 @@ class Subscription:
             self._keeper.soon(CURSOR_WRITE_DELAY_SECONDS)
         if self.cursor.mark_delete != self._mark_delete_seen:
             self._mark_delete_seen = self.cursor.mark_delete
+            self.mark_delete_ms = self._wall_clock_ms() if now_ms is None else now_ms
             self.topic.mark_delete_moved(self.name)
 
     def move(self, change: Callable[[Cursor], object]) -> None:
@@ -290,6 +436,12 @@ class Subscription:
 
     async def persisted(self) -> None:
         """Wait until the cursor as it is now is durable. At once for a subscription that is not."""
+        await self.cursor_persisted()
+        if self.durable and self.pending_acks is not None:
+            await self.pending_acks.persisted()
+
+    async def cursor_persisted(self) -> None:
+        """The same, of the cursor alone."""
         if self.durable:
             await self._keeper.now()
 
@@ -298,10 +450,14 @@ class Subscription:
         pending = self._keeper.flush()
         if pending is not None:
             await pending
+        if self.pending_acks is not None:
+            await self.pending_acks.persisted()
 
     async def settled(self) -> None:
         """After `close`: wait until what is being written has its outcome."""
         await self._keeper.settled()
+        if self.pending_acks is not None:
+            await self.pending_acks.settled()
 
     def _not_written(self, failure: BaseException) -> None:
         self.topic.failed(failure)
@@ -325,6 +481,8 @@ class Subscription:
             await self.settled()
             if self.durable:
                 await self._stored.delete(self.topic.region.store)
+                if self.pending_acks is not None:
+                    await self.pending_acks.delete(self.topic.region.store)
             self.topic.subscription_ended(self.name)
             if not outcome.done():
                 outcome.set_result(None)
@@ -346,6 +504,8 @@ class Subscription:
             if timer is not None:
                 timer.cancel()
         self._keeper.close()
+        if self.pending_acks is not None:
+            self.pending_acks.close()
         if not self._deleting:
             self._ended.set()
 

@@ -48,6 +48,14 @@ LINE_REMEMBERED_MAX = 1_000
 """So many of those who wait keep their order over a restart."""
 
 
+class TransactionsOfOwners(Protocol):
+    """The topic's transactions."""
+
+    def owner_lost(self, name: str, why: str) -> None:
+        """Whoever published under this name has lost the topic: so have its open transactions."""
+        ...
+
+
 class AccessHost(Protocol):
     """The topic."""
 
@@ -57,6 +65,8 @@ class AccessHost(Protocol):
     def full_name(self) -> str: ...
     @property
     def log(self) -> Log: ...
+    @property
+    def transactions(self) -> TransactionsOfOwners: ...
 
     def flush(self) -> None: ...
 
@@ -90,8 +100,11 @@ class TopicAccess:
         if chosen.follows_upstream("unloaded_owner"):
             self._patience_seconds = 0.0
         line_before = _line_before(region.store, topic.full_name) if self._patience_seconds > 0 else {}
+        newest = newest_grant(region.store, topic.full_name)
+        self._granted_to = "" if newest is None else newest.owner
+        """Who was given the topic last."""
         self._machine: Access = region.environment.parts.access(
-            newest_grant(region.store, topic.full_name),
+            newest,
             patient=self._patience_seconds > 0,
             line_before=line_before,
             habits=_habits(chosen),
@@ -225,6 +238,7 @@ class TopicAccess:
         self._figures.fences += 1
         logger.info("%s: %s is fenced off: %s", self._topic.full_name, producer.producer_name, why)
         producer.connection.close_producer(producer)
+        self._topic.transactions.owner_lost(producer.producer_name, "its producer was fenced off")
 
     def _begin_writing(self, change: Change, why: str) -> None:
         self._writing = asyncio.get_running_loop().create_future()
@@ -272,6 +286,7 @@ class TopicAccess:
     def _note_change(self, change: Change, grant: Grant, why: str) -> None:
         owner, epoch = grant.owner, grant.epoch
         if change.step is Step.GRANT:
+            self._owner_changes(owner, epoch)
             self._say(f"{owner!r} was given it in epoch {epoch}, because {why}")
         elif change.step is Step.BAR:
             self._say(f"epoch {epoch} is nobody's, because {why}")
@@ -279,6 +294,14 @@ class TopicAccess:
             self._say(f"{owner!r} lost it, because {why}, and nobody waited")
         else:
             self._say(f"{owner!r} came back and keeps it in epoch {epoch}")
+
+    def _owner_changes(self, owner: str, epoch: int) -> None:
+        """What the former owner did not commit, the new one does not wait for (decision 0130)."""
+        former, self._granted_to = self._granted_to, owner
+        if former and former != owner:
+            self._topic.transactions.owner_lost(
+                former, f"{owner!r} owns {self._topic.full_name} in epoch {epoch}"
+            )
 
     def _say(self, sentence: str) -> None:
         self.standing.since_ms = self._topic.region.environment.wall_clock_ms()

@@ -7,10 +7,11 @@ import logging
 from collections.abc import Callable
 from functools import partial
 
+from emulator.core.id_set import PART_BITS
 from emulator.core.topic_state import TopicState
 from emulator.errors import CheckpointDamaged
 from emulator.storage.contract import Store
-from emulator.stored_keys import CheckpointKey, CheckpointPartKey
+from emulator.stored_keys import CheckpointKey, CheckpointPartKey, parse_key
 
 logger = logging.getLogger(__name__)
 
@@ -23,6 +24,8 @@ class Checkpoints:
         self._topic = topic
         self._ledger_id = ledger_id
         self._state = state
+        self._parts_from = 0
+        """Parts with a lower number were deleted."""
 
     def restore(self, log_end: int | None = None) -> int:
         """Put what is stored into the state, which is new. Returns the id from which the log is to be folded.
@@ -41,12 +44,37 @@ class Checkpoints:
         self._store.get(key)
         return self._store.delete(key)
 
-    def write(self) -> None:
-        """The loss of a checkpoint only costs time after a restart, so nobody waits for it."""
+    def write(self) -> list[asyncio.Future[int]]:
+        """The loss of a checkpoint only costs time after a restart, so nobody waits for it who lets nothing go."""
         visibility = self._state.visibility
-        for number, part in visibility.take_unwritten(self._state.stored_end).items():
+        puts = [
             self._put(self._part_key(number), part, partial(visibility.outcome, number))
-        self._put(CheckpointKey(self._topic).text, self._state.head(self._ledger_id), None)
+            for number, part in visibility.take_unwritten(self._state.readable_end).items()
+        ]
+        head = self._put(CheckpointKey(self._topic).text, self._state.head(self._ledger_id), None)
+        return [*puts, head]
+
+    async def write_durably(self) -> int:
+        """The id below which a restart needs no entry any more. StorageError when that is not certain."""
+        end = self._state.readable_end  # with what follows a restart begins
+        await asyncio.gather(*self.write())
+        return end
+
+    def forget_parts_below(self, entry_id: int) -> None:
+        """Everything below was trimmed, and no cursor will ever stand there. What cannot be deleted now is deleted
+        later, or with the topic."""
+        if entry_id >> PART_BITS <= self._parts_from:
+            return
+        self._parts_from = entry_id >> PART_BITS
+        for text, _ in self._store.scan(CheckpointPartKey.prefix(self._topic)):
+            key = parse_key(text)
+            if isinstance(key, CheckpointPartKey) and self._is_below(key.part):
+                self._store.get(text)
+                self._store.delete(text).add_done_callback(lambda done: done.exception())
+
+    def _is_below(self, part: str) -> bool:
+        ledger, _, number = part.rpartition("-")
+        return ledger == str(self._ledger_id) and int(number) < self._parts_from
 
     def remember_from(self, entry_id: int) -> None:
         """A cursor is about to stand at an id: bring back what was let go of what follows it. CheckpointDamaged when
@@ -65,7 +93,7 @@ class Checkpoints:
         stored = self._store.get(self._part_key(number))
         return None if stored is None else stored.value
 
-    def _put(self, key: str, value: bytes, told: Callable[[bool], None] | None) -> None:
+    def _put(self, key: str, value: bytes, told: Callable[[bool], None] | None) -> asyncio.Future[int]:
         # A key whose last put failed is refused until somebody looked at what is stored (S5). It does not matter here:
         # any mix of old and new is good.
         self._store.get(key)
@@ -77,4 +105,6 @@ class Checkpoints:
             if told is not None:
                 told(failure is None)
 
-        self._store.put(key, value).add_done_callback(done)
+        put = self._store.put(key, value)
+        put.add_done_callback(done)
+        return put

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from emulator.core.topic_state import UNKNOWN_MESSAGES
 from emulator.model import BEFORE_EVERYTHING, Position
 
 if TYPE_CHECKING:
-    from emulator.broker.topic.view import TopicView
+    from emulator.broker.topic.view import Readable
 
 _LATEST = 2**63 - 1
 
 
-def start_of(topic: TopicView, message_id: Position) -> int:
+def start_of(topic: Readable, message_id: Position) -> int:
     """Where a reader that starts at `message_id` begins: at the named entry itself, because clients drop what they
     did not ask for. Ids of an older incarnation of the topic mean its beginning, of a newer one its end."""
     ledger_id, entry_id = message_id
@@ -23,7 +24,7 @@ def start_of(topic: TopicView, message_id: Position) -> int:
     return min(max(entry_id, topic.first_entry_id), topic.readable_end)
 
 
-def begin_of(topic: TopicView, message_id: Position | None, *, from_earliest: bool) -> int:
+def begin_of(topic: Readable, message_id: Position | None, *, from_earliest: bool) -> int:
     """Where a new subscription begins: at the id that its client names, else at one of the log's ends."""
     if message_id is not None:
         return start_of(topic, message_id)
@@ -34,7 +35,7 @@ sought = start_of
 """SEEK to an id is inclusive at the broker too."""
 
 
-async def published_from(topic: TopicView, publish_time_ms: int) -> int:
+async def published_from(topic: Readable, publish_time_ms: int) -> int:
     """Id of the first entry published at or after a time; the end when there is none.
 
     Binary search, as upstream does: publish times of several origins are only nearly sorted, so entries close to the
@@ -51,10 +52,14 @@ async def published_from(topic: TopicView, publish_time_ms: int) -> int:
     return low
 
 
-def last_message(topic: TopicView) -> tuple[Position, int]:
+async def last_message(topic: Readable) -> tuple[Position, int]:
     """The newest entry a consumer may see and the index of its last message, -1 for no batch; (-1, -1) when there is
-    none. Never a marker: readers would hang."""
+    none. Never a marker, nor what is of an open or aborted transaction: readers would hang. StorageError when the store
+    fails."""
     if topic.last_data is None or topic.last_data[0] < topic.first_entry_id:
         return BEFORE_EVERYTHING, -1
     entry_id, messages = topic.last_data
+    if messages == UNKNOWN_MESSAGES:
+        info = (await topic.read(entry_id, 1, 1))[0].info
+        messages = info.num_messages if info.is_batch else -1
     return Position(topic.ledger_id, entry_id), messages - 1 if messages > 0 else -1

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol, cast
 
 from emulator.broker.topic.publishing import CheckedEntry
+from emulator.broker.topic.traffic import Traffic
 from emulator.core.admission import Limits, Peer, Publisher, Refusal, Scope, scope_of
+from emulator.core.transactions.status import TxnId
 from emulator.errors import ProtocolError, ServerError
 from emulator.markers import Marker
 from emulator.model import BEFORE_EVERYTHING, AccessMode, Position
 from emulator.wire.codec import SendCommand, encode_receipt, encode_receipts
 from emulator.wire.markers import decode_marker
-from emulator.wire.metadata import ensure_checksum
+from emulator.wire.metadata import EntryInfo, ensure_checksum, with_transaction
 
 if TYPE_CHECKING:
     from emulator.broker.environment import RegionServices
@@ -26,7 +29,6 @@ LASTING = ServerError.NotAllowedError
 """What another region is told whose entry will be refused again, however often it sends it."""
 PRODUCER_BYTES = 1_024
 """What a producer holds of the region's memory beside what its client said: measured, 0.95 KB for one that waits."""
-_NO_TRANSACTIONS = Refusal(ServerError.NotAllowedError, "Transactions are not enabled.", Scope.ENTRY)
 
 
 class ProducerConnection(Protocol):
@@ -57,6 +59,10 @@ class ProducerConnection(Protocol):
         """One of its topics wants its client to be asked so often whether it lives; 0: not more often than others."""
         ...
 
+    def slow_down(self, seconds: float) -> None:
+        """Read nothing more from the client for so long."""
+        ...
+
     async def is_alive(self) -> bool: ...
 
     def abort(self) -> None: ...
@@ -67,6 +73,18 @@ class AccessToTopic(Protocol):
 
     def left(self, producer: Producer, why: str) -> None:
         """It does not want the topic any more."""
+        ...
+
+
+class TransactionsOfTopic(Protocol):
+    """How messages of transactions come into a topic, as its producers see it."""
+
+    def check(self, txn: TxnId) -> None:
+        """ProtocolError unless a message of the transaction may be stored now."""
+        ...
+
+    def admitted(self, txn: TxnId) -> None:
+        """A message of it is on its way into the log."""
         ...
 
 
@@ -86,11 +104,24 @@ class ProducerHost(Protocol):
 
     @property
     def limits(self) -> Limits:
-        """What an entry may weigh."""
+        """What an entry of another region may weigh."""
+        ...
+
+    @property
+    def client_limits(self) -> Limits:
+        """What an entry of a client may weigh."""
+        ...
+
+    @property
+    def delay_ms_max(self) -> int:
+        """How long a client may put a message off; 0: any time."""
         ...
 
     @property
     def access(self) -> AccessToTopic: ...
+
+    @property
+    def transactions(self) -> TransactionsOfTopic: ...
 
     def last_sequence_id(self, producer_name: str) -> int:
         """The highest durable number of a name, -1 for none."""
@@ -123,6 +154,10 @@ class ProducerHost(Protocol):
         """Wait until everything issued before has its outcome."""
         ...
 
+    def note_published(self, messages: int, bytes_: int) -> None:
+        """So much became durable; for figures."""
+        ...
+
 
 class Producer:
     """An attachment of its topic."""
@@ -147,8 +182,12 @@ class Producer:
         """The region whose replicator this is; None for a client's producer."""
         self.request = request
         """What the client said of itself when it asked for this producer."""
+        self.schema_version = b""
+        """Of what it was opened with, as clients are told; empty: it brought no schema."""
         self.pending_bytes = 0
         """Admitted and not yet answered."""
+        self.published = Traffic(asyncio.get_running_loop().time())
+        self.since_ms = topic.region.environment.wall_clock_ms()
         self.attached = True
         """False once its connection forgot it: then nobody waits for its receipts."""
 
@@ -174,11 +213,25 @@ class Producer:
     def held_bytes(self) -> int:
         """What it costs the region to know it. Always the same of one producer."""
         said = sum(len(key) + len(value) for key, value in self.request.metadata.items())
+        schema = self.request.schema
+        said += 0 if schema is None else len(schema.data)
         return PRODUCER_BYTES + len(self.producer_name) + len(self.request.topic) + said
 
     def last_sequence_id(self) -> int:
         """Where its client goes on: the highest durable number of its name, -1 for none."""
         return -1 if self.source_region is not None else self.topic.last_sequence_id(self.producer_name)
+
+    def replaces(self, other: Producer) -> bool:
+        """Whether that one goes when this one comes."""
+        is_same_id = other.connection is self.connection and other.producer_id == self.producer_id
+        return is_same_id or other.producer_name == self.producer_name
+
+    @property
+    def _limits(self) -> Limits:
+        return self.topic.client_limits if self.source_region is None else self.topic.limits
+
+    def slow_down(self, seconds: float) -> None:
+        self.connection.slow_down(seconds)
 
     def detach(self) -> None:
         """Its connection forgets it; what it sent stays."""
@@ -198,16 +251,45 @@ class Producer:
         except ProtocolError as problem:
             code = problem.code if self.source_region is None else LASTING
             raise self._refused(Refusal(code, str(problem), scope_of(self.publisher))) from None
+        if send.txn_least is not None or info.txn is not None:
+            data, info = self._in_transaction(send, data, info)
         size_bytes = len(data)
-        if send.txn_least is not None:
-            refusal: Refusal | None = _NO_TRANSACTIONS
-        else:
-            refusal = self._check(self.publisher, info, marker, size_bytes, self.topic.limits)
+        refusal = self._check(self.publisher, info, marker, size_bytes, self._limits)
+        if refusal is None and info.deliver_at_time_ms is not None:
+            refusal = self._too_late(info.deliver_at_time_ms)
         if refusal is not None:
             raise self._refused(refusal, info.source_position)
+        if info.txn is not None:
+            self.topic.transactions.admitted(TxnId(*info.txn))
         self.topic.publish(self, send, data, cast(CheckedEntry, info), marker)
         self.pending_bytes += size_bytes
         return size_bytes
+
+    def _too_late(self, deliver_at_time_ms: int) -> Refusal | None:
+        """What another region took it may have taken under another policy."""
+        delay_ms_max = self.topic.delay_ms_max
+        delay_ms = deliver_at_time_ms - self.topic.region.environment.wall_clock_ms()
+        if not delay_ms_max or delay_ms <= delay_ms_max or self.source_region is not None:
+            return None
+        sentence = f"a delay of {delay_ms} ms exceeds the maximum of {delay_ms_max}"
+        return Refusal(ServerError.NotAllowedError, sentence, Scope.ENTRY)
+
+    def _in_transaction(self, send: SendCommand, data: bytes, info: EntryInfo) -> tuple[bytes, EntryInfo]:
+        """An entry of a transaction, as it is stored. The log has to say so itself: clients that name the transaction
+        only in the command (Go) have it written into the metadata. ProtocolError when it is refused."""
+        if self.source_region is not None:
+            sentence = "an entry of a transaction came from another region: transactions end in their own"
+            raise self._refused(Refusal(LASTING, sentence, scope_of(self.publisher)), info.source_position)
+        told = None if send.txn_least is None else TxnId(send.txn_most or 0, send.txn_least)
+        if told is not None and info.txn is not None and told != info.txn:
+            sentence = f"the command names transaction {told.text}, the entry {TxnId(*info.txn).text}"
+            raise ProtocolError(ServerError.NotAllowedError, sentence)
+        txn = told if told is not None else TxnId(*(info.txn or (0, 0)))
+        self.topic.transactions.check(txn)
+        if info.txn is None:
+            data = with_transaction(data, txn)
+            info = self._scan(data)
+        return data, info
 
     def _refused(self, refusal: Refusal, source_position: Position | None = None) -> ProtocolError:
         """Say so, and end the attachment if what follows must not be admitted either (A2)."""
@@ -220,9 +302,12 @@ class Producer:
 
     def stored(self, publishes: Sequence[PendingPublish]) -> None:
         """Send receipts, in the order of the sends."""
+        answered = sum([len(publish.data) for publish in publishes])
+        messages = sum([publish.info.num_messages for publish in publishes])
+        self.published.add(messages, answered)
+        self.topic.note_published(messages, answered)
         if not self.attached:
             return
-        answered = sum([len(publish.data) for publish in publishes])
         self.pending_bytes -= answered
         self.connection.published(answered)
         if self.source_region is None:

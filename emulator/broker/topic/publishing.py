@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
-from typing import NewType, Protocol
+from typing import NewType, Protocol, cast
 
-from emulator.core.admission import Limits, Publisher
+from emulator.core.admission import Client, Limits, Publisher
+from emulator.core.pace import Throttle
 from emulator.markers import Marker
 from emulator.region_config import RegionConfig
 from emulator.wire.codec import SendCommand
@@ -34,6 +36,29 @@ class Attachment(Protocol):
     def stored(self, publishes: Sequence[PendingPublish]) -> None:
         """These are durable, in the order of their sends."""
         ...
+
+
+class ClientAttachment(Attachment, Protocol):
+    """A client's producer: the only one whose publisher is a `Client`."""
+
+    def slow_down(self, seconds: float) -> None:
+        """Read nothing more from the client for so long."""
+        ...
+
+
+def slow_down(throttle: Throttle, batch: Sequence[PendingPublish]) -> None:
+    """Count what is published, and read those clients later that publish too much. Other regions are not held back:
+    what they send was acknowledged there."""
+    clients = [one for one in batch if type(one.attachment.publisher) is Client]
+    if not clients:
+        return
+    throttle.take(
+        sum(max(1, one.info.num_messages) for one in clients), sum(len(one.data) for one in clients)
+    )
+    wait_ms = throttle.wait_ms(asyncio.get_running_loop().time() * 1000)
+    if wait_ms > 0:
+        for attachment in {one.attachment for one in clients}:
+            cast(ClientAttachment, attachment).slow_down(wait_ms / 1000)
 
 
 class PendingPublish:

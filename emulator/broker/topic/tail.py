@@ -21,21 +21,23 @@ from emulator.broker.budgets import Account, Charge
 from emulator.core.dispatch.keys import slot_of
 from emulator.markers import Marker
 from emulator.wire.markers import stored_marker
-from emulator.wire.metadata import EntryInfo, scan_entry, scan_for_dispatch
+from emulator.wire.metadata import ChunkPiece, EntryInfo, piece_of, scan_entry, scan_for_dispatch
 from emulator.wire.sticky_key import sticky_key
 
 
 class StoredEntry:
     """An entry of the log, and what dispatching asks of every entry."""
 
-    __slots__ = ("_info", "data", "entry_id", "hidden", "marker", "messages")
+    __slots__ = ("_info", "data", "due_ms", "entry_id", "hidden", "marker", "messages")
 
     def __init__(self, entry_id: int, data: bytes, info: EntryInfo, marker: Marker | None = None) -> None:
         self.entry_id = entry_id
         self.data = data
         self.messages = info.num_messages
+        self.due_ms = info.deliver_at_time_ms or 0
         self.hidden = info.marker_type is not None
-        """A marker: no consumer ever sees it."""
+        """A marker, or a message of an aborted transaction, which the topic notes when it is read: no consumer ever
+        sees it."""
         self.marker = marker
         """Decoded once: where it came in, or when it was read from the store. None also for markers that mean nothing
         here."""
@@ -44,7 +46,7 @@ class StoredEntry:
     @classmethod
     def read(cls, entry_id: int, data: bytes) -> StoredEntry:
         """From the store: most such entries go to consumers, who need no more than dispatching does."""
-        messages, hidden = scan_for_dispatch(data)
+        messages, hidden, due_ms = scan_for_dispatch(data)
         if hidden:
             info = scan_entry(data)
             return cls(entry_id, data, info, stored_marker(data, info))
@@ -52,6 +54,7 @@ class StoredEntry:
         entry.entry_id = entry_id
         entry.data = data
         entry.messages, entry.hidden, entry.marker = messages, False, None
+        entry.due_ms = due_ms
         entry._info = None
         return entry
 
@@ -63,12 +66,24 @@ class StoredEntry:
         return self._info
 
     @property
+    def piece(self) -> ChunkPiece | None:
+        """For SHARED."""
+        if self._info is not None and self._info.num_chunks <= 1:
+            return None
+        return piece_of(self.data)
+
+    @property
+    def is_aborted(self) -> bool:
+        """A message of an aborted transaction."""
+        return self.hidden and self.info.marker_type is None
+
+    @property
     def key_slot(self) -> int:
         """For KEY_SHARED; worked out anew each time, because few subscriptions ask."""
         return slot_of(sticky_key(self.data))
 
 
-ENTRY_OVERHEAD_BYTES = 360
+ENTRY_OVERHEAD_BYTES = 392
 """What an entry holds besides its bytes: their header, this object, its metadata and numbers, its place in a list.
 A test counts it."""
 BLOCK_BYTES = 65_536

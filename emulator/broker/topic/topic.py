@@ -8,33 +8,50 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from itertools import groupby
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
+from emulator.broker.compaction.compaction import Compaction
+from emulator.broker.compaction.reading import CompactedReading
+from emulator.broker.compaction.stored import log_name, read_row
 from emulator.broker.environment import RegionServices
 from emulator.broker.subscription.stored_cursor import StoredCursor
 from emulator.broker.subscription.subscription import Subscription
 from emulator.broker.topic.access import TopicAccess
 from emulator.broker.topic.checkpoints import Checkpoints
-from emulator.broker.topic.publishing import Attachment, CheckedEntry, PendingPublish, limits_of
+from emulator.broker.topic.ending import Ending
+from emulator.broker.topic.publishing import (
+    Attachment,
+    CheckedEntry,
+    PendingPublish,
+    limits_of,
+    slow_down,
+)
 from emulator.broker.topic.tail import StoredEntry, TailCache
+from emulator.broker.topic.traffic import Traffic
+from emulator.broker.topic.transactions import TopicTransactions
+from emulator.broker.topic.trimming import Trimmer
 from emulator.broker.topic.view import CarriedSubscription
 from emulator.compatibility import Compatibility
 from emulator.core.admission import check
+from emulator.core.caps import NO_CAPS
 from emulator.core.cursor import Cursor
+from emulator.core.dispatch import Limits as DispatchLimits
 from emulator.core.id_set import IdSet
+from emulator.core.pace import UNLIMITED, Throttle
 from emulator.core.subscription_updates import Applied
 from emulator.core.topic_state import LastData
-from emulator.errors import CheckpointDamaged
+from emulator.core.transactions.status import TxnId
+from emulator.errors import CheckpointDamaged, ProtocolError
 from emulator.markers import Marker
 from emulator.model import Position, TopicName
 from emulator.storage.contract import Log
 from emulator.stored_keys import CursorKey
 from emulator.wire.codec import SendCommand
 from emulator.wire.markers import encode_marker
-from emulator.wire.metadata import scan_entry
+from emulator.wire.metadata import EntryInfo, scan_entry
 
 if TYPE_CHECKING:
     from emulator.broker.replication.replicator import Replicator
@@ -49,9 +66,15 @@ REPLAY_BYTES = 4_194_304
 _attachment: Final = attrgetter("attachment")
 
 
+async def _nothing() -> None:
+    """What has to be done before a producer attaches, where no policy says more."""
+
+
 class Topic:
     """Owned by its Region; made by `Topic.load`."""
 
+    keeps_messages = True
+    """False for a non-persistent topic: it has no places to go back to, and nothing to catch up with."""
     access_type: type[TopicAccess] = TopicAccess
     """Who carries out which clients may publish."""
 
@@ -61,7 +84,6 @@ class Topic:
         self.full_name = str(name)
         self.log = log
         self.ledger_id = log.ledger_id
-        self.deduplicates = deduplicates
         self.tail = TailCache(log.next_entry_id, region.tails)
         parts = region.environment.parts
         self.state = parts.topic_state(
@@ -70,24 +92,56 @@ class Topic:
             deduplication=parts.deduplication,
             watermarks=parts.watermarks,
         )
-        self._checkpoints = Checkpoints(region.store, self.full_name, log.ledger_id, self.state)
+        self.checkpoints = Checkpoints(region.store, self.full_name, log.ledger_id, self.state)
         self.producers: dict[str, Producer] = {}
         """Connected producers by name, inbound replicators included."""
         self.subscriptions: dict[str, Subscription] = {}
         self.replicators: dict[str, Replicator] = {}
+        self.trimmer = Trimmer(self)
+        """Lets go of the log's oldest entries, and knows who still needs them."""
+        self.quota_refusal: ProtocolError | None = None
+        """What producers of clients are told because a backlog is over its quota; None: they may come."""
+        self.before_producers: Callable[[], Coroutine[Any, Any, None]] = _nothing
+        """Awaited before a client's producer attaches; `quota_refusal` is as it is now afterwards."""
         self.access = self.access_type(self)
         """Which clients may publish."""
+        self.ending = Ending(self)
+        """Whether somebody terminated it."""
+        self.transactions = TopicTransactions(self)
+        """Which of its messages are not readable yet, and whoever ends that."""
         self.sync: ReplicatedSubscriptions | None = None
         """Replicated subscriptions (PIP-33); present when the topic is replicated at all."""
+        self.compaction = Compaction(self)
+        self.trimmer.needs.add("compaction", self.compaction.needs)
+        self.trimmer.needs.add("transactions", self.transactions.needs)
         self.keep_alive_interval_ms = 0
         """How often those who publish here are asked whether they live; 0: as often as everybody."""
+        self.delay_ms_max = 0
+        """Of messages that clients send; 0: any."""
         self.closed = False
-        self.limits = limits_of(region.config)
+        self.limits = self.client_limits = limits_of(region.config)
+        """What an entry may weigh; of another region, and of a client."""
+        self.caps = NO_CAPS
+        """How many may use it at once."""
+        self.publish_throttle: Throttle | None = None
+        self.dispatch_throttle: Throttle | None = None
+        """Of all its consumers. None: as fast as they can."""
+        self.subscription_rate = self.replicator_rate = UNLIMITED
+        settings = region.config.settings
+        self.dispatch_limits = DispatchLimits(
+            settings.max_unacked_messages_per_consumer,
+            settings.failover_delay_ms,
+            partition_index=name.partition_index,
+        )
         self._batch: list[PendingPublish] = []
         """Admitted, not yet issued."""
         self.loaded_end_entry_id = log.next_entry_id
         """Where the log ended when the topic was loaded."""
         self.loaded_ms = region.environment.wall_clock_ms()
+        self.published = Traffic(asyncio.get_running_loop().time())
+        """What producers and other regions sent."""
+        self.published_ms = 0
+        """When something was published last, by the region's clock; 0: not since it is in memory."""
         self._issued = 0
         """Groups issued and not yet durable."""
         self._last_issued: asyncio.Future[int] | None = None
@@ -101,7 +155,7 @@ class Topic:
         when the checkpoint cannot be read. CheckpointDamaged when the log does not go back to its beginning."""
         topic = cls(region, name, log, deduplicates=deduplicates)
         try:
-            at = topic._checkpoints.restore(log.next_entry_id)
+            at = topic.checkpoints.restore(log.next_entry_id)
         except CheckpointDamaged as damage:
             if log.first_entry_id > 0:
                 raise CheckpointDamaged(
@@ -120,35 +174,41 @@ class Topic:
             topic._entries_since_checkpoint += len(entries)
             at = entries[-1].entry_id + 1
         topic.state.ends_at(log.next_entry_id)
+        row = read_row(region.store, topic.full_name)
+        compacted = None
+        if row is not None:
+            compacted = await region.store.open_log(log_name(name, row.generation), create=False)
+        topic.compaction.load(row, compacted)
         return topic
 
     async def discard_checkpoint(self) -> None:
         """Have the topic made again from its log when it is loaded next. StorageError when that cannot be written."""
-        await self._checkpoints.discard()
+        await self.checkpoints.discard()
 
     def _remember_from(self, entry_id: int) -> None:
         """A cursor is about to stand there. CheckpointDamaged when what is known of what follows cannot be read: then
         the topic is loaded again, from its log."""
         try:
-            self._checkpoints.remember_from(entry_id)
+            self.checkpoints.remember_from(entry_id)
         except CheckpointDamaged as damage:
-            self._checkpoints.discard().add_done_callback(lambda done: done.exception())
+            self.checkpoints.discard().add_done_callback(lambda done: done.exception())
             self.failed(damage)
             raise
 
     def _checkpoint(self) -> None:
         """Let a restart begin here, and let go of what every cursor has passed."""
         self._entries_since_checkpoint = 0
-        self._checkpoints.write()
-        cursors = [subscription.cursor.mark_delete + 1 for subscription in self.subscriptions.values()]
-        self.state.visibility.forget_below(min(cursors, default=self.stored_end))
+        self.checkpoints.write()
+        needed = [subscription.cursor.mark_delete + 1 for subscription in self.subscriptions.values()]
+        needed += [replicator.progress.confirmed + 1 for replicator in self.replicators.values()]
+        self.state.visibility.forget_below(min([*needed, self.readable_end]))
 
     # Publishing.
 
     def publish(
         self,
         attachment: Attachment,
-        send: SendCommand,
+        send: SendCommand | None,
         data: bytes,
         info: CheckedEntry,
         marker: Marker | None,
@@ -158,19 +218,34 @@ class Topic:
         self._batch.append(PendingPublish(attachment, send, data, info, marker, duplicate))
 
     def write_marker(self, attachment: Attachment, marker: Marker, replicate_to: Sequence[str]) -> None:
-        """Append a marker of our own, for these regions; empty: for all."""
+        """Append a marker of our own, for these regions; empty: for all. Not to a topic that was terminated."""
+        if self.ending.is_over:
+            return
         data, info = encode_marker(marker, self.region.environment.wall_clock_ms(), replicate_to)
         refusal = check(attachment.publisher, info, marker, len(data), self.limits)
         assert refusal is None, refusal
+        self.append_own(attachment, data, info, marker)
+
+    def append_own(
+        self, attachment: Attachment, data: bytes, info: EntryInfo, marker: Marker | None = None
+    ) -> None:
+        """Append an entry of our own, behind everything admitted before."""
         checked = cast(CheckedEntry, info)
         self._batch.append(PendingPublish(attachment, None, data, checked, marker, False))
         self.flush()
+
+    async def end_partition(self, txn: TxnId, committed: bool, low_watermark: int) -> None:
+        """What a transaction published here is readable from now on, or never will be. Durable when it returns."""
+        await self.transactions.end(txn, committed=committed)
+        self.transactions.over_upto(txn.most, low_watermark)
 
     def flush(self) -> None:
         """Issue everything admitted as one group."""
         batch, self._batch = self._batch, []
         if not batch or self.closed:
             return
+        if self.publish_throttle is not None:
+            slow_down(self.publish_throttle, batch)
         fresh = [publish.data for publish in batch if not publish.duplicate]
         if fresh:
             self._issued += 1
@@ -199,6 +274,8 @@ class Topic:
         for replicator in self.replicators.values():
             await replicator.settled()
         await self.access.settled()
+        await self.compaction.settled()
+        await self.trimmer.settled()
 
     def _stored(self, batch: list[PendingPublish], done: asyncio.Future[int]) -> None:
         self._issued -= 1
@@ -234,6 +311,8 @@ class Topic:
         self.pump()
         if self.sync is not None and entries:
             self.sync.entries_stored(entries)
+        if self.compaction.threshold_bytes:
+            self.compaction.grew(entries)
         self._entries_since_checkpoint += len(entries)
         if self._entries_since_checkpoint >= self.region.config.settings.state_checkpoint_entries:
             self._checkpoint()
@@ -244,6 +323,12 @@ class Topic:
             subscription.pump()
         for replicator in self.replicators.values():
             replicator.pump()
+
+    def limit_dispatch(self, change: Callable[[DispatchLimits], None]) -> None:
+        """Its subscriptions keep to other limits from now on."""
+        change(self.dispatch_limits)
+        for subscription in self.subscriptions.values():
+            subscription.limits_changed()
 
     def create_subscription(self, name: str, cursor: Cursor, *, durable: bool = True) -> Subscription:
         """Add a subscription that does not exist yet. Not durable before its `persisted` returns."""
@@ -299,6 +384,22 @@ class Topic:
         if self.sync is not None:
             self.sync.link_lost(remote)
 
+    @property
+    def is_over(self) -> bool:
+        # What is open may be committed yet: consumers must not be told that there is nothing more.
+        return self.ending.is_over and self.state.buffer.open_from is None
+
+    @property
+    def deduplicates(self) -> bool:
+        return self.state.deduplicates
+
+    async def deduplicate(self, wanted: bool) -> None:
+        """From now on store each message once, or not. What was known of producers is forgotten first, and durably:
+        while nothing was judged they may have begun to count anew. StorageError when that is not certain."""
+        self.state.forget_producers()
+        await self.checkpoints.write_durably()
+        self.state.deduplicates = wanted and not self.closed
+
     # Its producers.
 
     def set_keep_alive(self, interval_ms: int) -> None:
@@ -327,11 +428,16 @@ class Topic:
         elif self.sync is not None:
             self.sync.link_lost(producer.source_region)
 
+    def note_published(self, messages: int, bytes_: int) -> None:
+        """So much became durable; for figures."""
+        self.published.add(messages, bytes_)
+        self.published_ms = self.region.environment.wall_clock_ms()
+
     # Reading.
 
     @property
     def first_entry_id(self) -> int:
-        return self.log.first_entry_id
+        return max(self.log.first_entry_id, self.trimmer.floor)
 
     @property
     def stored_end(self) -> int:
@@ -365,7 +471,28 @@ class Topic:
         )
 
     def recent(self, from_entry_id: int, entries_max: int) -> list[StoredEntry] | None:
-        return self.tail.read(from_entry_id, entries_max)
+        entries = self.tail.read(from_entry_id, entries_max)
+        if entries is None:
+            return None
+        try:
+            return self._readable(from_entry_id, entries)
+        except CheckpointDamaged:
+            return None  # whoever asks the store next is told
+
+    def _readable(self, from_entry_id: int, entries: list[StoredEntry]) -> list[StoredEntry]:
+        """Without what is of an open transaction, or behind it; what is of an aborted one is hidden. CheckpointDamaged
+        when nobody knows which that is."""
+        buffer, visibility = self.state.buffer, self.state.visibility
+        if buffer.open_from is not None:
+            end = self.readable_end
+            entries = [entry for entry in entries if entry.entry_id < end]
+        if from_entry_id <= visibility.last_aborted:
+            if from_entry_id < visibility.known_from:
+                self._remember_from(from_entry_id)
+            for entry in entries:
+                if entry.entry_id in visibility.hidden:
+                    entry.hidden = True
+        return entries
 
     @property
     def last_position(self) -> Position:
@@ -374,12 +501,18 @@ class Topic:
 
     async def read(self, from_entry_id: int, entries_max: int, bytes_max: int) -> list[StoredEntry]:
         """Read from the tail or the store. StorageError when the store fails."""
-        cached = self.tail.read(from_entry_id, entries_max)
+        cached = self.recent(from_entry_id, entries_max)
         if cached is not None:
             return cached
         entries = await self.log.read(from_entry_id, entries_max, bytes_max)
         end = self.end_entry_id
-        return [StoredEntry.read(entry_id, data) for entry_id, data in entries if entry_id < end]
+        return self._readable(
+            from_entry_id, [StoredEntry.read(entry_id, data) for entry_id, data in entries if entry_id < end]
+        )
+
+    @property
+    def compacted(self) -> CompactedReading:
+        return self.compaction.reading
 
     def hears(self, region: str) -> bool:
         """Whether that region's replicator is connected to this topic: only then can its answers arrive."""
@@ -399,6 +532,7 @@ class Topic:
         self.closed = True
         logger.info("topic %s closed: %s", self.full_name, why)
         self.access.close()
+        self.transactions.close()
         for replicator in self.replicators.values():
             replicator.close()
         if self.sync is not None:

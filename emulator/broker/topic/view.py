@@ -22,7 +22,9 @@ from typing import TYPE_CHECKING, Protocol
 
 from emulator.broker.environment import RegionServices
 from emulator.core.cursor import Cursor
+from emulator.core.dispatch import Limits as DispatchLimits
 from emulator.core.id_set import IdSet
+from emulator.core.pace import Pace, Throttle
 from emulator.core.subscription_updates import Applied
 from emulator.core.topic_state import LastData
 from emulator.markers import Marker
@@ -33,7 +35,34 @@ if TYPE_CHECKING:
     from emulator.broker.topic.tail import StoredEntry
 
 
-class TopicView(Protocol):
+class Readable(Protocol):
+    """Where messages are read from: a topic, or a topic as it is read compacted (broker.compaction.reading)."""
+
+    @property
+    def ledger_id(self) -> int:
+        """Of the topic's log: the first half of every position here."""
+        ...
+
+    @property
+    def first_entry_id(self) -> int:
+        """There is nothing below."""
+        ...
+
+    @property
+    def readable_end(self) -> int: ...
+    @property
+    def last_data(self) -> LastData | None: ...
+
+    def recent(self, from_entry_id: int, entries_max: int) -> list[StoredEntry] | None:
+        """Readable entries from an id on, from memory; None when the store must be asked."""
+        ...
+
+    async def read(self, from_entry_id: int, entries_max: int, bytes_max: int) -> list[StoredEntry]:
+        """Readable entries from an id on, from memory or the store. StorageError when the store fails."""
+        ...
+
+
+class TopicView(Readable, Protocol):
     """Facts and entries of one topic."""
 
     @property
@@ -43,23 +72,19 @@ class TopicView(Protocol):
     @property
     def full_name(self) -> str: ...
     @property
-    def ledger_id(self) -> int:
-        """Of the topic's log: the first half of every position here."""
-        ...
-
-    @property
-    def first_entry_id(self) -> int:
-        """Everything below was trimmed."""
+    def keeps_messages(self) -> bool:
+        """False: there are no places to go back to."""
         ...
 
     @property
     def stored_end(self) -> int: ...
     @property
-    def readable_end(self) -> int: ...
-    @property
     def replicable_end(self) -> int: ...
     @property
-    def last_data(self) -> LastData | None: ...
+    def is_over(self) -> bool:
+        """It was terminated, and no transaction is open: what can be read is all that there will be."""
+        ...
+
     @property
     def hidden_ids(self) -> IdSet:
         """Markers: consumers are never given them."""
@@ -70,14 +95,6 @@ class TopicView(Protocol):
         """Of the newest readable entry, marker or not; (ledger, -1) when there is none."""
         ...
 
-    def recent(self, from_entry_id: int, entries_max: int) -> list[StoredEntry] | None:
-        """Readable entries from an id on, from memory; None when the store must be asked."""
-        ...
-
-    async def read(self, from_entry_id: int, entries_max: int, bytes_max: int) -> list[StoredEntry]:
-        """Readable entries from an id on, from memory or the store. StorageError when the store fails."""
-        ...
-
     def failed(self, failure: BaseException) -> None:
         """Something of this topic was not stored: it is loaded again."""
         ...
@@ -85,6 +102,26 @@ class TopicView(Protocol):
 
 class SubscriptionHost(TopicView, Protocol):
     """A subscription's topic. What it is told goes on to the replicated subscriptions (PIP-33), if there are any."""
+
+    @property
+    def compacted(self) -> Readable:
+        """What consumers are given that read compacted."""
+        ...
+
+    @property
+    def dispatch_limits(self) -> DispatchLimits:
+        """Of all its subscriptions; it changes with the policies."""
+        ...
+
+    @property
+    def dispatch_throttle(self) -> Throttle | None:
+        """Of all its consumers together; None: as fast as they can."""
+        ...
+
+    @property
+    def subscription_rate(self) -> Pace:
+        """How fast each subscription may send."""
+        ...
 
     def subscription_ended(self, name: str) -> None:
         """Its last consumer left and it is not durable, or it was deleted."""
@@ -105,6 +142,11 @@ class SubscriptionHost(TopicView, Protocol):
 
 class ReplicatorHost(TopicView, Protocol):
     """A replicator's topic."""
+
+    @property
+    def replicator_rate(self) -> Pace:
+        """How fast each replicator may send."""
+        ...
 
     def replicator_ready(self, remote: str) -> None:
         """The remote region has opened our producer."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple, Protocol
 
+from emulator.core.dispatch.delayed import LATEST_MS
 from emulator.core.dispatch.keys import AUTO_SPLIT, KeySharing
 
 
@@ -18,13 +20,26 @@ class SubscriptionType(Enum):
     KEY_SHARED = 3
 
 
-class Limits(NamedTuple):
-    """What bounds a strategy."""
+@dataclass(slots=True)
+class Limits:
+    """What bounds the strategies of a topic. It may change at any time; whoever changes it asks `next` again."""
 
     unacked_messages_per_consumer_max: int
     """SHARED: a consumer that holds as many gets nothing more."""
     failover_delay_ms: int
     """FAILOVER: how long a newly active consumer waits while the one before it is still connected."""
+    unacked_messages_max: int = sys.maxsize
+    """SHARED: while all consumers together hold as many, nobody gets anything more."""
+    delays: bool = True
+    """SHARED: whether messages wait until they are due."""
+    partition_index: int = -1
+    """FAILOVER: which partition of a topic it is; -1: of none."""
+    tick_ms: int = 1
+    """SHARED: what is due within one tick goes out at its end."""
+
+    def horizon_ms(self, wall_ms: int) -> int:
+        """What is due by then goes out now."""
+        return wall_ms // self.tick_ms * self.tick_ms if self.delays else LATEST_MS
 
 
 class Read(NamedTuple):
@@ -43,7 +58,19 @@ class Wake(NamedTuple):
     """Nothing can be done before this time, whatever is in the log: ask again then."""
 
     at_ms: int
-    """On the clock that `next` is given."""
+    """On the clock of `now_ms` that `next` is given."""
+
+
+class Piece(Protocol):
+    """Which piece of a chunked message an entry is."""
+
+    @property
+    def of(self) -> str:
+        """The same for all pieces of one message, different for different messages."""
+        ...
+
+    @property
+    def is_last(self) -> bool: ...
 
 
 class Candidate(Protocol):
@@ -56,6 +83,16 @@ class Candidate(Protocol):
     @property
     def hidden(self) -> bool:
         """A marker: never delivered."""
+        ...
+
+    @property
+    def due_ms(self) -> int:
+        """SHARED and KEY_SHARED: not to be delivered earlier, by the wall clock; 0: whenever."""
+        ...
+
+    @property
+    def piece(self) -> Piece | None:
+        """SHARED: None for a whole message. Worked out when it is asked for."""
         ...
 
     @property

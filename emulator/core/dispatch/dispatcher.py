@@ -61,6 +61,17 @@ class Dispatcher:
         return self._strategy.read_entry_id
 
     @property
+    def delayed_entries(self) -> int:
+        """How many were read and are not due yet."""
+        return self._strategy.delayed_entries
+
+    @property
+    def is_full(self) -> bool:
+        """SHARED, KEY_SHARED: its consumers hold so many messages that none of them gets more."""
+        held = sum(consumer.pending.messages for consumer in self.consumers)
+        return held >= self._limits.unacked_messages_max
+
+    @property
     def draining(self) -> Mapping[str, int]:
         """KEY_SHARED, by consumer: slots of keys that belong to another one once it has acknowledged what it holds."""
         return self._strategy.draining
@@ -80,8 +91,8 @@ class Dispatcher:
             raise ProtocolError(ServerError.ConsumerBusy, "Exclusive consumer is already connected")
         self._strategy.joined(consumer, now_ms)
 
-    def left(self, consumer: ConsumerState) -> None:
-        self._strategy.left(consumer)
+    def left(self, consumer: ConsumerState, now_ms: int) -> None:
+        self._strategy.left(consumer, now_ms)
 
     # What consumers say.
 
@@ -119,6 +130,16 @@ class Dispatcher:
         elif (still_open := self.cursor.ack_set_of(entry_id)) is not None:
             self._strategy.acked(consumer, entry_id, bits_set(still_open))
 
+    def held(self, consumer: ConsumerState, entry_ids: Iterable[int]) -> None:
+        """An open transaction of the consumer acknowledged these, or messages of them: they leave the books, and are in
+        the cursor's `held`."""
+        for entry_id in entry_ids:
+            left = () if self.cursor.is_taken(entry_id) else self.cursor.ack_set_of(entry_id) or ()
+            self._strategy.acked(consumer, entry_id, bits_set(left))
+
+    def released(self, entry_ids: Sequence[int]) -> None:
+        self._strategy.released(entry_ids)
+
     def acknowledge_cumulative(
         self, entries: Iterable[tuple[int, Sequence[int] | None]], end_entry_id: int
     ) -> None:
@@ -145,8 +166,8 @@ class Dispatcher:
 
     # Reading and handing out.
 
-    def next(self, end_entry_id: int, now_ms: int) -> Read | Wake | None:
-        return self._strategy.next(end_entry_id, now_ms)
+    def next(self, end_entry_id: int, now_ms: int, wall_ms: int) -> Read | Wake | None:
+        return self._strategy.next(end_entry_id, now_ms, wall_ms)
 
-    def offer(self, read: Read, candidates: Sequence[Candidate]) -> list[Delivery]:
-        return self._strategy.offer(read, candidates)
+    def offer(self, read: Read, candidates: Sequence[Candidate], wall_ms: int) -> list[Delivery]:
+        return self._strategy.offer(read, candidates, wall_ms)

@@ -3,7 +3,8 @@
 An entry cannot go out yet when its consumer takes nothing now, when an earlier entry of its slot still waits, or when
 another consumer holds entries of its slot and has not acknowledged them (draining: the slot has moved). Such an entry
 waits: `aside` until something changes for its slot, then in `replay`, which is handed out before anything new. So R1
-holds with one set more: what lies below the read end is acknowledged, pending at one consumer, in `replay` or aside.
+holds with one set more: what lies below the read end is acknowledged, pending at one consumer, in `replay`, `delayed`,
+or aside.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from emulator.core.cursor import Cursor
-from emulator.core.dispatch.contract import Candidate, ConsumerState, Delivery, Limits, Read, Wake
+from emulator.core.dispatch.contract import Candidate, ConsumerState, Delivery, Limits
 from emulator.core.dispatch.keys import Shares
 from emulator.core.dispatch.shared import Shared
 from emulator.core.id_set import IdSet
@@ -58,26 +59,21 @@ class KeyShared(Shared):
                 found[hold.consumer.name] = found.get(hold.consumer.name, 0) + 1
         return found
 
-    def next(self, end_entry_id: int, now_ms: int) -> Read | Wake | None:
+    def _may_read_ahead(self) -> bool:
         aside_max = min(ASIDE_MAX, ASIDE_PER_CONSUMER * len(self.consumers))
-        if not self.replay and self._aside_count >= aside_max:
-            return None
-        return super().next(end_entry_id, now_ms)
+        return self._aside_count < aside_max and super()._may_read_ahead()
 
-    def _hand_out(self, candidates: Sequence[Candidate]) -> list[Delivery]:
+    def _hand_out(self, candidates: Sequence[Candidate], wall_ms: int) -> list[Delivery]:
         deliveries: list[Delivery] = []
+        horizon_ms = self.limits.horizon_ms(wall_ms)
         for index, candidate in enumerate(candidates):
-            entry_id = candidate.entry_id
-            is_new = entry_id >= self._read_end
-            if not is_new and entry_id not in self.replay:
+            if not self._is_ready(candidate, horizon_ms):
                 continue
-            if is_new:
-                self._pass_to(entry_id)
-            else:
-                self.replay.discard(entry_id)
+            entry_id = candidate.entry_id
+            self._take(entry_id)
             if candidate.hidden:
                 self.cursor.ack_range(entry_id, entry_id)
-            elif not self.cursor.is_acked(entry_id):
+            elif not self.cursor.is_taken(entry_id):
                 delivery = self._deliver_or_wait(index, candidate)
                 if delivery is not None:
                     deliveries.append(delivery)
@@ -149,9 +145,9 @@ class KeyShared(Shared):
         super().joined(consumer, now_ms)
         self._try_again(list(self._aside))
 
-    def left(self, consumer: ConsumerState) -> None:
+    def left(self, consumer: ConsumerState, now_ms: int) -> None:
         self.shares.remove(consumer)
-        super().left(consumer)
+        super().left(consumer, now_ms)
         self._try_again(list(self._aside))
 
     def flow(self, consumer: ConsumerState, permits: int) -> None:

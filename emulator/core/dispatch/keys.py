@@ -14,6 +14,7 @@ from hashlib import blake2b
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 from emulator.errors import ProtocolError, ServerError
+from emulator.murmur import murmur3
 
 SLOTS: Final = 65_536
 POINTS_PER_CONSUMER: Final = 100
@@ -21,7 +22,6 @@ RANGES_MAX: Final = 1_000
 """Of one sticky consumer."""
 KEY_BYTES_MAX: Final = 512
 """Longer keys are hashed by their digest."""
-_MASK: Final = 0xFFFF_FFFF
 
 
 class Named(Protocol):
@@ -58,27 +58,6 @@ def slot_of(key: bytes) -> int:
 @lru_cache(maxsize=16_384)
 def _slot_of_short(key: bytes) -> int:
     return (murmur3(key) & 0x7FFF_FFFF) % SLOTS
-
-
-def murmur3(data: bytes) -> int:
-    """MurmurHash3 x86 32, seed 0."""
-    hashed, whole = 0, len(data) & ~3
-    for at in range(0, whole, 4):
-        hashed ^= _mixed(int.from_bytes(data[at : at + 4], "little"))
-        hashed = (hashed << 13 | hashed >> 19) & _MASK
-        hashed = (hashed * 5 + 0xE654_6B64) & _MASK
-    if rest := data[whole:]:
-        hashed ^= _mixed(int.from_bytes(rest, "little"))
-    hashed ^= len(data)
-    hashed = ((hashed ^ hashed >> 16) * 0x85EB_CA6B) & _MASK
-    hashed = ((hashed ^ hashed >> 13) * 0xC2B2_AE35) & _MASK
-    return hashed ^ hashed >> 16
-
-
-def _mixed(block: int) -> int:
-    block = (block * 0xCC9E_2D51) & _MASK
-    block = (block << 15 | block >> 17) & _MASK
-    return (block * 0x1B87_3593) & _MASK
 
 
 class Shares(Generic[Owner]):

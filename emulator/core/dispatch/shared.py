@@ -1,20 +1,40 @@
 """SHARED: entries go to consumers that have permits, in turns.
 
 What a consumer gives back (negative acknowledgement, disconnect) waits in `replay` and is handed out again before
-anything new. Every id below the read end is acknowledged, in one consumer's `pending`, or in `replay` (R1).
+anything new. What is not due yet waits in `delayed` (INV-29) and goes out in the order of its times. Every id below the
+read end is acknowledged, in one consumer's `pending`, in `replay`, in `delayed`, or a piece that waits for its consumer
+(`pieces`) (R1).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from emulator.core.cursor import Cursor
-from emulator.core.dispatch.contract import Candidate, ConsumerState, Delivery, Limits, Read, Wake, bits_set
+from emulator.core.dispatch.contract import (
+    Candidate,
+    ConsumerState,
+    Delivery,
+    Limits,
+    Piece,
+    Read,
+    Wake,
+    bits_set,
+)
+from emulator.core.dispatch.delayed import LATEST_MS, Delayed
+from emulator.core.dispatch.pieces import Pieces
 from emulator.core.dispatch.strategy import ENTRIES_PER_READ_MAX, Strategy
 from emulator.core.id_set import IdSet
 
 RUN_ENTRIES = 16
 """How many entries in a row one consumer gets before it is the next one's turn."""
+DELAYED_MAX: Final = 4_000_000
+"""While so many wait to come due nothing new is read: some 70 MB."""
+AHEAD_ENTRIES: Final = 100
+"""So many at least are read at a time where some are delayed: a consumer with one permit looks for what it can have."""
+WAKE_MS_MAX: Final = 60_000
+"""A wall clock that is set forward is noticed after as long."""
 
 
 class Shared(Strategy):
@@ -24,17 +44,51 @@ class Shared(Strategy):
         super().__init__(cursor, limits)
         self.replay = IdSet()
         """To be handed out again."""
+        self.pieces = Pieces()
+        self.delayed = Delayed()
+        """Read, and not due yet, or not handed out since."""
         self._redelivery_counts: dict[int, int] = {}
         """Of what was given back and is not acknowledged."""
         self._turn = 0
 
-    def next(self, end_entry_id: int, now_ms: int) -> Read | Wake | None:
-        permits = sum(consumer.permits for consumer in self.consumers if self._may_serve(consumer))
+    @property
+    def delayed_entries(self) -> int:
+        return self.delayed.count
+
+    def next(self, end_entry_id: int, now_ms: int, wall_ms: int) -> Read | Wake | None:
+        permits = self._permits()
         if permits <= 0:
             return None
         if self.replay:
             return self._read_replay(end_entry_id, permits)
-        return self._read_new(end_entry_id, permits)
+        if self.delayed:
+            return self._next_delayed(end_entry_id, permits, now_ms, wall_ms)
+        return self._read_new(end_entry_id, permits) if self._may_read_ahead() else None
+
+    def _permits(self) -> int:
+        """How many messages may go out now."""
+        permits = held = 0
+        for consumer in self.consumers:
+            held += consumer.pending.messages
+            if self._may_serve(consumer):
+                permits += consumer.permits
+        return permits if held < self.limits.unacked_messages_max else 0
+
+    def _may_read_ahead(self) -> bool:
+        return self.delayed.count < DELAYED_MAX and not self.pieces.is_full
+
+    def _next_delayed(self, end_entry_id: int, permits: int, now_ms: int, wall_ms: int) -> Read | Wake:
+        """What is due; else what is new, which may be due; else the time at which something is."""
+        horizon_ms, first_due_ms = self.limits.horizon_ms(wall_ms), self.delayed.first_due_ms
+        if first_due_ms <= horizon_ms:
+            entries = self.delayed.run(horizon_ms, min(permits, ENTRIES_PER_READ_MAX))
+            return Read(self.delayed.first_id, entries, end_entry_id, self._token)
+        read = self._read_new(end_entry_id, max(permits, AHEAD_ENTRIES)) if self._may_read_ahead() else None
+        if read is not None:
+            return read
+        tick_ms = self.limits.tick_ms
+        due_ms = -(-first_due_ms // tick_ms) * tick_ms
+        return Wake(now_ms + min(due_ms - wall_ms, WAKE_MS_MAX))
 
     def _read_replay(self, end_entry_id: int, permits: int) -> Read:
         """From the first id of `replay` on, no further than the last one that such a read may reach."""
@@ -47,28 +101,72 @@ class Shared(Strategy):
             consumer.can_receive and consumer.pending.messages < self.limits.unacked_messages_per_consumer_max
         )
 
-    def _hand_out(self, candidates: Sequence[Candidate]) -> list[Delivery]:
+    def _hand_out(self, candidates: Sequence[Candidate], wall_ms: int) -> list[Delivery]:
         deliveries: list[Delivery] = []
         consumer, run = None, 0
+        horizon_ms = self.limits.horizon_ms(wall_ms)
         for index, candidate in enumerate(candidates):
-            entry_id = candidate.entry_id
-            is_new = entry_id >= self._read_end
-            if not is_new and entry_id not in self.replay:
+            if not self._is_ready(candidate, horizon_ms):
+                continue
+            entry_id, piece = candidate.entry_id, candidate.piece
+            if piece is not None and (receiver := self.pieces.receiver_of(piece)) is not None:
+                self._take(entry_id)
+                delivery = self._deliver_piece(receiver, piece, index, candidate)
+                if delivery is not None:
+                    deliveries.append(delivery)
                 continue
             if consumer is None or run >= RUN_ENTRIES or not self._may_serve(consumer):
                 consumer, run = self._next_in_turn(), 0
                 if consumer is None:
                     break
-            if is_new:
-                self._pass_to(entry_id)
-            else:
-                self.replay.discard(entry_id)
+            self._take(entry_id)
             if candidate.hidden:
                 self.cursor.ack_range(entry_id, entry_id)
-            elif not self.cursor.is_acked(entry_id):
+            elif not self.cursor.is_taken(entry_id):
                 run += 1
+                if piece is not None:
+                    self.pieces.given(piece, consumer)
                 deliveries.append(self._deliver(consumer, index, entry_id, candidate.messages))
         return deliveries
+
+    def _deliver_piece(
+        self, receiver: ConsumerState, piece: Piece, index: int, candidate: Candidate
+    ) -> Delivery | None:
+        """The next piece of a message, to who has those before. None: it waits, or is acknowledged."""
+        entry_id = candidate.entry_id
+        if self.cursor.is_taken(entry_id):
+            return None
+        if self.pieces.must_wait(receiver) or not self._may_serve(receiver):
+            self.pieces.wait(receiver, entry_id)
+            return None
+        self.pieces.given(piece, receiver)
+        return self._deliver(receiver, index, entry_id, candidate.messages)
+
+    def _release_pieces(self, consumer: ConsumerState) -> None:
+        if self.pieces.waiting_count and self._may_serve(consumer):
+            self.replay.update(self.pieces.release(consumer))
+
+    def _is_ready(self, candidate: Candidate, horizon_ms: int) -> bool:
+        """Whether it is its turn. What is new and not due yet is set aside."""
+        entry_id = candidate.entry_id
+        if entry_id < self._read_end:
+            return entry_id in self.replay or (
+                self.delayed.count > 0
+                and self.delayed.first_id == entry_id
+                and candidate.due_ms <= horizon_ms
+            )
+        if candidate.due_ms <= horizon_ms or candidate.hidden or self.cursor.is_taken(entry_id):
+            return True
+        self._pass_to(entry_id)
+        self.delayed.add(min(candidate.due_ms, LATEST_MS), entry_id)
+        return False
+
+    def _take(self, entry_id: int) -> None:
+        """Its turn has come: out of wherever it was."""
+        if entry_id >= self._read_end:
+            self._pass_to(entry_id)
+        elif not self.replay.discard(entry_id):
+            self.delayed.take_first()
 
     def _deliver(self, consumer: ConsumerState, index: int, entry_id: int, messages: int) -> Delivery:
         ack_set = self.cursor.ack_set_of(entry_id)
@@ -97,8 +195,17 @@ class Shared(Strategy):
     def joined(self, consumer: ConsumerState, now_ms: int) -> None:
         self.consumers.append(consumer)
 
-    def left(self, consumer: ConsumerState) -> None:
+    def flow(self, consumer: ConsumerState, permits: int) -> None:
+        super().flow(consumer, permits)
+        self._release_pieces(consumer)
+
+    def blocked(self, consumer: ConsumerState, *, blocked: bool) -> None:
+        super().blocked(consumer, blocked=blocked)
+        self._release_pieces(consumer)
+
+    def left(self, consumer: ConsumerState, now_ms: int) -> None:
         self.consumers.remove(consumer)
+        self.replay.update(self.pieces.left(consumer))
         self._give_back(consumer, list(consumer.pending.by_entry))
         if not self.consumers:
             self.rewound()
@@ -111,20 +218,24 @@ class Shared(Strategy):
                 if not messages_left:
                     self._forget(entry_id)
                 return
-            pending = holder.pending
+            consumer, pending = holder, holder.pending
         if messages_left:
             pending.shrink(entry_id, messages_left)
-            return
-        pending.take(entry_id)
-        if self._redelivery_counts:
-            self._redelivery_counts.pop(entry_id, None)
+        else:
+            pending.take(entry_id)
+            if self._redelivery_counts:
+                self._redelivery_counts.pop(entry_id, None)
+        self._release_pieces(consumer)
 
     def _holder_of(self, entry_id: int) -> ConsumerState | None:
         """Consumers may acknowledge what others hold."""
         return next((one for one in self.consumers if entry_id in one.pending.by_entry), None)
 
     def _forget(self, entry_id: int) -> None:
+        if self.pieces.waiting_count:
+            self.pieces.forget(lambda one: one == entry_id)
         self.replay.discard(entry_id)
+        self.delayed.discard(entry_id)
         self._redelivery_counts.pop(entry_id, None)
 
     def returned(self, consumer: ConsumerState, entry_ids: Sequence[int] | None) -> None:
@@ -135,6 +246,18 @@ class Shared(Strategy):
             if consumer.pending.take(entry_id) is not None:
                 self._redelivery_counts[entry_id] = self._redelivery_counts.get(entry_id, 0) + 1
                 self.replay.add(entry_id)
+        self._release_pieces(consumer)
+
+    def released(self, entry_ids: Sequence[int]) -> None:
+        """What was not read yet since the last rewind comes by itself."""
+        for entry_id in entry_ids:
+            if entry_id >= self._read_end or self.cursor.is_taken(entry_id):
+                continue
+            holder = self._holder_of(entry_id)
+            if holder is not None:  # of a batch: other messages of it are still there
+                self._give_back(holder, [entry_id])
+            elif self.replay.add(entry_id):
+                self._redelivery_counts[entry_id] = self._redelivery_counts.get(entry_id, 0) + 1
 
     def moved(self) -> None:
         """Take out of the books what is acknowledged now."""
@@ -144,12 +267,19 @@ class Shared(Strategy):
                 consumer.pending.take(entry_id)
         for entry_id in [one for one in self.replay if cursor.is_acked(one)]:
             self.replay.discard(entry_id)
+        self.delayed.forget(cursor.acked_bits)
+        if self.pieces.waiting_count:
+            self.pieces.forget(cursor.is_acked)
+            for consumer in self.consumers:
+                self._release_pieces(consumer)
         for entry_id in [one for one in self._redelivery_counts if cursor.is_acked(one)]:
             del self._redelivery_counts[entry_id]
 
     def rewound(self) -> None:
         super().rewound()
         self.replay.clear()
+        self.delayed.clear()
+        self.pieces.clear()
         self._redelivery_counts.clear()
         for consumer in self.consumers:
             consumer.pending.clear()

@@ -2,6 +2,9 @@
 
 When the active one changes, reading starts again at the first unacknowledged entry. A consumer that takes over from one
 that is still connected waits a moment first: the one before may be acknowledging.
+
+Of a partition those of the best priority, sorted by name, are counted off by its number: so the partitions of a topic
+spread evenly over its consumers, which makes it necessary that one who comes or goes moves the others.
 """
 
 from __future__ import annotations
@@ -14,20 +17,21 @@ from emulator.core.dispatch.strategy import Strategy
 
 
 class SingleActive(Strategy):
-    """Who is active: the lowest priority number, then the first to come. A newcomer of equal rank displaces nobody."""
+    """Who is active: the lowest priority number, then the first to come. A newcomer of equal rank displaces nobody,
+    unless the topic is a partition."""
 
     def __init__(self, cursor: Cursor, limits: Limits) -> None:
         super().__init__(cursor, limits)
         self._paused_until_ms: int | None = None
 
-    def next(self, end_entry_id: int, now_ms: int) -> Read | Wake | None:
+    def next(self, end_entry_id: int, now_ms: int, wall_ms: int) -> Read | Wake | None:
         if self.active is None or not self.active.can_receive:
             return None
         if self._paused_until_ms is not None and now_ms < self._paused_until_ms:
             return Wake(self._paused_until_ms)
         return self._read_new(end_entry_id, self.active.permits)
 
-    def _hand_out(self, candidates: Sequence[Candidate]) -> list[Delivery]:
+    def _hand_out(self, candidates: Sequence[Candidate], wall_ms: int) -> list[Delivery]:
         consumer, cursor = self.active, self.cursor
         deliveries: list[Delivery] = []
         if consumer is None:
@@ -39,28 +43,38 @@ class SingleActive(Strategy):
             self._pass_to(entry_id)
             if candidate.hidden:
                 cursor.ack_range(entry_id, entry_id)
-            elif not cursor.is_acked(entry_id):
+            elif not cursor.is_taken(entry_id):
                 ack_set = cursor.ack_set_of(entry_id)
                 consumer.permits -= candidate.messages if ack_set is None else bits_set(ack_set)
                 deliveries.append(Delivery(consumer, index, 0, ack_set))
         return deliveries
 
     def joined(self, consumer: ConsumerState, now_ms: int) -> None:
-        before = self.active
         self.consumers.append(consumer)
-        self._choose_active()
-        if before is not None and self.active is not before:
+        self._choose_active(now_ms)
+
+    def left(self, consumer: ConsumerState, now_ms: int) -> None:
+        self.consumers.remove(consumer)
+        self._choose_active(now_ms)
+
+    def _choose_active(self, now_ms: int) -> None:
+        before, chosen = self.active, self._chosen()
+        if chosen is before:
+            return
+        self.active = chosen
+        self.rewound()
+        if before in self.consumers:
             self._paused_until_ms = now_ms + self.limits.failover_delay_ms
 
-    def left(self, consumer: ConsumerState) -> None:
-        self.consumers.remove(consumer)
-        self._choose_active()
-
-    def _choose_active(self) -> None:
-        chosen = min(self.consumers, key=lambda consumer: consumer.priority, default=None)
-        if chosen is not self.active:
-            self.active = chosen
-            self.rewound()
+    def _chosen(self) -> ConsumerState | None:
+        best_priority = min((consumer.priority for consumer in self.consumers), default=0)
+        best = [consumer for consumer in self.consumers if consumer.priority == best_priority]
+        if not best:
+            return None
+        if self.limits.partition_index < 0:
+            return best[0]
+        best.sort(key=lambda consumer: consumer.name)
+        return best[self.limits.partition_index % len(best)]
 
     def acked(self, consumer: ConsumerState, entry_id: int, messages_left: int = 0) -> None:
         """The cursor has it, and there is no other book."""
@@ -68,6 +82,11 @@ class SingleActive(Strategy):
     def returned(self, consumer: ConsumerState, entry_ids: Sequence[int] | None) -> None:
         """Everything unacknowledged is sent again, in order, whatever was named. Only the active consumer may ask."""
         if consumer is self.active:
+            self.rewound()
+
+    def released(self, entry_ids: Sequence[int]) -> None:
+        """Everything unacknowledged is sent again, in order, as when it is given back."""
+        if any(entry_id < self._read_end for entry_id in entry_ids):
             self.rewound()
 
     def moved(self) -> None:

@@ -35,6 +35,11 @@ class Strategy(ABC):
         return {}
 
     @property
+    def delayed_entries(self) -> int:
+        """How many were read and are not due yet."""
+        return 0
+
+    @property
     def read_entry_id(self) -> int:
         """The smallest id that was not offered yet. An update of another region or a cumulative acknowledgement may
         have moved mark-delete past what was read here."""
@@ -43,23 +48,24 @@ class Strategy(ABC):
     # Questions and answers. `next` changes nothing (R2).
 
     @abstractmethod
-    def next(self, end_entry_id: int, now_ms: int) -> Read | Wake | None:
-        """What the shell is to do now. `end_entry_id`: exclusive end of what is readable."""
+    def next(self, end_entry_id: int, now_ms: int, wall_ms: int) -> Read | Wake | None:
+        """What the shell is to do now. `end_entry_id`: exclusive end of what is readable. `now_ms`: of a clock that
+        only goes forward; `wall_ms`: of the one that clients mean."""
 
-    def offer(self, read: Read, candidates: Sequence[Candidate]) -> list[Delivery]:
+    def offer(self, read: Read, candidates: Sequence[Candidate], wall_ms: int) -> list[Delivery]:
         """Hand out what `read` found: every entry from its start on, in log order, nothing left out. What no consumer
         can take stays unread."""
         if self.is_overtaken(read):
             return []
         self._pass_gap(read.from_entry_id, candidates[0].entry_id if candidates else read.end_entry_id)
-        return self._hand_out(candidates)
+        return self._hand_out(candidates, wall_ms)
 
     def is_overtaken(self, read: Read) -> bool:
         """Whether something happened since that makes the read worth nothing."""
         return read.token is not self._token
 
     @abstractmethod
-    def _hand_out(self, candidates: Sequence[Candidate]) -> list[Delivery]: ...
+    def _hand_out(self, candidates: Sequence[Candidate], wall_ms: int) -> list[Delivery]: ...
 
     def _read_new(self, end_entry_id: int, entries_max: int) -> Read | None:
         """The next entries that were never offered. Jumps over what is acknowledged already."""
@@ -85,7 +91,7 @@ class Strategy(ABC):
     def joined(self, consumer: ConsumerState, now_ms: int) -> None: ...
 
     @abstractmethod
-    def left(self, consumer: ConsumerState) -> None:
+    def left(self, consumer: ConsumerState, now_ms: int) -> None:
         """A consumer of ours is gone; what it had not acknowledged is for others."""
 
     def flow(self, consumer: ConsumerState, permits: int) -> None:
@@ -103,6 +109,10 @@ class Strategy(ABC):
     @abstractmethod
     def returned(self, consumer: ConsumerState, entry_ids: Sequence[int] | None) -> None:
         """The consumer wants these again (None: all it was given)."""
+
+    @abstractmethod
+    def released(self, entry_ids: Sequence[int]) -> None:
+        """A transaction that had acknowledged these was aborted: they are to be given out again."""
 
     @abstractmethod
     def moved(self) -> None:

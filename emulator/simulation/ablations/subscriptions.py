@@ -6,7 +6,15 @@ import asyncio
 
 from emulator.broker.keeper import StateKeeper
 from emulator.core.cursor import Cursor
-from emulator.core.dispatch import Limits, Read, Shared, SingleActive, Strategy, SubscriptionType
+from emulator.core.dispatch import (
+    Limits,
+    Read,
+    Shared,
+    SingleActive,
+    Strategy,
+    SubscriptionType,
+    strategy_for,
+)
 from emulator.simulation.ablation import Ablation, parts
 
 
@@ -32,7 +40,12 @@ class _TrustingShared(Shared):
 
 
 def _strategy_that_trusts_reads(type_: SubscriptionType, cursor: Cursor, limits: Limits) -> Strategy:
-    return (_TrustingShared if type_ is SubscriptionType.SHARED else _TrustingSingleActive)(cursor, limits)
+    match type_:
+        case SubscriptionType.SHARED:
+            return _TrustingShared(cursor, limits)
+        case SubscriptionType.KEY_SHARED:
+            return strategy_for(type_, cursor, limits)
+    return _TrustingSingleActive(cursor, limits)
 
 
 ABLATIONS = (

@@ -17,21 +17,25 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from emulator.admin_calls import NoAnswer, call
 from emulator.broker.admin.stats import topic_row
 from emulator.errors import ConfigurationError, Problem
 from emulator.model import TopicName
 from emulator.region_config import NamespaceConfig
-from emulator.scenarios.language import Drain, Phase
 from emulator.scenarios.progress import Quiet
-from emulator.scenarios.runner import PlayResult, Stage, play
+from emulator.scenarios.runner import play
 from emulator.scenarios.scenario import Scenario, load_scenario
+from emulator.scenarios.stage import Stage
+from emulator.scenarios.steps import Drain, Phase
 from emulator.scenarios.topics import TopicStatus, topic_status
+from emulator.scenarios.watching import PlayResult
 from emulator.scenarios.workload import ConsumerPart, ProgramPart
 from emulator.simulation.checkers import Judgement, Violation, first_violation, judge
 from emulator.simulation.evidence import Disks, Evidence, LogView, full, hold_the_same
 from emulator.simulation.medium import DiskFaults
 from emulator.simulation.outcome import (
     Outcome,
+    configurations_of,
     deliveries_of,
     grants_of,
     logs_of,
@@ -113,6 +117,7 @@ def run_story(
             logs=logs_of(world),
             grants=grants_of(world),
             deliveries=deliveries_of(world),
+            configurations=configurations_of(world),
             figures={
                 **figures_of(run.record.events),
                 **loss_figures(run.record.events, run.stored()),
@@ -170,6 +175,7 @@ class _Run:
         self.watch = CursorWatch(self.disks, self.record)
         self.judgements: list[Judgement] = []
         self.result: PlayResult | None = None
+        self._calls = 0
         self.record.given.replicated.update(
             (full(part.topic), part.subscription)
             for part in story.scenario.parts
@@ -184,6 +190,7 @@ class _Run:
         stage = Stage(
             hire=hire_simulated(self.world, self.record),
             read_topics=self._read_topics,
+            call_region=self._call_region,
             open_history=lambda _: _Facts(self.record),
         )
         self.result = await play(self.story.scenario, runtime, Quiet(), stage)
@@ -209,6 +216,17 @@ class _Run:
         if broker is None:
             raise ConnectionRefusedError("it does not listen")
         return [topic_status(topic_row(topic)) for topic in await broker.every_topic()]
+
+    async def _call_region(self, region: Any, method: str, path: str, body: Any) -> tuple[int, bytes]:
+        """As somebody who stands beside the region."""
+        self._calls += 1
+        host = self.world.client_host(f"admin-{self._calls}", region.name)
+        host.network.loop = self.world.simulation.driver.loop
+        try:
+            answer = await call(host.network, region.name, ADMIN_PORT, method, path, body)
+        except NoAnswer as silence:
+            raise ConnectionRefusedError(str(silence)) from None
+        return answer.status, answer.body
 
     async def _converge(self) -> None:
         self.record.fact("phase", detail="everything is repaired")

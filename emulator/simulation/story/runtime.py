@@ -46,6 +46,8 @@ class SimulatedRuntime:
         }
         self._links = dict(self._declared)
         self._ended = False
+        self._ahead_ms: dict[str, int] = {}
+        """By region, how far its clock was set ahead."""
 
     async def up(self) -> None:
         self._stopped.clear()
@@ -119,6 +121,11 @@ class SimulatedRuntime:
         jitter = {} if jitter_ms is None else {"jitter_ms": jitter_ms}
         self._change(source, target, one_way, latency_ms=latency_ms, **jitter)
         self._shape_links()
+
+    async def skew(self, region: str, ahead_ms: int) -> None:
+        self._check(region)
+        self._world.regions[region].host.wall_clock_ms.jump(ahead_ms - self._ahead_ms.get(region, 0))
+        self._ahead_ms[region] = ahead_ms
 
     async def heal(self, source: str | None = None, target: str | None = None) -> None:
         if source is None or target is None:

@@ -7,6 +7,7 @@ from emulator.simulation.vocabulary import (
     administering,
     ahead,
     claiming,
+    evolving,
     forging,
     half_open,
     hoarding,
@@ -16,6 +17,8 @@ from emulator.simulation.vocabulary import (
     repeating,
     restarting,
     seeking,
+    sharing_keys,
+    transacting,
     unsubscribing,
 )
 from emulator.simulation.vocabulary.word import Word
@@ -34,6 +37,9 @@ WORDS: tuple[Word, ...] = (
     half_open.WORD,
     lying.WORD,
     claiming.WORD,
+    sharing_keys.WORD,
+    evolving.WORD,
+    transacting.WORD,
 )
 
 CHECKS = (*checkers.CHECKS, *(check for word in WORDS for check in word.checks))

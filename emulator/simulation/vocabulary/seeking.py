@@ -63,7 +63,7 @@ class Seek(Act):
         actor.forget_held()
         await consumer.seek(goal)
         stage.record.windows.end(window)
-        detail = f"time {goal}" if isinstance(goal, int) else f"entry {goal.entry}"
+        detail = f"time {goal}" if isinstance(goal, int) else f"entry {goal.entry}:{goal.batch_index}"
         stage.did(
             "accepted", began=began, region=region, topic=topic, subscription=subscription, detail=detail
         )
@@ -148,7 +148,7 @@ def lasting(evidence: Evidence) -> Iterator[Deed]:
 
 def _not_given(evidence: Evidence, seek: Deed) -> Found:
     view = evidence.log(seek.region, seek.topic)
-    first = int(seek.detail.removeprefix("entry "))
+    entry, index = map(int, seek.detail.removeprefix("entry ").split(":"))
     began_ms = EPOCH_MS + seek.began * 1000
     given, done, upto = set[str](), set[str](), -1
     for event in evidence.events:
@@ -161,7 +161,8 @@ def _not_given(evidence: Evidence, seek: Deed) -> Found:
             if event.how == "cumulative":
                 upto = max(upto, int((event.message_id or "").split(":")[1]))
     for one in view.messages:
-        if one.entry >= first and one.entry > upto and one.place not in given | done:
+        is_behind = (one.entry, one.batch_index) >= (entry, index)
+        if is_behind and one.entry > upto and one.place not in given | done:
             yield (
                 f"{seek.subscription} in {seek.region} was sent back to {seek.detail} and never given "
                 f"{one.origin} at {one.place} again",

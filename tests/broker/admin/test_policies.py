@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 
 import pytest
 
-from emulator.broker.admin.resources.policies import PATHS, policy_resources
-from emulator.core.policies import REGISTRY
+from emulator.broker.admin.resources.policies import policy_resources
+from emulator.core.policies.declaration import Scope
+from emulator.core.policies.registry import REGISTRY
 from emulator.region_config import PeerConfig
 from tests.broker.admin.served import Served, served
 
@@ -22,7 +24,13 @@ def us() -> Iterator[Served]:
 
 
 def test_every_policy_has_its_paths() -> None:
-    assert PATHS.keys() == REGISTRY.keys()
+    without = [
+        policy.name
+        for policy in REGISTRY.values()
+        if (Scope.NAMESPACE in policy.scopes and not policy.at_namespace)
+        or (Scope.TOPIC in policy.scopes and not policy.at_topic)
+    ]
+    assert without == []
     assert {row.path for row in policy_resources(REGISTRY.values())} >= {
         "/admin/v2/namespaces/{tenant}/{namespace}/deduplication",
         "/admin/v2/persistent/{tenant}/{namespace}/{topic}/deduplicationEnabled",
@@ -80,4 +88,47 @@ def test_a_list_of_regions_names_the_one_that_is_asked() -> None:
 
 def test_a_region_that_is_named_twice_is_named_once(us: Served) -> None:
     assert us.ask("POST", f"{NAMESPACE}/replication", b'["us", "us"]').status == 204
+    assert us.get(f"{NAMESPACE}/replication") == ["us"]
+
+
+def test_a_topic_s_policy_is_the_region_s_own_or_everybody_s(us: Served) -> None:
+    path = f"{TOPIC}/deduplicationEnabled"
+    assert us.ask("POST", f"{path}?isGlobal=true", b"true").status == 204
+    assert us.ask("GET", path).status == 204, "only what was set for this region alone"
+    assert us.get(f"{path}?isGlobal=true") is True
+    assert us.get(f"{path}?applied=true") is True
+    assert us.ask("POST", path, b"false").status == 204
+    assert us.get(f"{path}?applied=true") is False, "the nearer one applies"
+    assert us.ask("DELETE", path).status == 204
+    assert us.get(f"{path}?applied=true") is True
+
+
+def test_partitions_have_the_policies_of_their_topic(us: Served) -> None:
+    assert us.ask("POST", f"{TOPIC}/deduplicationEnabled", b"true").status == 204
+    assert us.get(f"{TOPIC}-partition-0/deduplicationEnabled?applied=true") is True
+
+
+def test_an_unset_policy_of_a_namespace_is_no_value(us: Served) -> None:
+    assert us.ask("DELETE", f"{NAMESPACE}/deduplication").status == 204
+    assert us.ask("GET", f"{NAMESPACE}/deduplication").status == 204
+    assert us.get(f"{NAMESPACE}/deduplication?applied=true") is False
+
+
+def test_of_concurrent_changes_of_one_policy_one_is_last_and_all_are_told(us: Served) -> None:
+    bodies = [b"true", b"false"] * 6
+    statuses: list[int] = []
+    asking = [
+        threading.Thread(
+            target=lambda body=body: statuses.append(
+                us.ask("POST", f"{NAMESPACE}/deduplication", body).status
+            )
+        )
+        for body in bodies
+    ]
+    for one in asking:
+        one.start()
+    for one in asking:
+        one.join()
+    assert statuses == [204] * len(bodies)
+    assert us.get(f"{NAMESPACE}/deduplication") in (True, False)
     assert us.get(f"{NAMESPACE}/replication") == ["us"]

@@ -82,6 +82,14 @@ def test_what_makes_no_sense_is_said(target: str) -> None:
     assert refused.value.status == 400
 
 
+def test_a_row_with_more_words_goes_before_one_with_fewer() -> None:
+    general, particular = (Resource(path, Scope.TOPIC, get=READ) for path in ("/a/{x}", "/a/b"))
+    for rows in ((general, particular), (particular, general)):
+        table = Table(rows)
+        assert table.find(Head("GET", "/a/b", {})).resource is particular
+        assert table.find(Head("GET", "/a/c", {})).resource is general
+
+
 @pytest.mark.parametrize(
     ("one", "two"),
     [("/a/{x}", "/a/{y}"), ("/a/{x}/c", "/a/b/{y}"), ("/{x}/b", "/a/{y}"), ("/a", "/a")],

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from emulator.broker.commands.tasks import TaskGroup
+from emulator.client.producer import Batching
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.codec import encode_ack, encode_flow
 from emulator.wire.frames import frame_of
@@ -105,5 +106,106 @@ def test_unsubscribe_sends_the_other_consumers_away() -> None:
             assert answer.success.request_id == 9
             assert (await other.next()).close_consumer.consumer_id == 1
             assert all(not topic.subscriptions for topic in world.running["us"].directory.serving.values())
+
+    asyncio.run(story())
+
+
+async def publish_batch(world: Regions, size: int) -> None:
+    async with world.client("us") as client:
+        producer = await client.producer("orders", batching=Batching(messages_max=size, delay_ms_max=10_000))
+        await asyncio.gather(*(producer.send_nowait(b"%d" % number) for number in range(size)))
+
+
+def test_a_seek_into_a_batch_leaves_what_comes_before_acknowledged() -> None:
+    """Clients drop it themselves when it is they who come back; another consumer could not know."""
+
+    async def story() -> None:
+        async with regions("us") as world, raw_client(world) as client:
+            await publish_batch(world, 5)
+            shared = {"subType": pb.CommandSubscribe.Shared}
+            await client.subscribe(initialPosition=pb.CommandSubscribe.Earliest, **shared)
+            ((ledger_id, entry_id),) = await flow(client, 1)
+            seek = pb.CommandSeek(consumer_id=1, request_id=5)
+            seek.message_id.ledgerId, seek.message_id.entryId = ledger_id, entry_id
+            seek.message_id.batch_index = 2
+            seek.message_id.ack_set.append(0b11100)
+            await client.ask(pb.BaseCommand(type=pb.BaseCommand.SEEK, seek=seek))
+            assert (await client.next()).success.request_id == 5
+            await client.subscribe(**shared)
+            client.writer.write(frame_of(encode_flow(1, 10)))
+            message = (await client.next()).message
+            assert (message.message_id.entryId, list(message.ack_set)) == (entry_id, [0b11100])
+
+    asyncio.run(story())
+
+
+def test_a_subscription_keeps_the_properties_it_was_made_with_over_a_crash() -> None:
+    async def story() -> None:
+        async with regions("us") as world:
+            async with raw_client(world) as client:
+                said = [pb.KeyValue(key="team", value="billing")]
+                await client.subscribe(subscription_properties=said)
+                await client.subscribe(2, subscription="other")
+            await world.crash("us")
+            await world.start("us")
+            async with raw_client(world) as client:
+                await client.subscribe(subscription_properties=[pb.KeyValue(key="team", value="other")])
+                await client.subscribe(2, subscription="other", subscription_properties=said)
+                topic = world.running["us"].directory.serving["persistent://public/default/orders"]
+                properties = {name: one.cursor.properties for name, one in topic.subscriptions.items()}
+                assert properties == {"s": {"team": "billing"}, "other": {"team": "billing"}}
+                too_many = [pb.KeyValue(key="k", value="v" * 70_000)]
+                refused = await client.subscribe(3, subscription="third", subscription_properties=too_many)
+                assert refused.error.error == pb.NotAllowedError
+                assert "third" not in topic.subscriptions
+
+    asyncio.run(story())
+
+
+def test_a_reader_may_begin_with_what_was_published_so_long_ago() -> None:
+    async def story() -> None:
+        async with regions("us") as world, raw_client(world) as client:
+            await publish(world, 3)
+            begin = pb.MessageIdData(ledgerId=2**64 - 1, entryId=2**64 - 1)
+            reader = {"durable": False, "start_message_id": begin}
+            await client.subscribe(start_message_rollback_duration_sec=3_600, **reader)
+            assert len(await flow(client, 3)) == 3
+            since_ever = {**reader, "start_message_rollback_duration_sec": 2**62}
+            assert (await client.subscribe(2, subscription="other", **since_ever)).HasField("success")
+
+    asyncio.run(story())
+
+
+def test_who_must_not_create_a_topic_is_told_that_there_is_none() -> None:
+    async def story() -> None:
+        async with regions("us") as world, raw_client(world) as client:
+            refused = await client.subscribe(force_topic_creation=False)
+            assert refused.error.error == pb.TopicNotFound
+            await publish(world, 1)
+            assert (await client.subscribe(force_topic_creation=False)).HasField("success")
+
+    asyncio.run(story())
+
+
+def test_acknowledgements_of_parts_of_a_batch_are_kept_when_the_rest_is_given_back() -> None:
+    async def story() -> None:
+        async with regions("us") as world, raw_client(world) as client:
+            await publish_batch(world, 5)
+            await client.subscribe(
+                initialPosition=pb.CommandSubscribe.Earliest, subType=pb.CommandSubscribe.Shared
+            )
+            ((ledger_id, entry_id),) = await flow(client, 1)
+            client.writer.write(frame_of(encode_ack(1, [(ledger_id, entry_id, (0b01010,))])))
+            redeliver = pb.CommandRedeliverUnacknowledgedMessages(consumer_id=1)
+            redeliver.message_ids.add(ledgerId=ledger_id, entryId=entry_id)
+            client.send(
+                pb.BaseCommand(
+                    type=pb.BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES,
+                    redeliverUnacknowledgedMessages=redeliver,
+                )
+            )
+            client.writer.write(frame_of(encode_flow(1, 10)))
+            message = (await client.next()).message
+            assert (list(message.ack_set), message.redelivery_count) == ([0b01010], 1)
 
     asyncio.run(story())

@@ -144,16 +144,16 @@ def test_a_duplicate_is_acknowledged_with_no_position() -> None:
     asyncio.run(story())
 
 
-def test_transactions_are_refused_in_words() -> None:
+def test_transactions_are_refused_in_words_where_they_are_not_enabled() -> None:
     """Not with silence."""
 
     async def story() -> None:
-        async with regions("us") as world:
+        async with regions("us", transaction_coordinators=0) as world:
             client = await RawClient.connect(world)
             command = pb.BaseCommand(type=pb.BaseCommand.NEW_TXN)
             command.newTxn.request_id = 9
             client.writer.write(simple_frame(command))
-            error = (await client.next()).error
-            assert (error.request_id, error.error) == (9, pb.NotAllowedError)
+            answer = (await client.next()).newTxnResponse
+            assert (answer.request_id, answer.error) == (9, pb.NotAllowedError)
 
     asyncio.run(story())

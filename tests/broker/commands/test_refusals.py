@@ -16,7 +16,11 @@ from tests.broker.regions import regions
 
 ORDERS = "persistent://public/default/orders"
 COORDINATORS = "persistent://pulsar/system/transaction_coordinator_assign"
-STRING = pb.Schema(name="s", schema_data=b"", type=pb.Schema.String)
+HALF_A_CHARACTER = pb.Schema(
+    name="s", schema_data=b'{"type": "record", "name": "R\\ud800", "fields": []}', type=pb.Schema.Avro
+)
+"""JSON may say it, and a sentence that quotes it cannot be sent."""
+BROKEN = pb.Schema(name="s", schema_data=b"{", type=pb.Schema.Avro)
 
 
 def producer(**fields: object) -> pb.BaseCommand:
@@ -69,32 +73,61 @@ def in_schema(answer: pb.BaseCommand) -> Refusal:
 
 
 REFUSED: dict[str, tuple[pb.BaseCommand, Callable[[pb.BaseCommand], Refusal], int, str]] = {
-    "a producer with a schema": (producer(schema=STRING), in_error, pb.IncompatibleSchema, "type String"),
+    "a producer with a schema": (producer(schema=BROKEN), in_error, pb.IncompatibleSchema, "no AVRO schema"),
     "a producer of a reserved subscription": (
         producer(initial_subscription_name="pulsar.dedup"),
         in_error,
         pb.NotAllowedError,
         "'pulsar.dedup' is reserved",
     ),
-    "a consumer with a schema": (subscribe(schema=STRING), in_error, pb.IncompatibleSchema, "type String"),
+    "a consumer with a schema": (subscribe(schema=BROKEN), in_error, pb.IncompatibleSchema, "no AVRO schema"),
+    "a consumer with a schema whose name is half a character": (
+        subscribe(schema=HALF_A_CHARACTER),
+        in_error,
+        pb.IncompatibleSchema,
+        "no AVRO schema",
+    ),
+    "a producer of a subscription with an endless name": (
+        producer(initial_subscription_name="n" * 4_097),
+        in_error,
+        pb.NotAllowedError,
+        "a subscription name of 4,097 characters",
+    ),
+    "a consumer with an endless name": (
+        subscribe(consumer_name="n" * 4_097, subType=pb.CommandSubscribe.Key_Shared),
+        in_error,
+        pb.NotAllowedError,
+        "a name of 4,097 characters; 4,096 are allowed",
+    ),
+    "a subscription with an endless name": (
+        subscribe(subscription="n" * 1_000_000),
+        in_error,
+        pb.NotAllowedError,
+        "a name of 1,000,000 characters; 4,096 are allowed",
+    ),
     "a sticky consumer without ranges": (
         subscribe(subType=3, keySharedMeta=pb.KeySharedMeta(keySharedMode=pb.STICKY)),
         in_error,
         pb.ConsumerAssignError,
         "must name ranges",
     ),
-    "a schema by itself": (create_schema(STRING), in_schema, pb.IncompatibleSchema, "type String"),
-    "a non-persistent topic": (
-        lookup("non-persistent://public/default/t"),
-        in_lookup,
-        pb.NotAllowedError,
-        "non-persistent topics are not offered",
+    "a schema of a topic that is not there": (
+        create_schema(BROKEN),
+        in_schema,
+        pb.TopicNotFound,
+        "Topic not found",
     ),
-    "partitions of a non-persistent topic": (
-        partitions("non-persistent://public/default/t"),
-        in_partitions,
+    "what was compacted of a topic that keeps nothing": (
+        subscribe(topic="non-persistent://public/default/t", read_compacted=True),
+        in_error,
         pb.NotAllowedError,
-        "non-persistent topics are not offered",
+        "readCompacted only allowed on persistent topics",
+    ),
+    "partitions in a namespace that does not exist": (
+        partitions("non-persistent://no/such/t"),
+        in_partitions,
+        pb.TopicNotFound,
+        "no/such",
     ),
     "a namespace that does not exist": (lookup("no/such/t"), in_lookup, pb.TopicNotFound, "no/such"),
     "a name of several lines": (
@@ -108,21 +141,6 @@ REFUSED: dict[str, tuple[pb.BaseCommand, Callable[[pb.BaseCommand], Refusal], in
         in_lookup,
         pb.ServiceNotReady,
         "listener 'inner' is not known",
-    ),
-    "where a transaction coordinator is": (
-        lookup(COORDINATORS),
-        in_lookup,
-        pb.NotAllowedError,
-        "Transactions are not enabled.",
-    ),
-    "a transaction coordinator": (
-        pb.BaseCommand(
-            type=pb.BaseCommand.TC_CLIENT_CONNECT_REQUEST,
-            tcClientConnectRequest=pb.CommandTcClientConnectRequest(request_id=7, tc_id=0),
-        ),
-        in_error,
-        pb.NotAllowedError,
-        "Transactions are not enabled.",
     ),
 }
 
@@ -169,7 +187,7 @@ def test_a_refused_send_or_acknowledgement_names_its_topic(
     attempt: Callable[[RawClient], object], caplog: pytest.LogCaptureFixture
 ) -> None:
     async def story() -> None:
-        async with regions("us") as world, raw_client(world) as client:
+        async with regions("us", transaction_coordinators=0) as world, raw_client(world) as client:
             refusal = await attempt(client)  # type: ignore[misc]
             assert refusal == (7, pb.NotAllowedError, "Transactions are not enabled.")
 
@@ -221,14 +239,22 @@ def test_a_consumer_may_take_whatever_schema_the_topic_has() -> None:
     asyncio.run(story())
 
 
-def test_there_are_no_transaction_coordinators() -> None:
+def test_where_transactions_are_not_enabled_there_are_no_coordinators() -> None:
     """Clients with transactions enabled ask for them first: no partitions is what they read as "not enabled", where
     TopicNotFound would be taken for a broken cluster."""
+    connect = pb.CommandTcClientConnectRequest(request_id=7, tc_id=0)
 
     async def story() -> None:
-        async with regions("us") as world, raw_client(world) as client:
+        async with regions("us", transaction_coordinators=0) as world, raw_client(world) as client:
             answer = (await client.ask(partitions(COORDINATORS))).partitionMetadataResponse
             assert answer.response == pb.CommandPartitionedTopicMetadataResponse.Success
             assert (answer.request_id, answer.partitions) == (7, 0)
+            refusal = in_lookup(await client.ask(lookup(COORDINATORS)))
+            assert refusal == (7, pb.NotAllowedError, "Transactions are not enabled.")
+            type_ = pb.BaseCommand.TC_CLIENT_CONNECT_REQUEST
+            connected = await client.ask(pb.BaseCommand(type=type_, tcClientConnectRequest=connect))
+            response = connected.tcClientConnectResponse
+            assert (response.request_id, response.error) == (7, pb.NotAllowedError)
+            assert response.message == "Transactions are not enabled."
 
     asyncio.run(story())

@@ -4,6 +4,8 @@ package main
 import (
 	"bufio"
 	"context"
+	"encoding/binary"
+	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -36,6 +38,11 @@ var (
 	clients   = map[string]pulsar.Client{}
 	producers = map[string]pulsar.Producer{}
 	consumers = map[string]pulsar.Consumer{}
+	readers   = map[string]pulsar.Reader{}
+	ids       = map[string]pulsar.MessageID{}
+	fields    = map[string]string{}
+
+	transactions = map[string]pulsar.Transaction{}
 )
 
 func main() {
@@ -64,7 +71,7 @@ func answer(number, verb string, of map[string]string) {
 
 // What the other clients call it: this one has one type for most, and the protocol's name in its text.
 func nameOf(err error) string {
-	for _, name := range []string{"ProducerFenced", "ProducerBusy", "Timeout"} {
+	for _, name := range []string{"ProducerFenced", "ProducerBusy", "IncompatibleSchema", "Timeout"} {
 		if strings.Contains(err.Error(), name) {
 			return name
 		}
@@ -82,6 +89,8 @@ func carryOut(verb string, of map[string]string) (string, error) {
 			URL:              of["url"],
 			OperationTimeout: milliseconds(of["timeout_ms"]),
 			Logger:           log.NewLoggerWithLogrus(quiet),
+
+			EnableTransaction: of["transactions"] == "yes",
 		})
 		mutex.Lock()
 		defer mutex.Unlock()
@@ -93,6 +102,11 @@ func carryOut(verb string, of map[string]string) (string, error) {
 			Name:               of["name"],
 			ProducerAccessMode: access[of["access"]],
 			SendTimeout:        milliseconds(of["send_timeout_ms"]),
+
+			DisableBatching:         of["batch"] == "" && of["fields"] == "",
+			BatchingMaxMessages:     uint(number(of["batch"], 1)),
+			BatchingMaxPublishDelay: batchingDelay(of),
+			Schema:                  schemaOf(of["fields"]),
 		})
 		if err != nil {
 			return "", err
@@ -100,38 +114,126 @@ func carryOut(verb string, of map[string]string) (string, error) {
 		mutex.Lock()
 		defer mutex.Unlock()
 		producers[key] = producer
+		fields[key] = of["fields"]
 		return "\tname=" + producer.Name(), nil
 	case "send":
-		_, err := producerOf(key).Send(context.Background(), &pulsar.ProducerMessage{Payload: []byte(of["payload"]), Key: of["message_key"]})
+		if names := fieldsOf(key); names != nil {
+			value := map[string]any{}
+			for _, name := range names {
+				value[name] = of["payload"]
+			}
+			_, err := producerOf(key).Send(context.Background(), &pulsar.ProducerMessage{Value: value})
+			return "", err
+		}
+		message := &pulsar.ProducerMessage{Payload: []byte(of["payload"]), Key: of["message_key"]}
+		if of["delay_ms"] != "" {
+			message.DeliverAfter = milliseconds(of["delay_ms"])
+		}
+		if of["transaction"] != "" {
+			message.Transaction = transactionOf(of["transaction"])
+		}
+		id, err := producerOf(key).Send(context.Background(), message)
+		sent(of["payload"], id)
 		return "", err
+	case "send_batch":
+		return "", sendBatch(producerOf(key), strings.Split(of["payloads"], ","))
 	case "subscribe":
-		consumer, err := clientOf(of["client"]).Subscribe(pulsar.ConsumerOptions{
-			Topic:                       of["topic"],
-			SubscriptionName:            of["subscription"],
-			Type:                        types[of["type"]],
-			SubscriptionInitialPosition: pulsar.SubscriptionPositionEarliest,
-		})
+		consumer, err := clientOf(of["client"]).Subscribe(consumerOptions(of))
 		mutex.Lock()
 		defer mutex.Unlock()
 		consumers[key] = consumer
+		fields[key] = of["fields"]
 		return "", err
 	case "receive":
-		mutex.Lock()
-		consumer := consumers[key]
-		mutex.Unlock()
+		consumer := consumerOf(key)
 		waiting, cancel := context.WithTimeout(context.Background(), milliseconds(of["timeout_ms"]))
 		defer cancel()
 		message, err := consumer.Receive(waiting)
 		if err != nil {
 			return "", fmt.Errorf("Timeout: %w", err)
 		}
-		return "\tpayload=" + string(message.Payload()) + "\ttopic=" + message.Topic() + "\tkey=" + message.Key(), consumer.Ack(message)
+		if names := fieldsOf(key); names != nil {
+			value := map[string]any{}
+			if err := message.GetSchemaValue(&value); err != nil {
+				return "", err
+			}
+			said := fmt.Sprintf("\tversion=%d", binary.BigEndian.Uint64(message.SchemaVersion()))
+			for _, name := range names {
+				if text, isThere := value[name]; isThere {
+					said += fmt.Sprintf("\t%s=%s", name, text)
+				}
+			}
+			return said, consumer.Ack(message)
+		}
+		if of["transaction"] != "" {
+			of["then"] = "in transaction"
+			err = consumer.AckWithTxn(message, transactionOf(of["transaction"]))
+		}
+		switch of["then"] {
+		case "in transaction":
+		case "give back":
+			consumer.Nack(message)
+		case "put off":
+			consumer.ReconsumeLater(message, 100*time.Millisecond)
+		case "keep":
+		default:
+			err = consumer.Ack(message)
+		}
+		return fmt.Sprintf("\tpayload=%s\ttopic=%s\tkey=%s\tcount=%d",
+			message.Payload(), message.Topic(), message.Key(), message.RedeliveryCount()), err
+	case "reader":
+		reader, err := clientOf(of["client"]).CreateReader(pulsar.ReaderOptions{
+			Topic:                   of["topic"],
+			StartMessageID:          placeOf(of["start"]),
+			StartMessageIDInclusive: of["inclusive"] == "yes",
+		})
+		mutex.Lock()
+		defer mutex.Unlock()
+		readers[key] = reader
+		return "", err
+	case "available":
+		if readerOf(key).HasNext() {
+			return "\tanswer=yes", nil
+		}
+		return "\tanswer=no", nil
+	case "read":
+		waiting, cancel := context.WithTimeout(context.Background(), milliseconds(of["timeout_ms"]))
+		defer cancel()
+		message, err := readerOf(key).Next(waiting)
+		if err != nil {
+			return "", fmt.Errorf("Timeout: %w", err)
+		}
+		return "\tpayload=" + string(message.Payload()), nil
+	case "seek":
+		if reader := readerOf(key); reader != nil {
+			return "", reader.Seek(placeOf(of["place"]))
+		}
+		if of["time_ms"] != "" {
+			return "", consumerOf(key).SeekByTime(time.UnixMilli(int64(number(of["time_ms"], 0))))
+		}
+		return "", consumerOf(key).Seek(placeOf(of["place"]))
+	case "begin":
+		transaction, err := clientOf(of["client"]).NewTransaction(milliseconds(of["timeout_ms"]))
+		if err != nil {
+			return "", err
+		}
+		mutex.Lock()
+		defer mutex.Unlock()
+		transactions[key] = transaction
+		id := transaction.GetTxnID()
+		return fmt.Sprintf("\tmost=%d\tleast=%d", id.MostSigBits, id.LeastSigBits), nil
+	case "commit":
+		return "", transactionOf(key).Commit(context.Background())
+	case "abort":
+		return "", transactionOf(key).Abort(context.Background())
 	case "partitions":
 		names, err := clientOf(of["client"]).TopicPartitions(of["topic"])
 		return fmt.Sprintf("\tcount=%d", len(names)), err
 	case "close":
 		if producer := producerOf(key); producer != nil {
 			producer.Close()
+		} else if consumer := consumerOf(key); consumer != nil {
+			consumer.Close()
 		} else {
 			clients[key].Close()
 		}
@@ -140,16 +242,148 @@ func carryOut(verb string, of map[string]string) (string, error) {
 	return "", fmt.Errorf("no such verb: %s", verb)
 }
 
+func consumerOptions(of map[string]string) pulsar.ConsumerOptions {
+	options := pulsar.ConsumerOptions{
+		Topic:                          of["topic"],
+		Schema:                         schemaOf(of["fields"]),
+		TopicsPattern:                  of["pattern"],
+		AutoDiscoveryPeriod:            time.Second,
+		SubscriptionName:               of["subscription"],
+		Type:                           types[of["type"]],
+		SubscriptionInitialPosition:    pulsar.SubscriptionPositionEarliest,
+		NackRedeliveryDelay:            100 * time.Millisecond,
+		EnableBatchIndexAcknowledgment: true,
+		StartMessageIDInclusive:        true,
+		RetryEnable:                    of["retries"] != "",
+	}
+	if of["from"] == "latest" {
+		options.SubscriptionInitialPosition = pulsar.SubscriptionPositionLatest
+	}
+	if of["dead_letters"] != "" {
+		deliveries := number(of["redeliveries"], 0)
+		if of["retries"] == "" {
+			deliveries++ // this client counts the first one, too
+		}
+		options.DLQ = &pulsar.DLQPolicy{
+			MaxDeliveries:           uint32(deliveries),
+			DeadLetterTopic:         of["dead_letters"],
+			RetryLetterTopic:        of["retries"],
+			InitialSubscriptionName: of["first_subscription"],
+		}
+	}
+	return options
+}
+
+// Those who ask for batches of a size wait for it. Of messages that are sent alone this client does not say the schema.
+func batchingDelay(of map[string]string) time.Duration {
+	if of["batch"] == "" {
+		return time.Millisecond
+	}
+	return time.Second
+}
+
+// As many as its producer puts into one batch.
+func sendBatch(producer pulsar.Producer, payloads []string) error {
+	outcomes := make(chan error, len(payloads))
+	for _, payload := range payloads {
+		producer.SendAsync(context.Background(), &pulsar.ProducerMessage{Payload: []byte(payload)},
+			func(id pulsar.MessageID, _ *pulsar.ProducerMessage, err error) {
+				sent(payload, id)
+				outcomes <- err
+			})
+	}
+	for range payloads {
+		if err := <-outcomes; err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func sent(payload string, id pulsar.MessageID) {
+	mutex.Lock()
+	defer mutex.Unlock()
+	ids[payload] = id
+}
+
+// One of the ends, or a message that was published here.
+func placeOf(word string) pulsar.MessageID {
+	switch word {
+	case "earliest":
+		return pulsar.EarliestMessageID()
+	case "latest":
+		return pulsar.LatestMessageID()
+	}
+	mutex.Lock()
+	defer mutex.Unlock()
+	return ids[word]
+}
+
+func consumerOf(key string) pulsar.Consumer {
+	mutex.Lock()
+	defer mutex.Unlock()
+	return consumers[key]
+}
+
+func readerOf(key string) pulsar.Reader {
+	mutex.Lock()
+	defer mutex.Unlock()
+	return readers[key]
+}
+
+func schemaOf(text string) pulsar.Schema {
+	if text == "" {
+		return nil
+	}
+	described := []map[string]string{}
+	for _, field := range strings.Split(text, ",") {
+		name, value, hasDefault := strings.Cut(field, "=")
+		described = append(described, map[string]string{"name": name, "type": "string"})
+		if hasDefault {
+			described[len(described)-1]["default"] = value
+		}
+	}
+	data, _ := json.Marshal(map[string]any{"type": "record", "name": "Order", "fields": described})
+	return pulsar.NewAvroSchema(string(data), nil)
+}
+
+func fieldsOf(key string) []string {
+	mutex.Lock()
+	defer mutex.Unlock()
+	if fields[key] == "" {
+		return nil
+	}
+	names := strings.Split(fields[key], ",")
+	for index, name := range names {
+		names[index], _, _ = strings.Cut(name, "=")
+	}
+	return names
+}
+
 func producerOf(key string) pulsar.Producer {
 	mutex.Lock()
 	defer mutex.Unlock()
 	return producers[key]
 }
 
+func transactionOf(key string) pulsar.Transaction {
+	mutex.Lock()
+	defer mutex.Unlock()
+	return transactions[key]
+}
+
 func clientOf(key string) pulsar.Client {
 	mutex.Lock()
 	defer mutex.Unlock()
 	return clients[key]
+}
+
+func number(text string, absent int) int {
+	found, err := strconv.Atoi(text)
+	if err != nil {
+		return absent
+	}
+	return found
 }
 
 func milliseconds(text string) time.Duration {

@@ -4,17 +4,24 @@
     answer     <number> TAB ok [TAB <name>=<value>]…
                <number> TAB error TAB <name> TAB <text>
 
+`fields` of a producer or consumer: it has a schema, a record of texts, `id,note=` (what has a `=` has a default). Then
+what is sent stands in each of its fields, and what is received is told field by field, with its schema's version.
+
 `Driver.java` and `driver.go` speak the same. A verb that waits does not keep others from being carried out.
 """
 
 from __future__ import annotations
 
+import datetime
+import hashlib
+import re
 import sys
 import threading
 from collections.abc import Callable
 from typing import Any
 
 import pulsar
+from pulsar.schema import JsonSchema, Record, String
 
 ACCESS = {
     "Shared": pulsar.ProducerAccessMode.Shared,
@@ -27,10 +34,23 @@ TYPES = {
     "Shared": pulsar.ConsumerType.Shared,
     "KeyShared": pulsar.ConsumerType.KeyShared,
 }
+COMPRESSIONS = {
+    "NONE": pulsar.CompressionType.NONE,
+    "LZ4": pulsar.CompressionType.LZ4,
+    "ZLIB": pulsar.CompressionType.ZLib,
+    "ZSTD": pulsar.CompressionType.ZSTD,
+    "SNAPPY": pulsar.CompressionType.SNAPPY,
+}
 Arguments = dict[str, str]
 
+ENDS = {"earliest": pulsar.MessageId.earliest, "latest": pulsar.MessageId.latest}
+
 made: dict[str, Any] = {}
-"""Clients and producers by key."""
+"""Clients, producers, consumers and readers by key."""
+ids: dict[str, Any] = {}
+"""Of messages that were published here, by payload."""
+records: dict[str, type[Record]] = {}
+"""Of producers and consumers that have a schema."""
 writing = threading.Lock()
 
 
@@ -41,36 +61,182 @@ def client(of: Arguments) -> str:
     return ""
 
 
+def schema(of: Arguments) -> dict[str, Any]:
+    if "fields" not in of:
+        return {}
+    fields: dict[str, Any] = {}
+    described: list[dict[str, str]] = []
+    for field in of["fields"].split(","):
+        name, with_default, default = field.partition("=")
+        fields[name] = String(default=default, required=True) if with_default else String(required=True)
+        described.append({"name": name, "type": "string"} | ({"default": default} if with_default else {}))
+    record = records[of["key"]] = type("Order", (Record,), fields)
+    # By itself the client describes no defaults.
+    record.schema = classmethod(lambda cls: {"type": "record", "name": "Order", "fields": described})
+    return {"schema": JsonSchema(record)}
+
+
 def producer(of: Arguments) -> str:
     made[of["key"]] = made[of["client"]].create_producer(
         of["topic"],
         producer_name=of.get("name"),
         access_mode=ACCESS[of.get("access", "Shared")],
         send_timeout_millis=int(of.get("send_timeout_ms", "30000")),
+        batching_enabled="batch" in of,
+        batching_max_messages=int(of.get("batch", "1000")),
+        batching_max_publish_delay_ms=60_000 if "batch" in of else 10,
+        chunking_enabled=of.get("chunking") == "1",
+        compression_type=COMPRESSIONS[of.get("compression", "NONE")],
+        encryption_key="key" if "keys" in of else None,
+        **_encryption(of),
+        **schema(of),
     )
     return f"\tname={made[of['key']].producer_name()}"
 
 
 def send(of: Arguments) -> str:
-    made[of["key"]].send(of["payload"].encode(), partition_key=of.get("message_key"))
+    delay = datetime.timedelta(milliseconds=int(of["delay_ms"])) if "delay_ms" in of else None
+    record = records.get(of["key"])
+    content = (
+        of["payload"].encode() if record is None else record(**dict.fromkeys(record._fields, of["payload"]))
+    )
+    sent = made[of["key"]].send(content, partition_key=of.get("message_key"), deliver_after=delay)
+    ids[of["payload"]] = sent
     return ""
 
 
+def send_batch(of: Arguments) -> str:
+    """As many as its producer puts into one batch."""
+    payloads, sent = of["payloads"].split(","), threading.Event()
+    failed = []
+
+    def stored(payload: str, result: Any, message_id: Any) -> None:
+        ids[payload] = message_id
+        if result != pulsar.Result.Ok:
+            failed.append(result)
+        if payload == payloads[-1]:
+            sent.set()
+
+    for payload in payloads:
+        made[of["key"]].send_async(
+            payload.encode(), lambda result, message_id, payload=payload: stored(payload, result, message_id)
+        )
+    made[of["key"]].flush()
+    sent.wait(10)
+    if failed:
+        raise RuntimeError(str(failed[0]))
+    return ""
+
+
+def _encryption(of: Arguments) -> dict[str, Any]:
+    """`keys`: a folder with public.pem and private.pem."""
+    if "keys" not in of:
+        return {}
+    reader = pulsar.CryptoKeyReader(f"{of['keys']}/public.pem", f"{of['keys']}/private.pem")
+    return {"crypto_key_reader": reader}
+
+
+def send_bytes(of: Arguments) -> str:
+    """A payload of `size` bytes that is different for each `seed`."""
+    payload = hashlib.shake_128(of["seed"].encode()).digest(int(of["size"]))
+    made[of["key"]].send(payload, partition_key=of.get("message_key"))
+    return f"\tdigest={hashlib.sha256(payload).hexdigest()}"
+
+
+def receive_bytes(of: Arguments) -> str:
+    """One message, acknowledged."""
+    message = made[of["key"]].receive(timeout_millis=int(of["timeout_ms"]))
+    made[of["key"]].acknowledge(message)
+    return f"\tdigest={hashlib.sha256(message.data()).hexdigest()}"
+
+
+def read_compacted(of: Arguments) -> str:
+    """Key and value of everything there is, from the earliest message on."""
+    reader = made[of["client"]].create_reader(of["topic"], pulsar.MessageId.earliest, is_read_compacted=True)
+    found = []
+    while reader.has_message_available():
+        message = reader.read_next(timeout_millis=int(of["timeout_ms"]))
+        found.append(f"{message.partition_key()}:{message.data().decode()}")
+    reader.close()
+    return f"\tmessages={','.join(found)}"
+
+
+def table(of: Arguments) -> str:
+    """Key and value of a table view, by key."""
+    view = made[of["client"]].create_table_view(of["topic"])
+    found: list[str] = []
+    view.for_each(lambda key, value: found.append(f"{key}:{value.decode()}"))
+    view.close()
+    return f"\tentries={','.join(sorted(found))}"
+
+
 def subscribe(of: Arguments) -> str:
+    dead = None
+    if "dead_letters" in of:
+        dead = pulsar.ConsumerDeadLetterPolicy(
+            int(of["redeliveries"]), of["dead_letters"], of["first_subscription"]
+        )
     made[of["key"]] = made[of["client"]].subscribe(
-        of["topic"],
+        re.compile(of["pattern"]) if "pattern" in of else of["topic"],
         of["subscription"],
         consumer_type=TYPES[of.get("type", "Exclusive")],
-        initial_position=pulsar.InitialPosition.Earliest,
+        initial_position=pulsar.InitialPosition.Latest
+        if of.get("from") == "latest"
+        else pulsar.InitialPosition.Earliest,
+        negative_ack_redelivery_delay_ms=100,
+        dead_letter_policy=dead,
+        batch_index_ack_enabled=True,
+        start_message_id_inclusive=True,
+        **_encryption(of),
+        **schema(of),
     )
     return ""
 
 
 def receive(of: Arguments) -> str:
-    """One message, acknowledged."""
-    message = made[of["key"]].receive(timeout_millis=int(of["timeout_ms"]))
-    made[of["key"]].acknowledge(message)
-    return f"\tpayload={message.data().decode()}\ttopic={message.topic_name()}\tkey={message.partition_key()}"
+    """One message: acknowledged, given back, or neither."""
+    consumer = made[of["key"]]
+    message = consumer.receive(timeout_millis=int(of["timeout_ms"]))
+    then = of.get("then", "acknowledge")
+    if then == "acknowledge":
+        consumer.acknowledge(message)
+    elif then == "give back":
+        consumer.negative_acknowledge(message)
+    record = records.get(of["key"])
+    if record is not None:
+        value = message.value()
+        said = "".join(f"\t{name}={getattr(value, name)}" for name in record._fields)
+        return f"{said}\tversion={message._message.int_schema_version()}"
+    return (
+        f"\tpayload={message.data().decode()}\ttopic={message.topic_name()}\tkey={message.partition_key()}"
+        f"\tcount={message.redelivery_count()}"
+    )
+
+
+def reader(of: Arguments) -> str:
+    """From one of the ends, or from a message that was published here."""
+    made[of["key"]] = made[of["client"]].create_reader(
+        of["topic"], _place(of["start"]), start_message_id_inclusive=of.get("inclusive") == "yes"
+    )
+    return ""
+
+
+def _place(word: str) -> Any:
+    return ENDS[word] if word in ENDS else ids[word]
+
+
+def available(of: Arguments) -> str:
+    return f"\tanswer={'yes' if made[of['key']].has_message_available() else 'no'}"
+
+
+def read(of: Arguments) -> str:
+    message = made[of["key"]].read_next(timeout_millis=int(of["timeout_ms"]))
+    return f"\tpayload={message.data().decode()}"
+
+
+def seek(of: Arguments) -> str:
+    made[of["key"]].seek(int(of["time_ms"]) if "time_ms" in of else _place(of["place"]))
+    return ""
 
 
 def partitions(of: Arguments) -> str:
@@ -86,8 +252,17 @@ VERBS: dict[str, Callable[[Arguments], str]] = {
     "client": client,
     "producer": producer,
     "send": send,
+    "send_bytes": send_bytes,
+    "receive_bytes": receive_bytes,
+    "read_compacted": read_compacted,
+    "table": table,
+    "send_batch": send_batch,
     "subscribe": subscribe,
     "receive": receive,
+    "reader": reader,
+    "available": available,
+    "read": read,
+    "seek": seek,
     "partitions": partitions,
     "close": close,
 }

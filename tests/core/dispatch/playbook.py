@@ -18,6 +18,11 @@ def dispatcher(mark_delete: int = -1, unacked_messages_max: int = 1000) -> Dispa
     return Dispatcher(Cursor(mark_delete), Limits(unacked_messages_max, FAILOVER_DELAY_MS))
 
 
+class Piece(NamedTuple):
+    of: str
+    is_last: bool
+
+
 class Candidate(NamedTuple):
     """An entry of a log."""
 
@@ -25,6 +30,8 @@ class Candidate(NamedTuple):
     messages: int
     hidden: bool
     key_slot: int = 0
+    due_ms: int = 0
+    piece: Piece | None = None
 
 
 def log(*ids: int, hidden: tuple[int, ...] = ()) -> list[Candidate]:
@@ -40,9 +47,9 @@ def joined(
     return consumer
 
 
-def wanted(machine: Dispatcher, end_entry_id: int = END, now_ms: int = 0) -> Read:
+def wanted(machine: Dispatcher, end_entry_id: int = END, now_ms: int = 0, wall_ms: int = 0) -> Read:
     """The read that the machine asks for."""
-    read = machine.next(end_entry_id, now_ms)
+    read = machine.next(end_entry_id, now_ms, wall_ms)
     assert isinstance(read, Read)
     return read
 
@@ -53,14 +60,14 @@ def found(read: Read, entries: Sequence[Candidate]) -> list[Candidate]:
     return list(readable)[: read.entries_max]
 
 
-def handed_out(machine: Dispatcher, entries: Sequence[Candidate]) -> list[tuple[str, int]]:
+def handed_out(machine: Dispatcher, entries: Sequence[Candidate], wall_ms: int = 0) -> list[tuple[str, int]]:
     """Ask until nothing more can be done with a log that ends with `entries`; (consumer, entry id) in the order of the
     deliveries."""
     given, end_entry_id = [], entries[-1].entry_id + 1
-    while isinstance(read := machine.next(end_entry_id, now_ms=10**9), Read):
+    while isinstance(read := machine.next(end_entry_id, 10**9, wall_ms), Read):
         candidates = found(read, entries)
         given += [
             (delivery.consumer.name, candidates[delivery.place].entry_id)
-            for delivery in machine.offer(read, candidates)
+            for delivery in machine.offer(read, candidates, wall_ms)
         ]
     return given

@@ -11,7 +11,16 @@ import random
 import pytest
 
 from emulator.core.dispatch import ConsumerState, Read, SubscriptionType, Wake
-from tests.core.dispatch.playbook import EXCLUSIVE, FAILOVER, KEY_SHARED, SHARED, Candidate, dispatcher, found
+from tests.core.dispatch.playbook import (
+    EXCLUSIVE,
+    FAILOVER,
+    KEY_SHARED,
+    SHARED,
+    Candidate,
+    Piece,
+    dispatcher,
+    found,
+)
 
 UNACKED_MAX = 12
 SLOTS = (1, 12_000, 25_000, 40_000, 52_000, 65_535)
@@ -52,7 +61,12 @@ class Model:
         for _ in range(self.chance.randrange(1, 8)):
             at += self.chance.choice((0, 0, 0, 1, 5))
             slot = self.chance.choice(SLOTS)
-            self.log.append(Candidate(at, self.chance.choice((1, 1, 3)), self.chance.random() < 0.2, slot))
+            due_ms = self.now_ms + self.chance.randrange(400) if self.chance.random() < 0.3 else 0
+            messages, hidden = self.chance.choice((1, 1, 3)), self.chance.random() < 0.2
+            piece = None
+            if self.type is SHARED and not hidden and self.chance.random() < 0.3:
+                piece = Piece(self.chance.choice("ab"), self.chance.random() < 0.3)
+            self.log.append(Candidate(at, messages, hidden, slot, due_ms, piece))
             at += 1
 
     def join(self) -> None:
@@ -69,7 +83,7 @@ class Model:
         if self.machine.consumers:
             gone = self.chance.choice(self.machine.consumers)
             before = self.machine.active
-            self.machine.left(gone)
+            self.machine.left(gone, self.now_ms)
             if self.type in MANY:
                 self.held = {entry_id: one for entry_id, one in self.held.items() if one is not gone}
             elif self.machine.active is not before:
@@ -130,7 +144,7 @@ class Model:
 
     def ask(self) -> None:
         if self.under_way is None:
-            wish = self.machine.next(self.end, self.now_ms)
+            wish = self.machine.next(self.end, self.now_ms, self.now_ms)
             self.under_way = wish if isinstance(wish, Read) else None
 
     def answer(self) -> None:
@@ -140,11 +154,13 @@ class Model:
         candidates = found(read, self.log)
         if self.chance.random() < 0.3:
             candidates = candidates[: self.chance.randrange(1, 4)]  # As many bytes as one read may give.
-        for delivery in self.machine.offer(read, candidates):
+        for delivery in self.machine.offer(read, candidates, self.now_ms):
             entry_id = candidates[delivery.place].entry_id
             assert entry_id not in self.held, "delivered to two at once"
             assert entry_id not in self.acked, "delivered after its acknowledgement"
-            if self.type is KEY_SHARED:
+            if self.type in MANY:
+                assert candidates[delivery.place].due_ms <= self.now_ms, "delivered early"
+            if self.type is KEY_SHARED and not candidates[delivery.place].due_ms:
                 self._check_order(candidates[delivery.place], delivery.consumer)
             self.held[entry_id] = delivery.consumer
 
@@ -152,25 +168,30 @@ class Model:
         slots = {one.entry_id: one.key_slot for one in self.log}
         holders = {one for held, one in self.held.items() if slots[held] == entry.key_slot}
         assert holders <= {consumer}, "a key at two consumers"
-        assert entry.entry_id == min(self._ready_ids(entry.key_slot)), "a key out of order"
+        assert entry.entry_id == min(self._ready_ids(entry.key_slot, due_ms=0)), "a key out of order"
 
-    def _ready_ids(self, slot: int) -> list[int]:
-        """Neither acknowledged nor held, of one slot."""
+    def _ready_ids(self, slot: int, due_ms: int) -> list[int]:
+        """Neither acknowledged nor held, of one slot, due by then."""
         return [
             one.entry_id
             for one in self.log
             if one.key_slot == slot
-            and not one.hidden
-            and one.entry_id not in self.acked
-            and one.entry_id not in self.held
+            and one.entry_id in self.ids - self.acked - set(self.held)
+            and one.due_ms <= due_ms
         ]
+
+    @property
+    def due_ids(self) -> set[int]:
+        if self.type not in MANY:
+            return self.ids
+        return {entry.entry_id for entry in self.log if entry.due_ms <= self.now_ms} & self.ids
 
     # What must hold after every event.
 
     def check(self) -> None:
         self._check_books()
-        wish = self.machine.next(self.end, self.now_ms)
-        assert wish == self.machine.next(self.end, self.now_ms), "asking changes nothing"
+        wish = self.machine.next(self.end, self.now_ms, self.now_ms)
+        assert wish == self.machine.next(self.end, self.now_ms, self.now_ms), "asking changes nothing"
         if self._could_go_on():
             assert isinstance(wish, (Read, Wake)), "stalled"
             assert isinstance(wish, Read) or self.type is FAILOVER
@@ -178,7 +199,14 @@ class Model:
     def _check_books(self) -> None:
         cursor, consumers = self.machine.cursor, self.machine.consumers
         strategy = self.machine._strategy
-        replay = set(strategy.replay) if self.type in MANY and consumers else set()
+        replay = {*strategy.replay, *strategy.delayed._waiting} if self.type in MANY and consumers else set()
+        if self.type in MANY and consumers:
+            assert strategy.delayed.count == len(strategy.delayed._waiting)
+            assert not set(strategy.replay) & set(strategy.delayed._waiting), "R1"
+        if self.type is SHARED and consumers:
+            waiting = list(strategy.pieces.waiting())
+            assert strategy.pieces.waiting_count == len(waiting)
+            replay |= set(waiting)
         if self.type is KEY_SHARED and consumers:
             aside = [entry_id for ids in strategy._aside.values() for entry_id in ids]
             assert strategy._aside_count == len(aside)
@@ -206,7 +234,7 @@ class Model:
                 and owner.can_receive
                 and owner.unacked_messages < UNACKED_MAX
                 and holders <= {owner}
-                and self._ready_ids(slot)
+                and self._ready_ids(slot, self.now_ms)
             ):
                 return True
         return False
@@ -223,7 +251,8 @@ class Model:
             ]
         else:
             able = [one for one in (self.machine.active,) if one is not None and one.can_receive]
-        return bool(able and self.ids - self.acked - set(self.held))
+        waiting = set(self.machine._strategy.pieces.waiting()) if self.type is SHARED and able else set()
+        return bool(able and self.due_ids - self.acked - set(self.held) - waiting)
 
 
 @pytest.mark.parametrize("type_", [EXCLUSIVE, FAILOVER, SHARED, KEY_SHARED])

@@ -32,7 +32,7 @@ def test_types_cannot_be_mixed_while_somebody_is_connected():
     first = joined(machine, "a", SHARED)
     with pytest.raises(ProtocolError, match="different type: SHARED"):
         joined(machine, "b", FAILOVER)
-    machine.left(first)
+    machine.left(first, 0)
     joined(machine, "b", FAILOVER)
     assert machine.type is FAILOVER
 
@@ -42,9 +42,9 @@ def test_a_read_of_an_earlier_strategy_is_dropped():
     machine = dispatcher()
     first = joined(machine, "a", EXCLUSIVE)
     read = wanted(machine)
-    machine.left(first)
+    machine.left(first, 0)
     joined(machine, "b", SHARED)
-    assert machine.offer(read, log(0)) == []
+    assert machine.offer(read, log(0), 0) == []
 
 
 @pytest.mark.parametrize("entry_id", [-1, 3, 10**12])

@@ -6,8 +6,9 @@ import pytest
 
 from emulator.core.dispatch import ConsumerState, Dispatcher, KeySharing, Read
 from emulator.core.dispatch.key_shared import ASIDE_PER_CONSUMER
-from emulator.core.dispatch.keys import SLOTS, Shares, murmur3, slot_of
+from emulator.core.dispatch.keys import SLOTS, Shares, slot_of
 from emulator.errors import ProtocolError, ServerError
+from emulator.murmur import murmur3
 from tests.core.dispatch.playbook import END, KEY_SHARED, Candidate, dispatcher, handed_out, joined, wanted
 
 KEYS = [f"key-{number}".encode() for number in range(50)]
@@ -72,7 +73,7 @@ def test_a_key_waits_until_its_former_consumer_has_acknowledged_it() -> None:
     machine = dispatcher()
     first = sticky(machine, "first", (0, SLOTS - 1))
     handed_out(machine, log(b"k"))
-    machine.left(first)
+    machine.left(first, 0)
     second = sticky(machine, "second", (0, SLOTS - 1))
     assert handed_out(machine, log(b"k", b"k")) == [("second", 0), ("second", 1)]
     machine.acknowledge(second, [(0, None), (1, None)], END)
@@ -103,7 +104,7 @@ def test_who_does_not_mind_the_order_need_not_wait() -> None:
     machine = dispatcher()
     sticky(machine, "low", (0, 100), may_reorder=True)
     sticky(machine, "all", (101, SLOTS - 1), may_reorder=True)
-    machine.left(machine.consumers[0])
+    machine.left(machine.consumers[0], 0)
     assert machine._strategy.shares.may_reorder
 
 
@@ -141,12 +142,12 @@ def test_nothing_new_is_read_while_too_much_is_aside() -> None:
     sticky(machine, "none of it", (0, 0))
     entries = [Candidate(number, 1, False, 7) for number in range(ASIDE_PER_CONSUMER + 2_000)]
     end = len(entries)
-    while isinstance(read := machine.next(end, 0), Read):
+    while isinstance(read := machine.next(end, 0, 0), Read):
         at = read.from_entry_id
-        machine.offer(read, entries[at : at + read.entries_max])
+        machine.offer(read, entries[at : at + read.entries_max], 0)
     assert ASIDE_PER_CONSUMER <= machine.read_entry_id < end
     sticky(machine, "all", (1, SLOTS - 1)).permits = 10**6
-    assert isinstance(machine.next(end, 0), Read)
+    assert isinstance(machine.next(end, 0, 0), Read)
 
 
 def test_what_comes_back_goes_out_again_before_later_entries_of_its_key() -> None:
@@ -184,6 +185,6 @@ def test_consumers_of_one_subscription_have_one_mode() -> None:
     there = joined(machine, "auto", KEY_SHARED)
     with pytest.raises(ProtocolError, match="one mode"):
         sticky(machine, "sticky", (0, 5))
-    machine.left(there)
+    machine.left(there, 0)
     sticky(machine, "sticky", (0, 5))
     assert wanted(machine).from_entry_id == 0

@@ -27,10 +27,10 @@ def test_what_a_consumer_leaves_goes_to_another_with_its_count():
     handed_out(machine, log(0, 1, 2, 3))
     joined(machine, "b", SHARED)
     machine.acknowledge(leaver, [(1, None)], END)
-    machine.left(leaver)
-    replayed = machine.offer(wanted(machine), log(0, 1, 2))
+    machine.left(leaver, 0)
+    replayed = machine.offer(wanted(machine), log(0, 1, 2), 0)
     assert [(d.place, d.redelivery_count) for d in replayed] == [(0, 1), (2, 1)]
-    new = machine.offer(wanted(machine), log(3))
+    new = machine.offer(wanted(machine), log(3), 0)
     assert [(d.place, d.redelivery_count) for d in new] == [(0, 0)]
 
 
@@ -48,7 +48,7 @@ def test_a_consumer_with_too_much_unacknowledged_waits():
     machine = dispatcher(unacked_messages_max=2)
     consumer = joined(machine, "a", SHARED)
     handed_out(machine, log(0, 1, 2))
-    assert machine.next(10, 0) is None
+    assert machine.next(10, 0, 0) is None
     machine.acknowledge(consumer, [(0, None)], END)
     assert wanted(machine).from_entry_id == 2
 
@@ -137,16 +137,16 @@ def test_what_was_trimmed_is_not_replayed_for_ever():
     consumer = joined(machine, "a", SHARED)
     handed_out(machine, log(0, 1, 2))
     machine.returned(consumer, [1])
-    machine.offer(wanted(machine), log(2))
-    assert machine.next(3, 0) is None
+    machine.offer(wanted(machine), log(2), 0)
+    assert machine.next(3, 0, 0) is None
     assert (machine.cursor.mark_delete, consumer.unacked_messages) == (-1, 2)
 
 
 def test_counts_of_redelivery_begin_anew_with_the_first_consumer():
     machine = dispatcher()
-    machine.left(_given_back(machine))
+    machine.left(_given_back(machine), 0)
     joined(machine, "b", SHARED)
-    (delivery,) = machine.offer(wanted(machine), log(0))
+    (delivery,) = machine.offer(wanted(machine), log(0), 0)
     assert delivery.redelivery_count == 0
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from emulator.core.dispatch import Wake
+from emulator.core.cursor import Cursor
+from emulator.core.dispatch import ConsumerState, Dispatcher, Limits, Read, Wake
 from tests.core.dispatch.playbook import (
     END,
     EXCLUSIVE,
@@ -21,17 +22,17 @@ from tests.core.dispatch.playbook import (
 def test_nothing_is_handed_out_without_permits():
     machine = dispatcher()
     consumer = joined(machine, "a", EXCLUSIVE, permits=0)
-    assert machine.next(10, 0) is None
+    assert machine.next(10, 0, 0) is None
     machine.flow(consumer, 2)
     assert handed_out(machine, log(0, 1, 2, 3)) == [("a", 0), ("a", 1)]
-    assert machine.next(10, 0) is None
+    assert machine.next(10, 0, 0) is None
 
 
 def test_nothing_is_handed_out_to_a_full_connection():
     machine = dispatcher()
     consumer = joined(machine, "a", EXCLUSIVE)
     machine.blocked(consumer, blocked=True)
-    assert machine.next(10, 0) is None
+    assert machine.next(10, 0, 0) is None
     machine.blocked(consumer, blocked=False)
     assert wanted(machine).from_entry_id == 0
 
@@ -48,7 +49,7 @@ def test_what_is_acknowledged_of_a_batch_costs_no_permit():
     machine.cursor.ack_batch(0, (0b0110,), 4)
     consumer = joined(machine, "a", EXCLUSIVE, permits=10)
     read = wanted(machine)
-    (delivery,) = machine.offer(read, [Candidate(0, 4, False)])
+    (delivery,) = machine.offer(read, [Candidate(0, 4, False)], 0)
     assert (delivery.ack_set, consumer.permits) == ((0b0110,), 8)
 
 
@@ -64,7 +65,7 @@ def test_ids_without_an_entry_do_not_hold_mark_delete_back():
     """Storage promise S3: ids may jump between appends."""
     machine = dispatcher()
     joined(machine, "a", EXCLUSIVE)
-    machine.offer(wanted(machine, 6), log(0, 5))
+    machine.offer(wanted(machine, 6), log(0, 5), 0)
     machine.cursor.ack(0)
     assert machine.cursor.mark_delete == 4
 
@@ -74,7 +75,7 @@ def test_a_read_that_finds_nothing_passes_what_it_covered_and_no_more():
     machine = dispatcher()
     joined(machine, "a", EXCLUSIVE)
     read = wanted(machine, end_entry_id=5)
-    machine.offer(read, [])
+    machine.offer(read, [], 0)
     assert machine.cursor.mark_delete == 4
     assert handed_out(machine, log(5, 6)) == [("a", 5), ("a", 6)]
 
@@ -83,11 +84,11 @@ def test_a_read_that_a_rewind_overtook_is_dropped():
     """Passing over entries the read did not cover would acknowledge what nobody was given."""
     machine = dispatcher()
     consumer = joined(machine, "a", EXCLUSIVE)
-    machine.offer(wanted(machine, 3), log(0, 1, 2))
+    machine.offer(wanted(machine, 3), log(0, 1, 2), 0)
     overtaken = wanted(machine, 5)
     machine.returned(consumer, None)
-    assert machine.offer(overtaken, log(3, 4)) == []
-    assert machine.offer(overtaken, []) == []
+    assert machine.offer(overtaken, log(3, 4), 0) == []
+    assert machine.offer(overtaken, [], 0) == []
     assert machine.cursor.mark_delete == -1
     assert wanted(machine, 5).from_entry_id == 0
 
@@ -98,7 +99,7 @@ def test_a_read_is_overtaken_even_by_a_rewind_to_where_it_began():
     joined(machine, "a", EXCLUSIVE)
     overtaken = wanted(machine)
     machine.rewound()
-    assert machine.offer(overtaken, log(0)) == []
+    assert machine.offer(overtaken, log(0), 0) == []
 
 
 def test_a_lower_priority_number_becomes_active():
@@ -116,7 +117,7 @@ def test_a_consumer_that_displaces_another_waits_for_its_acknowledgements():
     machine = dispatcher()
     joined(machine, "a", FAILOVER)
     joined(machine, "b", FAILOVER, priority=-1)
-    assert machine.next(END, 0) == Wake(FAILOVER_DELAY_MS)
+    assert machine.next(END, 0, 0) == Wake(FAILOVER_DELAY_MS)
     assert wanted(machine, now_ms=FAILOVER_DELAY_MS).from_entry_id == 0
 
 
@@ -124,7 +125,7 @@ def test_a_consumer_that_follows_one_that_left_waits_for_nothing():
     machine = dispatcher()
     first = joined(machine, "a", FAILOVER)
     joined(machine, "b", FAILOVER)
-    machine.left(first)
+    machine.left(first, 0)
     assert handed_out(machine, log(0)) == [("b", 0)]
 
 
@@ -134,7 +135,7 @@ def test_a_newcomer_of_equal_rank_does_not_displace_the_active():
     read = wanted(machine)
     joined(machine, "b", FAILOVER)
     assert machine.active is first
-    assert len(machine.offer(read, log(0))) == 1, "its read still counts"
+    assert len(machine.offer(read, log(0), 0)) == 1, "its read still counts"
 
 
 def test_only_the_active_consumer_may_ask_for_everything_again():
@@ -170,7 +171,7 @@ def test_a_long_acknowledged_run_is_jumped_over():
     joined(machine, "a", EXCLUSIVE)
     read = wanted(machine)
     assert (read.from_entry_id, read.entries_max) == (0, 100)
-    machine.offer(read, log(0))
+    machine.offer(read, log(0), 0)
     assert wanted(machine).from_entry_id == 900
 
 
@@ -179,5 +180,32 @@ def test_asking_changes_nothing():
     joined(machine, "a", EXCLUSIVE)
     machine.cursor.ack_range(0, 6)
     read = wanted(machine)
-    assert [machine.next(END, 0) for _ in range(3)] == [read] * 3
-    assert len(machine.offer(read, found(read, log(*range(20))))) == 13
+    assert [machine.next(END, 0, 0) for _ in range(3)] == [read] * 3
+    assert len(machine.offer(read, found(read, log(*range(20))), 0)) == 13
+
+
+def test_partitions_spread_evenly_over_those_of_the_best_priority_whoever_comes_and_goes():
+    """Four partitions, as each of them sees the same consumers come and go."""
+
+    def of(partition: int) -> Dispatcher:
+        return Dispatcher(Cursor(-1), Limits(1_000, FAILOVER_DELAY_MS, partition_index=partition))
+
+    partitions = [of(index) for index in range(4)]
+    consumers: dict[tuple[str, int], ConsumerState] = {}
+
+    def active() -> list[str]:
+        return [machine.active.name for machine in partitions]
+
+    for name, priority in (("b", 0), ("c", 0), ("a", 0), ("worse", 1)):
+        for index, machine in enumerate(partitions):
+            consumers[name, index] = joined(machine, name, FAILOVER, priority=priority)
+    assert active() == ["a", "b", "c", "a"]
+    for index, machine in enumerate(partitions):
+        machine.left(consumers["b", index], now_ms=50)
+    assert active() == ["a", "c", "a", "c"]
+    assert partitions[3].next(END, 50, 0) == Wake(50 + FAILOVER_DELAY_MS), "a may be acknowledging"
+    assert isinstance(partitions[1].next(END, 500, 0), Read)
+    for name in ("a", "c"):
+        for index, machine in enumerate(partitions):
+            machine.left(consumers[name, index], now_ms=600)
+    assert active() == ["worse"] * 4

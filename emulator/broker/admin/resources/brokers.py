@@ -1,21 +1,208 @@
-"""How the region's broker is."""
+"""The region's broker: how it is, and what is set of it."""
 
 from __future__ import annotations
 
-from emulator.broker.admin.http import Response
-from emulator.broker.admin.resource import Call, Resource, reads
+from collections.abc import Mapping
+from typing import Any, Final
+from urllib.parse import unquote
+
+from emulator import __version__
+from emulator.broker.admin.http import HttpError, Response
+from emulator.broker.admin.place import Place
+from emulator.broker.admin.resource import Call, Query, Resource, changes, reads
 from emulator.broker.admin.scope import Scope
+from emulator.broker.region import Region
+from emulator.core.policies.declaration import Policy
+from emulator.core.policies.registry import REGISTRY
+from emulator.stored_keys import BROKER_POLICIES_PATH
+
+DYNAMIC: Final[Mapping[str, Policy[Any]]] = {
+    policy.at_broker: policy for policy in REGISTRY.values() if policy.at_broker
+}
+"""Settings that may be changed while regions run, by Pulsar's names: policies of all topics of the cluster."""
+SETTINGS: Final = {
+    "maxMessageSize": "max_message_bytes",
+    "maxUnackedMessagesPerConsumer": "max_unacked_messages_per_consumer",
+    "activeConsumerFailoverDelayTimeMillis": "failover_delay_ms",
+    "replicatedSubscriptionsSnapshotFrequencyMillis": "snapshot_interval_ms",
+    "replicatedSubscriptionsSnapshotMaxCachedPerSubscription": "snapshot_cache_size",
+}
+"""Pulsar's names of a region's settings, where both mean the same."""
 
 
 async def health(call: Call) -> Response:
     return Response("ok", text=True)
 
 
+async def version(call: Call) -> Response:
+    return Response(__version__, text=True)
+
+
+def broker_id(place: Place) -> str:
+    """As Pulsar names a broker: host and port of its HTTP port."""
+    return place.url.partition("://")[2]
+
+
+async def active(call: Call) -> Response:
+    """HttpError 404 for a cluster that is not this region: its broker is asked for at its own port."""
+    cluster = call.names.get("cluster")
+    if cluster is not None and cluster != call.place.region.config.region:
+        raise HttpError(404, f"Cluster {cluster} does not exist or is another region: ask that one")
+    return Response([broker_id(call.place)])
+
+
+async def leader(call: Call) -> Response:
+    return Response({"brokerId": broker_id(call.place), "serviceUrl": call.place.url})
+
+
+async def owned(call: Call) -> Response:
+    namespaces = call.place.region.policies.namespaces()
+    status = {"broker_assignment": "shared", "is_controlled": False, "is_active": True}
+    return Response({f"{name}/0x00000000_0xffffffff": status for name in namespaces})
+
+
+async def internal(call: Call) -> Response:
+    config = call.place.region.config
+    return Response(
+        {
+            "metadataStoreUrl": config.configuration.path or "memory",
+            "configurationMetadataStoreUrl": config.configuration.path or "memory",
+            "bookkeeperMetadataServiceUri": "",
+            "stateStorageServiceUrl": "",
+            "region": config.region,
+            "cluster": config.cluster,
+            "logBackend": config.log.backend,
+        }
+    )
+
+
+# Settings.
+
+
+async def dynamic_names(call: Call) -> Response:
+    return Response(sorted(DYNAMIC))
+
+
+async def dynamic_values(call: Call) -> Response:
+    return Response(_dynamic(call.place.region))
+
+
+def _dynamic(region: Region) -> dict[str, str]:
+    """Those that somebody changed."""
+    set_ = region.policies.set_at(BROKER_POLICIES_PATH)
+    return {name: _text(set_[policy.name]) for name, policy in DYNAMIC.items() if policy.name in set_}
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+async def runtime(call: Call) -> Response:
+    region = call.place.region
+    config, settings = region.config, region.config.settings
+    return Response(
+        {
+            "clusterName": config.region,
+            "advertisedAddress": config.advertised_host,
+            "brokerServicePort": str(region.service_port),
+            "webServicePort": str(call.place.port),
+            "keepAliveIntervalSeconds": _text(settings.keep_alive_interval_ms / 1_000),
+            "allowAutoTopicCreation": _text(settings.allow_auto_topic_creation),
+            **{name: _text(getattr(settings, field)) for name, field in SETTINGS.items()},
+            **{name: _text(policy.default) for name, policy in DYNAMIC.items()},
+            **_dynamic(region),
+        }
+    )
+
+
+async def set_dynamic(call: Call) -> Response:
+    policy = _dynamic_policy(call)
+    text = unquote(call.names["value"])
+    try:
+        value = policy.codec.decode(_meant(text))
+    except ValueError as problem:
+        raise HttpError(412, f"{call.names['name']}: {problem}") from None
+    await call.place.region.policies.set(BROKER_POLICIES_PATH, policy, value)
+    return Response(status=204)
+
+
+async def unset_dynamic(call: Call) -> Response:
+    await call.place.region.policies.set(BROKER_POLICIES_PATH, _dynamic_policy(call), None)
+    return Response(status=204)
+
+
+def _dynamic_policy(call: Call) -> Policy[Any]:
+    name = call.names["name"]
+    if name not in DYNAMIC:
+        raise HttpError(
+            412,
+            f"Can't update non-dynamic configuration {name}; these may be changed: {', '.join(sorted(DYNAMIC))}",
+        )
+    return DYNAMIC[name]
+
+
+def _meant(text: str) -> Any:
+    """A value of a path, which is text, as JSON has it."""
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    return int(text) if text.lstrip("-").isdecimal() and len(text) < 20 else text
+
+
+_BROKERS = "/admin/v2/brokers"
+_TOPIC_VERSION = Query("topicVersion", "Means nothing here.", str)
+
 RESOURCES = (
+    Resource(_BROKERS, Scope.REGION, get=reads(active, "The region's one broker.")),
     Resource(
-        "/admin/v2/brokers/health", Scope.REGION, get=reads(health, "`ok`: the region answers.", text=True)
+        f"{_BROKERS}/{{cluster}}",
+        Scope.REGION,
+        get=reads(active, "The same, for the name of this region."),
     ),
     Resource(
-        "/admin/v2/brokers/ready", Scope.REGION, get=reads(health, "`ok`: the region answers.", text=True)
+        f"{_BROKERS}/health",
+        Scope.REGION,
+        get=reads(health, "`ok`: the region answers.", _TOPIC_VERSION, text=True),
     ),
+    Resource(f"{_BROKERS}/ready", Scope.REGION, get=reads(health, "`ok`: the region answers.", text=True)),
+    Resource(f"{_BROKERS}/version", Scope.REGION, get=reads(version, "The version of geoemu.", text=True)),
+    Resource(f"{_BROKERS}/leaderBroker", Scope.REGION, get=reads(leader, "The region's one broker.")),
+    Resource(
+        f"{_BROKERS}/internal-configuration",
+        Scope.REGION,
+        get=reads(internal, "Where the region's log and the cluster's configuration are."),
+    ),
+    Resource(
+        f"{_BROKERS}/configuration",
+        Scope.REGION,
+        get=reads(dynamic_names, "Names of the settings that may be changed while regions run."),
+    ),
+    Resource(
+        f"{_BROKERS}/configuration/values",
+        Scope.REGION,
+        get=reads(dynamic_values, "Those of them that somebody changed, with their values."),
+    ),
+    Resource(
+        f"{_BROKERS}/configuration/runtime",
+        Scope.REGION,
+        get=reads(runtime, "Settings as they are now, as far as they are the same as Pulsar's."),
+    ),
+    Resource(
+        f"{_BROKERS}/configuration/{{name}}/{{value}}",
+        Scope.REGION,
+        post=changes(
+            set_dynamic,
+            "Change a setting, in all regions of the cluster; 412 for one that only the topology sets.",
+        ),
+    ),
+    Resource(
+        f"{_BROKERS}/configuration/{{name}}",
+        Scope.REGION,
+        delete=changes(unset_dynamic, "Have a setting be its default again."),
+    ),
+    Resource(
+        f"{_BROKERS}/{{cluster}}/{{broker}}/ownedNamespaces",
+        Scope.REGION,
+        get=reads(owned, "All namespaces, each as its one bundle."),
+    ),
+    Resource("/status.html", Scope.REGION, get=reads(health, "`ok`: the region answers.", text=True)),
 )

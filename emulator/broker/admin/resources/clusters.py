@@ -1,21 +1,173 @@
-"""Regions, which are what Pulsar's clients call clusters."""
+"""Regions, which are what Pulsar's clients call clusters, and what tools say of clusters."""
 
 from __future__ import annotations
 
-from emulator.broker.admin.http import Response
-from emulator.broker.admin.resource import Call, Resource, reads
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from emulator.broker.admin.http import HttpError, Response
+from emulator.broker.admin.place import Place
+from emulator.broker.admin.replication_rules import regions_of
+from emulator.broker.admin.resource import Body, Call, Resource, changes, reads
+from emulator.broker.admin.resources.tenants import known_clusters
 from emulator.broker.admin.scope import Scope
+from emulator.model import is_valid_name
+from emulator.storage.configuration import ABSENT, Conflict
+from emulator.stored_keys import ClusterPath
+
+DESCRIPTION_BYTES_MAX: Final = 65_536
+FIELDS: Final = {
+    "serviceUrl": "string",
+    "serviceUrlTls": "string",
+    "brokerServiceUrl": "string",
+    "brokerServiceUrlTls": "string",
+    "proxyServiceUrl": "string",
+    "proxyProtocol": "string",
+    "authenticationPlugin": "string",
+    "authenticationParameters": "string",
+    "peerClusterNames": "array",
+    "brokerClientTlsEnabled": "boolean",
+    "tlsAllowInsecureConnection": "boolean",
+    "brokerClientTlsEnabledWithKeyStore": "boolean",
+    "brokerClientTlsTrustStoreType": "string",
+    "brokerClientTlsTrustStore": "string",
+    "brokerClientTlsTrustStorePassword": "string",
+    "brokerClientTlsKeyStoreType": "string",
+    "brokerClientTlsKeyStore": "string",
+    "brokerClientTlsKeyStorePassword": "string",
+    "brokerClientTrustCertsFilePath": "string",
+    "brokerClientKeyFilePath": "string",
+    "brokerClientCertificateFilePath": "string",
+    "brokerClientSslFactoryPlugin": "string",
+    "brokerClientSslFactoryPluginParams": "string",
+    "listenerName": "string",
+    "migrated": "boolean",
+    "migratedClusterUrl": "object",
+}
+_PYTHON: Final = {"string": str, "array": list, "boolean": bool, "object": dict}
+KEPT: Final = (
+    "A region runs because the topology names it. What is said here of another cluster makes none run, and no region "
+    "replicates to it."
+)
 
 
 async def names(call: Call) -> Response:
-    region = call.place.region
-    return Response(sorted([region.config.region, *region.peers]))
+    return Response(known_clusters(call.place.region))
 
+
+async def get(call: Call) -> Response:
+    return Response(_described(call.place, call.names["cluster"]))
+
+
+def _described(place: Place, name: str) -> Mapping[str, Any]:
+    """HttpError 404 when there is none."""
+    region = place.region
+    if name == region.config.region:
+        return {"serviceUrl": place.url, "brokerServiceUrl": region.service_url, **_NO_MORE}
+    for peer in region.config.peers:
+        if peer.region == name:
+            return {"brokerServiceUrl": f"pulsar://{peer.host}:{peer.port}", **_NO_MORE}
+    stored = region.metadata.get(ClusterPath(name).text)
+    if stored is None or stored.value is None:
+        raise HttpError(404, "Cluster does not exist")
+    description: Mapping[str, Any] = json.loads(stored.value)
+    return description
+
+
+_NO_MORE: Final = {"brokerClientTlsEnabled": False, "migrated": False}
+
+
+async def create(call: Call) -> Response:
+    region, name = call.place.region, call.names["cluster"]
+    if not is_valid_name(name):
+        raise HttpError(412, "Cluster name is not valid")
+    taken = HttpError(409, f"Cluster {name} already exists")
+    if name in regions_of(region):
+        raise taken
+    try:
+        await region.metadata.put(ClusterPath(name).text, json.dumps(call.body or {}).encode(), ABSENT)
+    except Conflict:
+        raise taken from None
+    return Response(status=204)
+
+
+async def change(call: Call) -> Response:
+    """Of a region it may say what is so."""
+    region, name = call.place.region, call.names["cluster"]
+    present = _described(call.place, name)
+    if name not in regions_of(region):
+        await region.metadata.put(ClusterPath(name).text, json.dumps(call.body or {}).encode())
+        return Response(status=204)
+    for field, value in (call.body or {}).items():
+        if value and present.get(field, value if field.startswith("service") else None) != value:
+            raise HttpError(
+                412,
+                f"{field}: {name} is a region of the topology, which says where it is ({present.get(field)})",
+            )
+    return Response(status=204)
+
+
+async def delete(call: Call) -> Response:
+    region, name = call.place.region, call.names["cluster"]
+    _described(call.place, name)
+    if name in regions_of(region):
+        raise HttpError(412, f"{name} is a region of the topology: stop it there")
+    for tenant in region.policies.tenants():
+        if name in (region.tenancy.tenant(tenant).allowed_clusters or ()):
+            raise HttpError(412, f"Cluster not empty: tenant {tenant} allows {name}")
+    await region.metadata.put(ClusterPath(name).text, None)
+    return Response(status=204)
+
+
+async def get_peers(call: Call) -> Response:
+    return Response(_described(call.place, call.names["cluster"]).get("peerClusterNames") or [])
+
+
+def _parse(raw: Any) -> dict[str, Any] | None:
+    if raw is None:
+        return None
+    if not isinstance(raw, dict):
+        raise HttpError(400, "a cluster is a JSON object")
+    for field, value in raw.items():
+        if field not in FIELDS:
+            raise HttpError(400, f"{field!r} is none of {', '.join(FIELDS)}")
+        if value is not None and not isinstance(value, _PYTHON[FIELDS[field]]):
+            raise HttpError(400, f"{field}: {str(value)[:100]!r} is no {FIELDS[field]}")
+    if len(json.dumps(raw)) > DESCRIPTION_BYTES_MAX:
+        raise HttpError(400, f"a cluster's description may have {DESCRIPTION_BYTES_MAX} bytes at most")
+    return {field: value for field, value in raw.items() if value is not None}
+
+
+_BODY = Body(
+    _parse,
+    {
+        "type": "object",
+        "properties": {name: {"type": [kind, "null"]} for name, kind in FIELDS.items()},
+        "additionalProperties": False,
+    },
+)
+_CLUSTER = "/admin/v2/clusters/{cluster}"
 
 RESOURCES = (
     Resource(
         "/admin/v2/clusters",
         Scope.REGION,
-        get=reads(names, "Names of all regions: to Pulsar's clients a region is a cluster."),
+        get=reads(
+            names,
+            "Names of all regions, to Pulsar's clients a region is a cluster; and of clusters that somebody described.",
+        ),
+    ),
+    Resource(
+        _CLUSTER,
+        Scope.REGION,
+        get=reads(get, "Where it is."),
+        put=changes(create, "Describe another cluster; 409 when there is one of this name.", body=_BODY),
+        post=changes(change, "Describe it anew; 412 for a region, unless it says what is so.", body=_BODY),
+        delete=changes(delete, "Forget a description; 412 for a region, and while a tenant allows it."),
+        kept=KEPT,
+    ),
+    Resource(
+        f"{_CLUSTER}/peers", Scope.REGION, get=reads(get_peers, "Names of its peer clusters."), kept=KEPT
     ),
 )

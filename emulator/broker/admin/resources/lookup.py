@@ -8,11 +8,14 @@ from emulator.broker.admin.place import topic_name
 from emulator.broker.admin.resource import Call, Operation, Resource
 from emulator.broker.admin.scope import Scope
 from emulator.broker.authorization import Action
+from emulator.transaction_names import COORDINATORS
 
 
 async def lookup(call: Call) -> Response:
     place, region = call.place, call.place.region
-    region.check_topic(topic_name(call.names))
+    name = topic_name(call.names)
+    if not (name.startswith(COORDINATORS) and region.coordinators.count):
+        region.check_topic(name)
     url, http_url = region.service_url, place.url
     # Both sides come by the same port; a client inside calls us by the name that we have there.
     inside = region.config.internal_host.lower()
@@ -24,7 +27,17 @@ async def lookup(call: Call) -> Response:
     )
 
 
+async def bundle(call: Call) -> Response:
+    call.place.region.check_topic(topic_name(call.names))
+    return Response("0x00000000_0xffffffff", text=True)
+
+
 RESOURCES = (
+    Resource(
+        "/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}/bundle",
+        Scope.TOPIC,
+        get=Operation(bundle, "The one bundle that all topics are in.", Action.LOOK_UP, text=True),
+    ),
     Resource(
         "/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}",
         Scope.TOPIC,

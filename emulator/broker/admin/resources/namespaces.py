@@ -1,26 +1,154 @@
-"""Namespaces: which there are, and what is in them."""
+"""Namespaces: which there are, what is in them, and their policies as one document."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from emulator.broker.admin.http import HttpError, Response
-from emulator.broker.admin.resource import Call, Resource, reads
+from emulator.broker.admin.replication_rules import check_allowed, check_home, check_sharing
+from emulator.broker.admin.resource import Body, Call, Query, Resource, changes, reads
+from emulator.broker.admin.resources.cursors import pass_over
 from emulator.broker.admin.scope import Scope
+from emulator.broker.region import Region
+from emulator.broker.topic.topic import Topic
+from emulator.core.policies import namespace_document
+from emulator.core.policies.kept import BUNDLES
+from emulator.core.policies.regions import ALLOWED_CLUSTERS
+from emulator.core.policies.registry import REGISTRY
+from emulator.core.policies.topics import EXCLUSIVE_HOME, REPLICATION_CLUSTERS
+from emulator.model import NON_PERSISTENT, PERSISTENT
+from emulator.stored_keys import NamespacePath
+
+
+def _named(call: Call) -> str:
+    """Its full name. HttpError 404 when there is none."""
+    return call.place.namespace(call.names["tenant"], call.names["namespace"])
 
 
 async def names(call: Call) -> Response:
     region, tenant = call.place.region, call.names["tenant"]
-    found = [name for name in region.policies.namespaces() if name.startswith(f"{tenant}/")]
-    if not found and tenant not in region.policies.tenants():
-        raise HttpError(404, f"tenant {tenant} does not exist")
-    return Response(found)
+    region.tenancy.tenant(tenant)
+    return Response([name for name in region.policies.namespaces() if name.startswith(f"{tenant}/")])
 
 
 async def topics(call: Call) -> Response:
-    name = call.place.namespace(call.names["tenant"], call.names["namespace"])
-    return Response(call.place.region.directory.names(name))
+    name = _named(call)
+    mode = call.query.get("mode", "").upper() or _MODES[call.names.get("domain", "")]
+    if mode not in _MODES.values():
+        raise HttpError(400, f"mode: {mode!r} is not one of {', '.join(_MODES.values())}")
+    directory = call.place.region.directory
+    persistent = directory.names(name) if mode != "NON_PERSISTENT" else []
+    return Response([*persistent, *(directory.non_persistent_names(name) if mode != "PERSISTENT" else ())])
+
+
+_MODES = {"": "ALL", PERSISTENT: "PERSISTENT", NON_PERSISTENT: "NON_PERSISTENT"}
+"""By the domain that a path says: which topics are meant."""
+
+
+async def get(call: Call) -> Response:
+    region = call.place.region
+    policies = region.policies.set_at(NamespacePath(_named(call)))
+    return Response(namespace_document.written(policies, REGISTRY, region.config.region))
+
+
+async def create(call: Call) -> Response:
+    region, name = call.place.region, f"{call.names['tenant']}/{call.names['namespace']}"
+    region.tenancy.tenant(call.names["tenant"])
+    if region.policies.has_namespace(name):
+        raise HttpError(409, "Namespace already exists")
+    try:
+        policies = namespace_document.read(call.body or {}, REGISTRY, region.config.region)
+    except ValueError as problem:
+        raise HttpError(400, str(problem)) from None
+    policies.setdefault(REPLICATION_CLUSTERS.name, [region.config.region])
+    _check(region, name, policies)
+    await region.tenancy.create_namespace(name, policies)
+    return Response(status=204)
+
+
+def _check(region: Region, name: str, policies: dict[str, Any]) -> None:
+    sharing = tuple(policies[REPLICATION_CLUSTERS.name])
+    check_sharing(region, name, sharing)
+    allowed = policies.get(ALLOWED_CLUSTERS.name, [])
+    for one in sharing:
+        if allowed and one not in allowed:
+            raise HttpError(400, f"Allowed clusters do not contain the replication cluster {one}")
+    check_allowed(region, name, tuple(allowed))
+    if home := policies.get(EXCLUSIVE_HOME.name):
+        check_home(region, home)
+    bundles = policies.get(BUNDLES.name, {})
+    if not _is_number_of_bundles(bundles.get("numBundles", 1)):
+        raise HttpError(412, "Bundles boundaries must be a number from 1 to 2^24")
+
+
+def _is_number_of_bundles(number: Any) -> bool:
+    return isinstance(number, int) and not isinstance(number, bool) and 0 <= number <= 2**24
+
+
+async def delete(call: Call) -> Response:
+    region, name = call.place.region, _named(call)
+    sharing = region.policies.of_namespace(name, REPLICATION_CLUSTERS)
+    if len(sharing) > 1:
+        raise HttpError(
+            412,
+            f"Cannot delete the global namespace {name}. There are still more than one replication clusters "
+            "configured.",
+        )
+    await region.tenancy.delete_namespace(region.directory, name, force=call.query.get("force", False))
+    return Response(status=204)
+
+
+async def unload(call: Call) -> Response:
+    directory, namespace = call.place.region.directory, _named(call)
+    for topic in (*directory.names(namespace), *directory.non_persistent_names(namespace)):
+        await directory.unload(topic, "somebody asked for it")
+    return Response(status=204)
+
+
+async def get_bundles(call: Call) -> Response:
+    policies = call.place.region.policies.set_at(NamespacePath(_named(call)))
+    return Response(namespace_document.written(policies, REGISTRY, "")["bundles"])
+
+
+async def split(call: Call) -> Response:
+    _named(call)
+    raise HttpError(412, f"a bundle cannot be split: {BUNDLES.kept}")
+
+
+async def unsubscribe(call: Call) -> Response:
+    """From every topic. HttpError 412 when one of them has consumers."""
+    region, name = call.place.region, call.names["subscription"]
+    for topic in await _every_topic(region, _named(call)):
+        subscription = topic.subscriptions.get(name)
+        if subscription is None:
+            continue
+        if subscription.consumers:
+            raise HttpError(412, f"Subscription has active connected consumers: {name} of {topic.full_name}")
+        await subscription.delete()
+    return Response(status=204)
+
+
+async def clear_backlog(call: Call) -> Response:
+    region, name = call.place.region, call.names.get("subscription")
+    for topic in await _every_topic(region, _named(call)):
+        for subscription in list(topic.subscriptions.values()):
+            if name is None or subscription.name == name:
+                await pass_over(topic, subscription, topic.readable_end)
+    return Response(status=204)
+
+
+async def _every_topic(region: Region, namespace: str) -> list[Topic]:
+    return [topic for topic in await region.every_topic() if topic.name.full_namespace == namespace]
+
+
+def _document(raw: Any) -> Any:
+    if raw is not None and not isinstance(raw, dict):
+        raise HttpError(400, "policies are a JSON object")
+    return raw
 
 
 _NAMESPACE = "/admin/v2/namespaces/{tenant}/{namespace}"
+_MODE = Query("mode", "PERSISTENT, NON_PERSISTENT or ALL.", str)
 
 RESOURCES = (
     Resource(
@@ -29,11 +157,68 @@ RESOURCES = (
         get=reads(names, "Full names of the tenant's namespaces."),
     ),
     Resource(
-        f"{_NAMESPACE}/topics", Scope.NAMESPACE, get=reads(topics, "Full names of the namespace's topics.")
+        _NAMESPACE,
+        Scope.NAMESPACE,
+        get=reads(get, "What the namespace sets, as one document."),
+        put=changes(
+            create,
+            "Create the namespace; 409 when there is one. The body, if any, sets policies. Without "
+            "`replication_clusters` it is this region's alone.",
+            body=Body(_document, {"type": ["object", "null"]}),
+        ),
+        delete=changes(
+            delete,
+            "Delete the namespace; 409 while it has topics, 412 while regions share it.",
+            Query("force", "Together with its topics."),
+        ),
+    ),
+    Resource(
+        f"{_NAMESPACE}/topics",
+        Scope.NAMESPACE,
+        get=reads(topics, "Full names of the namespace's topics.", _MODE),
     ),
     Resource(
         "/admin/v2/persistent/{tenant}/{namespace}",
         Scope.NAMESPACE,
-        get=reads(topics, "The same, its older path."),
+        get=reads(topics, "Those that keep their messages."),
+        given={"domain": PERSISTENT},
+    ),
+    Resource(
+        "/admin/v2/non-persistent/{tenant}/{namespace}",
+        Scope.NAMESPACE,
+        get=reads(topics, "Those that keep nothing, while they are in memory."),
+        given={"domain": NON_PERSISTENT},
+    ),
+    Resource(f"{_NAMESPACE}/unload", Scope.NAMESPACE, put=changes(unload, "Let all topics go from memory.")),
+    Resource(
+        f"{_NAMESPACE}/bundles",
+        Scope.NAMESPACE,
+        get=reads(get_bundles, "Into how many bundles somebody wanted its topics to be split."),
+        kept=BUNDLES.kept,
+    ),
+    Resource(
+        f"{_NAMESPACE}/{{bundle}}/split",
+        Scope.NAMESPACE,
+        put=changes(split, "Refused: a region is one broker, and has nothing to split."),
+    ),
+    Resource(
+        f"{_NAMESPACE}/{{bundle}}/unload",
+        Scope.NAMESPACE,
+        put=changes(unload, "Let all topics go from memory: they are one bundle."),
+    ),
+    Resource(
+        f"{_NAMESPACE}/clearBacklog",
+        Scope.NAMESPACE,
+        post=changes(clear_backlog, "Acknowledge everything on every subscription."),
+    ),
+    Resource(
+        f"{_NAMESPACE}/clearBacklog/{{subscription}}",
+        Scope.NAMESPACE,
+        post=changes(clear_backlog, "Acknowledge everything on the subscriptions of this name."),
+    ),
+    Resource(
+        f"{_NAMESPACE}/unsubscribe/{{subscription}}",
+        Scope.NAMESPACE,
+        post=changes(unsubscribe, "Delete the subscriptions of this name; 412 while one has consumers."),
     ),
 )

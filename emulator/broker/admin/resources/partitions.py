@@ -13,7 +13,8 @@ from emulator.broker.partitions import Exists
 from emulator.broker.topic_slot import Wish
 from emulator.core.partitions import PARTITIONS_MAX, Partitioned, partition_names
 from emulator.errors import ProtocolError, ServerError
-from emulator.model import TopicName
+from emulator.model import NON_PERSISTENT, PERSISTENT, TopicName
+from emulator.transaction_names import COORDINATORS
 
 
 def _named(call: Call) -> TopicName:
@@ -29,7 +30,9 @@ def _found(call: Call) -> tuple[TopicName, Partitioned]:
 
 
 async def get(call: Call) -> Response:
-    """Of a topic that is not there, too: clients ask before they create it."""
+    """Of a topic that is not there, too: clients ask before they create it. And of the transaction coordinators."""
+    if topic_name(call.names) == COORDINATORS:
+        return Response({"partitions": call.place.region.coordinators.count})
     topic, region = _named(call), call.place.region
     found = region.partitioned.get(topic)
     if found is None:
@@ -42,6 +45,10 @@ async def create(call: Call) -> Response:
     if call.body is None:
         raise HttpError(400, "the body must be a number of partitions")
     made: Partitioned = call.body
+    try:
+        region.check_room(topic, made.count)
+    except ProtocolError as problem:
+        raise HttpError(412, str(problem)) from None
     try:
         await region.partitioned.create(region.directory, topic, made.count, made.properties)
     except Exists as taken:
@@ -70,6 +77,7 @@ async def delete(call: Call) -> Response:
         if problem.code is not ServerError.NotAllowedError:
             raise
         raise HttpError(412, str(problem)) from None
+    await region.schemas.delete(topic)
     return Response(status=204)
 
 
@@ -90,9 +98,26 @@ async def figures(call: Call) -> Response:
     )
 
 
+async def internal_figures(call: Call) -> Response:
+    region, (topic, found) = call.place.region, _found(call)
+    each: dict[str, dict[str, Any]] = {}
+    for name in partition_names(topic, found.count):
+        if region.directory.exists(name):
+            each[name] = stats.internal_stats(await region.directory.acquire(name, Wish.EXISTING))
+    metadata = {"partitions": found.count, "properties": dict(found.properties)}
+    return Response({"metadata": metadata, "partitions": each})
+
+
+async def create_missed(call: Call) -> Response:
+    topic, _ = _found(call)
+    await call.place.region.partitioned.open_all(call.place.region.directory, topic)
+    return Response(status=204)
+
+
 async def names(call: Call) -> Response:
     name = call.place.namespace(call.names["tenant"], call.names["namespace"])
-    return Response(call.place.region.partitioned.names(name))
+    domain = f"{call.names['domain']}://"
+    return Response([one for one in call.place.region.partitioned.names(name) if one.startswith(domain)])
 
 
 def _parse(raw: Any) -> Partitioned | None:
@@ -112,7 +137,6 @@ def _parse(raw: Any) -> Partitioned | None:
         raise HttpError(406, str(problem)) from None
 
 
-_TOPIC = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"
 _COUNT = Body(
     _parse,
     {
@@ -127,29 +151,52 @@ _COUNT = Body(
     },
 )
 
-RESOURCES = (
-    Resource(
-        f"{_TOPIC}/partitions",
-        Scope.TOPIC,
-        get=reads(get, "How many partitions; 0: none, or no such topic."),
-        put=changes(create, "Create a partitioned topic and its partitions.", body=_COUNT),
-        post=changes(grow, "Add partitions: the new number, which must be larger.", body=_COUNT),
-        delete=changes(
-            delete,
-            "Delete a partitioned topic with its partitions, in this cluster.",
-            Query("force", "Although they have producers or consumers: they are sent away."),
+
+def _rows(domain: str) -> tuple[Resource, ...]:
+    topic, given = f"/admin/v2/{domain}/{{tenant}}/{{namespace}}/{{topic}}", {"domain": domain}
+    return (
+        Resource(
+            f"{topic}/partitions",
+            Scope.TOPIC,
+            get=reads(get, "How many partitions; 0: none, or no such topic."),
+            put=changes(create, "Create a partitioned topic and its partitions.", body=_COUNT),
+            post=changes(grow, "Add partitions: the new number, which must be larger.", body=_COUNT),
+            delete=changes(
+                delete,
+                "Delete a partitioned topic with its partitions, in this cluster.",
+                Query("force", "Although they have producers or consumers: they are sent away."),
+            ),
+            given=given,
         ),
-    ),
-    Resource(
-        f"{_TOPIC}/partitioned-stats",
-        Scope.TOPIC,
-        get=reads(
-            figures, "Figures of all partitions together, and of each.", Query("perPartition", "Each, too.")
+        Resource(
+            f"{topic}/partitioned-stats",
+            Scope.TOPIC,
+            get=reads(
+                figures,
+                "Figures of all partitions together, and of each.",
+                Query("perPartition", "Each, too."),
+            ),
+            given=given,
         ),
-    ),
-    Resource(
-        "/admin/v2/persistent/{tenant}/{namespace}/partitioned",
-        Scope.NAMESPACE,
-        get=reads(names, "Full names of the namespace's partitioned topics."),
-    ),
-)
+        Resource(
+            f"{topic}/partitioned-internalStats",
+            Scope.TOPIC,
+            get=reads(internal_figures, "The log and the cursors of each partition."),
+            given=given,
+        ),
+        Resource(
+            f"{topic}/createMissedPartitions",
+            Scope.TOPIC,
+            post=changes(create_missed, "Create those partitions that are not there."),
+            given=given,
+        ),
+        Resource(
+            f"/admin/v2/{domain}/{{tenant}}/{{namespace}}/partitioned",
+            Scope.NAMESPACE,
+            get=reads(names, "Full names of the namespace's partitioned topics."),
+            given=given,
+        ),
+    )
+
+
+RESOURCES = (*_rows(PERSISTENT), *_rows(NON_PERSISTENT))

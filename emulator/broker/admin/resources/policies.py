@@ -1,45 +1,90 @@
 """Policies of namespaces and topics: rows made from the registry, so that a policy that is declared has its paths.
 
-Pulsar names the paths, so each policy has its two here; a test refuses a policy without.
+Pulsar names the paths, so a policy's declaration does; a test refuses a policy without. Which method sets a policy, and
+where it is taken away, is Pulsar's too, and as irregular.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+import json
+from collections.abc import Callable, Iterable
+from typing import Any, Final
 
 from emulator.broker.admin.http import HttpError, Response
 from emulator.broker.admin.place import topic_name
+from emulator.broker.admin.replication_rules import check_allowed, check_home, check_sharing
 from emulator.broker.admin.resource import Body, Call, Query, Resource, changes, reads
 from emulator.broker.admin.scope import Scope
-from emulator.core.policies import EXCLUSIVE_HOME, REGISTRY, REPLICATION_CLUSTERS, Policy
-from emulator.core.policies import Scope as PolicyScope
+from emulator.core.json_fit import fits
+from emulator.core.policies.declaration import OutOfRange, Policy
+from emulator.core.policies.declaration import Scope as PolicyScope
+from emulator.core.policies.regions import ALLOWED_CLUSTERS
+from emulator.core.policies.registry import REGISTRY
+from emulator.core.policies.topics import EXCLUSIVE_HOME, REPLICATION_CLUSTERS
 from emulator.model import TopicName
-from emulator.stored_keys import NamespacePath, StoredKey, TopicPoliciesPath
+from emulator.stored_keys import NamespacePath, StoredKey
 
-PATHS: Mapping[str, tuple[str, str]] = {
-    "replication_clusters": ("replication", "replication"),
-    "deduplication": ("deduplication", "deduplicationEnabled"),
-    "keep_alive_interval_ms": ("keepAliveInterval", ""),
-    "exclusive_home": ("exclusiveHome", ""),
-    "auto_topic_creation": ("autoTopicCreation", ""),
+SET_BY_PUT: Final = frozenset(
+    {
+        "compactionThreshold",
+        "offloadThreshold",
+        "offloadThresholdInSeconds",
+        "offloadDeletionLagMs",
+        "schemaCompatibilityStrategy",
+        "schemaAutoUpdateCompatibilityStrategy",
+    }
+)
+"""Of namespaces; the others are set by POST."""
+UNSET_BY_NULL: Final = frozenset({"deduplicationSnapshotInterval"})
+"""Tools take them away by setting nothing."""
+TOPICS_SET_BY_PUT: Final = frozenset({"schemaCompatibilityStrategy"})
+REMOVED_AT: Final = {
+    "offloadPolicies": "removeOffloadPolicies",
+    "maxUnackedMessagesPerConsumer": "removeMaxUnackedMessagesPerConsumer",
 }
-"""By policy: the last segment of its path at a namespace, and at a topic. Keep-alive and home are ours."""
-APPLIED = Query("applied", "What applies, also when a namespace says it.")
+"""Namespaces' policies that are taken away at another segment, too."""
+APPLIED = Query("applied", "What applies, also when a wider place says it.")
+IS_GLOBAL = Query(
+    "isGlobal", "What all regions of the cluster are told of the topic. Without it: what this one is told."
+)
 
 
 def policy_resources(registry: Iterable[Policy[Any]]) -> tuple[Resource, ...]:
     """The rows of all policies."""
     rows: list[Resource] = []
     for policy in registry:
-        at_namespace, at_topic = PATHS[policy.name]
+        if policy.own_rows:
+            continue
         if PolicyScope.NAMESPACE in policy.scopes:
-            path = f"/admin/v2/namespaces/{{tenant}}/{{namespace}}/{at_namespace}"
-            rows.append(_row(policy, path, Scope.NAMESPACE, _of_namespace, _namespace_place))
+            rows += _of_namespace(policy)
         if PolicyScope.TOPIC in policy.scopes:
-            path = f"/admin/v2/persistent/{{tenant}}/{{namespace}}/{{topic}}/{at_topic}"
-            rows.append(_row(policy, path, Scope.TOPIC, _of_topic, _topic_place))
+            rows.append(_of_topic(policy))
     return tuple(rows)
+
+
+def _of_namespace(policy: Policy[Any]) -> list[Resource]:
+    at = "/admin/v2/namespaces/{tenant}/{namespace}"
+    rows = [
+        _row(
+            policy,
+            f"{at}/{policy.at_namespace}",
+            Scope.NAMESPACE,
+            _at_namespace,
+            _namespace_place,
+            (),
+            (APPLIED,),
+        )
+    ]
+    removed_at = REMOVED_AT.get(policy.at_namespace)
+    if removed_at is not None:
+        remove = rows[0].delete
+        rows.append(Resource(f"{at}/{removed_at}", Scope.NAMESPACE, delete=remove, kept=policy.kept))
+    return rows
+
+
+def _of_topic(policy: Policy[Any]) -> Resource:
+    path = f"/admin/v2/persistent/{{tenant}}/{{namespace}}/{{topic}}/{policy.at_topic}"
+    return _row(policy, path, Scope.TOPIC, _at_topic, _topic_place, (IS_GLOBAL,), (APPLIED,))
 
 
 def _row(
@@ -48,94 +93,122 @@ def _row(
     scope: Scope,
     value_of: Callable[[Call, Policy[Any]], Any],
     place_of: Callable[[Call], StoredKey],
+    where: tuple[Query, ...],
+    reading: tuple[Query, ...],
 ) -> Resource:
     async def get(call: Call) -> Response:
         value = value_of(call, policy)
-        return Response(status=204) if value is None else Response(policy.codec.encode(value))
+        return Response(status=204) if value is None else Response(value)
 
-    async def post(call: Call) -> Response:
-        place = place_of(call)
-        if call.body is None:
+    async def set_(call: Call) -> Response:
+        place, value = place_of(call), call.body
+        if value is None and behind in call.query:
+            value = parse_text(call.query[behind])
+        if value is None and segment in UNSET_BY_NULL:
+            return await delete(call)
+        if value is None:
             raise HttpError(400, f"{policy.name}: a value is needed; DELETE takes it away")
-        _check(call, policy, call.body)
-        await call.place.region.policies.set(place, policy, call.body)
+        check(call, policy, value)
+        await call.place.region.policies.set(place, policy, value)
         return Response(status=204)
 
     async def delete(call: Call) -> Response:
         await call.place.region.policies.set(place_of(call), policy, None)
         return Response(status=204)
 
-    def parse(raw: Any) -> Any:
-        try:
-            return None if raw is None else policy.codec.decode(raw)
-        except ValueError as problem:
-            raise HttpError(400, f"{policy.name}: {problem}") from None
+    parse = parser(policy)
 
-    query = (APPLIED,) if scope is Scope.TOPIC else ()
+    def parse_text(text: str) -> Any:
+        try:
+            raw = json.loads(text)
+        except ValueError:
+            raise HttpError(400, f"{policy.name}: {text!r} is no value") from None
+        return parse(raw)
+
+    segment = policy.at_topic if scope is Scope.TOPIC else policy.at_namespace
+    behind = policy.query_at_topic if scope is Scope.TOPIC else ""
+    told = (Query(behind, "The value, instead of a body.", str),) if behind else ()
+    setting = changes(set_, f"Set `{policy.name}`.", *where, *told, body=Body(parse, policy.codec.schema))
+    is_put_too = policy.namespaces_put and scope is Scope.NAMESPACE
+    by_put = segment in (TOPICS_SET_BY_PUT if scope is Scope.TOPIC else SET_BY_PUT)
+    unset = (
+        "204 where it does not set it."
+        if policy.unset is None
+        else f"`{policy.unset}` where it does not set it."
+    )
     return Resource(
         path,
         scope,
-        get=reads(
-            get,
-            f"`{policy.name}`: {policy.doc}{' 204 where the topic does not set it.' if query else ''}",
-            *query,
-        ),
-        post=changes(post, f"Set `{policy.name}`.", body=Body(parse, policy.codec.schema)),
-        delete=changes(delete, f"Unset `{policy.name}`: what a wider place says applies again."),
+        get=reads(get, f"`{policy.name}`: {policy.doc} {unset}", *where, *reading),
+        post=None if by_put else setting,
+        put=setting if by_put or is_put_too else None,
+        delete=changes(delete, f"Unset `{policy.name}`: what a wider place says applies again.", *where),
+        kept=policy.kept,
     )
 
 
-def _check(call: Call, policy: Policy[Any], value: Any) -> None:
-    """HttpError 412 for a list of regions that cannot be meant."""
+def parser(policy: Policy[Any]) -> Callable[[Any], Any]:
+    """From a body to the policy's value. HttpError 400 for what has not its form, 412 for a value that cannot be."""
+
+    def parse(raw: Any) -> Any:
+        try:
+            return None if raw is None else policy.codec.decode(raw)
+        except OutOfRange as problem:
+            raise HttpError(412, f"{policy.name}: {problem}") from None
+        except ValueError as problem:
+            is_value = not isinstance(raw, list | str | bool) and fits(policy.codec.schema, raw)
+            raise HttpError(412 if is_value else 400, f"{policy.name}: {problem}") from None
+
+    return parse
+
+
+def check(call: Call, policy: Policy[Any], value: Any) -> None:
+    """HttpError for a list of regions that cannot be meant."""
+    region = call.place.region
+    namespace = f"{call.names['tenant']}/{call.names['namespace']}"
     if policy is REPLICATION_CLUSTERS:
-        region = call.place.region
-        _check_regions(value, region.config.region, {region.config.region, *region.peers})
-    if policy is EXCLUSIVE_HOME and value:
-        known = {call.place.region.config.region, *call.place.region.peers}
-        if value not in known:
-            raise HttpError(412, f"{value} is no region; there are {', '.join(sorted(known))}")
-
-
-def _check_regions(named: tuple[str, ...], asked: str, known: set[str]) -> None:
-    """Pulsar deletes the topics of the region that is asked when a list lacks it. Nobody means that here, and one who
-    does not share the messages any more says so by naming itself alone."""
-    strangers = [name for name in named if name not in known]
-    if strangers:
-        raise HttpError(412, f"{strangers[0]} is no region; there are {', '.join(sorted(known))}")
-    if not named:
-        raise HttpError(412, f"a list of regions must not be empty; [{asked!r}] alone means no replication")
-    if asked not in named:
-        raise HttpError(
-            412,
-            f"the list lacks {asked}, which is asked to keep it: a region shares its own messages; to take {asked} "
-            f"out, ask another region of its cluster, and to end replication name {asked} alone",
-        )
+        check_sharing(region, namespace, value)
+    elif policy is ALLOWED_CLUSTERS:
+        check_allowed(region, namespace, value)
+    elif policy is EXCLUSIVE_HOME and value:
+        check_home(region, value)
 
 
 def _namespace_place(call: Call) -> StoredKey:
     return NamespacePath(call.place.namespace(call.names["tenant"], call.names["namespace"]))
 
 
+def _topic(call: Call) -> TopicName:
+    return call.place.region.check_topic(topic_name(call.names))
+
+
 def _topic_place(call: Call) -> StoredKey:
-    return TopicPoliciesPath(str(call.place.region.check_topic(topic_name(call.names))))
+    return call.place.region.policies.topic_place(_topic(call), everywhere=call.query.get("isGlobal", False))
 
 
-def _of_namespace(call: Call, policy: Policy[Any]) -> Any:
-    name = call.place.namespace(call.names["tenant"], call.names["namespace"])
-    return call.place.region.policies.of_namespace(name, policy)
-
-
-def _of_topic(call: Call, policy: Policy[Any]) -> Any:
-    policies = call.place.region.policies
-    name: TopicName = call.place.region.check_topic(topic_name(call.names))
+def _at_namespace(call: Call, policy: Policy[Any]) -> Any:
+    """As JSON; None: it sets nothing."""
+    place, policies = _namespace_place(call), call.place.region.policies
     if call.query.get("applied", False):
-        effective = policies.of_topic(name)
+        name = f"{call.names['tenant']}/{call.names['namespace']}"
+        return _as_json(policy, policies.of_namespace(name, policy))
+    return policies.set_at(place).get(policy.name, policy.unset)
+
+
+def _at_topic(call: Call, policy: Policy[Any]) -> Any:
+    policies = call.place.region.policies
+    place = _topic_place(call)
+    if call.query.get("applied", False):
+        effective = policies.of_topic(_topic(call))
         try:
-            return effective[policy]
+            return _as_json(policy, effective[policy])
         finally:
             effective.close()
-    raw = policies.places(name)[PolicyScope.TOPIC].get(policy.name)
-    return None if raw is None else policy.codec.decode(raw)
+    return policies.set_at(place).get(policy.name, policy.unset)
+
+
+def _as_json(policy: Policy[Any], value: Any) -> Any:
+    return policy.unset if value is None else policy.codec.encode(value)
 
 
 RESOURCES = policy_resources(REGISTRY.values())

@@ -6,10 +6,12 @@ from emulator.broker.admin import stats
 from emulator.broker.admin.http import HttpError, Response
 from emulator.broker.admin.place import topic_name
 from emulator.broker.admin.resource import Call, Query, Resource, changes, reads
+from emulator.broker.admin.resources.topic_properties import PROPERTIES_BODY, change_properties
 from emulator.broker.admin.scope import Scope
 from emulator.broker.topic.topic import Topic
 from emulator.broker.topic_slot import Wish
 from emulator.errors import ProtocolError, ServerError
+from emulator.model import NON_PERSISTENT, PERSISTENT
 
 
 async def _topic(call: Call) -> Topic:
@@ -38,7 +40,7 @@ async def unload(call: Call) -> Response:
     """What it serves is sent away, and whoever comes back has it loaded again."""
     name = str(call.place.region.check_topic(topic_name(call.names)))
     directory = call.place.region.directory
-    if name not in directory.all_names():
+    if not directory.exists(name):
         raise HttpError(404, f"topic {name} does not exist")
     await directory.unload(name, "somebody asked for it")
     return Response(status=204)
@@ -48,8 +50,13 @@ async def create(call: Call) -> Response:
     region = call.place.region
     topic = region.check_topic(topic_name(call.names))
     if region.partitioned.get(topic) is not None or region.directory.exists(str(topic)):
-        raise HttpError(409, f"topic {topic} exists already")
+        raise HttpError(409, "This topic already exists")
+    if topic.full_namespace in region.tenancy.closing:
+        raise HttpError(409, "The namespace is being deleted")
     await region.directory.acquire(str(topic), Wish.CREATE_BY_COMMAND)
+    if call.body:
+        given = call.body
+        await change_properties(region, topic, lambda present: given)
     return Response(status=204)
 
 
@@ -66,46 +73,62 @@ async def delete(call: Call) -> Response:
         if problem.code is not ServerError.NotAllowedError:
             raise
         raise HttpError(412, str(problem)) from None
+    if topic.partitioned is None:
+        await region.schemas.delete(topic)
     return Response(status=204)
 
 
 _FORCE = Query("force", "Although it has producers or consumers: they are sent away.")
-_TOPIC = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"
+
+
+def _rows(domain: str, kept: str) -> tuple[Resource, ...]:
+    """Topics of a domain; `kept`: what creating one means there."""
+    topic, given = f"/admin/v2/{domain}/{{tenant}}/{{namespace}}/{{topic}}", {"domain": domain}
+    return (
+        Resource(
+            topic,
+            Scope.TOPIC,
+            put=changes(create, f"{kept} The body: its properties.", body=PROPERTIES_BODY),
+            delete=changes(delete, "Delete the topic and all that belongs to it.", _FORCE),
+            given=given,
+        ),
+        Resource(
+            f"{topic}/stats",
+            Scope.TOPIC,
+            get=reads(
+                figures,
+                "Publishers, subscriptions with their consumers, replication, size.",
+                Query("excludePublishers", "Leave `publishers` empty."),
+                Query("excludeConsumers", "Leave every `consumers` empty."),
+            ),
+            given=given,
+        ),
+        Resource(
+            f"{topic}/internalStats",
+            Scope.TOPIC,
+            get=reads(internal_figures, "The log's ledger, and where each cursor stands in it."),
+            given=given,
+        ),
+        Resource(
+            f"{topic}/unload",
+            Scope.TOPIC,
+            put=changes(
+                unload,
+                "Let the topic go from memory; its clients connect again. An exclusive producer keeps it, and those "
+                "who wait keep their order.",
+            ),
+            given=given,
+        ),
+        Resource(
+            f"{topic}/subscriptions",
+            Scope.TOPIC,
+            get=reads(subscriptions, "Names of the topic's subscriptions."),
+            given=given,
+        ),
+    )
+
 
 RESOURCES = (
-    Resource(
-        _TOPIC,
-        Scope.TOPIC,
-        put=changes(create, "Create the topic, without partitions."),
-        delete=changes(delete, "Delete the topic and all that belongs to it.", _FORCE),
-    ),
-    Resource(
-        f"{_TOPIC}/stats",
-        Scope.TOPIC,
-        get=reads(
-            figures,
-            "Publishers, subscriptions with their consumers, replication, size.",
-            Query("excludePublishers", "Leave `publishers` empty."),
-            Query("excludeConsumers", "Leave every `consumers` empty."),
-        ),
-    ),
-    Resource(
-        f"{_TOPIC}/internalStats",
-        Scope.TOPIC,
-        get=reads(internal_figures, "The log's ledger, and where each cursor stands in it."),
-    ),
-    Resource(
-        f"{_TOPIC}/unload",
-        Scope.TOPIC,
-        put=changes(
-            unload,
-            "Let the topic go from memory; its clients connect again. An exclusive producer keeps it, and those who "
-            "wait keep their order.",
-        ),
-    ),
-    Resource(
-        f"{_TOPIC}/subscriptions",
-        Scope.TOPIC,
-        get=reads(subscriptions, "Names of the topic's subscriptions."),
-    ),
+    *_rows(PERSISTENT, "Create the topic, without partitions."),
+    *_rows(NON_PERSISTENT, "Have the topic in memory; it is gone when nobody used it for a while."),
 )

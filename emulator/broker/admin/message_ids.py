@@ -1,0 +1,83 @@
+"""Message ids in JSON, as Pulsar's tools write them."""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+from emulator.broker.admin.http import HttpError
+from emulator.broker.admin.resource import Body
+from emulator.model import AFTER_EVERYTHING, BEFORE_EVERYTHING, Position
+
+LONG: Final = 2**63
+
+
+class NamedId(NamedTuple):
+    """What a tool named: a message, or an end of the log."""
+
+    position: Position
+    batch_index: int
+    """-1: the whole entry."""
+    is_excluded: bool
+    """What follows it is meant."""
+    properties: dict[str, str]
+    """Of the subscription that is to be created there."""
+
+
+def as_json(position: Position, partition: int) -> dict[str, int]:
+    return {"ledgerId": position.ledger, "entryId": position.entry, "partitionIndex": partition}
+
+
+def _parse(raw: Any) -> NamedId | None:
+    if raw is None:
+        return None
+    if raw in ("earliest", "latest"):
+        place = BEFORE_EVERYTHING if raw == "earliest" else AFTER_EVERYTHING
+        return NamedId(place, -1, False, {})
+    if not isinstance(raw, dict):
+        raise HttpError(400, "a message id is a JSON object with ledgerId and entryId")
+    strangers = [name for name in raw if name not in _FIELDS]
+    if strangers:
+        raise HttpError(400, f"{strangers[0]!r} is none of {', '.join(_FIELDS)}")
+    excluded, properties = raw.get("isExcluded") or False, raw.get("properties") or {}
+    if not isinstance(excluded, bool):
+        raise HttpError(400, f"isExcluded: {excluded!r} is neither true nor false")
+    if not isinstance(properties, dict) or not all(isinstance(one, str) for one in properties.values()):
+        raise HttpError(400, "properties: must be a JSON object of texts")
+    position = Position(_number(raw, "ledgerId"), _number(raw, "entryId"))
+    return NamedId(position, _number(raw, "batchIndex"), excluded, properties)
+
+
+def _number(raw: dict[str, Any], name: str) -> int:
+    value = raw.get(name)
+    if value is None:
+        return -1
+    if not isinstance(value, int) or isinstance(value, bool) or not -LONG <= value < LONG:
+        raise HttpError(400, f"{name}: {str(value)[:100]!r} is no whole number")
+    return value
+
+
+_FIELDS: Final = (
+    "ledgerId",
+    "entryId",
+    "partitionIndex",
+    "batchIndex",
+    "batchSize",
+    "isExcluded",
+    "firstChunkMessageId",
+    "properties",
+)
+_WHOLE: Final = {"type": ["integer", "null"], "minimum": -LONG, "maximum": LONG - 1}
+MESSAGE_ID: Final = Body(
+    _parse,
+    {
+        "type": ["object", "null", "string"],
+        "properties": {
+            "ledgerId": _WHOLE,
+            "entryId": _WHOLE,
+            "partitionIndex": _WHOLE,
+            "batchIndex": _WHOLE,
+            "isExcluded": {"type": ["boolean", "null"]},
+            "properties": {"type": ["object", "null"], "additionalProperties": {"type": "string"}},
+        },
+    },
+)

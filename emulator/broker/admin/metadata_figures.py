@@ -1,0 +1,30 @@
+"""What a region counts of metadata events between clusters (PIP-136)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from emulator.broker.region import Region
+
+
+def figures_of(region: Region) -> Iterator[tuple[str, str, str, float]]:
+    """(name, kind, help, value); nothing where events are not wanted."""
+    synchronizer = region.synchronizer
+    if synchronizer is None:
+        return
+    figures, carrier = synchronizer.figures, synchronizer.carrier
+    for name, help_, value in (
+        ("sent", "Metadata events that this region sent to other clusters.", figures.sent),
+        ("applied", "Metadata events of other clusters that became so here.", figures.won),
+        ("lost", "Metadata events of other clusters that came when a later one was there.", figures.lost),
+        ("undone", "Changes made in this cluster that lost to a later one of another.", figures.undone),
+        ("refused", "Messages of the event topic that are no events, or nobody's to send.", figures.refused),
+    ):
+        yield f"geoemu_metadata_events_{name}_total", "counter", help_, value
+    carries = "1: this region carries the metadata events of its cluster."
+    yield "geoemu_metadata_carrier", "gauge", carries, 0 if carrier is None else 1
+    waits = "Messages of the event topic that this region has and did not apply yet."
+    backlog = 0 if carrier is None else carrier.channel_backlog
+    yield "geoemu_metadata_events_backlog", "gauge", waits, backlog
+    lags = "How long ago, by the clocks, the newest change that was applied here had been made elsewhere."
+    yield "geoemu_metadata_lag_seconds", "gauge", lags, round(figures.lag_ms / 1000, 3)

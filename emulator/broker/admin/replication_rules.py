@@ -1,0 +1,68 @@
+"""Which regions a namespace or a topic may name as those that share its messages."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from emulator.broker.admin.http import HttpError
+from emulator.broker.region import Region
+from emulator.core.policies.regions import ALLOWED_CLUSTERS
+from emulator.core.policies.topics import REPLICATION_CLUSTERS
+
+OBEYS = (ALLOWED_CLUSTERS,)
+"""Policies that this module acts upon (P1)."""
+
+
+def regions_of(region: Region) -> set[str]:
+    """All that run."""
+    return {region.config.region, *region.peers}
+
+
+def check_home(region: Region, named: str) -> None:
+    """HttpError 412 unless it is a region."""
+    known = regions_of(region)
+    if named not in known:
+        raise HttpError(412, f"{named} is no region; there are {', '.join(sorted(known))}")
+
+
+def check_sharing(region: Region, namespace: str, named: tuple[str, ...]) -> None:
+    """HttpError for a list that cannot be meant. Pulsar deletes the topics of the region that is asked when a list
+    lacks it. Nobody means that here, and one who shares the messages no more says so by naming itself alone."""
+    asked = region.config.region
+    for name in named:
+        check_home(region, name)
+    if not named:
+        raise HttpError(412, f"a list of regions must not be empty; [{asked!r}] alone means no replication")
+    if asked not in named:
+        raise HttpError(
+            412,
+            f"the list lacks {asked}, which is asked to keep it: a region shares its own messages; to take {asked} "
+            f"out, ask another region of its cluster, and to end replication name {asked} alone",
+        )
+    check_tenant_allows(region, namespace.partition("/")[0], named)
+    if region.policies.has_namespace(namespace):
+        allowed = region.policies.of_namespace(namespace, ALLOWED_CLUSTERS)
+        _check_among(named, allowed or named, f"namespace [{namespace}]")
+
+
+def check_tenant_allows(region: Region, tenant: str, named: Collection[str]) -> None:
+    """HttpError 403 for a region that is none of the tenant's."""
+    allowed = region.tenancy.tenant(tenant).allowed_clusters
+    if allowed is not None:
+        _check_among(named, allowed, f"tenant [{tenant}]")
+
+
+def check_allowed(region: Region, namespace: str, allowed: tuple[str, ...]) -> None:
+    """HttpError for a list of allowed regions that lacks one which is in use, or that is none."""
+    for name in allowed:
+        check_home(region, name)
+    check_tenant_allows(region, namespace.partition("/")[0], allowed)
+    for name in region.policies.of_namespace(namespace, REPLICATION_CLUSTERS):
+        if allowed and name not in allowed:
+            raise HttpError(400, f"Allowed clusters do not contain the replication cluster {name}")
+
+
+def _check_among(named: Collection[str], allowed: Collection[str], whose: str) -> None:
+    for name in named:
+        if name not in allowed:
+            raise HttpError(403, f"Cluster [{name}] is not in the list of allowed clusters list for {whose}")

@@ -1,0 +1,81 @@
+"""Backlog quotas, as Pulsar's tools send them: one kind at a time, named behind the `?`. Reading them all is a row of
+the policy itself (`backlogQuotaMap`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from emulator.broker.admin.http import HttpError, Response
+from emulator.broker.admin.place import topic_name
+from emulator.broker.admin.resource import Body, Call, Operation, Query, Resource, changes
+from emulator.broker.admin.resources.policies import IS_GLOBAL
+from emulator.broker.admin.scope import Scope
+from emulator.core.policies.declaration import OutOfRange
+from emulator.core.policies.lifetime import BACKLOG_QUOTAS, QUOTA, Quota, QuotaKind, Quotas, quota_kind_of
+from emulator.stored_keys import NamespacePath, StoredKey
+
+
+def _kind(call: Call) -> QuotaKind:
+    try:
+        return quota_kind_of(call.query.get("backlogQuotaType", ""))
+    except ValueError as problem:
+        raise HttpError(400, str(problem)) from None
+
+
+def _of_namespace(call: Call) -> StoredKey:
+    return NamespacePath(call.place.namespace(call.names["tenant"], call.names["namespace"]))
+
+
+def _of_topic(call: Call) -> StoredKey:
+    topic = call.place.region.check_topic(topic_name(call.names))
+    return call.place.region.policies.topic_place(topic, everywhere=call.query.get("isGlobal", False))
+
+
+def _parse(raw: Any) -> Quota | None:
+    try:
+        return None if raw is None else QUOTA.decode(raw)
+    except OutOfRange as problem:
+        raise HttpError(412, str(problem)) from None
+    except ValueError as problem:
+        raise HttpError(400, str(problem)) from None
+
+
+_KIND = Query("backlogQuotaType", "destination_storage or message_age; the first where it is not said.", str)
+
+
+def _operations(place_of: Callable[[Call], StoredKey], *where: Query) -> tuple[Operation, Operation]:
+    async def post(call: Call) -> Response:
+        place = place_of(call)
+        if call.body is None:
+            raise HttpError(400, "a quota is needed; DELETE takes it away")
+        kind, quota = _kind(call), call.body
+        await call.place.region.policies.change(
+            place, BACKLOG_QUOTAS, lambda present: {**(present or {}), kind: quota}
+        )
+        return Response(status=204)
+
+    async def delete(call: Call) -> Response:
+        place, kind = place_of(call), _kind(call)
+
+        def without(present: Quotas | None) -> Quotas | None:
+            return {one: quota for one, quota in (present or {}).items() if one is not kind} or None
+
+        await call.place.region.policies.change(place, BACKLOG_QUOTAS, without)
+        return Response(status=204)
+
+    body = Body(_parse, QUOTA.schema)
+    return changes(post, "Set the quota of one kind.", _KIND, *where, body=body), changes(
+        delete, "Take the quota of one kind away.", _KIND, *where
+    )
+
+
+def _row(path: str, scope: Scope, place_of: Callable[[Call], StoredKey], *where: Query) -> Resource:
+    post, delete = _operations(place_of, *where)
+    return Resource(path, scope, post=post, delete=delete)
+
+
+RESOURCES = (
+    _row("/admin/v2/namespaces/{tenant}/{namespace}/backlogQuota", Scope.NAMESPACE, _of_namespace),
+    _row("/admin/v2/persistent/{tenant}/{namespace}/{topic}/backlogQuota", Scope.TOPIC, _of_topic, IS_GLOBAL),
+)

@@ -1,0 +1,61 @@
+"""The region's wall clock: what it says, and how far it was set wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from emulator.broker.admin.http import HttpError, Response
+from emulator.broker.admin.resource import Body, Call, Resource, changes, reads
+from emulator.broker.admin.scope import Scope
+from emulator.broker.clock import ShiftedClock
+from emulator.region_config import CLOCK_AHEAD_MS_MAX
+
+_SCHEMA = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["ahead_ms"],
+    "properties": {
+        "ahead_ms": {"type": "integer", "minimum": -CLOCK_AHEAD_MS_MAX, "maximum": CLOCK_AHEAD_MS_MAX}
+    },
+}
+
+
+def _clock(call: Call) -> ShiftedClock:
+    clock = call.place.region.environment.wall_clock_ms
+    if not isinstance(clock, ShiftedClock):
+        raise HttpError(409, "the clock of this region is set by whoever runs it, not by HTTP")
+    return clock
+
+
+async def get(call: Call) -> Response:
+    clock = _clock(call)
+    return Response({"now_ms": clock(), "ahead_ms": clock.ahead_ms})
+
+
+async def put(call: Call) -> Response:
+    _clock(call).ahead_ms = call.body
+    return Response(status=204)
+
+
+def _parse(body: Any) -> int:
+    ahead_ms = body.get("ahead_ms") if isinstance(body, dict) and len(body) == 1 else None
+    if not isinstance(ahead_ms, int) or isinstance(ahead_ms, bool) or abs(ahead_ms) > CLOCK_AHEAD_MS_MAX:
+        limit = CLOCK_AHEAD_MS_MAX
+        raise HttpError(
+            400, f"the body must be an object with ahead_ms, a whole number from {-limit} to {limit}"
+        )
+    return ahead_ms
+
+
+RESOURCES = (
+    Resource(
+        "/geoemu/v1/clock",
+        Scope.REGION,
+        get=reads(get, "What the region's wall clock says, and how far it was set wrong."),
+        put=changes(
+            put,
+            "Set the region's wall clock so far ahead of the machine's, or behind it.",
+            body=Body(_parse, _SCHEMA),
+        ),
+    ),
+)

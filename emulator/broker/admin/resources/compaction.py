@@ -1,0 +1,50 @@
+"""Compaction of a topic: asking for it, and how it went."""
+
+from __future__ import annotations
+
+from emulator.broker.admin.http import HttpError, Response
+from emulator.broker.admin.place import topic_name
+from emulator.broker.admin.resource import Call, Resource, changes, reads
+from emulator.broker.admin.scope import Scope
+from emulator.broker.compaction.compaction import Compaction, Status
+from emulator.broker.topic_slot import Wish
+from emulator.core.partitions import partition_names
+
+
+async def _compactions(call: Call) -> list[Compaction]:
+    """Of the topic, or of all its partitions."""
+    region = call.place.region
+    topic = region.check_topic(topic_name(call.names))
+    found = region.partitioned.get(topic)
+    names = [str(topic)] if found is None else partition_names(topic, found.count)
+    return [(await region.directory.acquire(name, Wish.EXISTING)).compaction for name in names]
+
+
+async def begin(call: Call) -> Response:
+    compactions = await _compactions(call)
+    idle = [one for one in compactions if not one.is_running]
+    if not idle:
+        raise HttpError(409, "Compaction already in progress")
+    for one in idle:
+        one.begin()
+    return Response(status=204)
+
+
+async def status(call: Call) -> Response:
+    """Of several partitions the one that is the furthest from success."""
+    compactions = await _compactions(call)
+    order = (Status.ERROR, Status.RUNNING, Status.NOT_RUN, Status.SUCCESS)
+    worst = min(compactions, key=lambda one: order.index(one.status))
+    return Response({"status": worst.status.value, "lastError": worst.last_error})
+
+
+RESOURCES = (
+    Resource(
+        "/admin/v2/persistent/{tenant}/{namespace}/{topic}/compaction",
+        Scope.TOPIC,
+        get=reads(
+            status, "NOT_RUN since the topic was loaded, RUNNING, SUCCESS or ERROR, with the last error."
+        ),
+        put=changes(begin, "Compact the topic, or all its partitions, now; 409 while that is under way."),
+    ),
+)

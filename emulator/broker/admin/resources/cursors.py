@@ -1,0 +1,270 @@
+"""Subscriptions: created, moved, looked into and deleted without a consumer.
+
+Of a topic with partitions everything that needs no position happens in each of them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from emulator.broker.admin.http import HttpError, Response
+from emulator.broker.admin.message_ids import MESSAGE_ID, NamedId
+from emulator.broker.admin.numbers import whole_number
+from emulator.broker.admin.resource import Body, Call, Operation, Query, Resource, changes, reads
+from emulator.broker.admin.resources.messages import nth_unacked
+from emulator.broker.admin.scope import Scope
+from emulator.broker.admin.topics_named import (
+    every_subscription,
+    every_topic,
+    one_subscription,
+)
+from emulator.broker.authorization import Action
+from emulator.broker.subscription.subscription import Subscription, check_subscription_name
+from emulator.broker.topic import positions
+from emulator.broker.topic.topic import Topic
+from emulator.broker.topic_slot import Wish
+from emulator.model import AFTER_EVERYTHING, Position
+
+ANALYSED_ENTRIES_MAX = 10_000
+READ_ENTRIES = 500
+READ_BYTES = 4_194_304
+
+
+async def create(call: Call) -> Response:
+    """At the end of the log, or at the id that the body names. Creates the topic where topics are created on use."""
+    name, named = call.names["subscription"], call.body
+    check_subscription_name(name)
+    topics = await every_topic(call, Wish.CREATE)
+    if any(name in topic.subscriptions for topic in topics):
+        raise HttpError(409, "Subscription already exists for topic")
+    for topic in topics:
+        cursor = topic.region.environment.parts.cursor(_begin(topic, named) - 1)
+        subscription = topic.create_subscription(name, cursor)
+        if call.query.get("replicated", False):
+            topic.replicate_subscription(subscription)
+        await subscription.persisted()
+    return Response(status=204)
+
+
+def _begin(topic: Topic, named: NamedId | None) -> int:
+    position = AFTER_EVERYTHING if named is None else named.position
+    begin = positions.start_of(topic, position)
+    is_one = named is not None and position.ledger == topic.ledger_id and position.entry >= 0
+    return min(begin + 1, topic.readable_end) if named is not None and named.is_excluded and is_one else begin
+
+
+async def delete(call: Call) -> Response:
+    force = call.query.get("force", False)
+    found = await every_subscription(call)
+    if not force and any(one.consumers for _, one in found):
+        raise HttpError(412, "Subscription has active connected consumers")
+    for _, subscription in found:
+        subscription.close_consumers()
+        await subscription.delete()
+    return Response(status=204)
+
+
+# Passing over.
+
+
+async def skip(call: Call) -> Response:
+    topic, subscription = await one_subscription(call)
+    n = whole_number(call.names["count"], "count")
+    if n < 1:
+        raise HttpError(412, "count: at least one message must be skipped")
+    if n >= subscription.backlog():
+        await pass_over(topic, subscription, topic.readable_end)
+    else:
+        await pass_over(topic, subscription, nth_unacked(topic, subscription.cursor, n) + 1)
+    return Response(status=204)
+
+
+async def skip_all(call: Call) -> Response:
+    for topic, subscription in await every_subscription(call):
+        await pass_over(topic, subscription, topic.readable_end)
+    return Response(status=204)
+
+
+async def expire(call: Call) -> Response:
+    """What was published longer ago."""
+    for topic, subscription in await every_subscription(call):
+        await _expire(topic, subscription, _age_ms(call))
+    return Response(status=204)
+
+
+async def expire_everywhere(call: Call) -> Response:
+    for topic in await every_topic(call):
+        for subscription in list(topic.subscriptions.values()):
+            await _expire(topic, subscription, _age_ms(call))
+    return Response(status=204)
+
+
+async def expire_to(call: Call) -> Response:
+    """What lies before a message, and it."""
+    topic, subscription = await one_subscription(call)
+    named = _needed(call)
+    end_entry_id = _begin(topic, named._replace(is_excluded=not named.is_excluded))
+    await pass_over(topic, subscription, end_entry_id)
+    return Response(status=204)
+
+
+def _age_ms(call: Call) -> int:
+    seconds = whole_number(call.names["seconds"], "seconds")
+    if seconds < 0:
+        raise HttpError(412, f"seconds: {seconds} is less than 0")
+    return seconds * 1_000
+
+
+async def _expire(topic: Topic, subscription: Subscription, age_ms: int) -> None:
+    now_ms = topic.region.environment.wall_clock_ms()
+    await pass_over(topic, subscription, await positions.published_from(topic, now_ms - age_ms))
+
+
+async def pass_over(topic: Topic, subscription: Subscription, end_entry_id: int) -> None:
+    """As if consumers had acknowledged everything before it. Durable when it returns."""
+    subscription.move(lambda cursor: cursor.ack_cumulative(end_entry_id - 1))
+    topic.mark_delete_moved(subscription.name)
+    await subscription.persisted()
+
+
+# Going elsewhere.
+
+
+async def reset_to_time(call: Call) -> Response:
+    timestamp_ms = whole_number(call.names["timestamp"], "timestamp")
+    for topic, subscription in await every_subscription(call):
+        await subscription.seek(await positions.published_from(topic, timestamp_ms))
+    return Response(status=204)
+
+
+async def reset_to_id(call: Call) -> Response:
+    topic, subscription = await one_subscription(call)
+    await subscription.seek(_begin(topic, _needed(call)))
+    return Response(status=204)
+
+
+def _needed(call: Call) -> NamedId:
+    if call.body is None:
+        raise HttpError(400, "the body must be a message id")
+    named: NamedId = call.body
+    return named
+
+
+# Looking.
+
+
+async def analyze(call: Call) -> Response:
+    topic, subscription = await one_subscription(call)
+    at, cursor = subscription.cursor.mark_delete + 1, subscription.cursor
+    figures = {"entries": 0, "messages": 0, "markerMessages": 0}
+    seen, first, last = 0, -1, -1
+    while seen < ANALYSED_ENTRIES_MAX and at < topic.readable_end:
+        entries = await topic.read(at, READ_ENTRIES, READ_BYTES)
+        if not entries:
+            break
+        for entry in entries:
+            seen += 1
+            if cursor.is_acked(entry.entry_id):
+                continue
+            first, last = entry.entry_id if first < 0 else first, entry.entry_id
+            figures["entries"] += 1
+            figures["markerMessages" if entry.hidden else "messages"] += 1 if entry.hidden else entry.messages
+        at = entries[-1].entry_id + 1
+    return Response(
+        {
+            **figures,
+            "filterAcceptedEntries": figures["entries"] - figures["markerMessages"],
+            "filterAcceptedMessages": figures["messages"],
+            "filterRejectedEntries": 0,
+            "filterRejectedMessages": 0,
+            "filterRescheduledEntries": 0,
+            "filterRescheduledMessages": 0,
+            "aborted": at < topic.readable_end,
+            "firstMessageId": str(Position(topic.ledger_id, first)) if first >= 0 else None,
+            "lastMessageId": str(Position(topic.ledger_id, last)) if last >= 0 else None,
+        }
+    )
+
+
+async def get_replicated(call: Call) -> Response:
+    found = await every_subscription(call)
+    return Response({topic.full_name: one.cursor.replicated for topic, one in found})
+
+
+async def set_replicated(call: Call) -> Response:
+    if call.body is None:
+        raise HttpError(400, "the body must be true or false")
+    for topic, subscription in await every_subscription(call):
+        if call.body:
+            topic.replicate_subscription(subscription)
+        else:
+            subscription.move(lambda cursor: cursor.set_replicated(False))
+            if topic.sync is not None:
+                topic.sync.subscription_deleted(subscription.name)
+        await subscription.persisted()
+    return Response(status=204)
+
+
+def _parse_boolean(raw: Any) -> bool | None:
+    if raw is not None and not isinstance(raw, bool):
+        raise HttpError(400, f"{str(raw)[:100]!r} is neither true nor false")
+    return raw
+
+
+_BOOLEAN = Body(_parse_boolean, {"type": "boolean"})
+_TOPIC = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"
+_SUBSCRIPTION = f"{_TOPIC}/subscription/{{subscription}}"
+
+
+def _post(path: str, run: Any, doc: str, body: Body | None = None) -> Resource:
+    return Resource(f"{_SUBSCRIPTION}/{path}", Scope.TOPIC, post=changes(run, doc, body=body))
+
+
+RESOURCES = (
+    Resource(
+        _SUBSCRIPTION,
+        Scope.TOPIC,
+        put=changes(
+            create,
+            "Create the subscription at the message id in the body, else at the end; 409 when there is one.",
+            Query("replicated", "Its position is carried to other regions."),
+            body=MESSAGE_ID,
+        ),
+        delete=changes(
+            delete,
+            "Delete the subscription; 412 while it has consumers.",
+            Query("force", "Although it has: they are sent away."),
+        ),
+    ),
+    _post("skip/{count}", skip, "Acknowledge so many messages."),
+    _post("skip_all", skip_all, "Acknowledge everything."),
+    _post("expireMessages/{seconds}", expire, "Acknowledge what was published longer ago."),
+    _post("expireMessages", expire_to, "Acknowledge everything up to a message, it included.", MESSAGE_ID),
+    Resource(
+        f"{_TOPIC}/all_subscription/expireMessages/{{seconds}}",
+        Scope.TOPIC,
+        post=changes(expire_everywhere, "The same for all subscriptions."),
+    ),
+    _post(
+        "resetcursor/{timestamp}",
+        reset_to_time,
+        "Go on with the first message published at or after a time (ms). Its consumers connect again.",
+    ),
+    _post("resetcursor", reset_to_id, "Go on with a message, or, `isExcluded`, behind it.", MESSAGE_ID),
+    Resource(
+        f"{_SUBSCRIPTION}/analyzeBacklog",
+        Scope.TOPIC,
+        post=Operation(
+            analyze,
+            f"What is in the backlog: entries, messages, markers; of {ANALYSED_ENTRIES_MAX} entries at most.",
+            Action.READ,
+            body=MESSAGE_ID,
+        ),
+    ),
+    Resource(
+        f"{_SUBSCRIPTION}/replicatedSubscriptionStatus",
+        Scope.TOPIC,
+        get=reads(get_replicated, "Whether its position is carried to other regions, by topic."),
+        post=changes(set_replicated, "Carry its position to other regions, or cease to.", body=_BOOLEAN),
+    ),
+)

@@ -1,0 +1,61 @@
+"""What the region's program prints."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from emulator.broker import log_lines
+from emulator.broker.admin.http import HttpError, Response
+from emulator.broker.admin.resource import Body, Call, Resource, changes, reads
+from emulator.broker.admin.scope import Scope
+
+
+async def get(call: Call) -> Response:
+    return Response({"level": log_lines.level()})
+
+
+async def put(call: Call) -> Response:
+    """Both are checked before one is changed: `_parse`."""
+    wanted = call.body or {}
+    if "level" in wanted:
+        log_lines.set_level(wanted["level"])
+    if "format" in wanted:
+        log_lines.set_format(wanted["format"])
+    return Response(status=204)
+
+
+def _parse(raw: Any) -> dict[str, str]:
+    if not isinstance(raw, dict):
+        raise HttpError(400, "the body must be a JSON object with level, format or both")
+    for name, value in raw.items():
+        allowed = _ALLOWED.get(name)
+        if allowed is None:
+            raise HttpError(400, f"{name!r} is none of {', '.join(_ALLOWED)}")
+        if value not in allowed:
+            raise HttpError(400, f"{name}: {str(value)[:100]!r} is none of {', '.join(allowed)}")
+    return raw
+
+
+_ALLOWED = {"level": log_lines.LEVELS, "format": log_lines.FORMATS}
+
+RESOURCES = (
+    Resource(
+        "/geoemu/v1/logging",
+        Scope.REGION,
+        get=reads(get, "From which level on events are printed."),
+        put=changes(
+            put,
+            "Change the level, the format, or both, from now on.",
+            body=Body(
+                _parse,
+                {
+                    "type": "object",
+                    "additionalProperties": False,
+                    "properties": {
+                        name: {"type": "string", "enum": list(words)} for name, words in _ALLOWED.items()
+                    },
+                },
+            ),
+        ),
+    ),
+)

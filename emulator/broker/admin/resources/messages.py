@@ -1,0 +1,155 @@
+"""Looking at what a topic stores."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from emulator.broker.admin.http import HttpError, Response
+from emulator.broker.admin.message import as_response
+from emulator.broker.admin.message_ids import MESSAGE_ID, as_json
+from emulator.broker.admin.numbers import whole_number
+from emulator.broker.admin.resource import Call, Operation, Query, Resource, reads
+from emulator.broker.admin.scope import Scope
+from emulator.broker.admin.topics_named import one_subscription, one_topic
+from emulator.broker.authorization import Action
+from emulator.broker.topic import positions
+from emulator.broker.topic.topic import Topic
+from emulator.core.cursor import Cursor
+from emulator.model import BEFORE_EVERYTHING, Position
+
+_OCTETS = "The payload is the body; the rest are headers `X-Pulsar-…`. A batch is one body."
+
+
+async def peek(call: Call) -> Response:
+    topic, subscription = await one_subscription(call)
+    n = whole_number(call.names["n"], "position")
+    if n < 1:
+        raise HttpError(412, "position: the first message that was not acknowledged has the number 1")
+    return await _entry(topic, nth_unacked(topic, subscription.cursor, n))
+
+
+def nth_unacked(topic: Topic, cursor: Cursor, n: int) -> int:
+    """The id of the nth entry that a cursor has not acknowledged, markers not counted. HttpError 404 when there are not
+    so many."""
+    low, high = cursor.mark_delete + 1, topic.readable_end
+    if cursor.unacked_count(high, topic.hidden_ids) < n:
+        raise _not_found()
+    while low < high:
+        middle = (low + high) // 2
+        if cursor.unacked_count(middle + 1, topic.hidden_ids) >= n:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+async def by_id(call: Call) -> Response:
+    topic = await one_topic(call)
+    ledger, entry_id = (whole_number(call.names[what], what) for what in ("ledger", "entry"))
+    if ledger != topic.ledger_id:
+        raise _not_found()
+    return await _entry(topic, entry_id)
+
+
+async def examine(call: Call) -> Response:
+    topic = await one_topic(call)
+    start = call.query.get("initialPosition") or "latest"
+    if start not in ("earliest", "latest"):
+        raise HttpError(412, "Initial position must be 'earliest' or 'latest'")
+    n = max(1, call.query.get("messagePosition", 1))
+    everything = Cursor(topic.first_entry_id - 1)
+    if start == "latest":
+        n = everything.unacked_count(topic.readable_end, topic.hidden_ids) - n + 1
+        if n < 1:
+            raise _not_found()
+    return await _entry(topic, nth_unacked(topic, everything, n))
+
+
+async def _entry(topic: Topic, entry_id: int) -> Response:
+    if not topic.first_entry_id <= entry_id < topic.end_entry_id:
+        raise _not_found()
+    found = await topic.read(entry_id, 1, 1)
+    if not found or found[0].entry_id != entry_id or found[0].is_aborted:
+        raise _not_found()
+    return as_response(topic, entry_id, found[0].data)
+
+
+def _not_found() -> HttpError:
+    return HttpError(404, "Message not found")
+
+
+async def id_at(call: Call) -> Response:
+    topic = await one_topic(call)
+    entry_id = await positions.published_from(topic, whole_number(call.names["timestamp"], "timestamp"))
+    if entry_id < topic.readable_end:
+        return _id(topic, Position(topic.ledger_id, entry_id))
+    return _id(topic, (await positions.last_message(topic))[0])
+
+
+async def last_id(call: Call) -> Response:
+    topic = await one_topic(call)
+    return _id(topic, (await positions.last_message(topic))[0])
+
+
+def _id(topic: Topic, position: Position) -> Response:
+    return Response(as_json(position, topic.name.partition_index))
+
+
+async def backlog_size(call: Call) -> Response:
+    """Entries behind it are as large as the topic's are."""
+    topic = await one_topic(call)
+    begin = positions.start_of(topic, BEFORE_EVERYTHING if call.body is None else call.body.position)
+    entries = topic.log.next_entry_id - topic.log.first_entry_id
+    behind = max(0, topic.readable_end - begin)
+    return Response(topic.log.size_bytes * behind // entries if entries else 0)
+
+
+def _message(run: Any, doc: str, *query: Query) -> Operation:
+    return Operation(run, f"{doc} {_OCTETS}", Action.READ, query, text=True)
+
+
+_TOPIC = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"
+
+RESOURCES = (
+    Resource(
+        f"{_TOPIC}/subscription/{{subscription}}/position/{{n}}",
+        Scope.TOPIC,
+        get=_message(
+            peek,
+            "The nth message that the subscription has not acknowledged, from 1; 404 when there is none.",
+        ),
+    ),
+    Resource(
+        f"{_TOPIC}/ledger/{{ledger}}/entry/{{entry}}",
+        Scope.TOPIC,
+        get=_message(by_id, "The entry with this id; 404 when there is none."),
+    ),
+    Resource(
+        f"{_TOPIC}/examinemessage",
+        Scope.TOPIC,
+        get=_message(
+            examine,
+            "The nth message from the beginning or from the end.",
+            Query("initialPosition", "earliest or latest (the default).", str),
+            Query("messagePosition", "n, from 1.", int),
+        ),
+    ),
+    Resource(
+        f"{_TOPIC}/messageid/{{timestamp}}",
+        Scope.TOPIC,
+        get=reads(
+            id_at, "The id of the first message published at or after a time (ms), else of the last one."
+        ),
+    ),
+    Resource(f"{_TOPIC}/lastMessageId", Scope.TOPIC, get=reads(last_id, "The id of the last message.")),
+    Resource(
+        f"{_TOPIC}/backlogSize",
+        Scope.TOPIC,
+        put=Operation(
+            backlog_size,
+            "How many bytes follow a message id, by the average size of the topic's entries.",
+            Action.READ,
+            body=MESSAGE_ID,
+        ),
+    ),
+)

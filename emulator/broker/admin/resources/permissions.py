@@ -1,0 +1,174 @@
+"""Who was given which permission: kept and given back, and not enforced."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from emulator.broker.admin.http import HttpError, Response
+from emulator.broker.admin.place import topic_name
+from emulator.broker.admin.resource import Body, Call, Resource, changes, reads
+from emulator.broker.admin.scope import Scope
+from emulator.core.policies.kept import PERMISSIONS
+from emulator.stored_keys import NamespacePath
+
+ACTIONS: Final = ("produce", "consume", "functions", "sources", "sinks", "packages")
+GRANTS_MAX: Final = 10_000
+Grants = dict[str, Any]
+
+
+def _place(call: Call) -> NamespacePath:
+    return NamespacePath(call.place.namespace(call.names["tenant"], call.names["namespace"]))
+
+
+def _present(call: Call, kind: str) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = call.place.region.policies.set_at(_place(call)).get(PERMISSIONS.name, {})
+    of_kind: Mapping[str, Any] = found.get(kind, {})
+    return of_kind
+
+
+async def _change(call: Call, kind: str, changed: Callable[[Grants], None]) -> Response:
+    """HttpError 412 when there would be too many."""
+
+    def grants(present: Mapping[str, Any] | None) -> Mapping[str, Any]:
+        new = copy.deepcopy(dict(present or {}))
+        of_kind = new.setdefault(kind, {})
+        changed(of_kind)
+        count = sum(len(one) if isinstance(one, dict) else 1 for of in new.values() for one in of.values())
+        if count > GRANTS_MAX:
+            raise HttpError(412, f"a namespace may have {GRANTS_MAX} grants at most")
+        return new
+
+    await call.place.region.policies.change(_place(call), PERMISSIONS, grants)
+    return Response(status=204)
+
+
+def _needed(call: Call) -> list[str]:
+    if call.body is None:
+        raise HttpError(400, "the body must be a list")
+    given: list[str] = call.body
+    return given
+
+
+async def of_namespace(call: Call) -> Response:
+    return Response(_present(call, "namespace_auth"))
+
+
+async def grant_namespace(call: Call) -> Response:
+    actions, role = _needed(call), call.names["role"]
+    return await _change(call, "namespace_auth", lambda grants: grants.update({role: actions}))
+
+
+async def revoke_namespace(call: Call) -> Response:
+    return await _change(call, "namespace_auth", lambda grants: grants.pop(call.names["role"], None))
+
+
+async def of_topic(call: Call) -> Response:
+    """What a namespace grants, its topics grant."""
+    topic = str(call.place.region.check_topic(topic_name(call.names)))
+    of_topic = _present(call, "topic_auth").get(topic, {})
+    roles = {**_present(call, "namespace_auth")}
+    for role, actions in of_topic.items():
+        roles[role] = sorted({*roles.get(role, ()), *actions})
+    return Response(roles)
+
+
+async def grant_topic(call: Call) -> Response:
+    topic, role = str(call.place.region.check_topic(topic_name(call.names))), call.names["role"]
+    actions = _needed(call)
+    return await _change(
+        call, "topic_auth", lambda grants: grants.setdefault(topic, {}).update({role: actions})
+    )
+
+
+async def revoke_topic(call: Call) -> Response:
+    topic, role = str(call.place.region.check_topic(topic_name(call.names))), call.names["role"]
+    if role not in _present(call, "topic_auth").get(topic, {}):
+        raise HttpError(412, f"Permissions are not set at the topic level for {role}")
+
+    def revoke(grants: Grants) -> None:
+        grants.get(topic, {}).pop(role, None)
+
+    return await _change(call, "topic_auth", revoke)
+
+
+async def of_subscriptions(call: Call) -> Response:
+    return Response(_present(call, "subscription_auth_roles"))
+
+
+async def grant_subscription(call: Call) -> Response:
+    roles, name = _needed(call), call.names["subscription"]
+    return await _change(call, "subscription_auth_roles", lambda grants: grants.update({name: roles}))
+
+
+async def revoke_subscription(call: Call) -> Response:
+    """All roles, or one of them."""
+    name, role = call.names["subscription"], call.names.get("role")
+
+    def revoke(grants: Grants) -> None:
+        left = [one for one in grants.pop(name, []) if role is not None and one != role]
+        if left:
+            grants[name] = left
+
+    return await _change(call, "subscription_auth_roles", revoke)
+
+
+def _parse_actions(raw: Any) -> list[str] | None:
+    actions = _parse_roles(raw)
+    wrong = [one for one in actions or [] if one not in ACTIONS]
+    if wrong:
+        raise HttpError(400, f"{wrong[0]!r} is none of {', '.join(ACTIONS)}")
+    return actions
+
+
+def _parse_roles(raw: Any) -> list[str] | None:
+    if raw is None:
+        return None
+    if not isinstance(raw, list) or len(raw) > 1_000 or not all(isinstance(one, str) for one in raw):
+        raise HttpError(400, f"{str(raw)[:100]} is no list of at most 1000 names")
+    return list(dict.fromkeys(raw))
+
+
+_ACTIONS = Body(_parse_actions, {"type": "array", "items": {"enum": list(ACTIONS)}})
+_ROLES = Body(_parse_roles, {"type": "array", "items": {"type": "string"}})
+_NAMESPACE = "/admin/v2/namespaces/{tenant}/{namespace}/permissions"
+_TOPIC = "/admin/v2/persistent/{tenant}/{namespace}/{topic}/permissions"
+
+
+def _row(path: str, scope: Scope, **operations: Any) -> Resource:
+    return Resource(path, scope, kept=PERMISSIONS.kept, **operations)
+
+
+RESOURCES = (
+    _row(_NAMESPACE, Scope.NAMESPACE, get=reads(of_namespace, "Which role may do what.")),
+    _row(
+        f"{_NAMESPACE}/{{role}}",
+        Scope.NAMESPACE,
+        post=changes(grant_namespace, "Grant a role these actions.", body=_ACTIONS),
+        delete=changes(revoke_namespace, "Take a role's actions away."),
+    ),
+    _row(
+        f"{_NAMESPACE}/subscription",
+        Scope.NAMESPACE,
+        get=reads(of_subscriptions, "Which roles may use which subscription."),
+    ),
+    _row(
+        f"{_NAMESPACE}/subscription/{{subscription}}",
+        Scope.NAMESPACE,
+        post=changes(grant_subscription, "Let these roles use a subscription.", body=_ROLES),
+        delete=changes(revoke_subscription, "Let no role use it."),
+    ),
+    _row(
+        f"{_NAMESPACE}/{{subscription}}/{{role}}",
+        Scope.NAMESPACE,
+        delete=changes(revoke_subscription, "Take a subscription from one role."),
+    ),
+    _row(_TOPIC, Scope.TOPIC, get=reads(of_topic, "Which role may do what, by the namespace or the topic.")),
+    _row(
+        f"{_TOPIC}/{{role}}",
+        Scope.TOPIC,
+        post=changes(grant_topic, "Grant a role these actions on the topic.", body=_ACTIONS),
+        delete=changes(revoke_topic, "Take a role's actions on the topic away; 412 when it has none."),
+    ),
+)

@@ -1,0 +1,97 @@
+"""Notes of people and tools on a namespace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from emulator.broker.admin.http import HttpError, Response
+from emulator.broker.admin.resource import Body, Call, Resource, changes, reads
+from emulator.broker.admin.resources.policies import parser
+from emulator.broker.admin.scope import Scope
+from emulator.core.policies.kept import PROPERTIES
+from emulator.stored_keys import NamespacePath
+
+PROPERTIES_MAX = 1_000
+
+
+def _place(call: Call) -> NamespacePath:
+    return NamespacePath(call.place.namespace(call.names["tenant"], call.names["namespace"]))
+
+
+def _present(call: Call) -> Mapping[str, str]:
+    found: Mapping[str, str] = call.place.region.policies.set_at(_place(call)).get(PROPERTIES.name, {})
+    return found
+
+
+async def _change(call: Call, changed: Callable[[Mapping[str, str]], Mapping[str, str]]) -> None:
+    """One change after the other, whoever else changes them. HttpError 412 when there would be too many."""
+
+    def bounded(present: Mapping[str, str] | None) -> Mapping[str, str] | None:
+        new = changed(present or {})
+        if len(new) > PROPERTIES_MAX:
+            raise HttpError(412, f"a namespace may have {PROPERTIES_MAX} properties at most")
+        return new or None
+
+    await call.place.region.policies.change(_place(call), PROPERTIES, bounded)
+
+
+async def get_all(call: Call) -> Response:
+    return Response(_present(call))
+
+
+async def put_all(call: Call) -> Response:
+    await _change(call, lambda present: {**present, **(call.body or {})})
+    return Response(status=204)
+
+
+async def delete_all(call: Call) -> Response:
+    await _change(call, lambda present: {})
+    return Response(status=204)
+
+
+async def get_one(call: Call) -> Response:
+    value = _present(call).get(call.names["key"])
+    return Response(status=204) if value is None else Response(value, text=True)
+
+
+async def put_one(call: Call) -> Response:
+    await _change(call, lambda present: {**present, call.names["key"]: call.names["value"]})
+    return Response(status=204)
+
+
+async def delete_one(call: Call) -> Response:
+    key = call.names["key"]
+    before = _present(call).get(key)
+    await _change(call, lambda present: {name: one for name, one in present.items() if name != key})
+    return Response(status=204) if before is None else Response(before, text=True)
+
+
+_NAMESPACE = "/admin/v2/namespaces/{tenant}/{namespace}"
+
+RESOURCES = (
+    Resource(
+        f"{_NAMESPACE}/properties",
+        Scope.NAMESPACE,
+        get=reads(get_all, "All notes."),
+        put=changes(
+            put_all,
+            "Add these notes to those there are.",
+            body=Body(parser(PROPERTIES), PROPERTIES.codec.schema),
+        ),
+        delete=changes(delete_all, "Take all notes away."),
+        kept=PROPERTIES.kept,
+    ),
+    Resource(
+        f"{_NAMESPACE}/property/{{key}}",
+        Scope.NAMESPACE,
+        get=reads(get_one, "One note; 204 when there is none of this name.", text=True),
+        delete=changes(delete_one, "Take one note away; answers with what it was."),
+        kept=PROPERTIES.kept,
+    ),
+    Resource(
+        f"{_NAMESPACE}/property/{{key}}/{{value}}",
+        Scope.NAMESPACE,
+        put=changes(put_one, "Set one note."),
+        kept=PROPERTIES.kept,
+    ),
+)

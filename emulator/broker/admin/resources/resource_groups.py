@@ -1,0 +1,137 @@
+"""Resource groups: kept and given back."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+from emulator.broker.admin.http import HttpError, Response
+from emulator.broker.admin.resource import Body, Call, Resource, changes, reads
+from emulator.broker.admin.scope import Scope
+from emulator.core.policies.kept import RESOURCE_GROUP
+from emulator.model import is_valid_name
+from emulator.stored_keys import KeptPath, NamespacePath, parse_path
+
+KIND: Final = "resource-group"
+FIELDS: Final = (
+    "publishRateInMsgs",
+    "publishRateInBytes",
+    "dispatchRateInMsgs",
+    "dispatchRateInBytes",
+    "replicationDispatchRateInMsgs",
+    "replicationDispatchRateInBytes",
+)
+
+
+def _path(call: Call) -> str:
+    return KeptPath(KIND, call.names["group"]).text
+
+
+async def names(call: Call) -> Response:
+    found = [parse_path(change.path) for change in call.place.region.metadata.list(KeptPath.prefix(KIND))]
+    return Response(sorted(key.name for key in found if isinstance(key, KeptPath)))
+
+
+async def get(call: Call) -> Response:
+    stored = call.place.region.metadata.get(_path(call))
+    if stored is None or stored.value is None:
+        raise HttpError(404, "ResourceGroup does not exist")
+    return Response(json.loads(stored.value))
+
+
+async def put(call: Call) -> Response:
+    """Create, or change what is given."""
+    if not is_valid_name(call.names["group"]):
+        raise HttpError(412, "ResourceGroup name is not valid")
+
+    def changed(present: bytes | None) -> bytes:
+        before = {} if present is None else json.loads(present)
+        return json.dumps(before | (call.body or {}), sort_keys=True).encode()
+
+    await call.place.region.metadata.update(_path(call), changed)
+    return Response(status=204)
+
+
+async def delete(call: Call) -> Response:
+    region, name = call.place.region, call.names["group"]
+    await get(call)
+    for namespace in region.policies.namespaces():
+        if region.policies.set_at(NamespacePath(namespace)).get(RESOURCE_GROUP.name) == name:
+            raise HttpError(412, f"ResourceGroup {name} is in use by namespace {namespace}")
+    await region.metadata.put(_path(call), None)
+    return Response(status=204)
+
+
+async def of_namespace(call: Call) -> Response:
+    name = call.place.region.policies.set_at(_place(call)).get(RESOURCE_GROUP.name)
+    return Response(status=204) if name is None else Response(name)
+
+
+async def join(call: Call) -> Response:
+    place = _place(call)
+    await get(call)
+    await call.place.region.policies.set(place, RESOURCE_GROUP, call.names["group"])
+    return Response(status=204)
+
+
+async def leave(call: Call) -> Response:
+    await call.place.region.policies.set(_place(call), RESOURCE_GROUP, None)
+    return Response(status=204)
+
+
+def _place(call: Call) -> NamespacePath:
+    return NamespacePath(call.place.namespace(call.names["tenant"], call.names["namespace"]))
+
+
+def _parse(raw: Any) -> dict[str, int] | None:
+    if raw is None:
+        return None
+    if not isinstance(raw, dict):
+        raise HttpError(400, "a resource group is a JSON object")
+    for field, value in raw.items():
+        if field not in FIELDS:
+            raise HttpError(400, f"{field!r} is none of {', '.join(FIELDS)}")
+        if value is not None and (
+            not isinstance(value, int) or isinstance(value, bool) or abs(value) >= 2**63
+        ):
+            raise HttpError(400, f"{field}: {str(value)[:100]!r} is no whole number")
+    return {field: value for field, value in raw.items() if value is not None}
+
+
+_BODY = Body(
+    _parse,
+    {
+        "type": "object",
+        "properties": {field: {"type": ["integer", "null"]} for field in FIELDS},
+        "additionalProperties": False,
+    },
+)
+_GROUP = "/admin/v2/resourcegroups"
+_NAMESPACE = "/admin/v2/namespaces/{tenant}/{namespace}/resourcegroup"
+
+RESOURCES = (
+    Resource(
+        _GROUP, Scope.REGION, get=reads(names, "Names of all resource groups."), kept=RESOURCE_GROUP.kept
+    ),
+    Resource(
+        f"{_GROUP}/{{group}}",
+        Scope.REGION,
+        get=reads(get, "Its rates."),
+        put=changes(put, "Create it, or change the rates that are given.", body=_BODY),
+        delete=changes(delete, "Delete it; 412 while a namespace is in it."),
+        kept=RESOURCE_GROUP.kept,
+    ),
+    Resource(
+        _NAMESPACE,
+        Scope.NAMESPACE,
+        get=reads(of_namespace, "The namespace's resource group; 204 when it is in none."),
+        delete=changes(leave, "Be in no resource group."),
+        kept=RESOURCE_GROUP.kept,
+    ),
+    Resource(
+        f"{_NAMESPACE}/{{group}}",
+        Scope.NAMESPACE,
+        post=changes(join, "Be in this resource group; 404 when there is none."),
+        kept=RESOURCE_GROUP.kept,
+    ),
+)

@@ -1,0 +1,106 @@
+"""The end of topics, and of what is in them: terminate, truncate, trim."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from emulator.broker.admin.http import HttpError, Response
+from emulator.broker.admin.place import topic_name
+from emulator.broker.admin.resource import Call, Operation, Resource, changes
+from emulator.broker.admin.scope import Scope
+from emulator.broker.authorization import Action
+from emulator.broker.topic.topic import Topic
+from emulator.broker.topic_slot import Wish
+from emulator.core.partitions import partition_names
+from emulator.model import Position, TopicName
+
+
+def _named(call: Call) -> TopicName:
+    return call.place.region.check_topic(topic_name(call.names))
+
+
+async def _topic(call: Call, name: TopicName | str) -> Topic:
+    return await call.place.region.directory.acquire(str(name), Wish.EXISTING)
+
+
+def _message_id(last: Position, partition: int) -> dict[str, Any]:
+    return {"ledgerId": last.ledger, "entryId": last.entry, "partitionIndex": partition}
+
+
+async def terminate(call: Call) -> Response:
+    topic = _named(call)
+    if call.place.region.partitioned.get(topic) is not None:
+        raise HttpError(405, f"{topic} has partitions: terminate .../terminate/partitions")
+    last = await (await _topic(call, topic)).ending.terminate()
+    return Response(_message_id(last, topic.partition_index))
+
+
+async def terminate_partitions(call: Call) -> Response:
+    region, topic = call.place.region, _named(call)
+    found = region.partitioned.get(topic)
+    if found is None:
+        raise HttpError(404, f"partitioned topic {topic} does not exist")
+    ends: dict[str, Any] = {}
+    for index, name in enumerate(partition_names(topic, found.count)):
+        partition = await region.directory.acquire(name, Wish.CREATE)
+        ends[str(index)] = _message_id(await partition.ending.terminate(), index)
+    return Response(ends)
+
+
+async def _each(call: Call) -> list[Topic]:
+    """The topic, or its partitions."""
+    region, topic = call.place.region, _named(call)
+    found = region.partitioned.get(topic)
+    names = [str(topic)] if found is None else partition_names(topic, found.count)
+    return [await _topic(call, name) for name in names if found is None or region.directory.exists(name)]
+
+
+async def truncate(call: Call) -> Response:
+    """Whatever the policies say: every subscription passes everything, and what other regions have goes."""
+    for topic in await _each(call):
+        await call.place.region.housekeeper.truncate(topic)
+    return Response(status=204)
+
+
+async def trim(call: Call) -> Response:
+    for topic in await _each(call):
+        await call.place.region.housekeeper.trim(topic)
+    return Response(status=204)
+
+
+_TOPIC = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"
+
+RESOURCES = (
+    Resource(
+        f"{_TOPIC}/terminate",
+        Scope.TOPIC,
+        post=Operation(
+            terminate,
+            "Let nothing more be published to the topic in this region, for ever; consumers read to its end. Answers "
+            "with the last position.",
+            Action.CHANGE,
+        ),
+    ),
+    Resource(
+        f"{_TOPIC}/terminate/partitions",
+        Scope.TOPIC,
+        post=Operation(
+            terminate_partitions,
+            "The same for all partitions. Answers with the last positions.",
+            Action.CHANGE,
+        ),
+    ),
+    Resource(
+        f"{_TOPIC}/truncate",
+        Scope.TOPIC,
+        delete=changes(
+            truncate,
+            "Have every subscription of this region pass everything, and let go of what other regions have.",
+        ),
+    ),
+    Resource(
+        f"{_TOPIC}/trim",
+        Scope.TOPIC,
+        post=changes(trim, "Let go now of what retention lets go."),
+    ),
+)

@@ -1,0 +1,91 @@
+"""Notes of people and tools on a topic. Of a topic with partitions they are the cluster's, else the region's."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+
+from emulator.broker.admin.http import HttpError, Response
+from emulator.broker.admin.place import topic_name
+from emulator.broker.admin.resource import Body, Call, Query, Resource, changes, reads
+from emulator.broker.admin.resources.policies import parser
+from emulator.broker.admin.scope import Scope
+from emulator.broker.region import Region
+from emulator.core.policies.kept import PROPERTIES
+from emulator.model import TopicName
+from emulator.stored_keys import TopicPropertiesKey
+
+PROPERTIES_MAX = 1_000
+PROPERTIES_BODY = Body(parser(PROPERTIES), PROPERTIES.codec.schema)
+
+
+def _topic(call: Call) -> TopicName:
+    """HttpError 404 when there is none."""
+    region = call.place.region
+    topic = region.check_topic(topic_name(call.names))
+    if region.partitioned.get(topic) is None and not region.directory.exists(str(topic)):
+        raise HttpError(404, f"topic {topic} does not exist")
+    return topic
+
+
+def properties_of(region: Region, topic: TopicName) -> Mapping[str, str]:
+    """Those of a topic, empty when it has none."""
+    partitioned = region.partitioned.get(topic)
+    if partitioned is not None:
+        return partitioned.properties
+    stored = region.store.get(TopicPropertiesKey(str(topic)).text)
+    found: Mapping[str, str] = {} if stored is None else json.loads(stored.value)
+    return found
+
+
+async def change_properties(
+    region: Region, topic: TopicName, changed: Callable[[Mapping[str, str]], Mapping[str, str]]
+) -> None:
+    """Durable when it returns. HttpError 412 when there would be too many."""
+
+    def bounded(present: Mapping[str, str]) -> Mapping[str, str]:
+        new = changed(present)
+        if len(new) > PROPERTIES_MAX:
+            raise HttpError(412, f"a topic may have {PROPERTIES_MAX} properties at most")
+        return new
+
+    if region.partitioned.get(topic) is not None:
+        await region.partitioned.note(topic, bounded)
+        return
+    key = TopicPropertiesKey(str(topic)).text
+    new = bounded(properties_of(region, topic))
+    if new:
+        await region.store.put(key, json.dumps(new).encode())
+    else:
+        await region.store.delete(key)
+
+
+async def get(call: Call) -> Response:
+    return Response(dict(properties_of(call.place.region, _topic(call))))
+
+
+async def put(call: Call) -> Response:
+    given = call.body or {}
+    await change_properties(call.place.region, _topic(call), lambda present: {**present, **given})
+    return Response(status=204)
+
+
+async def delete(call: Call) -> Response:
+    key = call.query.get("key")
+    await change_properties(
+        call.place.region,
+        _topic(call),
+        lambda present: {name: one for name, one in present.items() if key is not None and name != key},
+    )
+    return Response(status=204)
+
+
+RESOURCES = (
+    Resource(
+        "/admin/v2/persistent/{tenant}/{namespace}/{topic}/properties",
+        Scope.TOPIC,
+        get=reads(get, "All notes."),
+        put=changes(put, "Add these notes to those there are.", body=PROPERTIES_BODY),
+        delete=changes(delete, "Take one note away, or all.", Query("key", "Which one.", str)),
+    ),
+)

@@ -1,0 +1,357 @@
+"""Transactions: coordinators, what is open, what is slow, and transaction keys (docs/rooms/transactions.md)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from emulator.broker.admin.http import HttpError, Response
+from emulator.broker.admin.place import topic_name
+from emulator.broker.admin.resource import Body, Call, Query, Resource, changes, reads
+from emulator.broker.admin.scope import Scope
+from emulator.broker.topic.topic import Topic
+from emulator.broker.topic_slot import Wish
+from emulator.broker.transactions.coordinators import NOT_ENABLED, Coordinators
+from emulator.broker.transactions.life import Life
+from emulator.core.transactions.coordinator import BY_OPERATOR, Transaction
+from emulator.core.transactions.keys import KeyState
+from emulator.core.transactions.pending_acks import PendingAcks
+from emulator.core.transactions.status import TxnId
+from emulator.errors import ProtocolError
+from emulator.transaction_names import SEPARATOR, full_text
+
+NUMBER_MAX = 2**64 - 1
+
+
+def _coordinators(call: Call) -> Coordinators:
+    coordinators = call.place.region.coordinators
+    if not coordinators.count:
+        raise HttpError(503, NOT_ENABLED)
+    return coordinators
+
+
+def _number(text: str, what: str) -> int:
+    if not text.isdecimal() or len(text) > 20 or int(text) > NUMBER_MAX:
+        raise HttpError(400, f"{what}: {text!r} must be a whole number, 0 or more")
+    return int(text)
+
+
+def _life(coordinators: Coordinators, text: str) -> Life:
+    try:
+        return coordinators.life(_number(text, "coordinator"))
+    except ProtocolError as problem:
+        raise HttpError(404, str(problem)) from None
+
+
+def _asked_lives(call: Call) -> list[Life]:
+    coordinators = _coordinators(call)
+    number = call.query.get("coordinatorId")
+    return coordinators.lives if number is None else [_life(coordinators, number)]
+
+
+# Coordinators.
+
+
+async def coordinators(call: Call) -> Response:
+    url = call.place.region.service_url
+    return Response([{"id": number, "brokerServiceUrl": url} for number in range(_coordinators(call).count)])
+
+
+async def coordinator_stats(call: Call) -> Response:
+    lives = _asked_lives(call)
+    if "coordinatorId" in call.query:
+        return Response(_stats(lives[0]))
+    return Response({str(life.number): _stats(life) for life in lives})
+
+
+def _stats(life: Life) -> dict[str, Any]:
+    return {
+        "state": "Ready",
+        "leastSigBits": life.core.next_least - 1,
+        "lowWaterMark": life.core.low_watermark,
+        "ongoingTxnSize": len(life.core.live),
+        "rememberedOutcomes": len(life.core.outcomes),
+        "transactionKeys": len(life.book.keys),
+    }
+
+
+async def internal_stats(call: Call) -> Response:
+    life = _life(_coordinators(call), call.names["coordinator"])
+    return Response({"transactionLogStats": life.journal_figures()})
+
+
+async def set_replicas(call: Call) -> Response:
+    raise HttpError(
+        406,
+        "transaction_coordinators is a setting of the region: change it in the topology and start the region anew",
+    )
+
+
+def _whole(body: Any) -> int:
+    if not isinstance(body, int) or isinstance(body, bool):
+        raise HttpError(400, "the body must be a whole number")
+    return body
+
+
+# Transactions.
+
+
+async def metadata(call: Call) -> Response:
+    life = _life(_coordinators(call), call.names["most"])
+    least = _number(call.names["least"], "transaction")
+    transaction = life.core.live.get(least)
+    if transaction is not None:
+        return Response(_metadata(call, transaction))
+    outcome = life.core.outcomes.get(least)
+    if outcome is None:
+        raise HttpError(404, f"transaction {TxnId(life.number, least).text} is not known")
+    text = TxnId(life.number, least).text
+    return Response({"txnId": text, "status": outcome.status.name, "why": outcome.why})
+
+
+def _metadata(call: Call, transaction: Transaction) -> dict[str, Any]:
+    acked: dict[str, dict[str, Any]] = {}
+    for topic, subscription in transaction.subscriptions:
+        acked.setdefault(topic, {})[subscription] = {}
+    opened_at_ms = transaction.opened_at_ms
+    holder = transaction.holder
+    return {
+        "txnId": transaction.txn.text,
+        "status": transaction.status.name,
+        "why": transaction.why,
+        "openTimestamp": opened_at_ms,
+        "timeoutAt": transaction.timeout_ms,
+        "ageMs": call.place.region.environment.wall_clock_ms() - opened_at_ms,
+        "owner": "" if holder is None else holder.owner,
+        "transactionKey": None if holder is None else holder.key,
+        "producedPartitions": {topic: {} for topic in transaction.topics},
+        "ackedPartitions": acked,
+    }
+
+
+async def slow(call: Call) -> Response:
+    timeout_ms = _number(call.names["timeout"], "timeout")
+    now_ms = call.place.region.environment.wall_clock_ms()
+    return Response(
+        {
+            transaction.txn.text: _metadata(call, transaction)
+            for life in _asked_lives(call)
+            for transaction in life.core.live.values()
+            if now_ms - transaction.opened_at_ms > timeout_ms
+        }
+    )
+
+
+async def abort(call: Call) -> Response:
+    life = _life(_coordinators(call), call.names["most"])
+    try:
+        await life.finish(_number(call.names["least"], "transaction"), commit=False, why=BY_OPERATOR)
+    except ProtocolError as problem:
+        raise HttpError(409 if life.core.status(int(call.names["least"])) else 404, str(problem)) from None
+    return Response(status=204)
+
+
+# A topic's part.
+
+
+async def _topic(call: Call) -> Topic:
+    _coordinators(call)
+    return await call.place.region.directory.acquire(topic_name(call.names), Wish.EXISTING)
+
+
+async def buffer_stats(call: Call) -> Response:
+    topic = await _topic(call)
+    buffer = topic.state.buffer
+    return Response(
+        {
+            "state": "Ready",
+            "maxReadPosition": f"{topic.ledger_id}:{topic.readable_end - 1}",
+            "ongoingTxnSize": len(buffer.open),
+            "ongoingTransactions": [txn.text for txn in list(buffer.open)[:1_000]],
+            "totalCommitted": buffer.committed,
+            "totalAborted": buffer.aborted,
+        }
+    )
+
+
+async def in_buffer(call: Call) -> Response:
+    topic = await _topic(call)
+    txn = TxnId(_number(call.names["most"], "coordinator"), _number(call.names["least"], "transaction"))
+    found = topic.state.buffer.open.get(txn)
+    if found is None:
+        raise HttpError(404, f"{topic.full_name} has nothing open of transaction {txn.text}")
+    start = f"{topic.ledger_id}:{found.first_entry_id}"
+    return Response({"startPosition": start, "aborted": False, "messages": found.messages})
+
+
+# A subscription's part.
+
+
+async def _pending_acks(call: Call) -> tuple[Topic, PendingAcks]:
+    topic, name = await _topic(call), call.names["subscription"]
+    subscription = topic.subscriptions.get(name)
+    if subscription is None:
+        raise HttpError(404, f"{topic.full_name} has no subscription {name!r}")
+    return topic, PendingAcks() if subscription.pending_acks is None else subscription.pending_acks.acks
+
+
+async def pending_ack_stats(call: Call) -> Response:
+    _, acks = await _pending_acks(call)
+    return Response(
+        {
+            "state": "Ready",
+            "ongoingTxnSize": len(acks.by_txn),
+            "ongoingTransactions": [txn.text for txn in list(acks.by_txn)[:1_000]],
+            "heldEntries": len(acks),
+        }
+    )
+
+
+async def in_pending_acks(call: Call) -> Response:
+    topic, acks = await _pending_acks(call)
+    txn = TxnId(_number(call.names["most"], "coordinator"), _number(call.names["least"], "transaction"))
+    held = acks.by_txn.get(txn)
+    if held is None:
+        raise HttpError(404, f"the subscription holds nothing of transaction {txn.text}")
+    cumulative = None if held.cumulative is None else f"{topic.ledger_id}:{held.cumulative.entry_id}"
+    return Response(
+        {"cumulativeAckPosition": cumulative, "individualAcks": len(held.entries) + len(held.batches)}
+    )
+
+
+# Keys.
+
+
+async def keys(call: Call) -> Response:
+    names = [
+        full_text(state.owner, state.key)
+        for life in _coordinators(call).lives
+        for state in life.book.keys.values()
+    ]
+    return Response(sorted(names))
+
+
+async def key(call: Call) -> Response:
+    life, state = _key(call)
+    status = None if state.least is None else life.core.status(state.least)
+    return Response(
+        {
+            "transactionKey": state.key,
+            "owner": state.owner,
+            "coordinatorId": life.number,
+            "epoch": state.epoch,
+            "transactionId": None if state.least is None else TxnId(life.number, state.least).text,
+            "transactionStatus": None if status is None else status.name,
+            "connected": (state.owner, state.key) in life.holders,
+            "sinceMs": state.since_ms,
+            "createdMs": state.created_ms,
+        }
+    )
+
+
+async def delete_key(call: Call) -> Response:
+    life, state = _key(call)
+    await life.delete_key(state.owner, state.key)
+    return Response(status=204)
+
+
+def _key(call: Call) -> tuple[Life, KeyState]:
+    """Of `key` or `owner&key`. HttpError 404 for none, 409 when two owners have it."""
+    name = call.names["key"]
+    owner, separator, short = name.rpartition(SEPARATOR)
+    found = [
+        (life, state)
+        for life in _coordinators(call).lives
+        for state in life.book.keys.values()
+        if state.key == short and (not separator or state.owner == owner)
+    ]
+    if not found:
+        raise HttpError(404, f"there is no transaction key {name!r}")
+    if len(found) > 1:
+        owners = ", ".join(repr(state.owner) for _, state in found)
+        raise HttpError(
+            409, f"transaction key {name!r} is of several owners: say OWNER&{name} for one of {owners}"
+        )
+    return found[0]
+
+
+_V3 = "/admin/v3/transactions"
+_COORDINATOR = Query("coordinatorId", "Of this coordinator only.", str)
+_OF_TOPIC = "{tenant}/{namespace}/{topic}"
+
+
+def _key_rows(base: str) -> tuple[Resource, ...]:
+    return (
+        Resource(f"{base}/transaction-keys", Scope.REGION, get=reads(keys, "All transaction keys.")),
+        Resource(
+            f"{base}/transaction-keys/{{key}}",
+            Scope.REGION,
+            get=reads(key, "A key's epoch and its newest transaction. `key`, or `owner%26key`."),
+            delete=changes(
+                delete_key,
+                "Forget a key but for its epoch; its transaction is aborted and its connection closed.",
+            ),
+        ),
+    )
+
+
+RESOURCES = (
+    *_key_rows("/admin/v2/transactions"),
+    *_key_rows(_V3),
+    Resource(f"{_V3}/coordinators", Scope.REGION, get=reads(coordinators, "The transaction coordinators.")),
+    Resource(
+        f"{_V3}/coordinatorStats",
+        Scope.REGION,
+        get=reads(coordinator_stats, "Figures of each coordinator, by its number.", _COORDINATOR),
+    ),
+    Resource(
+        f"{_V3}/coordinatorInternalStats/{{coordinator}}",
+        Scope.REGION,
+        get=reads(internal_stats, "A coordinator's log."),
+    ),
+    Resource(
+        f"{_V3}/transactionCoordinator/replicas",
+        Scope.REGION,
+        post=changes(
+            set_replicas,
+            "Refused (406): the number of coordinators is a setting.",
+            body=Body(_whole, {"type": "integer"}),
+        ),
+    ),
+    Resource(
+        f"{_V3}/transactionMetadata/{{most}}/{{least}}",
+        Scope.REGION,
+        get=reads(
+            metadata, "A transaction: status, age, key, participants; of one that is over, how it ended."
+        ),
+    ),
+    Resource(
+        f"{_V3}/slowTransactions/{{timeout}}",
+        Scope.REGION,
+        get=reads(slow, "Transactions that are not over after so many milliseconds.", _COORDINATOR),
+    ),
+    Resource(
+        f"{_V3}/abortTransaction/{{most}}/{{least}}",
+        Scope.REGION,
+        post=changes(abort, "Abort a transaction."),
+    ),
+    Resource(
+        f"{_V3}/transactionBufferStats/{_OF_TOPIC}",
+        Scope.TOPIC,
+        get=reads(buffer_stats, "What a topic holds of open transactions."),
+    ),
+    Resource(
+        f"{_V3}/transactionInBufferStats/{_OF_TOPIC}/{{most}}/{{least}}",
+        Scope.TOPIC,
+        get=reads(in_buffer, "Where a transaction begins in a topic."),
+    ),
+    Resource(
+        f"{_V3}/pendingAckStats/{_OF_TOPIC}/{{subscription}}",
+        Scope.TOPIC,
+        get=reads(pending_ack_stats, "What open transactions acknowledged at a subscription."),
+    ),
+    Resource(
+        f"{_V3}/transactionInPendingAckStats/{_OF_TOPIC}/{{subscription}}/{{most}}/{{least}}",
+        Scope.TOPIC,
+        get=reads(in_pending_acks, "What one transaction acknowledged at a subscription."),
+    ),
+)

@@ -1,0 +1,64 @@
+"""The topics that a path is about: one, or all partitions of one."""
+
+from __future__ import annotations
+
+from emulator.broker.admin.http import HttpError
+from emulator.broker.admin.place import topic_name
+from emulator.broker.admin.resource import Call
+from emulator.broker.subscription.subscription import Subscription
+from emulator.broker.topic.topic import Topic
+from emulator.broker.topic_slot import Wish
+from emulator.core.partitions import partition_names
+
+
+def names_of(call: Call) -> list[str]:
+    """Full names: the topic's, or those of its partitions."""
+    region = call.place.region
+    name = region.check_topic(topic_name(call.names))
+    found = region.partitioned.get(name)
+    return [str(name)] if found is None else partition_names(name, found.count)
+
+
+async def every_topic(call: Call, wish: Wish = Wish.EXISTING) -> list[Topic]:
+    """HttpError 404 or ProtocolError when one of them cannot be had."""
+    return [await call.place.region.directory.acquire(name, wish) for name in names_of(call)]
+
+
+async def one_topic(call: Call) -> Topic:
+    """HttpError 405 for one that has partitions: positions mean something in each of them alone."""
+    names = names_of(call)
+    region = call.place.region
+    if region.partitioned.get(region.check_topic(topic_name(call.names))) is not None:
+        raise HttpError(
+            405, f"{topic_name(call.names)} has partitions: ask one of them, {names[0]} or another"
+        )
+    return await region.directory.acquire(names[0], Wish.EXISTING)
+
+
+async def every_subscription(call: Call) -> list[tuple[Topic, Subscription]]:
+    """Of the name in the path: in the topic, or in those partitions that have it. HttpError 404 when none has."""
+    name = call.names["subscription"]
+    topics = await every_topic(call)
+    pairs = [(topic, topic.subscriptions.get(name)) for topic in topics]
+    found = [(topic, one) for topic, one in pairs if one is not None and not one.closed]
+    if not found:
+        raise missing(call)
+    return found
+
+
+async def one_subscription(call: Call) -> tuple[Topic, Subscription]:
+    """HttpError 404 when there is none, 405 for a topic with partitions."""
+    topic = await one_topic(call)
+    found = topic.subscriptions.get(call.names["subscription"])
+    if found is None or found.closed:
+        raise missing(call)
+    return topic, found
+
+
+def missing(call: Call) -> HttpError:
+    name = call.names["subscription"]
+    if name.startswith("pulsar.repl."):
+        return HttpError(
+            412, f"{name}: a replicator passes over nothing; take its region from the list of regions"
+        )
+    return HttpError(404, f"Subscription {name} not found")

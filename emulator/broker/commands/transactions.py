@@ -1,0 +1,125 @@
+"""TC_CLIENT_CONNECT_REQUEST, NEW_TXN, ADD_PARTITION_TO_TXN, ADD_SUBSCRIPTION_TO_TXN, END_TXN."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from emulator.core.transactions.coordinator import ASKED
+from emulator.core.transactions.journal_entries import Holder
+from emulator.core.transactions.keys import PROCESS_CHARACTERS_MAX
+from emulator.errors import ProtocolError, ServerError
+from emulator.transaction_names import check_key
+from emulator.wire import transaction_commands as answers
+from emulator.wire.transaction_commands import (
+    AddPartitions,
+    AddSubscriptions,
+    ConnectCoordinator,
+    EndTransaction,
+    NewTransaction,
+)
+
+if TYPE_CHECKING:
+    from emulator.broker.commands.connection import ClientConnection, ServingRegion
+
+OWNER_WITHOUT_ROLE: Final = ""
+"""The owner of keys of clients that have no role (docs/decisions/0116)."""
+SUBSCRIPTION_CHARACTERS_MAX: Final = 1_024
+
+
+async def connect(connection: ClientConnection, command: ConnectCoordinator) -> None:
+    life = connection.region.coordinators.opening_life(command.coordinator)
+    if not command.key:
+        connection.answer(answers.connected(command.request_id, None))
+        return
+    turn = connection.transaction_key_turns.setdefault(life.number, asyncio.Lock())
+    async with turn:  # of two connects at once the second finds what the first was granted
+        _check_key(connection, command)
+        life = connection.region.coordinators.opening_life(command.coordinator)
+        epoch = await life.connect(
+            OWNER_WITHOUT_ROLE, command.key, command.epoch, command.process, connection
+        )
+        holder = Holder(OWNER_WITHOUT_ROLE, command.key, epoch)
+        connection.transaction_keys[command.coordinator] = holder
+    connection.answer(answers.connected(command.request_id, epoch))
+
+
+def _check_key(connection: ClientConnection, command: ConnectCoordinator) -> None:
+    try:
+        check_key(command.key)
+    except ValueError as problem:
+        raise ProtocolError(ServerError.NotAllowedError, str(problem)) from None
+    if len(command.process) > PROCESS_CHARACTERS_MAX:
+        sentence = f"the name of a client's process may have {PROCESS_CHARACTERS_MAX} characters"
+        raise ProtocolError(ServerError.NotAllowedError, sentence)
+    number = connection.region.coordinators.coordinator_of(command.key)
+    if number != command.coordinator:
+        sentence = (
+            f"transaction key {command.key!r} is bound to coordinator {number}, not to {command.coordinator}"
+        )
+        raise ProtocolError(ServerError.NotAllowedError, sentence)
+    held = connection.transaction_keys.get(number)
+    if held is not None and held.key != command.key:
+        sentence = f"this connection has transaction key {held.key!r} at coordinator {number} already"
+        raise ProtocolError(ServerError.NotAllowedError, sentence)
+
+
+async def begin(connection: ClientConnection, command: NewTransaction) -> None:
+    turn = connection.transaction_key_turns.get(command.coordinator)
+    if turn is not None and turn.locked():
+        await _key_granted(connection, command, turn)
+    life = connection.region.coordinators.opening_life(command.coordinator)
+    holder = connection.transaction_keys.get(command.coordinator)
+    txn = await life.begin(command.timeout_ms, holder)
+    connection.answer(answers.begun(command.request_id, txn.most, txn.least))
+
+
+async def _key_granted(connection: ClientConnection, command: NewTransaction, turn: asyncio.Lock) -> None:
+    """A client that did not wait for the answer about its key: without one nothing would fence its transaction."""
+    async with turn:
+        if command.coordinator not in connection.transaction_keys:
+            sentence = "the transaction key that this connection asked for was refused"
+            raise ProtocolError(ServerError.NotAllowedError, sentence)
+
+
+async def add_partitions(connection: ClientConnection, command: AddPartitions) -> None:
+    region = connection.region
+    life = region.coordinators.life(command.most)
+    topics = [_participant(region, topic) for topic in command.topics]
+    await life.add_partitions(command.least, topics)
+    connection.answer(answers.partitions_added(command))
+
+
+async def add_subscriptions(connection: ClientConnection, command: AddSubscriptions) -> None:
+    region = connection.region
+    life = region.coordinators.life(command.most)
+    named = [
+        (_participant(region, topic), _checked_subscription(name)) for topic, name in command.subscriptions
+    ]
+    await life.add_subscriptions(command.least, named)
+    connection.answer(answers.subscriptions_added(command))
+
+
+def _participant(region: ServingRegion, topic: str) -> str:
+    """The full name of a topic that may take part. What a topic does not keep nobody can give back."""
+    name = region.check_topic(topic)
+    if not name.is_persistent:
+        raise ProtocolError(
+            ServerError.NotAllowedError, f"{name} keeps no messages: it cannot take part in a transaction"
+        )
+    return str(name)
+
+
+def _checked_subscription(name: str) -> str:
+    if not 0 < len(name) <= SUBSCRIPTION_CHARACTERS_MAX:
+        sentence = f"the name of a subscription must have 1 to {SUBSCRIPTION_CHARACTERS_MAX} characters"
+        raise ProtocolError(ServerError.NotAllowedError, sentence)
+    return name
+
+
+async def end(connection: ClientConnection, command: EndTransaction) -> None:
+    if command.commit is None:
+        raise ProtocolError(ServerError.NotAllowedError, "END_TXN must say whether to commit or to abort")
+    life = connection.region.coordinators.life(command.most)
+    await life.finish(command.least, commit=command.commit, why=ASKED)
+    connection.answer(answers.ended(command))

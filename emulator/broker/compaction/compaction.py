@@ -1,0 +1,326 @@
+"""Compacts one topic: when it is asked to or its log has grown, and in which order things become durable.
+
+log of the next generation ──▶ all its entries ──▶ the row that names it ──▶ readers ──▶ the former log goes
+                      each step durable before the next begins (docs/rooms/compaction.md)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from enum import Enum
+from typing import Any, Final, NamedTuple, Protocol
+
+from emulator.broker.compaction.reading import CompactedReading, ReadTopic
+from emulator.broker.compaction.stored import Row, log_name, log_names_of
+from emulator.broker.compaction.view import CompactedView, encode_record
+from emulator.broker.environment import RegionServices
+from emulator.broker.topic.tail import StoredEntry
+from emulator.core.compaction import LatestOfKeys, TooManyKeys
+from emulator.core.needs import Need
+from emulator.errors import ProtocolError, ServerError, StorageError
+from emulator.model import TopicName
+from emulator.storage.contract import Log
+from emulator.stored_keys import CompactionKey
+from emulator.wire.compacting import last_index, read_keys, with_messages
+
+logger = logging.getLogger(__name__)
+
+READ_ENTRIES: Final = 500
+READ_BYTES: Final = 4_194_304
+
+
+class CompactionHost(ReadTopic, Protocol):
+    """The topic."""
+
+    closed: bool
+
+    @property
+    def region(self) -> RegionServices: ...
+    @property
+    def name(self) -> TopicName: ...
+    @property
+    def full_name(self) -> str: ...
+    @property
+    def log(self) -> Log: ...
+
+    def failed(self, failure: BaseException) -> None: ...
+
+
+class Status(Enum):
+    """Of the last compaction since the topic was loaded; Pulsar's words."""
+
+    NOT_RUN = "NOT_RUN"
+    RUNNING = "RUNNING"
+    SUCCESS = "SUCCESS"
+    ERROR = "ERROR"
+
+
+class _Left(Exception):
+    """The topic is not served here any more."""
+
+
+class _Written(NamedTuple):
+    """What went into a compacted log."""
+
+    entries: int
+    size_bytes: int
+    last: StoredEntry | None
+    seen: int
+    """Entries that were looked at."""
+
+
+class Compaction:
+    """Kept by its topic."""
+
+    def __init__(self, topic: CompactionHost) -> None:
+        self._topic = topic
+        self._store = topic.region.store
+        self.reading = CompactedReading(topic)
+        """For consumers that read compacted."""
+        self.status = Status.NOT_RUN
+        self.last_error = ""
+        self.threshold_bytes = 0
+        """A topic whose log grew by so much since it was compacted is compacted; 0: only when somebody asks."""
+        self._grown_bytes = 0
+        self._serves = False
+        self._generation = 0
+        """Of the row that is stored; 0: there is none."""
+        self._running: asyncio.Future[None] | None = None
+        self._deleting: set[asyncio.Future[None]] = set()
+
+    # Loading.
+
+    def load(self, row: Row | None, log: Log | None) -> None:
+        """Begin with what the store has: the row, and the log that it names."""
+        topic = self._topic
+        self._generation = 0 if row is None else row.generation
+        if row is not None and row.ledger_id == topic.ledger_id:
+            if log is not None:
+                self.reading.view = CompactedView(log, row)
+            else:  # the topic was being deleted
+                logger.error("%s: its compacted log is missing; it is read as it is", topic.full_name)
+        first, end = topic.log.first_entry_id, topic.log.next_entry_id
+        if end > first:
+            not_compacted = end - max(first, self.reading.horizon)
+            self._grown_bytes = topic.log.size_bytes * max(0, not_compacted) // (end - first)
+
+    @property
+    def view(self) -> CompactedView | None:
+        return self.reading.view
+
+    # What others ask.
+
+    @property
+    def is_running(self) -> bool:
+        return self._running is not None
+
+    @property
+    def needed_from(self) -> int | None:
+        """For who trims the topic's log: entries from here on are not in a durable compacted log, and one is wanted.
+        None: compaction needs nothing of the log (INV-32)."""
+        if self.is_running or self.threshold_bytes > 0 or self.view is not None:
+            return self.reading.horizon
+        return None
+
+    def needs(self) -> list[Need]:
+        """The same, for the topic's trimmer."""
+        return [] if self.needed_from is None else [Need(self.needed_from, "compaction")]
+
+    def begin(self) -> None:
+        """Compact now. ProtocolError when that is under way already."""
+        if self.is_running:
+            raise ProtocolError(
+                ServerError.ConsumerBusy, f"Compaction already in progress: {self._topic.full_name}"
+            )
+        self._running = asyncio.get_running_loop().create_future()
+        self.status, self._grown_bytes = Status.RUNNING, 0
+        self._topic.region.spawn(self._run(self._running))
+
+    def set_threshold(self, threshold_bytes: int) -> None:
+        self.threshold_bytes = threshold_bytes
+        self._begin_if_grown()
+
+    def grew(self, entries: Sequence[StoredEntry]) -> None:
+        """These were stored. Told only while there is a threshold."""
+        self._grown_bytes += sum([len(entry.data) for entry in entries])
+        self._begin_if_grown()
+
+    def _begin_if_grown(self) -> None:
+        has_grown = 0 < self.threshold_bytes < self._grown_bytes
+        if has_grown and self._serves and not self.is_running and not self._topic.closed:
+            self.begin()
+
+    # One compaction.
+
+    async def _run(self, running: asyncio.Future[None]) -> None:
+        status, error = Status.ERROR, "the topic left memory"
+        try:
+            await self._compact()
+            status, error = Status.SUCCESS, ""
+        except _Left:
+            pass
+        except (TooManyKeys, ProtocolError, StorageError) as failure:
+            error = str(failure)
+            logger.warning("%s was not compacted: %s", self._topic.full_name, failure)
+        finally:
+            self.status, self.last_error = status, error
+            self._running = None
+            running.set_result(None)
+        self._begin_if_grown()
+
+    async def _compact(self) -> None:
+        topic, end = self._topic, self._topic.readable_end
+        if end == self.reading.horizon:
+            return
+        former = self.view
+        generation = self._generation + 1
+        if self._deleting:
+            await asyncio.wait(self._deleting)
+        await self._tidy()
+        latest: LatestOfKeys = topic.region.environment.parts.latest_of_keys()
+        async for entry in self._entries(end):
+            latest.note(entry.entry_id, read_keys(entry.data))
+        log = await self._store.open_log(log_name(topic.name, generation))
+        assert log is not None, "it was to be created"
+        written = await self._write(log, latest, end)
+        row = self._row(generation, end, written)
+        await self._put(row)
+        self._adopt(CompactedView(log, row))
+        if former is not None:
+            former.retire(lambda: self._delete_soon(former.log.name))
+
+    async def _entries(self, end: int) -> AsyncIterator[StoredEntry]:
+        """What is to be compacted: what the last time left, and what came since. In log order, without markers."""
+        at = self.reading.first_entry_id
+        while at < end:
+            found = await self.reading.read(at, READ_ENTRIES, READ_BYTES)
+            if self._topic.closed:
+                raise _Left
+            for entry in found:
+                if entry.entry_id < end and not entry.hidden:
+                    yield entry
+            if not found:
+                return
+            at = found[-1].entry_id + 1
+            await asyncio.sleep(0)  # what is in memory is read without waiting, and others want their turn
+
+    async def _write(self, log: Log, latest: LatestOfKeys, end: int) -> _Written:
+        seen = entries = size_bytes = 0
+        last: StoredEntry | None = None
+        batch: list[bytes] = []
+        batch_bytes = 0
+        async for entry in self._entries(end):
+            seen += 1
+            stay = latest.staying(entry.entry_id, read_keys(entry.data))
+            if stay is not None and not stay:
+                continue
+            data = entry.data if stay is None else with_messages(entry.data, stay)
+            last = StoredEntry.read(entry.entry_id, data)
+            batch.append(encode_record(entry.entry_id, data))
+            batch_bytes += len(data)
+            entries, size_bytes = entries + 1, size_bytes + len(data)
+            if len(batch) == READ_ENTRIES or batch_bytes >= READ_BYTES:
+                await self._append(log, batch)
+                batch, batch_bytes = [], 0
+        if batch:
+            await self._append(log, batch)
+        return _Written(entries, size_bytes, last, seen)
+
+    async def _append(self, log: Log, batch: Sequence[bytes]) -> None:
+        await log.append(batch)
+        if self._topic.closed:
+            raise _Left
+
+    def _row(self, generation: int, end: int, written: _Written) -> Row:
+        last = written.last
+        return Row(
+            generation=generation,
+            ledger_id=self._topic.ledger_id,
+            horizon=end,
+            last_entry_id=-1 if last is None else last.entry_id,
+            last_index=-1 if last is None else last_index(last.data),
+            entries=written.entries,
+            size_bytes=written.size_bytes,
+            at_ms=self._topic.region.environment.wall_clock_ms(),
+            removed=written.seen - written.entries,
+        )
+
+    async def _put(self, row: Row) -> None:
+        """The step that counts. When nobody knows whether it was taken, the topic is loaded again."""
+        key = CompactionKey(self._topic.full_name).text
+        if self._topic.closed:
+            raise _Left
+        try:
+            await self._store.put(key, row.encode())
+        except StorageError as failure:
+            self._topic.failed(failure)
+            raise
+        if self._topic.closed:
+            raise _Left
+
+    def _adopt(self, view: CompactedView) -> None:
+        self.reading.view, row = view, view.row
+        self._generation = row.generation
+        logger.info(
+            "%s is compacted below %d: %d entries stay, %d do not",
+            self._topic.full_name,
+            row.horizon,
+            row.entries,
+            row.removed,
+        )
+
+    # What nobody needs any more.
+
+    def _delete_soon(self, name: str) -> None:
+        self._later(self._store.delete_log(name))
+
+    def serve(self) -> None:
+        """The topic serves. What compactions left that were cut off goes."""
+        self._serves = True
+        if self._left_over():
+            self._later(self._tidy())
+        self._begin_if_grown()
+
+    def _later(self, work: Coroutine[Any, Any, None]) -> None:
+        """If it does not work, the next compaction does it."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._deleting.add(done)
+
+        async def whole() -> None:
+            try:
+                await work
+            except StorageError as failure:
+                logger.warning("%s: old compacted logs stay for now: %s", self._topic.full_name, failure)
+            finally:
+                self._deleting.discard(done)
+                done.set_result(None)
+
+        self._topic.region.spawn(whole())
+
+    def _left_over(self) -> list[str]:
+        kept = None if self.view is None else self.view.log.name
+        return [name for name in log_names_of(self._store, self._topic.name) if name != kept]
+
+    async def _tidy(self) -> None:
+        """A log that the row does not name goes. The row is written once more before: a write of another one that
+        failed may have happened all the same, and would name that log at the next start."""
+        left_over = self._left_over()
+        if not left_over:
+            return
+        key = CompactionKey(self._topic.full_name).text
+        stored = self._store.get(key)
+        if stored is None:
+            await self._store.delete(key)
+        else:
+            await self._store.put(key, stored.value)
+        for name in left_over:
+            await self._store.delete_log(name)
+
+    async def settled(self) -> None:
+        """After the topic was closed: wait until nothing of a compaction is under way."""
+        if self._running is not None:
+            await self._running
+        if self._deleting:
+            await asyncio.wait(self._deleting)

@@ -1,0 +1,73 @@
+"""What the store has of a topic's compaction: logs by generation, and the row that says which of them counts."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Final, Self
+
+from emulator.broker.log_kinds import LogKind
+from emulator.errors import StorageDamaged
+from emulator.model import TopicName
+from emulator.storage.contract import Store
+from emulator.stored_keys import CompactionKey
+
+_UNREADABLE: Final = (ValueError, KeyError, TypeError, OverflowError, RecursionError)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Written when the log that it names is durable to its last entry, and never before (INV-32)."""
+
+    generation: int
+    ledger_id: int
+    """Of the topic's log. A row of another one is an older topic's of the same name."""
+    horizon: int
+    """Everything of the topic's log below this id was compacted."""
+    last_entry_id: int
+    """Of the newest message in the compacted log; -1: it is empty."""
+    last_index: int
+    """In its batch; -1: it is none."""
+    entries: int
+    size_bytes: int
+    at_ms: int
+    """When it was written, by the region's clock; for people."""
+    removed: int
+    """Entries of the topic's log that are not in the compacted one; for people."""
+
+    def encode(self) -> bytes:
+        return json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def decode(cls, key: str, value: bytes) -> Self:
+        """StorageDamaged when it cannot be read."""
+        try:
+            fields = json.loads(value)
+            return cls(**{name: int(fields[name]) for name in cls.__slots__})
+        except _UNREADABLE as problem:
+            raise StorageDamaged(
+                f"{key} is damaged ({type(problem).__name__}: {problem}): what was compacted is not known"
+            ) from None
+
+
+def read_row(store: Store, topic: str) -> Row | None:
+    """StorageDamaged when it cannot be read."""
+    key = CompactionKey(topic).text
+    stored = store.get(key)
+    return None if stored is None else Row.decode(key, stored.value)
+
+
+def log_name(topic: TopicName, generation: int) -> str:
+    """A topic's name may have slashes, the generation has none: no two topics share one."""
+    return f"{LogKind.COMPACTED_VIEW.value}://{topic.full_namespace}/{generation}/{topic.topic}"
+
+
+def log_names_of(store: Store, topic: TopicName) -> list[str]:
+    """Logs of a topic that may be there: the one that counts, one that nobody finished, one that is not deleted yet."""
+    try:
+        row = read_row(store, str(topic))
+    except StorageDamaged:
+        row = None
+    generation = 0 if row is None else row.generation
+    names = [log_name(topic, number) for number in range(max(1, generation - 1), generation + 2)]
+    return [name for name in names if store.has_log(name)]

@@ -1,0 +1,49 @@
+"""Topics that somebody deleted here, while other regions still have them (docs/rooms/life.md, L6).
+
+A replicator that asks for such a topic would bring it back in silence. It is refused, and says why, until somebody uses
+the topic here again, or deletes it there, too. What nobody used and went by itself is no deletion in this sense.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from emulator.errors import ProtocolError, ServerError
+from emulator.storage.contract import Store
+from emulator.stored_keys import DeletedKey
+
+REMEMBERED_MAX: Final = 10_000
+"""More than that, and those deleted longest ago are forgotten."""
+
+
+class Deletions:
+    """Of one region, in its own store."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def __contains__(self, name: str) -> bool:
+        return self._store.get(DeletedKey(name).text) is not None
+
+    async def remember(self, name: str, now_ms: int) -> None:
+        """Before anything of the topic is removed. StorageError."""
+        rows = self._store.scan(DeletedKey.prefix())
+        if len(rows) >= REMEMBERED_MAX:
+            oldest = min(rows, key=lambda row: row[1].value)
+            await self._store.delete(oldest[0])
+        key = DeletedKey(name).text
+        self._store.get(key)  # a key whose last put failed is refused until somebody looked (S5)
+        await self._store.put(key, f"{now_ms:020d}".encode())
+
+    async def forget(self, name: str) -> None:
+        """Somebody uses the name here again. StorageError."""
+        if name in self:
+            await self._store.delete(DeletedKey(name).text)
+
+
+def refusal(name: str, region: str, peer: str) -> ProtocolError:
+    """What the replicator of another region is told."""
+    return ProtocolError(
+        ServerError.TopicNotFound,
+        f"{name} was deleted in {region}: delete it in {peer}, too, or create it in {region} again",
+    )

@@ -1,0 +1,86 @@
+"""What nobody uses: since when, and whether it goes (docs/rooms/life.md, L7)."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from emulator.core.policies.inactivity import DeleteMode, Inactivity
+from emulator.core.policies.lifetime import MS_PER_MINUTE
+
+if TYPE_CHECKING:
+    from emulator.broker.subscription.subscription import Subscription
+    from emulator.broker.topic.topic import Topic
+
+logger = logging.getLogger(__name__)
+
+
+class Disuse:
+    """Of one topic in memory. Time counts from the first look: nothing of it is stored."""
+
+    def __init__(self, topic: Topic) -> None:
+        self._topic = topic
+        self._topic_since_ms: int | None = None
+        self._subscriptions_since_ms: dict[Subscription, int] = {}
+
+    # Subscriptions.
+
+    async def expire_subscriptions(self, minutes: int, now_ms: int) -> None:
+        """StorageError."""
+        unused = [one for one in self._topic.subscriptions.values() if _may_expire(one)]
+        since = {one: self._subscriptions_since_ms.get(one, now_ms) for one in unused}
+        self._subscriptions_since_ms = since
+        for subscription in unused:
+            if now_ms - since[subscription] < minutes * MS_PER_MINUTE or not _may_expire(subscription):
+                continue
+            logger.info(
+                "%s: subscription %s is deleted: nobody has used it for %d minutes",
+                self._topic.full_name,
+                subscription.name,
+                minutes,
+            )
+            await subscription.delete()
+
+    # The topic.
+
+    def is_unused(self, policy: Inactivity, now_ms: int) -> bool:
+        """Whether it has been unused for as long as the policy asks."""
+        if not self._is_idle(policy.mode):
+            self._topic_since_ms = None
+            for replicator in self._topic.replicators.values():
+                replicator.wake()
+            return False
+        if self._topic_since_ms is None:
+            self._topic_since_ms = now_ms
+        return now_ms - self._topic_since_ms >= policy.seconds * 1000
+
+    def _is_idle(self, mode: DeleteMode) -> bool:
+        """No client uses it, and no other region lacks anything of it."""
+        topic = self._topic
+        if topic.closed or topic.access.is_in_use:
+            return False
+        if any(producer.source_region is None for producer in topic.producers.values()):
+            return False
+        if any(replicator.backlog for replicator in topic.replicators.values()):
+            return False
+        subscriptions = topic.subscriptions.values()
+        if mode is DeleteMode.NO_SUBSCRIPTIONS:
+            return not subscriptions
+        return not any(one.consumers or one.cursor.replicated or one.backlog() for one in subscriptions)
+
+    def rest(self) -> bool:
+        """Let go of our producers in the other regions, so that they may delete the topic as well. Whether none of
+        theirs is here any more, and this one may go."""
+        for replicator in self._topic.replicators.values():
+            replicator.rest()
+        return not self._topic.producers
+
+
+def _may_expire(subscription: Subscription) -> bool:
+    """A replicated one is used wherever its consumers are, as upstream."""
+    return (
+        subscription.durable
+        and not subscription.closed
+        and not subscription.consumers
+        and not subscription.cursor.replicated
+    )

@@ -1,0 +1,54 @@
+"""What a region's program prints: one line an event, as text or as JSON; changeable while it runs."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import Final
+
+LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR")
+FORMATS: Final = ("text", "json")
+
+
+class TextLines(logging.Formatter):
+    """`2026-11-23 02:54:55,123 INFO what happened`. Only a traceback, which is our bug, takes more lines."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(message)s")
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        return super().formatMessage(record).replace("\n", "\\n").replace("\r", "\\r")
+
+
+class JsonLines(logging.Formatter):
+    """An object a line: `at`, `level`, `part`, `event`, and `traceback` where there is one."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = {
+            "at": round(record.created, 3),
+            "level": record.levelname,
+            "part": record.name,
+            "event": record.getMessage(),
+        }
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(line)
+
+
+def set_format(name: str) -> None:
+    """For all that is printed from now on. ValueError for what is none of `FORMATS`."""
+    if name not in FORMATS:
+        raise ValueError(f"{name!r} is none of {', '.join(FORMATS)}")
+    for handler in logging.getLogger().handlers:
+        handler.setFormatter(JsonLines() if name == "json" else TextLines())
+
+
+def set_level(name: str) -> None:
+    """Of all parts of the program. ValueError for what is none of `LEVELS`."""
+    if name not in LEVELS:
+        raise ValueError(f"{name!r} is none of {', '.join(LEVELS)}")
+    logging.getLogger().setLevel(name)
+
+
+def level() -> str:
+    return logging.getLevelName(logging.getLogger().level)

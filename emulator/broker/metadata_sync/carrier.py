@@ -1,0 +1,300 @@
+"""What the one region of a cluster does that carries its metadata events: publishes what was changed here, applies what
+was changed elsewhere, says what the cluster has, asks for what it lacks.
+
+One step after the other, in one task; whoever carries next goes on with what stands in the cluster's store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable
+from itertools import islice
+
+from emulator.broker.metadata import Metadata
+from emulator.broker.metadata_sync.channel import Channel, ChannelHost, Received
+from emulator.broker.metadata_sync.inbox import Figures, Inbox
+from emulator.broker.metadata_sync.settings import SyncSettings
+from emulator.core.metadata_sync import packs
+from emulator.core.metadata_sync.changes import Transaction
+from emulator.core.metadata_sync.elements import is_synced
+from emulator.core.metadata_sync.event import Stamp
+from emulator.core.metadata_sync.outbox import Outbox
+from emulator.core.metadata_sync.record import Record
+from emulator.core.metadata_sync.standing import OwnClock, covers, may_go, merged, missing, vector_of
+from emulator.model import Change
+from emulator.stored_keys import (
+    SYNC_APPLIED_PATH,
+    SYNC_CLOCK_PATH,
+    SyncPeerPath,
+    SyncRecordPath,
+    parse_path,
+)
+
+logger = logging.getLogger(__name__)
+
+STANDING_SECONDS = 0.25
+"""How soon others are told what this cluster has, after that changed."""
+BEHIND_SECONDS = 1.0
+"""What others have and nothing brings for so long is asked for."""
+ANSWER_SECONDS = 3.0
+"""How long an answer is waited for."""
+MESSAGES_AT_ONCE = 4
+"""So many packs are one transaction; between two of them everything else has its turn."""
+LET_GO_SECONDS = 1.0
+LET_GO_AT_ONCE = 500
+"""So many documents' tombstones are looked at in one transaction."""
+
+
+class Carrier:
+    """From when a region holds the lease until it does not, or its event topic is loaded again."""
+
+    def __init__(
+        self, metadata: Metadata, settings: SyncSettings, figures: Figures, channel: Channel
+    ) -> None:
+        self._metadata = metadata
+        self._settings = settings
+        self._figures = figures
+        self._channel = channel
+        self._inbox = Inbox(metadata, settings, figures)
+        self._taken: list[Received] = []
+        """Taken from the channel, not yet applied."""
+        self._said: dict[str, int] | None = None
+        """What others were told last that this cluster has."""
+        self._say_at: float | None = 0.0
+        self._asks = True
+        self._behind_since = 0.0
+        self._behind: dict[str, int] = {}
+        self._had: dict[str, int] = {}
+        self._asked_until = 0.0
+        self._outbox = Outbox(settings.here.cluster, self._clock.incarnation, self._published())
+        self._tombstones: dict[str, None] = {}
+        """Documents that have some."""
+        self._let_go_at = 0.0
+        self._looked_with: object = None
+        """What everybody was said to have when nothing could be let go."""
+        for path in self._shared_paths():
+            self._note(self.record(path))
+        self._watch = metadata.watch(SyncRecordPath.prefix(), self._record_changed)
+
+    @classmethod
+    async def begin(
+        cls,
+        host: ChannelHost,
+        metadata: Metadata,
+        settings: SyncSettings,
+        figures: Figures,
+        on_news: Callable[[], None],
+    ) -> Carrier:
+        """ProtocolError or StorageError when the event topic or the store cannot be had now."""
+        channel = await Channel.open(host, settings.topic, on_news)
+        try:
+            await _adopt(metadata, settings)
+        except BaseException:
+            channel.close()
+            raise
+        return cls(metadata, settings, figures, channel)
+
+    @property
+    def is_open(self) -> bool:
+        return self._channel.is_open
+
+    @property
+    def channel_backlog(self) -> int:
+        return self._channel.backlog
+
+    @property
+    def behind(self) -> dict[str, int]:
+        """By origin: what others have and this cluster lacks, as far as it heard."""
+        return dict(self._behind)
+
+    def close(self) -> None:
+        self._watch.cancel()
+        self._channel.close()
+
+    async def step(self) -> None:
+        """Do what there is to do now. StorageError, ProtocolError: try again."""
+        await self._publish()
+        await self._apply()
+        await self._say()
+        await self._ask()
+        await self._let_go()
+
+    # What is so, from the mirror.
+
+    @property
+    def _clock(self) -> OwnClock:
+        change = self._metadata.get(SYNC_CLOCK_PATH.text)
+        assert change is not None, "it was adopted before"
+        assert change.value is not None
+        return OwnClock.decode(change.value)
+
+    def _vector(self) -> dict[str, int]:
+        return vector_of(self._metadata.get(SYNC_APPLIED_PATH.text), self._clock, self._settings.here.cluster)
+
+    def _shared_paths(self) -> list[str]:
+        keys = [parse_path(change.path) for change in self._metadata.list(SyncRecordPath.prefix())]
+        return [key.of for key in keys if isinstance(key, SyncRecordPath)]
+
+    def record(self, path: str) -> Record:
+        change = self._metadata.get(SyncRecordPath(path).text)
+        return Record.decode(path, None if change is None else change.value)
+
+    def _published(self) -> int:
+        """Everybody has at least this much of this cluster's own events."""
+        own = f"{self._settings.here.cluster}:{self._clock.incarnation}"
+        said = [self._metadata.get(SyncPeerPath(cluster).text) for cluster in self._settings.clusters]
+        return min(
+            (0 if one is None or one.value is None else json.loads(one.value).get(own, 0) for one in said),
+            default=0,
+        )
+
+    # Publishing.
+
+    def _record_changed(self, change: Change) -> None:
+        key = parse_path(change.path)
+        if isinstance(key, SyncRecordPath) and change.value is not None:
+            self._note(Record.decode(key.of, change.value))
+
+    def _note(self, record: Record) -> None:
+        self._outbox.noted(record)
+        if record.has_tombstones:
+            self._tombstones[record.path] = None
+        else:
+            self._tombstones.pop(record.path, None)
+
+    async def _publish(self) -> None:
+        due = self._outbox.due
+        if not due:
+            return
+        characters_max = min(packs.PACK_CHARACTERS, self._channel.payload_bytes_max // 2)
+        made = self._outbox.packs(map(self.record, due), self._clock, characters_max)
+        await self._channel.publish([packs.encode(pack) for pack in made])
+        self._outbox.sent(made, map(self.record, due))
+        self._figures.sent += sum(len(pack.events) for pack in made)
+
+    # Applying.
+
+    async def _apply(self) -> None:
+        while True:
+            while self._channel.received and len(self._taken) < MESSAGES_AT_ONCE:
+                self._taken.append(self._channel.received.popleft())
+            if not self._taken:
+                return
+            batch = await self._inbox.apply(self._taken)
+            await asyncio.sleep(0)
+            self._channel.acknowledge(self._taken)
+            self._taken = []
+            for request in batch.requests:
+                await self._answer(request)
+            if any(standing.asks for standing in batch.standings.values()):
+                self._said = None
+
+    # What everybody has.
+
+    async def _say(self) -> None:
+        now = asyncio.get_running_loop().time()
+        own = f"{self._settings.here.cluster}:{self._clock.incarnation}"
+        has = {**self._vector(), own: self._outbox.published}
+        if self._said is not None and _others(has, own) == _others(self._said, own):
+            self._say_at = None
+            return
+        if self._say_at is None:
+            self._say_at = now + STANDING_SECONDS
+        if now >= self._say_at:
+            standing = packs.Standing(self._settings.here.cluster, has, self._asks)
+            await self._channel.publish([packs.encode(standing)])
+            self._said, self._asks, self._say_at = has, False, None
+
+    async def _ask(self) -> None:
+        """For what others have, if nothing brings it."""
+        now, mine = asyncio.get_running_loop().time(), self._vector()
+        if mine != self._had:
+            self._had, self._behind_since = mine, now
+            self._asked_until = min(self._asked_until, now + BEHIND_SECONDS)
+        lacks = {source: missing(mine, has) for source, has in self._inbox.heard.items()}
+        self._behind = {origin: upto for one in lacks.values() for origin, upto in one.items()}
+        if not self._behind:
+            self._behind_since = now
+        elif now - self._behind_since >= BEHIND_SECONDS and now >= self._asked_until:
+            whom = max(sorted(lacks), key=lambda source: len(lacks[source]))
+            logger.info("cluster %s is asked for what it has and this cluster lacks", whom)
+            request = packs.Request(self._settings.here.cluster, whom, mine)
+            await self._channel.publish([packs.encode(request)])
+            self._asked_until = now + ANSWER_SECONDS
+
+    async def _answer(self, request: packs.Request) -> None:
+        """Everything that the asker lacks, whoever made it."""
+        events = [
+            event
+            for path in self._shared_paths()
+            for event in self.record(path).events()
+            if not covers(request.vector, event.stamp)
+        ]
+        characters_max = min(packs.PACK_CHARACTERS, self._channel.payload_bytes_max // 2)
+        parts = list(packs.portions(events, characters_max)) or [()]
+        number, vector = self._settings.draw(), self._vector()
+        here = self._settings.here.cluster
+        await self._channel.publish(
+            [
+                packs.encode(packs.Answer(here, request.source, number, part, len(parts), vector, its))
+                for part, its in enumerate(parts)
+            ]
+        )
+        self._figures.answers += 1
+
+    # Tombstones.
+
+    async def _let_go(self) -> None:
+        """Of those that every cluster has."""
+        now = asyncio.get_running_loop().time()
+        if not self._tombstones or now < self._let_go_at or not self._settings.here.rule.has_tombstones:
+            return
+        self._let_go_at = now + LET_GO_SECONDS
+        known = {cluster: self._said_to_have(cluster) for cluster in self._settings.clusters}
+        looked_with = (self._vector(), known, len(self._tombstones))
+        if looked_with == self._looked_with:
+            return
+        is_had = may_go(looked_with[0], known)
+        found = (path for path in self._tombstones if self._has_one_to_let_go(path, is_had))
+        paths = list(islice(found, LET_GO_AT_ONCE))
+        if not paths:
+            self._looked_with = looked_with
+        else:
+
+            def work(transaction: Transaction) -> None:
+                for path in paths:
+                    transaction.let_go(path, is_had)
+
+            await self._metadata.transact(self._settings.transaction(work))
+            for path in paths:
+                self._note(self.record(path))
+
+    def _said_to_have(self, cluster: str) -> dict[str, int]:
+        """Empty for one that was never heard of."""
+        said = self._metadata.get(SyncPeerPath(cluster).text)
+        stored = {} if said is None or said.value is None else json.loads(said.value)
+        return merged(stored, self._inbox.heard.get(cluster, {}))
+
+    def _has_one_to_let_go(self, path: str, is_had: Callable[[Stamp], bool]) -> bool:
+        return any(event.is_deleted and is_had(event.stamp) for event in self.record(path).events())
+
+
+def _others(vector: dict[str, int], own: str) -> dict[str, int]:
+    return {origin: sequence for origin, sequence in vector.items() if origin != own}
+
+
+async def _adopt(metadata: Metadata, settings: SyncSettings) -> None:
+    """What was there before anybody kept records is taken for seeds; and the cluster has a clock from here on."""
+    paths = [change.path for change in metadata.list("") if is_synced(change.path)]
+    unknown = [
+        path for path in paths if settings.covers(path) and metadata.get(SyncRecordPath(path).text) is None
+    ]
+    if unknown or metadata.get(SYNC_CLOCK_PATH.text) is None:
+
+        def work(transaction: Transaction) -> None:
+            for path in unknown:
+                transaction.adopt(path)
+
+        await metadata.transact(settings.transaction(work))

@@ -1,0 +1,168 @@
+"""What came by the event topic, made one transaction: events are merged, and how far they reach is written, too."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from emulator.broker.metadata import Metadata
+from emulator.broker.metadata_sync.channel import Received
+from emulator.broker.metadata_sync.settings import SyncSettings
+from emulator.core.metadata_sync.changes import Tally, Transaction
+from emulator.core.metadata_sync.event import Event
+from emulator.core.metadata_sync.packs import Answer, Events, Message, Request, Standing, decode
+from emulator.core.metadata_sync.standing import Vector, covers, merged
+from emulator.storage.configuration import Rows
+from emulator.stored_keys import SyncPeerPath
+
+logger = logging.getLogger(__name__)
+
+EPHEMERAL = "Ephemeral"
+
+
+@dataclass(slots=True)
+class Figures:
+    """Since this region started."""
+
+    sent: int = 0
+    """Events published."""
+    won: int = 0
+    """Events of others that are the value now, or were."""
+    lost: int = 0
+    """Events of others that came when a later one was there."""
+    undone: int = 0
+    """Changes made in this cluster that were acknowledged, and lost to one of another cluster."""
+    refused: int = 0
+    """Messages of the event topic that are none, or that nobody may send."""
+    lag_ms: int = 0
+    """Of the newest event that was applied: from when it was made, by the clock there, to now, by the clock here."""
+    answers: int = 0
+    """Clusters that asked for what they missed."""
+
+
+@dataclass(slots=True)
+class Batch:
+    """Messages that are applied together."""
+
+    events: list[Event] = field(default_factory=list)
+    packs: list[Events] = field(default_factory=list)
+    answered: list[Answer] = field(default_factory=list)
+    standings: dict[str, Standing] = field(default_factory=dict)
+    requests: list[Request] = field(default_factory=list)
+
+
+class Inbox:
+    """Of the region that carries the events."""
+
+    def __init__(self, metadata: Metadata, settings: SyncSettings, figures: Figures) -> None:
+        self._metadata = metadata
+        self._settings = settings
+        self._figures = figures
+        self._parts: dict[tuple[str, int], set[int]] = {}
+        """Of answers: which parts came."""
+        self.heard: dict[str, dict[str, int]] = {}
+        """By cluster: up to where it said that it has something."""
+
+    async def apply(self, received: Sequence[Received]) -> Batch:
+        """Durable when it returns. StorageError when the store does not take it; then nothing was applied, or may have
+        been, and applying it again is the same."""
+        batch = self._sorted(received)
+        knew = dict(self.heard)
+        for pack in batch.packs:
+            self._hear(pack.source, {f"{pack.source}:{pack.incarnation}": pack.upto})
+        for standing in batch.standings.values():
+            self._hear(standing.source, dict(standing.vector))
+        if batch.packs or batch.answered or batch.standings:
+            self._count(await self._metadata.transact(self._work(batch)), knew)
+        if batch.packs and batch.events:
+            made_ms = max(event.stamp.time_ms for event in batch.events)
+            self._figures.lag_ms = max(0, self._settings.wall_clock_ms() - made_ms) if made_ms else 0
+        return batch
+
+    def _hear(self, source: str, vector: dict[str, int]) -> None:
+        self.heard[source] = merged(self.heard.get(source, {}), vector)
+
+    def _work(self, batch: Batch) -> Callable[[Rows], Tally]:
+        tallies: list[Tally] = []
+        completed = [answer for answer in batch.answered if self._is_complete(answer)]
+
+        def work(transaction: Transaction) -> None:
+            tallies.append(transaction.apply(batch.events))
+            for pack in batch.packs:
+                origin = f"{pack.source}:{pack.incarnation}"
+                if pack.after <= transaction.applied().get(origin, 0):
+                    transaction.advance({origin: pack.upto})
+            for answer in completed:
+                transaction.advance(answer.vector)
+
+        whole = self._settings.transaction(work)
+
+        def rows_too(rows: Rows) -> Tally:
+            whole(rows)
+            for standing in batch.standings.values():
+                said = json.dumps(dict(standing.vector), sort_keys=True).encode()
+                rows.put(SyncPeerPath(standing.source).text, said)
+            return tallies[-1]
+
+        return rows_too
+
+    def _is_complete(self, answer: Answer) -> bool:
+        came = self._parts.setdefault((answer.source, answer.number), set())
+        came.add(answer.part)
+        return len(came) == answer.parts
+
+    def _count(self, tally: Tally, knew: Mapping[str, Vector]) -> None:
+        """Whoever did not know of our change when it made its own did not mean to replace it."""
+        self._figures.won += tally.won
+        self._figures.lost += tally.lost
+        undone = [
+            (event, ours)
+            for event, ours in tally.replaced
+            if not covers(knew.get(event.stamp.source, {}), ours)
+        ]
+        self._figures.undone += len(undone)
+        for event, ours in undone[:10]:
+            logger.info("%s: the change %s made here lost to %s", event.full_path, ours, event.stamp)
+
+    # The gate.
+
+    def _sorted(self, received: Iterable[Received]) -> Batch:
+        batch = Batch()
+        for one in received:
+            try:
+                message = decode(one.payload)
+                self._check(one, message)
+            except (ValueError, RecursionError) as problem:
+                self._figures.refused += 1
+                logger.warning("entry %d of the event topic is not obeyed: %s", one.entry_id, problem)
+                continue
+            if message.source != self._settings.here.cluster:
+                self._sort(message, batch)
+        return batch
+
+    def _check(self, one: Received, message: Message) -> None:
+        """A region speaks for its own cluster. ValueError."""
+        region = one.region or self._settings.region
+        if self._settings.regions.get(region) != message.source:
+            raise ValueError(f"region {region} speaks for cluster {message.source}, which it is not part of")
+
+    def _sort(self, message: Message, batch: Batch) -> None:
+        here = self._settings.here.cluster
+        match message:
+            case Events():
+                batch.packs.append(message)
+                batch.events += self._wanted(message.events)
+            case Answer() if message.to == here:
+                batch.answered.append(message)
+                batch.events += self._wanted(message.events)
+            case Standing():
+                batch.standings[message.source] = message
+            case Request() if message.to == here:
+                batch.requests.append(message)
+
+    def _wanted(self, events: Iterable[Event]) -> list[Event]:
+        return [
+            event for event in events if self._settings.covers(event.path) and EPHEMERAL not in event.options
+        ]

@@ -1,0 +1,115 @@
+"""How a region was told to take part in metadata sync, and which paths it shares."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from emulator.compatibility import Compatibility
+from emulator.core.metadata_sync.changes import Here, Transaction
+from emulator.core.metadata_sync.elements import is_synced, readable
+from emulator.core.metadata_sync.rules import LATEST, UPSTREAM
+from emulator.errors import ProtocolError, ServerError
+from emulator.model import TopicName
+from emulator.region_config import RegionConfig
+from emulator.storage.configuration import Rows
+from emulator.stored_keys import NamespacePath, PartitionedTopicPath, TopicPoliciesPath
+
+SUBSCRIPTION = "metadata-syncer"
+"""Of the event topic: what the carrier has applied."""
+
+
+@dataclass(frozen=True, slots=True)
+class SyncSettings:
+    """Implements `metadata.SharedPaths`."""
+
+    here: Here
+    topic: str
+    """The event topic."""
+    excluded: tuple[str, ...]
+    """What these paths begin with is each cluster's own, as a person writes it: `namespace/acme/`."""
+    regions: dict[str, str]
+    """The cluster of each region there is."""
+    region: str
+    wall_clock_ms: Callable[[], int]
+    draw: Callable[[], int]
+    """A random number of 32 bits."""
+
+    @classmethod
+    def of(
+        cls, config: RegionConfig, wall_clock_ms: Callable[[], int], draw: Callable[[], int]
+    ) -> SyncSettings | None:
+        """None: nothing is shared."""
+        topic = config.settings.configuration_metadata_sync_event_topic
+        regions = {peer.region: peer.cluster for peer in config.peers} | {config.region: config.cluster}
+        if not topic or set(regions.values()) == {config.cluster}:
+            return None
+        upstream = Compatibility(config.compatibility).follows_upstream("metadata_conflicts")
+        here = Here(
+            config.cluster,
+            rule=UPSTREAM if upstream else LATEST,
+            is_hybrid=config.settings.metadata_sync_hybrid_clocks,
+        )
+        excluded = [one.strip() for one in config.settings.metadata_sync_excluded_paths.split(",")]
+        return cls(
+            here,
+            str(TopicName.parse(topic)),
+            tuple(filter(None, excluded)),
+            regions,
+            config.region,
+            wall_clock_ms,
+            draw,
+        )
+
+    @property
+    def clusters(self) -> set[str]:
+        """The others."""
+        return set(self.regions.values()) - {self.here.cluster}
+
+    @property
+    def is_alone(self) -> bool:
+        """There is no other region in this cluster."""
+        return list(self.regions.values()).count(self.here.cluster) == 1
+
+    def check_client(self, topic: str, subscription: str) -> None:
+        """ProtocolError. Other clusters obey what a region publishes to the event topic, and cannot tell which of its
+        clients it was: so none does. And nobody acknowledges what the carrier has not seen."""
+        if topic != self.topic:
+            return
+        if not subscription:
+            sentence = f"{topic} has the metadata events of clusters: only regions publish there"
+            raise ProtocolError(ServerError.NotAllowedError, sentence)
+        if subscription == SUBSCRIPTION:
+            sentence = f"subscription {subscription} of {topic} is the regions' own: choose another name"
+            raise ProtocolError(ServerError.NotAllowedError, sentence)
+
+    def covers(self, path: str) -> bool:
+        return is_synced(path) and not self._is_own(path)
+
+    def _is_own(self, path: str) -> bool:
+        """Excluded by the setting, or what the event topic itself lives on: taking that away in one cluster would keep
+        the others from ever hearing of anything else."""
+        topic = TopicName.parse(self.topic)
+        if path in (
+            NamespacePath(topic.full_namespace).text,
+            TopicPoliciesPath(self.topic).text,
+            PartitionedTopicPath(self.topic).text,
+        ):
+            return True
+        return bool(self.excluded) and readable(path).startswith(self.excluded)
+
+    def changing(
+        self, path: str, value: bytes | None, *, is_seed: bool, touched: Iterable[str]
+    ) -> Callable[[Rows], None]:
+        return self.transaction(lambda one: one.change(path, value, is_seed=is_seed, touched=touched))
+
+    def transaction(self, work: Callable[[Transaction], None]) -> Callable[[Rows], None]:
+        """The time and what chance says are taken now: the work itself runs elsewhere, and looks at neither."""
+        now_ms, incarnation = self.wall_clock_ms(), f"{self.draw():08x}"
+
+        def whole(rows: Rows) -> None:
+            transaction = Transaction(rows, self.here, now_ms, incarnation)
+            work(transaction)
+            transaction.finish()
+
+        return whole

@@ -1,0 +1,96 @@
+"""Metadata sync of one region: it tries to hold its cluster's lease, and carries the events while it does."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Protocol
+
+from emulator.broker.metadata import Metadata
+from emulator.broker.metadata_sync.carrier import Carrier
+from emulator.broker.metadata_sync.channel import ChannelHost
+from emulator.broker.metadata_sync.inbox import Figures
+from emulator.broker.metadata_sync.lease import Lease
+from emulator.broker.metadata_sync.settings import SyncSettings
+from emulator.errors import ProtocolError, StorageError
+
+logger = logging.getLogger(__name__)
+
+LOOK_SECONDS = 0.2
+"""How often it looks even if nothing is new."""
+
+
+class SyncHost(ChannelHost, Protocol):
+    """The region."""
+
+    metadata: Metadata
+
+
+class Synchronizer:
+    """One a region that takes part."""
+
+    def __init__(self, host: SyncHost, settings: SyncSettings) -> None:
+        self._host = host
+        self.settings = settings
+        self.figures = Figures()
+        self.lease = Lease(host.metadata, settings.region, is_alone=settings.is_alone)
+        self.carrier: Carrier | None = None
+        """While this region carries."""
+        self.why_not = ""
+        """Why it does not, although it should; empty when all is well."""
+        self._news = asyncio.Event()
+        self._closed = False
+
+    async def run(self) -> None:
+        """Until it is closed."""
+        self._host.metadata.watch("", lambda change: self._news.set())
+        while not self._closed:
+            self._news.clear()
+            try:
+                await self._step()
+                self._tell("")
+            except (StorageError, ProtocolError) as problem:
+                self._tell(str(problem))
+                await asyncio.sleep(LOOK_SECONDS)
+            await self._until_news()
+
+    async def _step(self) -> None:
+        await self.lease.look()
+        if not self.lease.is_held:
+            self._let_go()
+            return
+        if self.carrier is None or not self.carrier.is_open:
+            self._let_go()
+            host = self._host
+            self.carrier = await Carrier.begin(
+                host, host.metadata, self.settings, self.figures, self._news.set
+            )
+            logger.info("this region carries the metadata events of cluster %s", self.settings.here.cluster)
+        await self.carrier.step()
+
+    def _tell(self, why_not: str) -> None:
+        if why_not and why_not != self.why_not:
+            logger.warning("metadata events are not carried now: %s", why_not)
+        self.why_not = why_not
+
+    def _let_go(self) -> None:
+        if self.carrier is not None:
+            self.carrier.close()
+            self.carrier = None
+
+    async def _until_news(self) -> None:
+        try:
+            async with asyncio.timeout(LOOK_SECONDS):
+                await self._news.wait()
+        except TimeoutError:
+            pass
+
+    async def close(self) -> None:
+        """The region stops: another one of its cluster need not wait for the lease."""
+        self._closed = True
+        self._let_go()
+        try:
+            async with asyncio.timeout(1.0):
+                await self.lease.give_up()
+        except (StorageError, TimeoutError) as failure:
+            logger.warning("the lease of metadata events is not given up: %s", failure or "no answer")

@@ -1,0 +1,1 @@
+"""Topics that keep nothing (docs/rooms/non-persistent.md)."""

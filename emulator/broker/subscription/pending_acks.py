@@ -1,0 +1,251 @@
+"""Pending acknowledgements of one subscription, as its shell: durable before they are answered, and ended by their
+coordinator (docs/rooms/transaction-buffer.md).
+
+Made when the first transaction acknowledges something here; a subscription that never saw one has none of this.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from emulator.broker.keeper import KeyChanges
+from emulator.core.admission import MESSAGE_BYTES_MIN
+from emulator.core.cursor import WORD_BITS, Cursor
+from emulator.core.dispatch import ConsumerState, Dispatcher
+from emulator.core.transactions.pending_acks import Claim, PendingAcks, commit
+from emulator.core.transactions.pending_rows import PendingRows, RowName
+from emulator.core.transactions.status import Status, TxnId
+from emulator.errors import GeoemuError, ProtocolError, ServerError, StorageDamaged
+from emulator.storage.contract import Store
+from emulator.stored_keys import PendingAckKey, parse_key
+
+if TYPE_CHECKING:
+    from emulator.broker.topic.view import SubscriptionHost
+
+logger = logging.getLogger(__name__)
+
+WRITE_DELAY_SECONDS = 0.02
+ASK_AGAIN_SECONDS = 1.0
+"""How long a coordinator that is being loaded is left alone before it is asked what became of a transaction."""
+
+
+class TransactionalSubscription(Protocol):
+    """The subscription."""
+
+    @property
+    def topic(self) -> SubscriptionHost: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def cursor(self) -> Cursor: ...
+    @property
+    def dispatcher(self) -> Dispatcher: ...
+    @property
+    def durable(self) -> bool: ...
+    @property
+    def closed(self) -> bool: ...
+
+    def acknowledged(self) -> None:
+        """Its cursor moved on behalf of consumers."""
+        ...
+
+    def schedule_pump(self) -> None: ...
+
+    async def cursor_persisted(self) -> None:
+        """Wait until its cursor, as it is now, is durable."""
+        ...
+
+
+class PendingAcksOfSubscription:
+    """Kept by its subscription."""
+
+    def __init__(self, subscription: TransactionalSubscription) -> None:
+        self._subscription = subscription
+        self.acks = PendingAcks()
+        self._rows = PendingRows(self.acks)
+        topic = subscription.topic
+        self._key = PendingAckKey(topic.full_name, subscription.name, "")
+        self._keeper = topic.region.environment.parts.keeper(
+            topic.region.store,
+            f"pending acknowledgements of {subscription.name}",
+            self._changes,
+            topic.failed,
+        )
+        self._committing: set[TxnId] = set()
+        """Their acknowledgements are in the cursor, and not known to be durable there."""
+        self._timer: asyncio.TimerHandle | None = None
+        subscription.cursor.held = self.acks
+
+    # Acknowledging.
+
+    def acknowledge(self, consumer: ConsumerState, txn: TxnId, claims: Sequence[Claim]) -> None:
+        """Hold these for the transaction, or none of them: ProtocolError."""
+        subscription = self._subscription
+        claims = [self._checked(claim) for claim in claims]
+        self.acks.acknowledge(txn, claims, subscription.cursor)
+        entry_ids = [claim.entry_id for claim in claims]
+        if txn in self.acks.by_txn:
+            self._rows.holds(subscription.cursor.generation, txn, entry_ids)
+            self._write_soon()
+        subscription.dispatcher.held(consumer, entry_ids)
+
+    def acknowledge_cumulative(self, txn: TxnId, claim: Claim) -> None:
+        """Hold everything up to this one, or nothing: ProtocolError."""
+        cursor = self._subscription.cursor
+        self.acks.acknowledge_cumulative(txn, self._checked(claim), cursor)
+        self._rows.moved(cursor.generation, txn)
+        self._write_soon()
+
+    def _checked(self, claim: Claim) -> Claim:
+        """With the number of messages that the batch really has, where it is at hand. A client may say any number, and
+        a number that large costs that many bits."""
+        if not claim.ack_set:
+            return claim
+        topic = self._subscription.topic
+        recent = topic.recent(claim.entry_id, 1)
+        if recent and recent[0].entry_id == claim.entry_id:
+            return claim._replace(batch_size=recent[0].messages)
+        most = min(
+            WORD_BITS * (len(claim.ack_set) + 1),
+            topic.region.config.settings.max_message_bytes // MESSAGE_BYTES_MIN,
+        )
+        if claim.batch_size > most:
+            raise ProtocolError(
+                ServerError.NotAllowedError,
+                f"entry {claim.entry_id} is acknowledged as a batch of {claim.batch_size} messages by "
+                f"{len(claim.ack_set)} words; that is a batch of {most} at most",
+            )
+        return claim
+
+    # Ending.
+
+    async def end(self, txn: TxnId, *, committed: bool) -> None:
+        """Apply what the transaction holds, or give it back. Durable when it returns."""
+        if committed and self._subscription.durable and self._rows.awaits(txn):
+            # Until the cursor is durable a restart has only the rows; and what left the books cannot be written.
+            await self.persisted()
+        held = self.acks.end(txn)
+        if held is None:
+            if txn in self._committing:
+                await self._subscription.cursor_persisted()
+            return
+        if committed:
+            commit(held, self._subscription.cursor)
+            await self._commit(txn)
+        else:
+            self._rows.ended(txn)
+            self._write_soon()
+            self._subscription.dispatcher.released([*held.entries, *held.batches])
+            self._subscription.schedule_pump()
+
+    async def _commit(self, txn: TxnId) -> None:
+        """The rows go when the cursor is durable: until then they are what a restart has of it."""
+        self._subscription.acknowledged()
+        self._committing.add(txn)
+        try:
+            await self._subscription.cursor_persisted()
+        finally:
+            self._committing.discard(txn)
+        self._rows.ended(txn)
+        self._write_soon()
+
+    # What nobody will end.
+
+    def look_after(self) -> None:
+        """End what its coordinator does not know any more (T4)."""
+        self._timer = None
+        region = self._subscription.topic.region
+        for txn in list(self.acks.by_txn):
+            try:
+                status = region.transactions.status(txn)
+            except ProtocolError:
+                self._look_again()
+                return
+            if status is None or status.is_over:
+                region.spawn(self._end_alone(txn, status is Status.COMMITTED))
+
+    def _look_again(self) -> None:
+        if not self._subscription.closed:
+            self._timer = asyncio.get_running_loop().call_later(ASK_AGAIN_SECONDS, self.look_after)
+
+    async def _end_alone(self, txn: TxnId, committed: bool) -> None:
+        logger.warning(
+            "%s, subscription %s: transaction %s is nobody's any more",
+            self._subscription.topic.full_name,
+            self._subscription.name,
+            txn.text,
+        )
+        try:
+            await self.end(txn, committed=committed)
+        except GeoemuError as failure:
+            logger.warning("%s is not ended yet: %s", txn.text, failure)
+
+    def over_upto(self, most: int, low_watermark: int) -> None:
+        """All transactions of this coordinator up to this number are over."""
+        oldest = next(iter(self.acks.by_txn), None)
+        if oldest is not None and oldest.most == most and oldest.least <= low_watermark:
+            self.look_after()
+
+    def sought(self) -> None:
+        """The subscription is elsewhere: what was acknowledged belongs to the place before (P7)."""
+        self.acks.clear()
+        self._rows.clear()
+        self._write_soon()
+
+    # Storing.
+
+    def load(self, rows: dict[RowName, bytes]) -> None:
+        """StorageDamaged when one cannot be read."""
+        self._rows.load(self._subscription.cursor.generation, rows)
+        self._write_soon()
+
+    def _changes(self) -> KeyChanges:
+        puts, deletes = self._rows.take_changes()
+        step = {self._text(name): value for name, value in puts.items()}
+        return KeyChanges([step] if step else [], [self._text(name) for name in deletes])
+
+    def _text(self, name: RowName) -> str:
+        return PendingAckKey(self._key.topic, self._key.subscription, str(name)).text
+
+    def _write_soon(self) -> None:
+        if self._subscription.durable and self._rows.has_changes:
+            self._keeper.soon(WRITE_DELAY_SECONDS)
+
+    async def persisted(self) -> None:
+        """Wait until all that was acknowledged is durable. StorageError when it is not known to be."""
+        pending = self._keeper.flush()
+        if pending is not None:
+            await pending
+        elif self._keeper.is_writing:
+            await self._keeper.now()
+
+    async def delete(self, store: Store) -> None:
+        """With the subscription, whose cursor is gone already."""
+        for name in self._rows.stored:
+            key = self._text(name)
+            store.get(key)  # a key whose last write failed is refused until somebody looked (S5)
+            await store.delete(key)
+
+    async def settled(self) -> None:
+        await self._keeper.settled()
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._keeper.close()
+
+
+def pending_rows_of_topic(store: Store, topic: str) -> dict[str, dict[RowName, bytes]]:
+    """Rows by subscription. StorageDamaged when a key cannot be read."""
+    found: dict[str, dict[RowName, bytes]] = {}
+    for text, versioned in store.scan(PendingAckKey.prefix(topic)):
+        key = parse_key(text)
+        if isinstance(key, PendingAckKey):
+            try:
+                found.setdefault(key.subscription, {})[RowName.parse(key.row)] = versioned.value
+            except StorageDamaged as damage:
+                raise StorageDamaged(f"{text} is damaged ({damage})") from None
+    return found

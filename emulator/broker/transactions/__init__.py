@@ -1,0 +1,1 @@
+"""The shell of transactions (docs/rooms/transactions.md)."""

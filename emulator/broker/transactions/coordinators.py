@@ -1,0 +1,191 @@
+"""All coordinators of a region: which there are, which is being loaded, what participants ask of them (T1 to T5)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from typing import TYPE_CHECKING, Final
+
+from emulator.broker.transactions.life import LOG, CoordinatingRegion, Figures, Life, loading
+from emulator.broker.transactions.telling import RETRY_SECONDS, RETRY_SECONDS_MAX
+from emulator.core.transactions.keys import FIRST, KeyBook
+from emulator.errors import ProtocolError, ServerError, StorageDamaged, StorageError, StorageFenced
+from emulator.transaction_names import coordinator_of
+
+if TYPE_CHECKING:
+    from emulator.core.transactions.status import Status, TxnId
+
+logger = logging.getLogger(__name__)
+
+NOT_ENABLED: Final = "Transactions are not enabled."
+
+
+class Coordinators:
+    """Of one region. `count` of them take new transactions; more may be there to finish old ones."""
+
+    def __init__(self, region: CoordinatingRegion) -> None:
+        self._region = region
+        self.count = region.config.settings.transaction_coordinators
+        self._lives: dict[int, Life] = {}
+        self._figures: dict[int, Figures] = {}
+        self._damaged: dict[int, str] = {}
+        """Number -> why its log cannot be read."""
+
+    # Beginning.
+
+    async def start(self) -> None:
+        """Read what is stored. To be awaited before a topic is loaded (T5). StorageError when the store fails, or the
+        number of coordinators was changed while there are keys."""
+        numbers = {*range(self.count), *self._stored_numbers()}
+        await asyncio.gather(*map(self._load, sorted(numbers)))
+        await self._bind_keys()
+
+    def go_on(self) -> None:
+        """Finish what is decided, mind the time-outs. Topics may be loaded from now on."""
+        for life in self._lives.values():
+            life.go_on()
+
+    def close(self) -> None:
+        """The region stops."""
+        stopping = StorageError("the region stops", definite=False)
+        for life in self._lives.values():
+            life.end(stopping)
+
+    def _stored_numbers(self) -> list[int]:
+        tails = (name.removeprefix(LOG) for name in self._region.store.log_names() if name.startswith(LOG))
+        return [int(tail) for tail in tails if tail.isdecimal()]
+
+    async def _load(self, number: int) -> Life | None:
+        figures = self._figures.setdefault(number, Figures())
+        life = Life(number, self._region, figures, self._failed)
+        try:
+            await life.load()
+        except StorageDamaged as damage:
+            logger.error("transaction coordinator %d cannot be used: %s", number, damage)
+            self._damaged[number] = str(damage)
+            return None
+        self._lives[number] = life
+        return life
+
+    async def _bind_keys(self) -> None:
+        """Keys are bound to coordinators by how many there are."""
+        books = [life.book for life in self._lives.values()]
+        if not self.count or all(book.coordinators in (None, self.count) for book in books):
+            return
+        self._check_unbound(books)
+        floor = max((book.highest_epoch() for book in books), default=FIRST)
+        for number in range(self.count):
+            await self.life(number).raise_floor(floor, self.count)
+
+    def _check_unbound(self, books: list[KeyBook]) -> None:
+        held = sum(len(book.keys) for book in books)
+        if held:
+            before = next(book.coordinators for book in books if book.keys)
+            raise StorageError(
+                f"transaction_coordinators is {self.count} and was {before}, but {held} transaction keys are bound "
+                f"to {before} coordinators: set it back, or delete the keys first",
+                definite=True,
+            )
+
+    # Failure.
+
+    def _failed(self, life: Life, failure: StorageError) -> None:
+        """Its log may say less, or more, than is in memory."""
+        logger.error("storage of transaction coordinator %d failed: %s", life.number, failure)
+        del self._lives[life.number]
+        life.end(failure)
+        if isinstance(failure, StorageFenced):
+            self._region.topic_failed("", failure)
+        else:
+            self._region.spawn(self._load_again(life))
+
+    async def _load_again(self, former: Life) -> None:
+        await former.settled()
+        number = former.number
+        delay_seconds = RETRY_SECONDS
+        while True:
+            try:
+                life = await self._load(number)
+            except StorageError as failure:
+                logger.warning("cannot load transaction coordinator %d yet: %s", number, failure)
+            else:
+                if life is not None:
+                    life.go_on()
+                return
+            await asyncio.sleep(delay_seconds)
+            delay_seconds = min(delay_seconds * 2, RETRY_SECONDS_MAX)
+
+    def coordinator_of(self, key: str) -> int:
+        """Number of the coordinator that a transaction key is bound to."""
+        return coordinator_of(key, self.count)
+
+    # For those who ask for it by command or over the admin port.
+
+    @property
+    def lives(self) -> list[Life]:
+        """Those that are loaded, by number."""
+        return [self._lives[number] for number in sorted(self._lives)]
+
+    def life(self, number: int) -> Life:
+        """ProtocolError TransactionCoordinatorNotFound when it cannot be had now, or there is none."""
+        life = self._lives.get(number)
+        if life is not None:
+            return life
+        if not self.count:
+            raise ProtocolError(ServerError.NotAllowedError, NOT_ENABLED)
+        if number >= self.count:
+            sentence = f"there is no transaction coordinator {number}: they are 0 to {self.count - 1}"
+            raise ProtocolError(ServerError.TransactionCoordinatorNotFound, sentence)
+        if number in self._damaged:
+            raise ProtocolError(ServerError.TransactionCoordinatorNotFound, self._damaged[number])
+        raise loading(number)
+
+    def opening_life(self, number: int) -> Life:
+        """The same, for one that takes new transactions."""
+        life = self.life(number)
+        if number >= self.count:
+            sentence = f"transaction coordinator {number} only finishes what it began"
+            raise ProtocolError(ServerError.TransactionCoordinatorNotFound, sentence)
+        return life
+
+    # For participants (contract.TransactionAuthority).
+
+    def status(self, txn: TxnId) -> Status | None:
+        life = self._lives.get(txn.most)
+        if life is not None:
+            return life.core.status(txn.least)
+        self._without_life(txn.most)
+        return None
+
+    def check_publish(self, txn: TxnId, topic: str) -> None:
+        life = self._participated(txn)
+        try:
+            life.core.check_publish(txn.least, topic)
+        except ProtocolError as problem:
+            # The only refusal of a SEND that fails the message and nothing else, in every client.
+            raise ProtocolError(ServerError.NotAllowedError, str(problem)) from None
+
+    def check_acknowledge(self, txn: TxnId, topic: str, subscription: str) -> None:
+        self._participated(txn).core.check_acknowledge(txn.least, topic, subscription)
+
+    def abort(self, txn: TxnId, why: str) -> None:
+        life = self._lives.get(txn.most)
+        if life is not None:
+            with contextlib.suppress(ProtocolError):  # it is over, or decided
+                life.decide(txn.least, commit=False, why=why)
+
+    def _participated(self, txn: TxnId) -> Life:
+        life = self._lives.get(txn.most)
+        if life is None:
+            self._without_life(txn.most)
+            sentence = f"transaction {txn.text} was never begun" if self.count else NOT_ENABLED
+            raise ProtocolError(ServerError.NotAllowedError, sentence)
+        return life
+
+    def _without_life(self, number: int) -> None:
+        """Nothing is presumed of a coordinator that is there and cannot be asked."""
+        if number < self.count or number in self._damaged:
+            why = self._damaged.get(number, "it is being loaded")
+            sentence = f"transaction coordinator {number} cannot be asked: {why}"
+            raise ProtocolError(ServerError.ServiceNotReady, sentence)

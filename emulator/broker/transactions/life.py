@@ -1,0 +1,346 @@
+"""One coordinator as it runs: the rules of `core.transactions`, a log for what they decide, and time.
+
+A life ends when its log fails: what is in memory may be ahead of the store, so the next life reads the store
+(`coordinators.py`). Everything that must not stop half-way when a client goes away runs in tasks of the region.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, NamedTuple, Protocol
+from weakref import WeakValueDictionary
+
+from emulator.broker.environment import RegionServices
+from emulator.broker.transactions.journal import CHECKPOINT_ENTRIES, Journal, damaged
+from emulator.broker.transactions.telling import HasDirectory, Teller
+from emulator.core.transactions import journal_entries, key_entries
+from emulator.core.transactions.coordinator import FENCED, TIMED_OUT, Bounds, Coordinator
+from emulator.core.transactions.journal_entries import Decided, Holder, JournalEntry
+from emulator.core.transactions.key_entries import KeyEntry
+from emulator.core.transactions.keys import KeyBook
+from emulator.core.transactions.status import Status, TxnId
+from emulator.errors import ProtocolError, ServerError, StorageError
+
+LOG: Final = "internal://pulsar/system/__transaction_log_"
+KEY_LOG: Final = "internal://pulsar/system/__transaction_key_"
+FENCE_SECONDS: Final = 5.0
+ROUNDING_SECONDS: Final = 0.001
+"""So long a connection waits until the participants of the transaction that it fenced have been told."""
+
+
+class CoordinatingRegion(RegionServices, HasDirectory, Protocol):
+    """The region, as its coordinators see it."""
+
+
+class Closable(Protocol):
+    """A client's connection that holds a key."""
+
+    def close(self) -> None: ...
+
+
+class _Fence(NamedTuple):
+    """Who is kept from going on."""
+
+    owner: str
+    key: str
+    epoch: int
+    """The new one: whatever has an older one."""
+    why: str
+    former: Closable | None
+
+
+@dataclass(slots=True)
+class Figures:
+    """Of one coordinator since the region started, for metrics."""
+
+    created: int = 0
+    committed: int = 0
+    aborted: int = 0
+    timed_out: int = 0
+
+
+class Life:
+    """Of one coordinator, from reading its log until that fails."""
+
+    def __init__(
+        self,
+        number: int,
+        region: CoordinatingRegion,
+        figures: Figures,
+        on_failure: Callable[[Life, StorageError], None],
+    ) -> None:
+        settings = region.config.settings
+        bounds = Bounds(
+            settings.transactions_open_max,
+            settings.transaction_participants_max,
+            settings.transaction_timeout_ms_max,
+            settings.transaction_outcomes_max,
+            settings.transaction_outcome_ms,
+        )
+        self.number = number
+        self.figures = figures
+        self.core = Coordinator(number, bounds)
+        self.book = KeyBook(number, settings.transaction_keys_max)
+        self.holders: WeakValueDictionary[tuple[str, str], Closable] = WeakValueDictionary()
+        """(owner, key) -> the connection that was accepted last."""
+        self.over = False
+        self.teller = Teller(region, lambda: self.core.low_watermark)
+        self._region = region
+        self._on_failure = on_failure
+        self._journal = Journal(region.store, f"{LOG}{number}", region.spawn)
+        self._key_journal = Journal(region.store, f"{KEY_LOG}{number}", region.spawn)
+        self._told: dict[int, asyncio.Future[None]] = {}
+        """Number of a decided transaction -> done when every participant was told."""
+        self._timer: asyncio.TimerHandle | None = None
+
+    # Beginning and end.
+
+    async def load(self) -> None:
+        """Read the logs. StorageError when they cannot be read."""
+        now_ms = self._now_ms()
+        try:
+            for data in await self._journal.read():
+                entry = journal_entries.decode(data)
+                self.core.apply(entry, now_ms)
+                self.core.durable(entry)
+        except (ValueError, KeyError) as problem:
+            raise damaged(self._journal.name, ValueError(str(problem))) from None
+        try:
+            for data in await self._key_journal.read():
+                self.book.apply(key_entries.decode(data))
+        except ValueError as problem:
+            raise damaged(self._key_journal.name, problem) from None
+
+    def go_on(self) -> None:
+        """Finish what was decided, abort what was fenced, and mind the time-outs (TX6)."""
+        for least, transaction in list(self.core.live.items()):
+            holder = transaction.holder
+            if transaction.status.is_decided:
+                self._carry_out(least, None)
+            elif holder is not None and not self.book.is_current(holder):
+                self.decide(least, commit=False, why=f"{FENCED}: its key has a newer connection")
+        self._arm()
+
+    def end(self, failure: StorageError) -> None:
+        """Nothing may be decided any more. Who waits is told."""
+        self.over = True
+        if self._timer is not None:
+            self._timer.cancel()
+        for told in self._told.values():
+            if not told.done():
+                told.set_exception(failure)
+                told.exception()  # nobody may be waiting; that is no news
+        self._told.clear()
+
+    async def settled(self) -> None:
+        """Nothing that it wrote is under way any more: it failed, or is durable, and the next life will read it."""
+        newest = [one.newest for one in (self._journal, self._key_journal) if one.newest is not None]
+        if newest:
+            await asyncio.wait(newest)
+
+    # Transactions.
+
+    async def begin(self, timeout_ms: int, holder: Holder | None) -> TxnId:
+        """Open a transaction. ProtocolError, StorageError."""
+        await self._journal.ready()
+        self._check_alive()
+        if holder is not None:
+            holder = self.book.holder(holder.owner, holder.key, holder.epoch)
+            self.core.check_begin(timeout_ms)
+            self._abort_of(holder.owner, holder.key, f"{FENCED}: its key began another transaction")
+        wall_ms = self._region.environment.wall_clock_ms()
+        entry = self.core.begin(timeout_ms, wall_ms, holder, self._now_ms())
+        self.figures.created += 1
+        writes = [self._issue(entry)]
+        if holder is not None:
+            writes.append(self._issue_key(self.book.begun(holder, entry.least)))
+        self._arm()
+        await asyncio.gather(*map(asyncio.shield, writes))
+        return TxnId(self.number, entry.least)
+
+    async def add_partitions(self, least: int, topics: Sequence[str]) -> None:
+        """ProtocolError, StorageError."""
+        await self._added(self.core.add_partitions(least, topics))
+
+    async def add_subscriptions(self, least: int, subscriptions: Sequence[tuple[str, str]]) -> None:
+        """The same for (topic, subscription)."""
+        await self._added(self.core.add_subscriptions(least, subscriptions))
+
+    async def _added(self, entry: JournalEntry | None) -> None:
+        """Who asks for what was asked for before waits for that: it may still be on its way to the store."""
+        written = self._journal.newest if entry is None else self._issue(entry)
+        if written is not None:
+            await asyncio.shield(written)
+
+    async def finish(self, least: int, *, commit: bool, why: str) -> None:
+        """Commit or abort; returns when every participant was told. ProtocolError, StorageError."""
+        told = self.decide(least, commit=commit, why=why)
+        if told is not None:
+            await asyncio.shield(told)
+
+    def decide(self, least: int, *, commit: bool, why: str) -> asyncio.Future[None] | None:
+        """Have it committed or aborted. The future is done when every participant was told; None: that was so before.
+        ProtocolError when it cannot be."""
+        entry = self.core.decide(least, commit=commit, why=why)
+        if entry is not None:
+            self._carry_out(least, entry)
+        return self._told.get(least)
+
+    def _carry_out(self, least: int, entry: Decided | None) -> None:
+        self._told[least] = asyncio.get_running_loop().create_future()
+        self._region.spawn(self._carried_out(least, entry))
+
+    async def _carried_out(self, least: int, entry: Decided | None) -> None:
+        """TX3 to TX5: decided durably, told to everybody, over. `entry`: None when the log has it already."""
+        transaction = self.core.live[least]
+        try:
+            if entry is not None:
+                await self._issue(entry)
+        except StorageError:
+            return  # the life is over, and who waits was told
+        await self.teller.tell_all(transaction, lambda: self.over)
+        if self.over:
+            return
+        self._issue(self.core.ended(least, self._now_ms()))
+        self.figures.committed += transaction.status.is_committed
+        self.figures.aborted += not transaction.status.is_committed
+        self._told.pop(least).set_result(None)
+
+    # Keys.
+
+    async def connect(self, owner: str, key: str, epoch: int, process: str, connection: Closable) -> int:
+        """Give a connection the next epoch of a key; whoever had it is fenced, and its transaction aborted. Returns
+        when that is done. ProtocolError for a stale epoch; StorageError."""
+        await asyncio.gather(self._journal.ready(), self._key_journal.ready())
+        self._check_alive()
+        entries: list[KeyEntry] = []
+        if self.book.coordinators is None:
+            coordinators = self._region.config.settings.transaction_coordinators
+            entries.append(self.book.raise_floor(self.book.floor, coordinators))
+        wall_ms = self._region.environment.wall_clock_ms()
+        granted = self.book.connect(owner, key, epoch, process, wall_ms)
+        former, self.holders[owner, key] = self.holders.get((owner, key)), connection
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        written = self._issue_key(*entries, granted)
+        why = f"{FENCED}: its key has a newer connection (epoch {granted.epoch})"
+        if former is connection:
+            former = None
+        self._region.spawn(self._fence(_Fence(owner, key, granted.epoch, why, former), written, done))
+        await asyncio.shield(done)
+        return granted.epoch
+
+    async def delete_key(self, owner: str, key: str) -> None:
+        """Forget a key; its transaction is aborted and its connection closed. ProtocolError, StorageError."""
+        self._check_alive()
+        deleted = self.book.delete(owner, key)
+        former = self.holders.pop((owner, key), None)
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        written = self._issue_key(deleted)
+        why = f"{FENCED}: its key was deleted"
+        self._region.spawn(self._fence(_Fence(owner, key, deleted.epoch, why, former), written, done))
+        await asyncio.shield(done)
+
+    async def _fence(self, fence: _Fence, written: asyncio.Future[int], done: asyncio.Future[None]) -> None:
+        """TX8: once the epoch is durable, what was begun before it ends."""
+        try:
+            await written
+            if fence.former is not None:
+                fence.former.close()
+            if not self.over:
+                told = self._abort_of(fence.owner, fence.key, fence.why, before_epoch=fence.epoch)
+                if told:
+                    await asyncio.wait(told, timeout=FENCE_SECONDS)
+        except StorageError as failure:
+            done.set_exception(failure)
+            done.exception()
+        else:
+            done.set_result(None)
+
+    def _abort_of(
+        self, owner: str, key: str, why: str, before_epoch: int | None = None
+    ) -> list[asyncio.Future[None]]:
+        """Abort what is open under a key. Gives what to wait for: also for one that was decided before."""
+        told = []
+        for transaction in self.core.of_key(owner, key):
+            assert transaction.holder is not None
+            if before_epoch is not None and transaction.holder.epoch >= before_epoch:
+                continue
+            least = transaction.txn.least
+            if transaction.status is Status.OPEN:
+                self.decide(least, commit=False, why=why)
+            if least in self._told:
+                told.append(self._told[least])
+        return told
+
+    async def raise_floor(self, epoch: int, coordinators: int) -> None:
+        """Bind keys to so many coordinators from now on; none is granted this epoch or a lower one."""
+        await self._key_journal.ready()
+        await self._issue_key(self.book.raise_floor(epoch, coordinators))
+
+    def journal_figures(self) -> dict[str, str | int]:
+        """For people: how its log stands."""
+        return self._journal.figures()
+
+    # Time.
+
+    def _now_ms(self) -> float:
+        return asyncio.get_running_loop().time() * 1_000
+
+    def _arm(self) -> None:
+        due_ms = self.core.next_due_ms
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if due_ms is not None and not self.over:
+            loop = asyncio.get_running_loop()
+            # The division may round down: asked too early once, it would be asked again at once, and for ever.
+            self._timer = loop.call_at(max(due_ms / 1_000, loop.time() + ROUNDING_SECONDS), self._due)
+
+    def _due(self) -> None:
+        for least in self.core.due(self._now_ms()):
+            self.decide(least, commit=False, why=TIMED_OUT)
+            self.figures.timed_out += 1
+        self._arm()
+
+    # The logs.
+
+    def _check_alive(self) -> None:
+        if self.over:
+            raise loading(self.number)
+
+    def _issue(self, *entries: JournalEntry) -> asyncio.Future[int]:
+        written = self._journal.append([journal_entries.encode(entry) for entry in entries])
+        written.add_done_callback(partial(self._stored, entries))
+        core = self.core
+        if self._journal.unsummed > max(CHECKPOINT_ENTRIES, 4 * (len(core.live) + len(core.outcomes))):
+            everything = [journal_entries.encode(entry) for entry in core.everything()]
+            self._journal.checkpoint(everything).add_done_callback(partial(self._stored, ()))
+        return written
+
+    def _issue_key(self, *entries: KeyEntry) -> asyncio.Future[int]:
+        written = self._key_journal.append([key_entries.encode(entry) for entry in entries])
+        written.add_done_callback(partial(self._stored, ()))
+        if self._key_journal.unsummed > max(CHECKPOINT_ENTRIES, 16 * len(self.book.keys)):
+            everything = [key_entries.encode(entry) for entry in self.book.everything()]
+            self._key_journal.checkpoint(everything).add_done_callback(partial(self._stored, ()))
+        return written
+
+    def _stored(self, entries: Iterable[JournalEntry], written: asyncio.Future[int]) -> None:
+        if written.cancelled():
+            return
+        failure = written.exception()
+        if failure is None:
+            for entry in entries:
+                self.core.durable(entry)
+        elif not self.over:
+            assert isinstance(failure, StorageError), failure
+            self._on_failure(self, failure)
+
+
+def loading(number: int) -> ProtocolError:
+    """Clients look the coordinator up again, and try once more."""
+    sentence = f"transaction coordinator {number} is being loaded: ask again"
+    return ProtocolError(ServerError.TransactionCoordinatorNotFound, sentence)

@@ -1,0 +1,126 @@
+"""Verbs that change what a region is: killed, lost, stopped, paused, and back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from emulator.cli.options import (
+    Cluster,
+    Regions,
+    RunDir,
+)
+from emulator.cli.verbs.acting import open_run_of
+from emulator.cli.verbs.application import app
+from emulator.errors import RuntimeFailure
+from emulator.runtimes.contract import Runtime
+
+if TYPE_CHECKING:
+    from emulator.history import HistoryWriter
+
+
+@app.command(
+    epilog="Example: geoemu kill us-east; several: geoemu kill us-east us-west, or --cluster americas"
+)
+def kill(regions: Regions = None, cluster: Cluster = None, run_dir: RunDir = None) -> None:
+    """Kill regions (kill -9): what they had not written down is gone."""
+    _change_regions(run_dir, regions, cluster, "kill", lambda run, region: run.kill(region), "is killed")
+
+
+@app.command(epilog="Example: geoemu lose us-east; or a whole cluster: geoemu lose --cluster americas")
+def lose(regions: Regions = None, cluster: Cluster = None, run_dir: RunDir = None) -> None:
+    """Kill regions that never come back: nobody waits for them, and the verdict tells what the loss cost."""
+    _change_regions(run_dir, regions, cluster, "lose", lambda run, region: run.lose(region), "is lost")
+
+
+@app.command(epilog="Example: geoemu stop us-east")
+def stop(regions: Regions = None, cluster: Cluster = None, run_dir: RunDir = None) -> None:
+    """Stop regions in an orderly way."""
+    _change_regions(run_dir, regions, cluster, "stop", lambda run, region: run.stop(region), "is stopped")
+
+
+@app.command(epilog="Example: geoemu start us-east")
+def start(regions: Regions = None, cluster: Cluster = None, run_dir: RunDir = None) -> None:
+    """Start killed, lost or stopped regions on what they had stored, and wait until they are ready."""
+    _change_regions(run_dir, regions, cluster, "start", lambda run, region: run.start(region), "is ready")
+
+
+@app.command(epilog="Example: geoemu restart us-east")
+def restart(regions: Regions = None, cluster: Cluster = None, run_dir: RunDir = None) -> None:
+    """Stop regions in an orderly way, start them, and wait until they are ready."""
+    _change_regions(
+        run_dir, regions, cluster, "restart", lambda run, region: run.restart(region), "is ready again"
+    )
+
+
+@app.command(epilog="Example: geoemu pause us-east")
+def pause(regions: Regions = None, cluster: Cluster = None, run_dir: RunDir = None) -> None:
+    """Freeze regions: they keep their connections and answer nothing."""
+    _change_regions(run_dir, regions, cluster, "pause", lambda run, region: run.pause(region), "is paused")
+
+
+@app.command(epilog="Example: geoemu resume us-east")
+def resume(regions: Regions = None, cluster: Cluster = None, run_dir: RunDir = None) -> None:
+    """Thaw paused regions and wait until they are ready."""
+    _change_regions(
+        run_dir, regions, cluster, "resume", lambda run, region: run.resume(region), "is ready again"
+    )
+
+
+def _change_regions(
+    run_dir: Path | None,
+    regions: list[str] | None,
+    cluster: str | None,
+    verb: str,
+    change: Callable[[Runtime, str], Awaitable[None]],
+    outcome: str,
+) -> None:
+    """The same for each of them at once. A region that is not in the run is refused before anything is done. One that
+    is gone already is left alone, and what it is is said: "killed" would take a loss back in the history."""
+    from emulator.cli.regions import regions_meant
+    from emulator.runtimes.operator import operator_history
+
+    if bool(regions) == (cluster is not None):
+        raise typer.BadParameter("name one or more regions, or --cluster and none", param_hint="REGION")
+    run = open_run_of(run_dir)
+    meant = regions_meant(run.topology, regions, cluster)
+
+    async def one(history: HistoryWriter, region: str) -> None:
+        await change(run, region)
+        history.write(verb, "fact", region=region)
+        print(f"{region} {outcome}")
+
+    async def all_of_them() -> None:
+        left = await _left_to_do(run, verb, meant)
+        if not left:
+            return
+        with closing(operator_history(run)) as history:
+            outcomes = await asyncio.gather(
+                *(one(history, region) for region in left), return_exceptions=True
+            )
+        failures = [failure for failure in outcomes if isinstance(failure, BaseException)]
+        for failure in failures:
+            if not isinstance(failure, RuntimeFailure):
+                raise failure
+        if failures:
+            raise failures[0] if len(failures) == 1 else RuntimeFailure("\n".join(map(str, failures)))
+
+    asyncio.run(all_of_them())
+
+
+async def _left_to_do(run: Runtime, verb: str, regions: list[str]) -> list[str]:
+    """The regions that `verb` changes; of the others it says why not."""
+    from emulator.cli.deeds import nothing_to_do, refuse_ended
+
+    status = await run.status()
+    refuse_ended(status)
+    states = {region.name: region.state for region in status.regions}
+    reasons = {region: nothing_to_do(verb, region, states[region]) for region in regions}
+    for reason in filter(None, reasons.values()):
+        print(reason)
+    return [region for region in regions if not reasons[region]]

@@ -1,0 +1,123 @@
+"""Verbs of a whole run: what is declared comes up, is told about, and is taken down."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shlex
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from emulator import __version__
+from emulator.cli.options import (
+    DEFAULT_TOPOLOGY,
+    AsJson,
+    NewRunDir,
+    Region,
+    RunDir,
+    RuntimeName,
+    TopologyFile,
+)
+from emulator.cli.verbs.acting import open_run_of
+from emulator.cli.verbs.application import app
+
+
+@app.command(epilog="Example: geoemu check -f topology.yaml")
+def check(file: TopologyFile = DEFAULT_TOPOLOGY) -> None:
+    """Tell everything that is wrong with a topology, or that it is fine."""
+    from emulator.topology_file import load_topology
+
+    topology = load_topology(file)
+    print(
+        f"{file} is fine: {_count(topology.regions, 'region')} in {_count(topology.clusters, 'cluster')}, "
+        f"{_count(topology.links, 'link')}, {_count(topology.namespaces, 'namespace')}"
+    )
+
+
+@app.command(epilog="Example: geoemu up -f topology.yaml --detach")
+def up(
+    file: TopologyFile = DEFAULT_TOPOLOGY,
+    runtime: RuntimeName = None,
+    run_dir: NewRunDir = None,
+    detach: Annotated[
+        bool, typer.Option("--detach", "-d", help="Return when all is ready; `geoemu down` ends the run.")
+    ] = False,
+) -> None:
+    """Start a new run: all regions of a topology. Ctrl-C ends it, unless detached."""
+    from emulator.cli.session import come_up
+    from emulator.made_by import note_made_by
+    from emulator.runtimes.opening import create_run
+    from emulator.topology_file import load_topology
+
+    topology = load_topology(file)
+    run = create_run(runtime or topology.runtime, topology, run_dir, detached=detach)
+    given = [] if file == DEFAULT_TOPOLOGY else ["--file", str(file)]
+    given += [] if runtime is None else ["--runtime", runtime]
+    note_made_by(run.run_dir, __version__, shlex.join(["geoemu", "up", *given]))
+    raise typer.Exit(asyncio.run(come_up(run, stay=not detach)))
+
+
+@app.command(
+    epilog="Example: geoemu render -o containers; docker compose -f containers/compose.yaml up --detach --wait"
+)
+def render(
+    file: TopologyFile = DEFAULT_TOPOLOGY,
+    output: Annotated[
+        Path,
+        typer.Option("-o", "--output", metavar="DIR", help="A new folder, which becomes a run directory."),
+    ] = Path("containers"),
+) -> None:
+    """Write what `up --runtime compose` would start, and start nothing: you can read, change and start it."""
+    from emulator.runtimes.compose import render as render_run
+    from emulator.topology_file import load_topology
+
+    render_run(load_topology(file), output)
+    print(
+        f"{output}/compose.yaml is written: `docker compose --file {output}/compose.yaml up --detach --wait`"
+    )
+
+
+@app.command(epilog="Example: geoemu status --json")
+def status(as_json: AsJson = False, run_dir: RunDir = None) -> None:
+    """Show every region and every link as they are now."""
+    from emulator.cli.output import show_status, status_as_json
+
+    found = asyncio.run(open_run_of(run_dir).status())
+    if as_json:
+        print(json.dumps(status_as_json(found), indent=1))
+    else:
+        show_status(found)
+
+
+@app.command(epilog="Example: geoemu down")
+def down(run_dir: RunDir = None) -> None:
+    """Stop all regions in an orderly way and end the run. What it left stays in the run directory."""
+    run = open_run_of(run_dir)
+
+    async def end() -> str:
+        was_over = (await run.status()).ended
+        await run.down()  # all the same: what somebody started by hand ends, too
+        return "had ended already" if was_over else "has ended"
+
+    print(f"the run in {run.run_dir} {asyncio.run(end())}")
+
+
+@app.command(epilog="Example: geoemu logs us-east -f")
+def logs(
+    region: Region,
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on until Ctrl-C.")] = False,
+    run_dir: RunDir = None,
+) -> None:
+    """Print what a region printed."""
+
+    async def print_lines() -> None:
+        async for line in open_run_of(run_dir).logs(region, follow=follow):
+            print(line, flush=follow)
+
+    asyncio.run(print_lines())
+
+
+def _count(things: tuple[object, ...], noun: str) -> str:
+    return f"{len(things)} {noun}{'' if len(things) == 1 else 's'}"

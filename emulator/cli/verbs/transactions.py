@@ -1,0 +1,52 @@
+"""`geoemu transactions`: the transaction keys of a region, which released tools cannot show."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Annotated
+
+import typer
+
+from emulator.cli.options import RunDir
+from emulator.cli.verbs.acting import open_run_of
+from emulator.cli.verbs.application import app
+
+family = typer.Typer(
+    no_args_is_help=True, help="Transaction keys of a region: which there are, who has them, take one away."
+)
+app.add_typer(family, name="transactions")
+
+OfRegion = Annotated[str, typer.Argument(metavar="REGION", help="A region of the run: keys belong to one.")]
+Key = Annotated[
+    str, typer.Argument(metavar="KEY", help="A transaction key, or OWNER&KEY where several owners have it.")
+]
+
+
+@family.command("list-transaction-keys", epilog="Example: geoemu transactions list-transaction-keys us-east")
+def list_keys(region: OfRegion, run_dir: RunDir = None) -> None:
+    """List all transaction keys of a region, one a line."""
+    from emulator.cli.transaction_keys import ask
+
+    for name in asyncio.run(ask(open_run_of(run_dir), region, "GET", None)):
+        print(name)
+
+
+@family.command(
+    "get-transaction-key", epilog="Example: geoemu transactions get-transaction-key us-east task-1"
+)
+def get_key(region: OfRegion, key: Key, run_dir: RunDir = None) -> None:
+    """Show a key's epoch, its newest transaction and whether somebody is connected with it, as JSON."""
+    from emulator.cli.transaction_keys import ask
+
+    print(json.dumps(asyncio.run(ask(open_run_of(run_dir), region, "GET", key)), indent=1))
+
+
+@family.command(
+    "delete-transaction-key", epilog="Example: geoemu transactions delete-transaction-key us-east task-1"
+)
+def delete_key(region: OfRegion, key: Key, run_dir: RunDir = None) -> None:
+    """Forget a key. Its open transaction is aborted and its connection closed; its epoch is kept."""
+    from emulator.cli.transaction_keys import ask
+
+    asyncio.run(ask(open_run_of(run_dir), region, "DELETE", key))

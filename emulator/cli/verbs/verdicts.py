@@ -1,0 +1,206 @@
+"""Verbs that play a story and tell verdicts, and those that record what a verdict needs."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from emulator.cli.options import (
+    DEFAULT_TOPOLOGY,
+    AsJson,
+    EngineName,
+    Expect,
+    Followed,
+    JunitFile,
+    MarkdownFile,
+    NewRunDir,
+    ReportDir,
+    RunDir,
+    RuntimeName,
+    TopologyFile,
+    seconds,
+)
+from emulator.cli.verbs.acting import open_run_of
+from emulator.cli.verbs.application import app
+
+
+@app.command(epilog="Example: geoemu run region-failover --report report")
+def run(
+    scenario: Annotated[
+        Path,
+        typer.Argument(
+            metavar="SCENARIO", help="A scenario file, or the name of one that geoemu comes with."
+        ),
+    ],
+    file: TopologyFile = DEFAULT_TOPOLOGY,
+    runtime: RuntimeName = None,
+    run_dir: NewRunDir = None,
+    report: ReportDir = None,
+    as_json: AsJson = False,
+    expect: Expect = None,
+    junit: JunitFile = None,
+    markdown: MarkdownFile = None,
+    engine: EngineName = None,
+) -> None:
+    """Start a topology, play a scenario on it, and tell the verdict.
+
+    Exit code 0 valid, 1 invalid or a limit was missed, 2 unknown."""
+    from emulator.cli.drill import Drill
+
+    drill = Drill(scenario, file, runtime, run_dir, report, as_json, expect, junit, markdown, engine)
+    raise typer.Exit(asyncio.run(drill.perform()))
+
+
+@app.command(epilog="Example: geoemu verify .geoemu/runs/1 --json")
+def verify(
+    directory: Annotated[
+        Path | None,
+        typer.Argument(metavar="RUN_DIR", help="The run directory. Default: the latest run of this folder."),
+    ] = None,
+    run_dir: Annotated[Path | None, typer.Option("--run-dir", metavar="DIR", help="The same.")] = None,
+    master: Annotated[
+        str | None, typer.Option("--master", metavar="URL", help="A Spark cluster. Default: this machine.")
+    ] = None,
+    in_network: Annotated[
+        bool,
+        typer.Option("--in-network", help="In a container beside the regions; this machine needs no Java."),
+    ] = False,
+    report: ReportDir = None,
+    as_json: AsJson = False,
+    expect: Expect = None,
+    junit: JunitFile = None,
+    markdown: MarkdownFile = None,
+    engine: EngineName = None,
+    message: Followed = None,
+) -> None:
+    """Check what a run stored against what its clients were told. Exit code 0 valid, 1 invalid or a limit was
+    missed, 2 unknown."""
+    from emulator.cli.verifier import in_network_command, verify_command, verify_now
+    from emulator.runtimes.run_directory import find_run
+
+    if directory and run_dir and directory != run_dir:
+        raise typer.BadParameter("name one run directory only", param_hint="--run-dir")
+    if master is not None and engine == "embedded":
+        raise typer.BadParameter("a cluster is Spark's", param_hint="--engine")
+    path = directory or run_dir or find_run(None).path
+    if in_network:
+        here_only = {
+            "--master": master,
+            "--report": report,
+            "--expect": expect,
+            "--junit": junit,
+            "--markdown": markdown,
+            "--engine": engine,
+            "--message": message,
+        }
+        if unfit := next((option for option, given in here_only.items() if given), None):
+            raise typer.BadParameter(f"{unfit} is for a verdict on this machine", param_hint="--in-network")
+        command = in_network_command(path.resolve(), as_json=as_json)
+    else:
+        command = verify_command(
+            path,
+            master=master,
+            engine=engine,
+            report=report,
+            as_json=as_json,
+            expect=expect,
+            junit=junit,
+            markdown=markdown,
+            messages=message or (),
+        )
+    verdict = verify_now(command)
+    print(verdict.output, end="")
+    raise typer.Exit(verdict.exit_code)
+
+
+@app.command(epilog="Example: geoemu tap; then start the service with the service URLs that it prints")
+def tap(
+    name: Annotated[
+        str, typer.Option("--name", metavar="NAME", help="Of the history file that it writes.")
+    ] = "wire",
+    run_dir: RunDir = None,
+) -> None:
+    """Record clients of any language on the wire: opens a port in front of each region's, until Ctrl-C."""
+    from emulator.cli.tap import tap_run
+
+    asyncio.run(tap_run(open_run_of(run_dir), name))
+
+
+@app.command(epilog="Example: geoemu seal shop")
+def seal(
+    actors: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="NAME...", help="History files, without their suffix.", autocompletion=_complete_actor
+        ),
+    ],
+    run_dir: RunDir = None,
+) -> None:
+    """Close the history of programs that were killed: you say that they are gone, and what they had asked for without
+    being told stays unknown."""
+    from emulator.recording.sealing import seal_actors
+
+    for sentence in seal_actors(run_dir, actors):
+        print(sentence)
+
+
+def _complete_actor(context: typer.Context, incomplete: str) -> list[str]:
+    from emulator.recording.sealing import unsealed
+
+    return unsealed(context.params.get("run_dir"), incomplete)
+
+
+@app.command(epilog="Example: geoemu simulate region-failover --seeds 50 --jobs 2")
+def simulate(
+    subject: Annotated[
+        str,
+        typer.Argument(
+            metavar="SCENARIO",
+            help="A scenario, as for `run`; or swarm (anything), drill (one kill, one cut), quiet.",
+        ),
+    ] = "swarm",
+    file: TopologyFile = DEFAULT_TOPOLOGY,
+    seeds: Annotated[
+        int | None,
+        typer.Option("--seeds", metavar="N", min=1, help="How many. Default: 100, or the time budget."),
+    ] = None,
+    first: Annotated[int, typer.Option("--from", metavar="S", min=0, help="The first seed.")] = 1,
+    jobs: Annotated[int, typer.Option("--jobs", metavar="J", min=1, help="Processes to use.")] = 1,
+    time_budget: Annotated[
+        float | None,
+        typer.Option("--time-budget", metavar="TIME", parser=seconds, help="Stop after so long: 90s, or 90."),
+    ] = None,
+    shrink: Annotated[
+        bool, typer.Option("--shrink", help="Make the first seed that fails as small as it can be.")
+    ] = False,
+    without: Annotated[
+        str | None,
+        typer.Option("--without", metavar="SAFEGUARD", help="Take a safeguard away (docs/INVARIANTS.md)."),
+    ] = None,
+    run_dir: Annotated[
+        Path | None,
+        typer.Option(
+            "--run-dir",
+            metavar="DIR",
+            help="Where the first seed that fails is kept. Default: a new one in .geoemu/simulated.",
+        ),
+    ] = None,
+) -> None:
+    """Step the brokers through faulty worlds under virtual time. Exit code 0 no seed failed, 1 one did."""
+    from emulator.cli.interruption import INTERRUPTED_EXIT_CODE
+    from emulator.cli.simulate import Simulate
+
+    if seeds is None and time_budget is None:
+        seeds = 100
+    try:
+        exit_code = Simulate(
+            subject, file, seeds, first, jobs, time_budget, shrink, without, run_dir
+        ).perform()
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        raise typer.Exit(INTERRUPTED_EXIT_CODE) from None
+    raise typer.Exit(exit_code)

@@ -1,0 +1,51 @@
+"""`geoemu explain` and `geoemu diff`."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from emulator.cli.options import (
+    AsJson,
+    ExplainedKind,
+    ExplainedName,
+    OnlyRegion,
+    RunDir,
+)
+from emulator.cli.verbs.acting import open_run_of
+from emulator.cli.verbs.application import app
+
+
+@app.command(epilog="Example: geoemu explain replication orders eu-central")
+def explain(
+    kind: ExplainedKind,
+    name: ExplainedName,
+    region: OnlyRegion = None,
+    as_json: AsJson = False,
+    run_dir: RunDir = None,
+) -> None:
+    """Ask the regions why something is as it is: what it is, since when, why, and what it waits for."""
+    from emulator.cli.explain import as_json as answers_as_json
+    from emulator.cli.explain import as_text, ask_regions
+
+    said = asyncio.run(ask_regions(open_run_of(run_dir), kind, name, region))
+    print(answers_as_json(kind, name, said) if as_json else as_text(said))
+    raise typer.Exit(0 if any(one.explanation for one in said) else 1)
+
+
+@app.command(epilog="Example: geoemu diff .geoemu/runs/1 .geoemu/runs/2")
+def diff(
+    one: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")],
+    other: Annotated[Path, typer.Argument(metavar="OTHER", help="The folder of another one.")],
+    as_json: AsJson = False,
+) -> None:
+    """Tell what two runs were told differently: regions, settings, links, policies. Exit code 1 when something is."""
+    from emulator.cli.differences import as_json as differences_as_json
+    from emulator.cli.differences import as_text, differences
+
+    found = differences(one, other)
+    print(differences_as_json(found) if as_json else as_text(found, one, other))
+    raise typer.Exit(1 if found else 0)

@@ -1,0 +1,195 @@
+"""Transactions of a client, and the key under which it begins them.
+
+A transaction belongs to the region that it was begun in. A client with a transaction key begins all of its
+transactions at the coordinator that the key is bound to; each connection there fences the one before it, so losing the
+connection costs the open transaction.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from emulator.client.connection import answered_otherwise
+from emulator.client.vocabulary import ClientError
+from emulator.errors import ServerError
+from emulator.transaction_names import COORDINATORS, TxnId, check_key, coordinator_of
+from emulator.wire import requests, transaction_requests
+from emulator.wire.replies import CoordinatorConnected, Partitions, Reply, TransactionBegun
+from emulator.wire.transaction_requests import NO_EPOCH
+
+if TYPE_CHECKING:
+    from emulator.client.client import Client
+    from emulator.client.connection import Connection
+
+_Frame = Callable[[int], bytes]
+"""The frame of a request with this number."""
+
+
+class Transaction:
+    """Made by `Client.new_transaction`. As a context manager it commits, or aborts when the block raises."""
+
+    def __init__(self, coordinators: Coordinators, id_: TxnId, address: tuple[str, int]) -> None:
+        self.id = id_
+        self.address = address
+        """Of the region that it belongs to."""
+        self._coordinators = coordinators
+        self._participants: dict[tuple[str, str | None], asyncio.Task[None]] = {}
+
+    def __str__(self) -> str:
+        return f"transaction {self.id.text}"
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            await self.commit()
+        else:
+            await self.abort()
+
+    async def commit(self) -> None:
+        """Everything of it counts from now on. Send and acknowledge nothing meanwhile. Where the answer is lost it is
+        asked for again; ClientError.definite tells whether it certainly was not committed. ExpiredTransaction when a
+        newer client has its key."""
+        await self._coordinators.end(self, commit=True)
+
+    async def abort(self) -> None:
+        """Nothing of it counts. ClientError as `commit`."""
+        await self._coordinators.end(self, commit=False)
+
+    async def will_publish_to(self, topic: str) -> None:
+        """Tell the coordinator, once. ClientError, ExpiredTransaction. `Producer.send` does it."""
+        await self._added((topic, None))
+
+    async def will_acknowledge_at(self, topic: str, subscription: str) -> None:
+        """The same for a subscription; `Consumer.acknowledge` does it."""
+        await self._added((topic, subscription))
+
+    def publishes_to(self, topic: str) -> bool:
+        """The coordinator knows it."""
+        added = self._participants.get((topic, None))
+        return added is not None and added.done() and not added.cancelled() and added.exception() is None
+
+    async def _added(self, participant: tuple[str, str | None]) -> None:
+        adding = self._participants.get(participant)
+        if adding is None:
+            work = self._coordinators.add(self, *participant)
+            adding = self._participants[participant] = asyncio.get_running_loop().create_task(work)
+        await asyncio.shield(adding)
+
+
+class Coordinators:
+    """Of one client: the way to each coordinator of the region, and its transaction key."""
+
+    def __init__(self, client: Client, key: str | None, process: str) -> None:
+        """ValueError when the key may not be one."""
+        self._client = client
+        self._key = "" if key is None else check_key(key)
+        self._process = process
+        self._epoch = NO_EPOCH
+        self._at: tuple[str, int] | None = None
+        """Address of the region that the epoch was granted by."""
+        self._connected: dict[int, Connection] = {}
+        self._connecting = asyncio.Lock()
+        self._turn = 0
+
+    @property
+    def epoch(self) -> int:
+        """That the key's last connection was granted; -1: none yet."""
+        return self._epoch
+
+    async def begin(self, timeout_ms: int) -> Transaction:
+        """A new one. ClientError."""
+
+        async def attempt() -> Transaction:
+            number = await self._choose()
+            connection = await self._connection(number)
+            request_id = self._client.new_id()
+            frame = transaction_requests.begin(request_id, number, timeout_ms)
+            answer = await connection.request(request_id, frame)
+            if not isinstance(answer, TransactionBegun):
+                raise answered_otherwise("a request for a transaction", answer)
+            return Transaction(self, TxnId(answer.most, answer.least), self._client.service_address)
+
+        return await self._client.persist(attempt, deadline_seconds=self._patience)
+
+    async def add(self, transaction: Transaction, topic: str, subscription: str | None) -> None:
+        """A topic that it publishes to, or a subscription that it acknowledges at."""
+
+        def frame(request_id: int) -> bytes:
+            if subscription is None:
+                return transaction_requests.add_partitions(request_id, transaction.id, [topic])
+            return transaction_requests.add_subscription(request_id, transaction.id, topic, subscription)
+
+        await self._ask(transaction, frame)
+
+    async def end(self, transaction: Transaction, *, commit: bool) -> None:
+        await self._ask(
+            transaction,
+            lambda request_id: transaction_requests.end(request_id, transaction.id, commit=commit),
+        )
+
+    async def _ask(self, transaction: Transaction, frame: _Frame) -> None:
+        async def attempt() -> Reply:
+            if self._client.service_address != transaction.address:
+                where = "{}:{}".format(*transaction.address)
+                sentence = f"{transaction} belongs to the region at {where}, which this client left"
+                raise ClientError(sentence, definite=False, code=ServerError.TransactionNotFound)
+            connection = await self._connection(transaction.id.most)
+            request_id = self._client.new_id()
+            return await connection.request(request_id, frame(request_id))
+
+        await self._client.persist(attempt, deadline_seconds=self._patience)
+
+    @property
+    def _patience(self) -> float:
+        return self._client.settings.operation_timeout_seconds
+
+    # Finding a coordinator.
+
+    async def _choose(self) -> int:
+        """By key, or each in turn."""
+        count = await self._count()
+        if self._key:
+            return coordinator_of(self._key, count)
+        self._turn += 1
+        return self._turn % count
+
+    async def _count(self) -> int:
+        connection = await self._client.connection_for(f"{COORDINATORS}-partition-0")
+        request_id = self._client.new_id()
+        answer = await connection.request(request_id, requests.partitions(request_id, COORDINATORS))
+        if not isinstance(answer, Partitions):
+            raise answered_otherwise("a question for the coordinators", answer)
+        if not answer.partitions:
+            sentence = "transactions are not enabled in this region"
+            raise ClientError(sentence, definite=True, code=ServerError.NotAllowedError)
+        return answer.partitions
+
+    async def _connection(self, number: int) -> Connection:
+        """One at a time: two connects under a key would fence each other."""
+        async with self._connecting:
+            connection = await self._client.connection_for(f"{COORDINATORS}-partition-{number}")
+            if self._connected.get(number) is not connection:
+                await self._connect(connection, number)
+            return connection
+
+    async def _connect(self, connection: Connection, number: int) -> None:
+        address = self._client.service_address
+        if self._at != address:  # an epoch of another region means nothing here
+            self._epoch, self._at = NO_EPOCH, address
+        request_id = self._client.new_id()
+        frame = transaction_requests.connect(
+            request_id, number, key=self._key, epoch=self._epoch, process=self._process
+        )
+        answer = await connection.request(request_id, frame)
+        if not isinstance(answer, CoordinatorConnected):
+            raise answered_otherwise("a connect to a coordinator", answer)
+        if answer.epoch is not None:
+            self._epoch = answer.epoch
+        self._connected[number] = connection

@@ -1,0 +1,142 @@
+"""Entries that are not due yet, in the order in which they come due.
+
+Two numbers of eight bytes an entry, in blocks of sorted arrays, and one bit that says whether it still waits:
+
+    starts    12:00:00        12:00:07        12:04:00
+    blocks    [due, due, …]   [due, due, …]   [due, …]       ascending
+              [id,  id,  …]   [id,  id,  …]   [id,  …]
+
+So a million of them cost some 17 MB, wherever their times lie, and adding one moves at most one block. What is
+acknowledged while it waits loses its bit; its numbers stay until they come to the front.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Callable
+from typing import Final
+
+from emulator.core.id_set import IdSet
+
+BLOCK_ENTRIES: Final = 1_024
+LATEST_MS: Final = 2**63 - 1
+
+
+class Delayed:
+    """One subscription's. Times are in milliseconds, at most `LATEST_MS`, on one clock. Invariant: the first one waits
+    (its bit is set)."""
+
+    __slots__ = ("_dues", "_ids", "_starts", "_waiting", "count")
+
+    def __init__(self) -> None:
+        self._starts = array("q")
+        """The first time of each block."""
+        self._dues: list[array[int]] = []
+        self._ids: list[array[int]] = []
+        self._waiting = IdSet()
+        self.count = 0
+        """How many wait."""
+
+    def __bool__(self) -> bool:
+        return self.count > 0
+
+    def __contains__(self, entry_id: int) -> bool:
+        return entry_id in self._waiting
+
+    # Asking.
+
+    @property
+    def first_due_ms(self) -> int:
+        """There must be one."""
+        return self._starts[0]
+
+    @property
+    def first_id(self) -> int:
+        """Of those that are due first the one that was added first. There must be one."""
+        return self._ids[0][0]
+
+    def run(self, due_ms: int, entries_max: int) -> int:
+        """How many ids that follow each other in the log are the first ones here, due by then: at least 1 if the first
+        one is."""
+        dues, ids = self._dues[0], self._ids[0]
+        first, end = ids[0], min(bisect_right(dues, due_ms), entries_max)
+        return next((at for at in range(end) if ids[at] != first + at), end)
+
+    # Changing.
+
+    def add(self, due_ms: int, entry_id: int) -> None:
+        """It must not be here."""
+        added = self._waiting.add(entry_id)
+        assert added
+        self.count += 1
+        at = bisect_right(self._starts, due_ms) - 1
+        if at < 0:
+            at = 0
+        if not self._starts or (at == len(self._starts) - 1 and self._is_after_all(due_ms)):
+            self._starts.append(due_ms)
+            self._dues.append(array("q", (due_ms,)))
+            self._ids.append(array("q", (entry_id,)))
+            return
+        dues = self._dues[at]
+        place = bisect_right(dues, due_ms)
+        dues.insert(place, due_ms)
+        self._ids[at].insert(place, entry_id)
+        self._starts[at] = dues[0]
+        if len(dues) > BLOCK_ENTRIES:
+            self._split(at)
+
+    def _is_after_all(self, due_ms: int) -> bool:
+        """The last block is full, and it would come last: it begins the next one, so that what comes in order fills its
+        blocks."""
+        last = self._dues[-1]
+        return len(last) >= BLOCK_ENTRIES and last[-1] <= due_ms
+
+    def _split(self, at: int) -> None:
+        half = BLOCK_ENTRIES // 2
+        for blocks in (self._dues, self._ids):
+            blocks.insert(at + 1, blocks[at][half:])
+            del blocks[at][half:]
+        self._starts.insert(at + 1, self._dues[at + 1][0])
+
+    def take_first(self) -> int:
+        """The id that is due first; it is here no more."""
+        entry_id = self.first_id
+        self.discard(entry_id)
+        return entry_id
+
+    def discard(self, entry_id: int) -> None:
+        """It waits no more, if it did."""
+        if self._waiting.discard(entry_id):
+            self.count -= 1
+            self._drop_front()
+
+    def forget(self, acknowledged: Callable[[int], int]) -> None:
+        """Drop what is acknowledged: bits of the ids of a part (see `IdSet`)."""
+        if not self.count:
+            return
+        parts = self._waiting.parts
+        for number, bits in list(parts.items()):
+            if not (left := bits & ~acknowledged(number)):
+                del parts[number]
+            elif left != bits:
+                parts[number] = left
+        self.count = len(self._waiting)
+        self._drop_front()
+
+    def clear(self) -> None:
+        self._waiting.clear()
+        self.count = 0
+        self._drop_front()
+
+    def _drop_front(self) -> None:
+        """Keep the invariant."""
+        if not self.count:
+            del self._starts[:], self._dues[:], self._ids[:]
+            return
+        while self._ids[0][0] not in self._waiting:
+            del self._dues[0][0], self._ids[0][0]
+            if self._ids[0]:
+                self._starts[0] = self._dues[0][0]
+            else:
+                del self._starts[0], self._dues[0], self._ids[0]

@@ -1,0 +1,85 @@
+"""SHARED: all pieces of a chunked message go to one consumer, in their order.
+
+Its client puts the message together; a piece elsewhere would be half a message at two places. Whoever gets the first
+piece gets the rest. While it takes nothing, its pieces wait here (part of R1), and those of others go on.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from emulator.core.dispatch.contract import ConsumerState, Piece
+from emulator.core.id_set import IdSet
+
+MESSAGES_MAX: Final = 10_000
+"""So many messages may be in pieces at a time; the oldest is forgotten then, and its pieces go wherever it is their
+turn."""
+WAITING_MAX: Final = 20_000
+"""While so many pieces wait nothing new is read."""
+
+
+class Pieces:
+    """Owned by a strategy."""
+
+    def __init__(self) -> None:
+        self._receivers: OrderedDict[str, ConsumerState] = OrderedDict()
+        """By message, while its last piece was not given."""
+        self._waiting: dict[ConsumerState, IdSet] = {}
+        """By consumer: pieces that wait until it takes something."""
+        self.waiting_count = 0
+
+    @property
+    def is_full(self) -> bool:
+        return self.waiting_count >= WAITING_MAX
+
+    def waiting(self) -> Iterable[int]:
+        """Ids of all pieces that wait."""
+        return (entry_id for ids in self._waiting.values() for entry_id in ids)
+
+    def receiver_of(self, piece: Piece) -> ConsumerState | None:
+        """Who has the pieces before; None: anybody may have it."""
+        return self._receivers.get(piece.of)
+
+    def must_wait(self, receiver: ConsumerState) -> bool:
+        """An earlier piece waits for it."""
+        return receiver in self._waiting
+
+    def given(self, piece: Piece, receiver: ConsumerState) -> None:
+        if piece.is_last:
+            self._receivers.pop(piece.of, None)
+            return
+        self._receivers[piece.of] = receiver
+        if len(self._receivers) > MESSAGES_MAX:
+            self._receivers.popitem(last=False)
+
+    def wait(self, receiver: ConsumerState, entry_id: int) -> None:
+        self.waiting_count += self._waiting.setdefault(receiver, IdSet()).add(entry_id)
+
+    def release(self, receiver: ConsumerState) -> list[int]:
+        """It takes something again: what waited for it."""
+        ids = self._waiting.pop(receiver, None)
+        if ids is None:
+            return []
+        self.waiting_count -= len(ids)
+        return list(ids)
+
+    def left(self, receiver: ConsumerState) -> list[int]:
+        """It is gone: what waited for it, which somebody else gets, from the first piece that is left."""
+        for name in [name for name, one in self._receivers.items() if one is receiver]:
+            del self._receivers[name]
+        return self.release(receiver)
+
+    def forget(self, is_done: Callable[[int], bool]) -> None:
+        """These do not wait any more: they were acknowledged."""
+        for receiver, ids in list(self._waiting.items()):
+            for entry_id in [one for one in ids if is_done(one)]:
+                self.waiting_count -= ids.discard(entry_id)
+            if not ids:
+                del self._waiting[receiver]
+
+    def clear(self) -> None:
+        self._receivers.clear()
+        self._waiting.clear()
+        self.waiting_count = 0

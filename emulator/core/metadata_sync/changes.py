@@ -1,0 +1,229 @@
+"""One transaction of a cluster's configuration store: a change that is made here, or events that came from elsewhere.
+
+The document, its record and the cluster's own clock are written together or not at all. The record is the outbox, too:
+what the cluster changed itself stands in it with its number until everybody has it, so nothing that was acknowledged
+depends on who publishes it (INV-47).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from emulator.core.hybrid_clock import BEGINNING, Reading, heard, tick
+from emulator.core.metadata_sync.elements import EXISTENCE, elements_of
+from emulator.core.metadata_sync.event import Event, Stamp
+from emulator.core.metadata_sync.record import Outcome, Record
+from emulator.core.metadata_sync.rules import LATEST, Rule
+from emulator.core.metadata_sync.standing import OwnClock, Vector, covers, merged, vector_of
+from emulator.errors import StorageError
+from emulator.model import Change
+from emulator.stored_keys import SYNC_APPLIED_PATH, SYNC_CLOCK_PATH, SyncRecordPath
+
+
+class Rows(Protocol):
+    """A store inside of one transaction."""
+
+    def get(self, path: str) -> Change | None: ...
+
+    def put(self, path: str, value: bytes | None) -> None: ...
+
+
+class Overruled(StorageError):
+    """A change would be undone at once: one of another cluster is later by the clocks. Nothing was changed."""
+
+    def __init__(self, event: Event, by: Stamp) -> None:
+        behind_ms = by.time_ms - event.stamp.time_ms
+        super().__init__(
+            f"{event.full_path} was changed by cluster {by.source}, whose clock was {behind_ms} ms ahead of what it is "
+            f"here now: this change would be the older one, and lost. Set the clocks right, or try again later",
+            definite=True,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Here:
+    """The cluster, and how it was told to go about it."""
+
+    cluster: str
+    rule: Rule = LATEST
+    is_hybrid: bool = False
+    """Hybrid logical clocks, which respect cause and effect whatever the wall clocks say."""
+
+
+@dataclass(slots=True)
+class Tally:
+    """What became of events."""
+
+    won: int = 0
+    lost: int = 0
+    known: int = 0
+    replaced: list[tuple[Event, Stamp]] = field(default_factory=list)
+    """Events that took the place of a change made in this cluster."""
+
+
+class Transaction:
+    """Made for one transaction; `finish` is its last step."""
+
+    def __init__(self, rows: Rows, here: Here, now_ms: int, new_incarnation: str) -> None:
+        """`new_incarnation`: drawn for the case that the store has none yet."""
+        self._rows = rows
+        self._here = here
+        self._now_ms = now_ms
+        stored = rows.get(SYNC_CLOCK_PATH.text)
+        known = None if stored is None or stored.value is None else OwnClock.decode(stored.value)
+        self._stored_clock = known
+        self._clock = known or OwnClock(new_incarnation)
+
+    # A change that is made here.
+
+    def change(self, path: str, value: bytes | None, *, is_seed: bool, touched: Iterable[str] = ()) -> None:
+        """Set a document, or delete it. `is_seed`: it stands in the topology, and carries the lowest time. `touched`:
+        elements that are set anew even if their value is the same. Overruled; ValueError for what is no document."""
+        record = self._record(path)
+        events = self._events(record, value, is_seed, frozenset(touched))
+        for event in events:
+            before = record.entries.get(event.element)
+            outcome = record.merge(event, self._here.cluster, self._now_ms, self._local_rule)
+            if outcome is Outcome.LOST:
+                by = before.stamp if before is not None else record.deleted
+                assert by is not None
+                raise Overruled(event, by)
+        if events:
+            self._write(record)
+
+    @property
+    def _local_rule(self) -> Rule:
+        """Upstream writes what it is told to write, and asks no rule."""
+        here = self._here.rule
+        return here if here.has_tombstones else replace(here, wins=lambda stamp, present, cluster: True)
+
+    def _events(
+        self, record: Record, value: bytes | None, is_seed: bool, touched: frozenset[str]
+    ) -> list[Event]:
+        path = record.path
+        if value is None:
+            return [Event(path, EXISTENCE, None, True, self._next(is_seed))] if record.exists else []
+        events: list[Event] = []
+        wanted, present = elements_of(path, value), record.elements() if record.exists else {}
+        if not record.exists:
+            events.append(Event(path, EXISTENCE, None, False, self._next(is_seed)))
+        for element, one in wanted.items():
+            if element not in present or present[element] != one or element in touched:
+                events.append(Event(path, element, one, False, self._next(is_seed)))
+        gone = [element for element in record.elements() if element not in wanted]
+        events += [Event(path, element, None, True, self._next(is_seed)) for element in gone]
+        return events
+
+    def _next(self, is_seed: bool) -> Stamp:
+        clock = self._clock
+        reading = clock.reading
+        if not is_seed:
+            reading = tick(reading, self._now_ms) if self._here.is_hybrid else self._not_before(reading)
+        self._clock = OwnClock(clock.incarnation, clock.sequence + 1, reading)
+        stamped = BEGINNING if is_seed else reading
+        return Stamp(*stamped, self._here.cluster, clock.sequence + 1, clock.incarnation)
+
+    def _not_before(self, reading: Reading) -> Reading:
+        """A clock that was set back does not set back the order of the cluster's own events."""
+        return Reading(max(reading.time_ms, self._now_ms), 0)
+
+    # Events that came from elsewhere.
+
+    def apply(self, events: Iterable[Event]) -> Tally:
+        tally = Tally()
+        by_path: dict[str, list[Event]] = {}
+        for event in events:
+            by_path.setdefault(event.path, []).append(event)
+        applied = self.applied()
+        for path, its_events in by_path.items():
+            record = self._record(path)
+            before = record.encode()
+            for event in its_events:
+                self._apply(record, event, applied, tally)
+            if record.encode() != before:
+                self._write(record)
+        return tally
+
+    def _apply(self, record: Record, event: Event, applied: Vector, tally: Tally) -> None:
+        if self._here.is_hybrid:
+            self._hear(event.stamp)
+        present = record.entries.get(event.element)
+        if present is None and self._here.rule.has_tombstones and covers(applied, event.stamp):
+            tally.known += 1  # it was applied, and its tombstone went when everybody had it
+            return
+        match record.merge(event, self._here.cluster, self._now_ms, self._here.rule):
+            case Outcome.WON:
+                tally.won += 1
+                if (
+                    present is not None
+                    and present.stamp.source == self._here.cluster
+                    and present.stamp.time_ms
+                ):
+                    tally.replaced.append((event, present.stamp))
+            case Outcome.LOST:
+                tally.lost += 1
+            case Outcome.KNOWN:
+                tally.known += 1
+
+    def _hear(self, stamp: Stamp) -> None:
+        reading = heard(self._clock.reading, stamp.reading)
+        self._clock = replace(self._clock, reading=reading)
+
+    def adopt(self, path: str) -> None:
+        """A document that was there before anybody kept records: it is taken for a seed."""
+        self._write(self._record(path))
+
+    def let_go(self, path: str, is_had: Callable[[Stamp], bool]) -> None:
+        """Forget tombstones of a document that everybody has. Others may keep theirs a while longer, so what is changed
+        here from now on must be later than what is forgotten."""
+        record = self._record(path)
+        latest = record.let_go(is_had)
+        if latest is not None:
+            after = Reading(latest.time_ms + 1, 0)
+            self._clock = replace(self._clock, reading=heard(self._clock.reading, after))
+            self._write(record)
+
+    # What is written.
+
+    def applied(self) -> dict[str, int]:
+        """What this cluster has of each origin, its own included."""
+        stored = self._rows.get(SYNC_APPLIED_PATH.text)
+        return vector_of(stored, self._clock, self._here.cluster)
+
+    def advance(self, reached: Vector) -> None:
+        """Everything up to there is applied."""
+        before = self.applied()
+        after = merged(before, reached)
+        after.pop(self._own_origin, None)
+        before.pop(self._own_origin, None)
+        if after != before:
+            self._rows.put(SYNC_APPLIED_PATH.text, json.dumps(after, sort_keys=True).encode())
+
+    def finish(self) -> None:
+        if self._clock != self._stored_clock:
+            self._rows.put(SYNC_CLOCK_PATH.text, self._clock.encode())
+
+    @property
+    def _own_origin(self) -> str:
+        return f"{self._here.cluster}:{self._clock.incarnation}"
+
+    def _record(self, path: str) -> Record:
+        stored = self._rows.get(SyncRecordPath(path).text)
+        if stored is not None:
+            return Record.decode(path, stored.value)
+        record = Record(path)
+        present = self._rows.get(path)
+        if present is not None:
+            for event in self._events(record, present.value, True, frozenset()):
+                record.merge(event, self._here.cluster, self._now_ms)
+        return record
+
+    def _write(self, record: Record) -> None:
+        self._rows.put(SyncRecordPath(record.path).text, None if record.is_empty else record.encode())
+        present = self._rows.get(record.path)
+        document = record.document()
+        if document != (None if present is None else present.value):
+            self._rows.put(record.path, document)

@@ -1,0 +1,116 @@
+"""A document of the configuration store as elements. Each is a path of its own in the order of events (decision 0105):
+that there is a document, each of its policies, each other field. Two clusters that change different policies of one
+namespace at the same time lose neither.
+
+    namespace/acme%2Forders                         there is such a namespace
+    namespace/acme%2Forders/policies/deduplication  one of its policies
+    tenant/acme/adminRoles                          a field
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, Final
+
+from emulator.stored_keys import (
+    NamespacePath,
+    PartitionedTopicPath,
+    StoredKey,
+    TenantPath,
+    TopicPoliciesPath,
+    parse_path,
+)
+
+EXISTENCE: Final = ""
+"""The element that says whether there is a document."""
+WHOLE: Final = "="
+"""The element that is a document as a whole, where its fields mean nothing apart from each other."""
+_POLICIES: Final = "policies"
+SYNCED: Final[tuple[type[StoredKey], ...]] = (
+    TenantPath,
+    NamespacePath,
+    TopicPoliciesPath,
+    PartitionedTopicPath,
+)
+"""What is the same in all clusters. The broker's own policies are each cluster's, as Pulsar's dynamic configuration."""
+_UNDIVIDED: Final = (PartitionedTopicPath.KIND,)
+
+
+@lru_cache(maxsize=16_384)
+def is_synced(path: str) -> bool:
+    """Whether a path of the configuration store is one that clusters share."""
+    return path.partition("/")[0] in _KINDS and isinstance(parse_path(path), SYNCED)
+
+
+_KINDS: Final = frozenset(kind.KIND for kind in SYNCED)
+
+
+def readable(path: str) -> str:
+    """A path as a person writes it: `namespace/acme/orders`."""
+    return path.replace("%2F", "/").replace("%25", "%")
+
+
+def split_path(full_path: str) -> tuple[str, str]:
+    """A document's path and an element of it. ValueError when clusters share no such path."""
+    kind, _, rest = full_path.partition("/")
+    name, separator, element = rest.partition("/")
+    path = f"{kind}/{name}"
+    if not is_synced(path) or (separator and not element):
+        raise ValueError(f"path {full_path[:80]!r} is none that clusters share")
+    return path, element
+
+
+def joined_path(path: str, element: str) -> str:
+    return f"{path}/{element}" if element else path
+
+
+def elements_of(path: str, document: bytes | None) -> dict[str, Any]:
+    """Values by element, without EXISTENCE. ValueError for what is no document."""
+    if document is None:
+        return {}
+    parsed = json.loads(document)
+    if not isinstance(parsed, Mapping):
+        raise ValueError(f"what is to be stored at {path} is no document")
+    if path.partition("/")[0] in _UNDIVIDED:
+        return {WHOLE: parsed}
+    found = {_escaped(field): value for field, value in parsed.items() if field != _POLICIES}
+    policies = parsed.get(_POLICIES, {})
+    if not isinstance(policies, Mapping):
+        raise ValueError(f"the policies of {path} are no document")
+    found |= {policy_element(name): value for name, value in policies.items()}
+    return found
+
+
+def policy_element(name: str) -> str:
+    return f"{_POLICIES}/{_escaped(name)}"
+
+
+def document_of(path: str, elements: Mapping[str, Any]) -> bytes:
+    """Inverse of `elements_of`: the same elements give the same bytes everywhere."""
+    if path.partition("/")[0] in _UNDIVIDED:
+        return _dumped(elements.get(WHOLE, {}))
+    fields: dict[str, Any] = {}
+    policies: dict[str, Any] = {}
+    for element, value in elements.items():
+        first, separator, name = element.partition("/")
+        if separator and first == _POLICIES:
+            policies[_unescaped(name)] = value
+        else:
+            fields[_unescaped(element)] = value
+    if policies:
+        fields[_POLICIES] = policies
+    return _dumped(fields)
+
+
+def _dumped(document: Any) -> bytes:
+    return json.dumps(document, sort_keys=True).encode()
+
+
+def _escaped(name: str) -> str:
+    return name.replace("%", "%25").replace("/", "%2F")
+
+
+def _unescaped(name: str) -> str:
+    return name.replace("%2F", "/").replace("%25", "%")

@@ -1,0 +1,165 @@
+"""A metadata event: that one element of one path got a value, or lost it, when and where (PIP-136).
+
+The fields are the proposal's (`path`, `value`, `options`, `expectedVersion`, `lastUpdatedTimestamp`, `sourceCluster`,
+`type`) and three of ours, which its rule needs to be a total order: `sequence`, `incarnation` and `counter`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from emulator.core.hybrid_clock import Reading
+from emulator.core.metadata_sync.elements import EXISTENCE, joined_path, split_path
+from emulator.model import is_valid_name
+
+CREATED, MODIFIED, DELETED = "Created", "Modified", "Deleted"
+TYPES: Final = (CREATED, MODIFIED, DELETED)
+OPTIONS: Final = ("Ephemeral", "Sequential")
+"""How a path may be created. Ephemeral: it belongs to its source, and nobody else takes it. Sequential: the path has
+its number already."""
+NUMBER_MAX: Final = 2**53
+"""Larger ones do not survive every JSON reader."""
+VALUE_BYTES_MAX: Final = 1_048_576
+PATH_CHARACTERS_MAX: Final = 4_096
+
+
+class Stamp(NamedTuple):
+    """When and where an event happened. No two events have the same one."""
+
+    time_ms: int
+    counter: int
+    """Orders what happened in one millisecond of a hybrid clock; 0 with plain clocks."""
+    source: str
+    """The cluster."""
+    sequence: int
+    """Grows by one with each event of an incarnation."""
+    incarnation: str
+    """Of the source's store: one that was lost and made anew counts from the beginning."""
+
+    @property
+    def reading(self) -> Reading:
+        return Reading(self.time_ms, self.counter)
+
+    @property
+    def origin(self) -> str:
+        """What sequences are counted by."""
+        return f"{self.source}:{self.incarnation}"
+
+    def is_later_than(self, other: Stamp) -> bool:
+        """The proposal's order: the later time; of equal times the cluster whose name sorts first; of one cluster the
+        later event."""
+        if self.reading != other.reading:
+            return self.reading > other.reading
+        if self.source != other.source:
+            return self.source < other.source
+        return (self.sequence, self.incarnation) > (other.sequence, other.incarnation)
+
+    def __str__(self) -> str:
+        counter = f"+{self.counter}" if self.counter else ""
+        return f"{self.time_ms}{counter} {self.source} #{self.sequence}"
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    path: str
+    """Of the document, as the configuration store has it."""
+    element: str
+    """Of the document; EXISTENCE: whether there is one."""
+    value: Any
+    """JSON. None for what was deleted, and for existence."""
+    is_deleted: bool
+    stamp: Stamp
+    options: tuple[str, ...] = ()
+    expected_version: int | None = None
+    """Of the source's store; means nothing elsewhere, and is ignored."""
+
+    @property
+    def full_path(self) -> str:
+        return joined_path(self.path, self.element)
+
+    def to_json(self) -> dict[str, Any]:
+        """As it stands in a pack."""
+        stamp = self.stamp
+        kind = DELETED if self.is_deleted else CREATED if self.element == EXISTENCE else MODIFIED
+        raw: dict[str, Any] = {
+            "path": self.full_path,
+            "value": self.value,
+            "lastUpdatedTimestamp": stamp.time_ms,
+            "sourceCluster": stamp.source,
+            "type": kind,
+            "sequence": stamp.sequence,
+            "incarnation": stamp.incarnation,
+        }
+        if stamp.counter:
+            raw["counter"] = stamp.counter
+        if self.options:
+            raw["options"] = list(self.options)
+        if self.expected_version is not None:
+            raw["expectedVersion"] = self.expected_version
+        return raw
+
+    @classmethod
+    def from_json(cls, raw: Any) -> Event:
+        """The gate: what somebody says is an event. ValueError, with the rule, when it is none."""
+        if not isinstance(raw, Mapping):
+            raise ValueError(f"{raw!r} is no event")
+        kind = raw.get("type")
+        if kind not in TYPES:
+            raise ValueError(f"type {kind!r} is none of {', '.join(TYPES)}")
+        path, element = split_path(_text(raw, "path", PATH_CHARACTERS_MAX))
+        value = raw.get("value")
+        if len(json.dumps(value)) > VALUE_BYTES_MAX:
+            raise ValueError(f"the value of {path} is larger than {VALUE_BYTES_MAX} bytes")
+        return cls(
+            path,
+            element,
+            value=value if kind != DELETED and element != EXISTENCE else None,
+            is_deleted=kind == DELETED,
+            stamp=_stamp(raw),
+            options=_options(raw.get("options")),
+            expected_version=None,
+        )
+
+
+def _stamp(raw: Mapping[str, Any]) -> Stamp:
+    source = _text(raw, "sourceCluster", 63)
+    if not is_valid_name(source):
+        raise ValueError(f"sourceCluster {source!r} is no name of a cluster")
+    return Stamp(
+        number(raw, "lastUpdatedTimestamp"),
+        number(raw, "counter", default=0),
+        source,
+        number(raw, "sequence"),
+        _text(raw, "incarnation", 32),
+    )
+
+
+def _options(given: Any) -> tuple[str, ...]:
+    if given is None:
+        return ()
+    if not isinstance(given, list) or any(option not in OPTIONS for option in given):
+        raise ValueError(f"options {given!r} are not some of {', '.join(OPTIONS)}")
+    return tuple(given)
+
+
+def number(raw: Mapping[str, Any], name: str, default: int | None = None) -> int:
+    """A whole number that is not negative. ValueError."""
+    value = raw.get(name, default)
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= NUMBER_MAX:
+        raise ValueError(f"{name} {value!r} is no whole number from 0 to {NUMBER_MAX}")
+    return value
+
+
+def _text(raw: Mapping[str, Any], name: str, characters_max: int) -> str:
+    value = raw.get(name)
+    if not isinstance(value, str) or not 0 < len(value) <= characters_max or not _can_be_stored(value):
+        raise ValueError(f"{name} {str(value)[:80]!r} is no text of 1 to {characters_max} characters")
+    return value
+
+
+def _can_be_stored(text: str) -> bool:
+    """JSON may say half a character, which no store takes as part of a path."""
+    return not any("\ud800" <= character <= "\udfff" for character in text)

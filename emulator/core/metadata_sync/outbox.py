@@ -1,0 +1,61 @@
+"""What a cluster changed itself and has not published yet, read from its records.
+
+Nothing is kept but how far it is published: whoever takes over finds the rest in the store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from emulator.core.metadata_sync.event import Stamp
+from emulator.core.metadata_sync.packs import PACK_CHARACTERS, Events, portions
+from emulator.core.metadata_sync.record import Record
+from emulator.core.metadata_sync.standing import OwnClock
+
+
+class Outbox:
+    """Of the region that carries the events."""
+
+    def __init__(self, cluster: str, incarnation: str, published: int) -> None:
+        self._cluster = cluster
+        self.incarnation = incarnation
+        self.published = published
+        """Up to this sequence of the cluster."""
+        self._paths: dict[str, None] = {}
+        """Documents that have something newer."""
+
+    def noted(self, record: Record) -> None:
+        """A record is so now."""
+        if any(self._is_due(event.stamp) for event in record.events()):
+            self._paths[record.path] = None
+
+    def _is_due(self, stamp: Stamp) -> bool:
+        return stamp.origin == f"{self._cluster}:{self.incarnation}" and stamp.sequence > self.published
+
+    @property
+    def due(self) -> Sequence[str]:
+        """Paths whose records are wanted by `packs`."""
+        return list(self._paths)
+
+    def packs(
+        self, records: Iterable[Record], clock: OwnClock, characters_max: int = PACK_CHARACTERS
+    ) -> list[Events]:
+        """Everything that is due. `records` and `clock` are of one moment."""
+        events = [event for record in records for event in record.events() if self._is_due(event.stamp)]
+        events.sort(key=lambda event: event.stamp.sequence)
+        made: list[Events] = []
+        after = self.published
+        for portion in portions(events, characters_max):
+            upto = portion[-1].stamp.sequence
+            made.append(Events(self._cluster, self.incarnation, after, upto, portion))
+            after = upto
+        return made
+
+    def sent(self, packs: Sequence[Events], records: Iterable[Record]) -> None:
+        """They are durable in the event topic. `records`: those that were due, as they are now. What was changed while
+        the packs were under way is due again."""
+        if packs:
+            self.published = packs[-1].upto
+        for record in records:
+            self._paths.pop(record.path, None)
+            self.noted(record)

@@ -1,0 +1,148 @@
+"""The messages of the event topic. Each is one JSON object: many events, or what a cluster has, or what it asks for.
+
+events    a source's own events, the newest of each element, from one sequence to another
+standing  what a cluster has of each origin; `asks`: it wants to hear the same of the others
+request   what a cluster has, and whom it asks for everything else
+answer    a part of what was asked for; the last one says what the asker has then
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from emulator.core.metadata_sync.event import Event, number
+from emulator.core.metadata_sync.standing import vector_from_json
+from emulator.model import is_valid_name
+
+VERSION: Final = 1
+PACK_CHARACTERS: Final = 262_144
+"""A pack is full when it has so many."""
+EVENTS_MAX: Final = 20_000
+"""Of one pack; each takes some 200 characters at least, so a full one has fewer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Events:
+    source: str
+    incarnation: str
+    after: int
+    """It goes on where the source's sequence was this."""
+    upto: int
+    """Whoever had everything up to `after` has everything up to here now."""
+    events: tuple[Event, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    source: str
+    vector: Mapping[str, int]
+    asks: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    source: str
+    to: str
+    vector: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    source: str
+    to: str
+    number: int
+    """Of the answer, so that parts of two are not taken for one."""
+    part: int
+    parts: int
+    vector: Mapping[str, int]
+    """What the asker has once it has all parts."""
+    events: tuple[Event, ...]
+
+
+Message = Events | Standing | Request | Answer
+
+
+def encode(message: Message) -> bytes:
+    raw: dict[str, Any] = {
+        "version": VERSION,
+        "kind": type(message).__name__.lower(),
+        "source": message.source,
+    }
+    match message:
+        case Events(_, incarnation, after, upto, events):
+            raw |= {"incarnation": incarnation, "after": after, "upto": upto, "events": _all(events)}
+        case Standing(_, vector, asks):
+            raw |= {"vector": dict(vector), "asks": asks}
+        case Request(_, to, vector):
+            raw |= {"to": to, "vector": dict(vector)}
+        case Answer(_, to, number_, part, parts, vector, events):
+            raw |= {"to": to, "number": number_, "part": part, "parts": parts}
+            raw |= {"vector": dict(vector), "events": _all(events)}
+    return json.dumps(raw, separators=(",", ":")).encode()
+
+
+def _all(events: Iterable[Event]) -> list[dict[str, Any]]:
+    return [event.to_json() for event in events]
+
+
+def decode(payload: bytes) -> Message:
+    """The gate: what was published as a message of the event topic. ValueError, with the rule, when it is none."""
+    raw = json.loads(payload)
+    if not isinstance(raw, Mapping) or raw.get("version") != VERSION:
+        raise ValueError("it is no pack of this version")
+    source = _cluster(raw, "source")
+    match raw.get("kind"):
+        case "events":
+            incarnation = str(raw.get("incarnation"))
+            after, upto = number(raw, "after"), number(raw, "upto")
+            events = _events(raw)
+            strangers = [one for one in events if one.stamp.origin != f"{source}:{incarnation}"]
+            if strangers:
+                raise ValueError(f"{source} speaks for {strangers[0].stamp.source}")
+            return Events(source, incarnation, after, upto, events)
+        case "standing":
+            return Standing(source, vector_from_json(raw.get("vector")), raw.get("asks") is True)
+        case "request":
+            return Request(source, _cluster(raw, "to"), vector_from_json(raw.get("vector")))
+        case "answer":
+            vector = vector_from_json(raw.get("vector"))
+            part, parts = number(raw, "part"), number(raw, "parts")
+            if part >= parts:
+                raise ValueError(f"part {part} is none of {parts}")
+            return Answer(
+                source, _cluster(raw, "to"), number(raw, "number"), part, parts, vector, _events(raw)
+            )
+        case other:
+            raise ValueError(f"kind {other!r} is not known")
+
+
+def _cluster(raw: Mapping[str, Any], name: str) -> str:
+    value = raw.get(name)
+    if not isinstance(value, str) or not is_valid_name(value):
+        raise ValueError(f"{name} {str(value)[:80]!r} is no name of a cluster")
+    return value
+
+
+def _events(raw: Mapping[str, Any]) -> tuple[Event, ...]:
+    given = raw.get("events")
+    if not isinstance(given, list) or len(given) > EVENTS_MAX:
+        raise ValueError(f"events must be a list of {EVENTS_MAX} at most")
+    return tuple(Event.from_json(one) for one in given)
+
+
+def portions(events: Iterable[Event], characters_max: int = PACK_CHARACTERS) -> Iterator[tuple[Event, ...]]:
+    """As many as fit into one message, each time; what is larger alone comes alone."""
+    portion: list[Event] = []
+    size = 0
+    for event in events:
+        characters = len(json.dumps(event.value)) + len(event.path) + 200
+        if portion and size + characters > characters_max:
+            yield tuple(portion)
+            portion, size = [], 0
+        portion.append(event)
+        size += characters
+    if portion:
+        yield tuple(portion)

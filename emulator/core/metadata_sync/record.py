@@ -1,0 +1,159 @@
+"""What a cluster knows of one document: for each element the event that won, and which lost to it.
+
+The document is worked out from it. Merging is commutative, associative and idempotent under the proposal's rule: the
+same events give the same record, in any order, however often.
+
+What was deleted leaves a tombstone: an element's, or `deleted` for the document, the latest deletion there was. What is
+older than that counts no more, even if the document is there again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Final, NamedTuple
+
+from emulator.core.hybrid_clock import Reading
+from emulator.core.metadata_sync.elements import EXISTENCE, document_of
+from emulator.core.metadata_sync.event import Event, Stamp
+from emulator.core.metadata_sync.rules import LATEST, Entry, Rule
+
+LOSERS_KEPT: Final = 4
+"""Of a document, for whoever asks why: the newest."""
+
+
+class Loser(NamedTuple):
+    """An event that lost."""
+
+    element: str
+    stamp: Stamp
+    value: Any
+    to: Stamp
+
+
+class Outcome(Enum):
+    WON = "it is the value now"
+    LOST = "another one is later"
+    KNOWN = "it is the value already"
+
+
+@dataclass(slots=True)
+class Record:
+    path: str
+    entries: dict[str, Entry] = field(default_factory=dict)
+    deleted: Stamp | None = None
+    """The latest deletion of the document."""
+    losers: list[Loser] = field(default_factory=list)
+
+    def merge(self, event: Event, here: str, now_ms: int, rule: Rule = LATEST) -> Outcome:
+        """`here`: the cluster; `now_ms`: its time."""
+        assert event.path == self.path
+        present = self.entries.get(event.element)
+        if present is not None and present.stamp == event.stamp:
+            return Outcome.KNOWN
+        if event.element == EXISTENCE and event.is_deleted and rule.has_tombstones:
+            self._let_go_before(event.stamp)
+        elif self.deleted is not None and not event.stamp.is_later_than(self.deleted):
+            return self._lost(event, self.deleted)
+        if not rule.wins(event.stamp, present, here):
+            assert present is not None
+            return self._lost(event, present.stamp)
+        if present is not None:
+            self._note(Loser(event.element, present.stamp, present.value, event.stamp))
+        if event.element == EXISTENCE and event.is_deleted and not rule.has_tombstones:
+            self.entries.clear()
+        self.entries[event.element] = Entry(event.stamp, event.is_deleted, event.value, now_ms)
+        return Outcome.WON
+
+    def _let_go_before(self, deletion: Stamp) -> None:
+        if self.deleted is None or deletion.is_later_than(self.deleted):
+            self.deleted = deletion
+            self.entries = {
+                element: entry
+                for element, entry in self.entries.items()
+                if element == EXISTENCE or entry.stamp.is_later_than(deletion)
+            }
+
+    def _lost(self, event: Event, to: Stamp) -> Outcome:
+        loser = Loser(event.element, event.stamp, event.value, to)
+        if any(one.stamp == loser.stamp for one in self.losers):
+            return Outcome.KNOWN
+        self._note(loser)
+        return Outcome.LOST
+
+    def _note(self, loser: Loser) -> None:
+        self.losers = [*self.losers, loser][-LOSERS_KEPT:]
+
+    @property
+    def has_tombstones(self) -> bool:
+        return self.deleted is not None or any(entry.is_deleted for entry in self.entries.values())
+
+    def let_go(self, is_had: Callable[[Stamp], bool]) -> Reading | None:
+        """Forget tombstones that everybody has; the latest reading among them, None when there was none."""
+        gone = [entry.stamp for entry in self.entries.values() if entry.is_deleted and is_had(entry.stamp)]
+        self.entries = {element: entry for element, entry in self.entries.items() if entry.stamp not in gone}
+        if self.deleted is not None and is_had(self.deleted):
+            gone.append(self.deleted)
+            self.deleted = None
+        return max((stamp.reading for stamp in gone), default=None)
+
+    @property
+    def exists(self) -> bool:
+        entry = self.entries.get(EXISTENCE)
+        return entry is not None and not entry.is_deleted
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.entries and self.deleted is None
+
+    def elements(self) -> dict[str, Any]:
+        """What the document consists of, if there is one."""
+        return {
+            element: entry.value
+            for element, entry in sorted(self.entries.items())
+            if element != EXISTENCE and not entry.is_deleted
+        }
+
+    def document(self) -> bytes | None:
+        """None: there is none."""
+        return document_of(self.path, self.elements()) if self.exists else None
+
+    def events(self) -> Iterator[Event]:
+        """Everything that still counts, as events."""
+        if self.deleted is not None and (
+            EXISTENCE not in self.entries or self.entries[EXISTENCE].stamp != self.deleted
+        ):
+            yield Event(self.path, EXISTENCE, None, True, self.deleted)
+        for element, entry in self.entries.items():
+            yield Event(self.path, element, entry.value, entry.is_deleted, entry.stamp)
+
+    def encode(self) -> bytes:
+        raw: dict[str, Any] = {
+            "entries": {
+                element: [*entry.stamp, entry.is_deleted, entry.value, entry.applied_ms]
+                for element, entry in self.entries.items()
+            }
+        }
+        if self.deleted is not None:
+            raw["deleted"] = self.deleted
+        if self.losers:
+            raw["losers"] = [[one.element, one.stamp, one.value, one.to] for one in self.losers]
+        return json.dumps(raw, separators=(",", ":")).encode()
+
+    @classmethod
+    def decode(cls, path: str, value: bytes | None) -> Record:
+        """ValueError for what `encode` did not make."""
+        if value is None:
+            return cls(path)
+        try:
+            raw: Mapping[str, Any] = json.loads(value)
+            return cls(
+                path,
+                {element: Entry(Stamp(*one[:5]), *one[5:]) for element, one in raw["entries"].items()},
+                Stamp(*raw["deleted"]) if "deleted" in raw else None,
+                [Loser(one[0], Stamp(*one[1]), one[2], Stamp(*one[3])) for one in raw.get("losers", ())],
+            )
+        except (KeyError, TypeError, IndexError, AttributeError) as problem:
+            raise ValueError(f"no record of {path}: {problem}") from None

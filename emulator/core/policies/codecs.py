@@ -1,0 +1,125 @@
+"""How values stand in JSON: the forms that several policies have in common. A form of one policy stands beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from emulator.core.policies.declaration import Codec
+from emulator.model import is_valid_name
+
+MILLISECONDS_MAX: Final = 3_600_000
+"""An hour: what is longer was meant in another unit."""
+
+
+def _boolean(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError(f"{value!r} is neither true nor false")
+    return value
+
+
+def _region_names(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple) or not all(isinstance(name, str) for name in value):
+        raise ValueError(f"{value!r} is no list of region names")
+    wrong = [name for name in value if not is_valid_name(name)]
+    if wrong:
+        raise ValueError(f"{wrong[0]!r} is no name of a region")
+    return tuple(dict.fromkeys(value))  # a set to Pulsar, too: naming a region twice means nothing more
+
+
+def _milliseconds(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MILLISECONDS_MAX:
+        raise ValueError(f"{value!r} is no whole number of milliseconds, 0 to {MILLISECONDS_MAX}")
+    return value
+
+
+def _region_or_none(value: Any) -> str:
+    if not isinstance(value, str) or (value and not is_valid_name(value)):
+        raise ValueError(f"{value!r} is no name of a region")
+    return value
+
+
+def counts(minimum: int = 0, maximum: int = 2**31 - 1) -> Codec[int]:
+    """Whole numbers of something."""
+
+    def decode(value: Any) -> int:
+        if not isinstance(value, int) or isinstance(value, bool) or not minimum <= value <= maximum:
+            raise ValueError(f"{value!r} is no whole number, {minimum} to {maximum}")
+        return value
+
+    return Codec(decode, int, {"type": "integer", "minimum": minimum, "maximum": maximum})
+
+
+def one_of(*words: str) -> Codec[str]:
+    """One of a few words."""
+
+    def decode(value: Any) -> str:
+        if value not in words:
+            raise ValueError(f"{value!r} is none of {', '.join(words)}")
+        return str(value)
+
+    return Codec(decode, str, {"type": "string", "enum": list(words)})
+
+
+def objects_of(fields: Mapping[str, Codec[Any]]) -> Codec[Mapping[str, Any]]:
+    """JSON objects with some of these fields; what is null is not there."""
+
+    def decode(value: Any) -> Mapping[str, Any]:
+        if not isinstance(value, dict):
+            raise ValueError(f"{value!r} is no JSON object")
+        strangers = [name for name in value if name not in fields]
+        if strangers:
+            raise ValueError(f"{strangers[0]!r} is none of {', '.join(fields)}")
+        given = {name: one for name, one in value.items() if one is not None}
+        return {name: _field(name, fields[name], one) for name, one in given.items()}
+
+    return Codec(
+        decode,
+        dict,
+        {"type": "object", "properties": {name: dict(one.schema) for name, one in fields.items()}},
+    )
+
+
+def _field(name: str, codec: Codec[Any], value: Any) -> Any:
+    try:
+        return codec.encode(codec.decode(value))
+    except ValueError as problem:
+        raise ValueError(f"{name}: {problem}") from None
+
+
+TEXTS_MAX: Final = 1_000
+TEXT_LENGTH_MAX: Final = 65_536
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or len(value) > TEXT_LENGTH_MAX:
+        raise ValueError(f"{str(value)[:100]!r} is no text of at most {TEXT_LENGTH_MAX} characters")
+    return value
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple) or len(value) > TEXTS_MAX:
+        raise ValueError(f"{str(value)[:100]} is no list of at most {TEXTS_MAX} texts")
+    return tuple(dict.fromkeys(map(_text, value)))
+
+
+def _text_by_name(value: Any) -> dict[str, str]:
+    if not isinstance(value, dict) or len(value) > TEXTS_MAX:
+        raise ValueError(f"{str(value)[:100]} is no JSON object of at most {TEXTS_MAX} texts")
+    return {_text(name): _text(one) for name, one in value.items()}
+
+
+TEXT: Codec[str] = Codec(_text, str, {"type": "string"})
+TEXTS: Codec[tuple[str, ...]] = Codec(_texts, list, {"type": "array", "items": {"type": "string"}})
+TEXT_BY_NAME: Codec[Mapping[str, str]] = Codec(
+    _text_by_name, dict, {"type": "object", "additionalProperties": {"type": "string"}}
+)
+BOOLEAN = Codec(_boolean, bool, {"type": "boolean"})
+REGION_NAMES: Codec[tuple[str, ...]] = Codec(
+    _region_names, list, {"type": "array", "items": {"type": "string"}}
+)
+
+MILLISECONDS: Codec[int] = Codec(
+    _milliseconds, int, {"type": "integer", "minimum": 0, "maximum": MILLISECONDS_MAX}
+)
+REGION_OR_NONE: Codec[str] = Codec(_region_or_none, str, {"type": "string"})

@@ -1,0 +1,86 @@
+"""When topics and subscriptions that nobody uses go by themselves. The forms are Pulsar's."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any, Final, NamedTuple
+
+from emulator.core.policies.declaration import Codec, Policy, Scope
+from emulator.core.policies.lifetime import fields_of, whole_number
+
+
+class DeleteMode(Enum):
+    """What a topic must be like to count as unused; the value is Pulsar's name."""
+
+    NO_SUBSCRIPTIONS = "delete_when_no_subscriptions"
+    CAUGHT_UP = "delete_when_subscriptions_caught_up"
+
+
+class Inactivity(NamedTuple):
+    delete: bool
+    seconds: int
+    mode: DeleteMode
+
+
+NEVER: Final = Inactivity(False, 60, DeleteMode.NO_SUBSCRIPTIONS)
+
+
+def _inactivity(value: Any) -> Inactivity:
+    found = fields_of(value, ("maxInactiveDurationSeconds", "deleteWhileInactive"))
+    delete, mode = found["deleteWhileInactive"], found.get("inactiveTopicDeleteMode")
+    if not isinstance(delete, bool):
+        raise ValueError(f"deleteWhileInactive: {delete!r} is neither true nor false")
+    seconds = whole_number(found["maxInactiveDurationSeconds"], "maxInactiveDurationSeconds", least=1)
+    try:
+        return Inactivity(delete, seconds, DeleteMode(mode or DeleteMode.NO_SUBSCRIPTIONS.value))
+    except ValueError:
+        known = ", ".join(one.value for one in DeleteMode)
+        raise ValueError(f"inactiveTopicDeleteMode: {mode!r} is none of {known}") from None
+
+
+def _inactivity_as_json(value: Inactivity) -> dict[str, Any]:
+    return {
+        "inactiveTopicDeleteMode": value.mode.value,
+        "maxInactiveDurationSeconds": value.seconds,
+        "deleteWhileInactive": value.delete,
+    }
+
+
+def _minutes(value: Any) -> int:
+    return whole_number(value, "minutes")
+
+
+INACTIVE_TOPICS: Policy[Inactivity] = Policy(
+    name="inactive_topics",
+    at_namespace="inactiveTopicPolicies",
+    at_topic="inactiveTopicPolicies",
+    codec=Codec(
+        _inactivity,
+        _inactivity_as_json,
+        {
+            "type": "object",
+            "properties": {
+                "inactiveTopicDeleteMode": {"enum": [mode.value for mode in DeleteMode]},
+                "maxInactiveDurationSeconds": {"type": "integer", "minimum": 1},
+                "deleteWhileInactive": {"type": "boolean"},
+            },
+            "required": ["maxInactiveDurationSeconds", "deleteWhileInactive"],
+        },
+    ),
+    default=NEVER,
+    scopes=frozenset(Scope),
+    obeyed_by="emulator.broker.housekeeper",
+    doc="Whether a topic is deleted that nobody has used for so long: without subscriptions, or with ones that have "
+    "acknowledged everything and have no consumers. Unset: never, so that a run can be judged.",
+)
+SUBSCRIPTION_EXPIRATION: Policy[int] = Policy(
+    name="subscription_expiration_minutes",
+    at_namespace="subscriptionExpirationTime",
+    codec=Codec(_minutes, int, {"type": "integer", "minimum": 0}),
+    default=0,
+    scopes=frozenset({Scope.BROKER, Scope.NAMESPACE}),
+    obeyed_by="emulator.broker.housekeeper",
+    doc="Minutes after which a subscription without consumers is deleted, unless it is replicated. 0: never.",
+)
+
+POLICIES = (INACTIVE_TOPICS, SUBSCRIPTION_EXPIRATION)

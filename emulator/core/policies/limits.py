@@ -1,0 +1,178 @@
+"""How many may use a topic, how large its messages may be, and how fast they come and go. The forms are Pulsar's."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from emulator.core.pace import UNLIMITED, Pace
+from emulator.core.policies.declaration import Codec, OutOfRange, Policy, Scope
+from emulator.core.policies.lifetime import fields_of, whole_number
+
+OBEYED_BY: Final = "emulator.broker.topic_rules"
+PERIOD_SECONDS_MAX: Final = 86_400
+
+
+def _number(value: Any) -> int:
+    return whole_number(value, "number")
+
+
+NUMBER: Codec[int] = Codec(_number, int, {"type": "integer", "minimum": 0})
+_BOTH: Final = frozenset(Scope)
+
+
+def _number_policy(name: str, at_namespace: str, at_topic: str, doc: str) -> Policy[int]:
+    return Policy(
+        name=name,
+        at_namespace=at_namespace,
+        at_topic=at_topic,
+        codec=NUMBER,
+        default=0,
+        scopes=_BOTH,
+        obeyed_by=OBEYED_BY,
+        doc=f"{doc} 0: any number.",
+    )
+
+
+MAX_PRODUCERS: Policy[int] = _number_policy(
+    "max_producers_per_topic",
+    "maxProducersPerTopic",
+    "maxProducers",
+    "Producers of clients that a topic has at once; other regions' do not count.",
+)
+MAX_CONSUMERS: Policy[int] = _number_policy(
+    "max_consumers_per_topic", "maxConsumersPerTopic", "maxConsumers", "Consumers that a topic has at once."
+)
+MAX_CONSUMERS_PER_SUBSCRIPTION: Policy[int] = _number_policy(
+    "max_consumers_per_subscription",
+    "maxConsumersPerSubscription",
+    "maxConsumersPerSubscription",
+    "Consumers that a subscription has at once.",
+)
+MAX_SUBSCRIPTIONS: Policy[int] = _number_policy(
+    "max_subscriptions_per_topic",
+    "maxSubscriptionsPerTopic",
+    "maxSubscriptionsPerTopic",
+    "Subscriptions that clients may make on a topic.",
+)
+MAX_TOPICS: Policy[int] = Policy(
+    name="max_topics_per_namespace",
+    at_namespace="maxTopicsPerNamespace",
+    codec=NUMBER,
+    default=0,
+    scopes=frozenset({Scope.BROKER, Scope.NAMESPACE}),
+    obeyed_by="emulator.broker.region",
+    doc="Topics that a namespace may have, each partition counted. 0: any number.",
+)
+MAX_MESSAGE_SIZE: Policy[int] = Policy(
+    name="max_message_size",
+    at_topic="maxMessageSize",
+    codec=NUMBER,
+    default=0,
+    scopes=frozenset({Scope.TOPIC}),
+    obeyed_by=OBEYED_BY,
+    doc="Bytes that a message of a client may have. 0: as many as the region takes.",
+)
+
+
+def _limit(value: Any, what: str) -> int:
+    """-1 and 0: none."""
+    return max(0, whole_number(value, what, least=-1))
+
+
+def _publish_rate(value: Any) -> Pace:
+    found = fields_of(value, ())
+    names = ("publishThrottlingRateInMsg", "publishThrottlingRateInByte")
+    messages, size_bytes = (_limit(found.get(name, -1), name) for name in names)
+    return Pace(messages, size_bytes, 1)
+
+
+def _publish_rate_as_json(rate: Pace) -> dict[str, Any]:
+    return {
+        "publishThrottlingRateInMsg": rate.messages or -1,
+        "publishThrottlingRateInByte": rate.size_bytes or -1,
+    }
+
+
+def _dispatch_rate(value: Any) -> Pace:
+    found = fields_of(value, ())
+    names = ("dispatchThrottlingRateInMsg", "dispatchThrottlingRateInByte")
+    messages, size_bytes = (_limit(found.get(name, -1), name) for name in names)
+    seconds = whole_number(found.get("ratePeriodInSecond", 1), "ratePeriodInSecond", least=1)
+    if seconds > PERIOD_SECONDS_MAX:
+        raise OutOfRange(f"ratePeriodInSecond: {seconds} is more than a day")
+    if found.get("relativeToPublishRate"):
+        raise OutOfRange("relativeToPublishRate: only rates of their own are offered")
+    return Pace(messages, size_bytes, seconds)
+
+
+def _dispatch_rate_as_json(rate: Pace) -> dict[str, Any]:
+    return {
+        "dispatchThrottlingRateInMsg": rate.messages or -1,
+        "dispatchThrottlingRateInByte": rate.size_bytes or -1,
+        "relativeToPublishRate": False,
+        "ratePeriodInSecond": rate.period_seconds,
+    }
+
+
+def _numbers(*names: str) -> dict[str, Any]:
+    return {"type": "object", "properties": {name: {"type": "integer"} for name in names}}
+
+
+_DISPATCH_RATE: Codec[Pace] = Codec(
+    _dispatch_rate,
+    _dispatch_rate_as_json,
+    _numbers("dispatchThrottlingRateInMsg", "dispatchThrottlingRateInByte", "ratePeriodInSecond"),
+)
+PUBLISH_RATE: Policy[Pace] = Policy(
+    name="publish_rate",
+    at_namespace="publishRate",
+    at_topic="publishRate",
+    codec=Codec(
+        _publish_rate,
+        _publish_rate_as_json,
+        _numbers("publishThrottlingRateInMsg", "publishThrottlingRateInByte"),
+    ),
+    default=UNLIMITED,
+    scopes=_BOTH,
+    obeyed_by=OBEYED_BY,
+    doc="How much clients may publish to a topic in a second: those who are faster are read more slowly.",
+)
+
+
+def _dispatch_policy(name: str, segment: str, doc: str) -> Policy[Pace]:
+    return Policy(
+        name=name,
+        at_namespace=segment,
+        at_topic=segment,
+        codec=_DISPATCH_RATE,
+        default=UNLIMITED,
+        scopes=_BOTH,
+        obeyed_by=OBEYED_BY,
+        doc=doc,
+    )
+
+
+DISPATCH_RATE: Policy[Pace] = _dispatch_policy(
+    "dispatch_rate", "dispatchRate", "How much the consumers of a topic are sent, all together."
+)
+SUBSCRIPTION_DISPATCH_RATE: Policy[Pace] = _dispatch_policy(
+    "subscription_dispatch_rate",
+    "subscriptionDispatchRate",
+    "How much the consumers of each subscription are sent.",
+)
+REPLICATOR_DISPATCH_RATE: Policy[Pace] = _dispatch_policy(
+    "replicator_dispatch_rate", "replicatorDispatchRate", "How much each other region is sent of a topic."
+)
+
+POLICIES = (
+    MAX_PRODUCERS,
+    MAX_CONSUMERS,
+    MAX_CONSUMERS_PER_SUBSCRIPTION,
+    MAX_SUBSCRIPTIONS,
+    MAX_TOPICS,
+    MAX_MESSAGE_SIZE,
+    PUBLISH_RATE,
+    DISPATCH_RATE,
+    SUBSCRIPTION_DISPATCH_RATE,
+    REPLICATOR_DISPATCH_RATE,
+)

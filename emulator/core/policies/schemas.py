@@ -1,0 +1,85 @@
+"""Who may bring which schema to a topic."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from emulator.core.policies.codecs import BOOLEAN
+from emulator.core.policies.declaration import Codec, Policy, Scope
+from emulator.core.schemas.strategy import AUTO_UPDATE, DEFAULT, Strategy
+
+
+def _strategy(value: Any) -> Strategy:
+    if not isinstance(value, str) or value not in Strategy.__members__:
+        raise ValueError(f"{value!r} is none of {', '.join(Strategy.__members__)}")
+    return Strategy[value]
+
+
+def _older_name(value: Any) -> str:
+    if not isinstance(value, str) or value not in AUTO_UPDATE:
+        raise ValueError(f"{value!r} is none of {', '.join(AUTO_UPDATE)}")
+    return value
+
+
+def _nearest_defined(values: Sequence[Strategy]) -> Strategy:
+    """UNDEFINED says nothing, so that a wider place is heard."""
+    return next((value for value in reversed(values) if value is not Strategy.UNDEFINED), Strategy.UNDEFINED)
+
+
+STRATEGY: Codec[Strategy] = Codec(
+    _strategy, lambda value: value.name, {"type": "string", "enum": list(Strategy.__members__)}
+)
+OLDER_NAME: Codec[str] = Codec(_older_name, str, {"type": "string", "enum": list(AUTO_UPDATE)})
+
+SCHEMA_COMPATIBILITY: Policy[Strategy] = Policy(
+    name="schema_compatibility_strategy",
+    at_namespace="schemaCompatibilityStrategy",
+    at_topic="schemaCompatibilityStrategy",
+    codec=STRATEGY,
+    default=Strategy.UNDEFINED,
+    unset="UNDEFINED",
+    scopes=frozenset(Scope),
+    obeyed_by="emulator.broker.schemas",
+    merge=_nearest_defined,
+    doc="Which schema may follow the ones that a topic has. UNDEFINED, and unset: as the older policy says, or FULL.",
+)
+SCHEMA_AUTO_UPDATE: Policy[str] = Policy(
+    name="schema_auto_update_compatibility_strategy",
+    at_namespace="schemaAutoUpdateCompatibilityStrategy",
+    codec=OLDER_NAME,
+    default="",
+    scopes=frozenset({Scope.NAMESPACE}),
+    obeyed_by="emulator.broker.schemas",
+    doc="The same by its older name. Heard where `schema_compatibility_strategy` says nothing.",
+)
+SCHEMA_VALIDATION: Policy[bool] = Policy(
+    name="schema_validation_enforced",
+    at_namespace="schemaValidationEnforced",
+    at_topic="schemaValidationEnforced",
+    codec=BOOLEAN,
+    default=False,
+    unset=False,
+    scopes=frozenset(Scope),
+    obeyed_by="emulator.broker.schemas",
+    doc="A producer without a schema is refused where the topic has one.",
+)
+SCHEMA_UPDATES: Policy[bool] = Policy(
+    name="is_allow_auto_update_schema",
+    at_namespace="isAllowAutoUpdateSchema",
+    codec=BOOLEAN,
+    default=True,
+    unset=True,
+    scopes=frozenset({Scope.BROKER, Scope.NAMESPACE}),
+    obeyed_by="emulator.broker.schemas",
+    doc="Producers and consumers may bring new schemas. False: only the admin API and other regions may.",
+)
+
+POLICIES = (SCHEMA_COMPATIBILITY, SCHEMA_AUTO_UPDATE, SCHEMA_VALIDATION, SCHEMA_UPDATES)
+
+
+def strategy_of(set_strategy: Strategy, older_name: str) -> Strategy:
+    """What applies, given both policies."""
+    if set_strategy is not Strategy.UNDEFINED:
+        return set_strategy
+    return AUTO_UPDATE.get(older_name, DEFAULT)

@@ -1,0 +1,51 @@
+"""Who shares a topic's messages, who publishes to it, and how often the same message is stored."""
+
+from __future__ import annotations
+
+from emulator.core.policies.codecs import BOOLEAN, MILLISECONDS, REGION_NAMES, REGION_OR_NONE
+from emulator.core.policies.declaration import Policy, Scope
+
+REPLICATION_CLUSTERS: Policy[tuple[str, ...]] = Policy(
+    name="replication_clusters",
+    at_namespace="replication",
+    at_topic="replication",
+    codec=REGION_NAMES,
+    default=(),
+    scopes=frozenset({Scope.NAMESPACE, Scope.TOPIC}),
+    obeyed_by="emulator.broker.topic_assembly",
+    doc="Regions that share the messages (to Pulsar a region is a cluster). Only one: no replication. A region that is "
+    "not among them sends nobody anything.",
+)
+DEDUPLICATION: Policy[bool] = Policy(
+    name="deduplication",
+    at_namespace="deduplication",
+    at_topic="deduplicationEnabled",
+    at_broker="brokerDeduplicationEnabled",
+    codec=BOOLEAN,
+    default=False,
+    scopes=frozenset(Scope),
+    obeyed_by="emulator.broker.topic_assembly",
+    doc="Store a producer's message once, however often it is sent; from the moment it is set on.",
+)
+KEEP_ALIVE_INTERVAL: Policy[int] = Policy(
+    name="keep_alive_interval_ms",
+    at_namespace="keepAliveInterval",
+    codec=MILLISECONDS,
+    default=0,
+    scopes=frozenset({Scope.NAMESPACE}),
+    obeyed_by="emulator.broker.topic_assembly",
+    doc="Clients with a producer here are asked so often whether they live; one that says nothing until the next time "
+    "is gone. 0: as the region asks everybody.",
+)
+EXCLUSIVE_HOME: Policy[str] = Policy(
+    name="exclusive_home",
+    at_namespace="exclusiveHome",
+    codec=REGION_OR_NONE,
+    default="",
+    scopes=frozenset({Scope.NAMESPACE}),
+    obeyed_by="emulator.broker.topic_assembly",
+    doc="The one region in which clients publish to the namespace's topics, so that an exclusive producer is the only "
+    "one in all regions. In others exclusive producers wait, and all else is refused. Empty: each region for itself.",
+)
+
+POLICIES = (REPLICATION_CLUSTERS, DEDUPLICATION, KEEP_ALIVE_INTERVAL, EXCLUSIVE_HOME)

@@ -1,0 +1,111 @@
+"""Is this a schema at all, and may it follow the ones there are? One function for each question.
+
+Strategies are in `strategy`; what reads Avro, in `avro`. Descriptors of Protobuf are looked at by whoever owns protobuf
+(`wire.descriptors`); here only the name of the message matters, as in Pulsar.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from emulator.core.schemas.avro import check_reads, parse_avro
+from emulator.core.schemas.json_text import read_json
+from emulator.core.schemas.key_value import halves
+from emulator.core.schemas.problems import BadSchema, Incompatible
+from emulator.core.schemas.strategy import Strategy
+from emulator.model import Schema, SchemaType
+
+AVRO_DESCRIBED = frozenset({SchemaType.AVRO, SchemaType.JSON, SchemaType.PROTOBUF})
+_MAY_SAY_ANYTHING = frozenset({SchemaType.STRING, SchemaType.EXTERNAL})
+
+
+def check_form(schema: Schema) -> None:
+    """BadSchema when its data is not what its type is written in."""
+    match schema.type:
+        case SchemaType.AVRO | SchemaType.PROTOBUF:
+            avro = parse_avro(schema.data)
+            if schema.type is SchemaType.AVRO and avro.type == "union":
+                raise BadSchema("a union is not offered as the schema of a topic")
+        case SchemaType.JSON:
+            _check_json(schema.data)
+        case SchemaType.KEY_VALUE:
+            for half in halves(schema):
+                if half.type is SchemaType.KEY_VALUE:
+                    raise BadSchema("a key/value schema inside of another")
+                check_form(half)
+        case SchemaType.PROTOBUF_NATIVE:
+            root_message(schema.data)
+        case type_ if type_ not in _MAY_SAY_ANYTHING and schema.data:
+            raise BadSchema(
+                f"{type_.name} says all there is to say; here are {len(schema.data):,} bytes more"
+            )
+
+
+def _check_json(data: bytes) -> None:
+    try:
+        parse_avro(data)
+    except BadSchema:
+        if not _is_old_json(data):
+            raise
+
+
+def _is_old_json(data: bytes) -> bool:
+    """JSON Schema, by which clients described JSON before they took Avro's form."""
+    described = read_json(data)
+    return isinstance(described, dict) and described.get("type") == "object"
+
+
+def root_message(data: bytes) -> str:
+    """Full name of the message that a Protobuf descriptor is about. BadSchema."""
+    described = read_json(data)
+    name: Any = described.get("rootMessageTypeName") if isinstance(described, dict) else None
+    if not isinstance(name, str) or not name:
+        raise BadSchema("it does not say rootMessageTypeName")
+    return name
+
+
+def check_follows(old: Schema, new: Schema, strategy: Strategy) -> None:
+    """Incompatible, with the reason, when `new` may not follow `old`; they are different. BadSchema."""
+    if strategy is Strategy.ALWAYS_COMPATIBLE:
+        return
+    if strategy is Strategy.ALWAYS_INCOMPATIBLE:
+        raise Incompatible("no new schema is allowed here (ALWAYS_INCOMPATIBLE)")
+    if old.type is not new.type:
+        raise Incompatible(f"exists schema type {old.type.name}, new schema type {new.type.name}")
+    match new.type:
+        case SchemaType.AVRO | SchemaType.PROTOBUF:
+            _check_avro(old.data, new.data, strategy)
+        case SchemaType.JSON:
+            _check_json_follows(old.data, new.data, strategy)
+        case SchemaType.KEY_VALUE:
+            for name, old_half, new_half in zip(("key", "value"), halves(old), halves(new), strict=True):
+                try:
+                    check_follows(old_half, new_half, strategy)
+                except Incompatible as problem:
+                    raise Incompatible(f"{name}: {problem}") from None
+        case SchemaType.PROTOBUF_NATIVE:
+            _check_root(root_message(old.data), root_message(new.data))
+
+
+def _check_avro(old: bytes, new: bytes, strategy: Strategy) -> None:
+    old_avro, new_avro = parse_avro(old), parse_avro(new)
+    if strategy.new_reads_old:
+        check_reads(reader=new_avro, writer=old_avro)
+    if strategy.old_reads_new:
+        check_reads(reader=old_avro, writer=new_avro)
+
+
+def _check_json_follows(old: bytes, new: bytes, strategy: Strategy) -> None:
+    """Each of the two forms may follow the other, as in Pulsar: clients change the form when they are renewed."""
+    old_is_old_form, new_is_old_form = _is_old_json(old), _is_old_json(new)
+    if not old_is_old_form and not new_is_old_form:
+        _check_avro(old, new, strategy)
+    elif old_is_old_form and new_is_old_form:
+        one, other = read_json(old).get("id"), read_json(new).get("id")
+        if one != other:
+            raise Incompatible(f"the schema's id was {one!r} and is {other!r}")
+
+
+def _check_root(old: str, new: str) -> None:
+    if old != new:
+        raise Incompatible(f"the root message was {old} and is {new}")

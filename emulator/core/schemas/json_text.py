@@ -1,0 +1,52 @@
+"""JSON that a stranger wrote: read without recursing deeper than a bound, compared without what does not count."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from emulator.core.schemas.problems import BadSchema
+
+DEPTH_MAX = 64
+"""Of a schema. Each level costs several frames of whoever reads it."""
+_TOKENS = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]', re.DOTALL)
+
+
+def read_json(data: bytes) -> Any:
+    """BadSchema for what is no JSON, or is nested too deeply."""
+    _check_depth(data)
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError) as problem:
+        raise BadSchema(f"no JSON: {problem}") from None
+
+
+def _check_depth(data: bytes) -> None:
+    depth = 0
+    for token in _TOKENS.finditer(data):
+        if token[0] in b"[{":
+            depth += 1
+            if depth > DEPTH_MAX:
+                raise BadSchema(f"nested deeper than {DEPTH_MAX} levels, at byte {token.start():,}")
+        elif token[0] in b"]}":
+            depth -= 1
+
+
+def normalized(data: bytes) -> bytes:
+    """The same text for schemas that differ in spaces, the order of keys and documentation only; `data` itself when it
+    is no JSON."""
+    try:
+        return json.dumps(_without_doc(read_json(data)), sort_keys=True).encode()
+    except BadSchema:
+        return data
+
+
+def _without_doc(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {
+            key: one if key == "default" else _without_doc(one) for key, one in value.items() if key != "doc"
+        }
+    if isinstance(value, list):
+        return [_without_doc(one) for one in value]
+    return value

@@ -1,0 +1,86 @@
+"""Key/value schemas: two schemas in one.
+
+data         length of the key's u32 | the key's data | length of the value's u32 | the value's data, big-endian
+properties   key.schema.type, key.schema.properties (JSON), value.schema.type, …; kv.encoding.type
+"""
+
+from __future__ import annotations
+
+import json
+from struct import Struct, error
+from typing import Any
+
+from emulator.core.schemas.json_text import read_json
+from emulator.core.schemas.problems import BadSchema
+from emulator.model import Schema, SchemaType
+
+_LENGTH = Struct(">i")
+HALVES = ("key", "value")
+
+
+def halves(schema: Schema) -> tuple[Schema, Schema]:
+    """Key and value. BadSchema when they cannot be told apart."""
+    key, value = split_data(schema.data)
+    return _half("key", schema, key), _half("value", schema, value)
+
+
+def split_data(data: bytes) -> tuple[bytes, bytes]:
+    try:
+        key, at = _part(data, 0)
+        value, at = _part(data, at)
+    except error:
+        raise BadSchema("a key/value schema is two schemas, each behind its length") from None
+    if at != len(data):
+        raise BadSchema(f"{len(data) - at:,} bytes behind the value's schema")
+    return key, value
+
+
+def _part(data: bytes, at: int) -> tuple[bytes, int]:
+    size = max(0, _LENGTH.unpack_from(data, at)[0])  # -1 says none
+    end = at + _LENGTH.size + size
+    if end > len(data):
+        raise BadSchema(f"a schema of {size:,} bytes in {len(data):,}")
+    return data[at + _LENGTH.size : end], end
+
+
+def join_data(key: bytes, value: bytes) -> bytes:
+    """Inverse of `split_data`."""
+    return b"".join((_LENGTH.pack(len(key)), key, _LENGTH.pack(len(value)), value))
+
+
+def _half(name: str, whole: Schema, data: bytes) -> Schema:
+    said = whole.properties.get(f"{name}.schema.type", "")
+    if said == "BYTES" or not said:
+        return Schema(SchemaType.NONE, data)
+    try:
+        return Schema(SchemaType[said], data)
+    except KeyError:
+        raise BadSchema(f"{name}.schema.type: {said!r} is no type of schema") from None
+
+
+# As the admin API shows them.
+
+
+def data_as_text(data: bytes) -> str:
+    """`{"key": …, "value": …}`, each as JSON, or an empty text where there is nothing to say."""
+    key, value = split_data(data)
+    return json.dumps({"key": _as_json(key), "value": _as_json(value)})
+
+
+def _as_json(data: bytes) -> Any:
+    try:
+        return read_json(data) if data else ""
+    except BadSchema:
+        return data.decode(errors="replace")
+
+
+def data_from_text(text: str) -> bytes:
+    """Inverse of `data_as_text`. BadSchema."""
+    said = read_json(text.encode())
+    if not isinstance(said, dict) or set(said) != set(HALVES):
+        raise BadSchema('a key/value schema is written {"key": …, "value": …}')
+    return join_data(*(_from_json(said[name]) for name in HALVES))
+
+
+def _from_json(value: Any) -> bytes:
+    return value.encode() if isinstance(value, str) else json.dumps(value).encode()

@@ -1,0 +1,271 @@
+"""Patterns of topic names, matched in time that grows with the name alone.
+
+A client brings the pattern, and the usual engines can be kept busy for years by a short one. So this is the regular
+part of Java's patterns and no more: what is matched is a set of states, one step a character (Thompson), and the steps
+that were taken once are remembered.
+
+    in     literals, `.`, classes, `\\d \\w \\s` and their opposites, `\\Q…\\E`, groups, `|`, `* + ? {m,n}` (also lazy:
+           a whole name matches or does not), `^` at the beginning and `$` at the end
+    out    what looks ahead or behind, refers back, names Unicode properties or sets flags: ValueError
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+PATTERN_LENGTH_MAX: Final = 1_024
+STATES_MAX: Final = 4_096
+STEPS_REMEMBERED: Final = 4_096
+
+Test = Callable[[str], bool]
+"""Whether one character fits."""
+Make = Callable[[int], int]
+"""Adds the states of a part, given the state that follows it; returns where the part begins."""
+
+_CLASSES: Final[dict[str, Test]] = {
+    "d": lambda char: "0" <= char <= "9",
+    "w": lambda char: char == "_" or (char.isascii() and char.isalnum()),
+    "s": lambda char: char in " \t\n\x0b\f\r",
+}
+
+
+def _opposite(test: Test) -> Test:
+    return lambda char: not test(char)
+
+
+class TopicPattern:
+    """Fits whole names, `tenant/namespace/topic`, whatever their domain."""
+
+    def __init__(self, text: str) -> None:
+        """ValueError for what is no pattern, is too large, or is not offered."""
+        if len(text) > PATTERN_LENGTH_MAX:
+            raise ValueError(f"a pattern of {len(text)} characters; {PATTERN_LENGTH_MAX} are allowed")
+        self._tests: list[Test | None] = []
+        self._next: list[tuple[int, ...]] = []
+        """By state. Without a test they are passed at once."""
+        self._end = self.add_state(None)
+        # As upstream: the domain says which topics are asked for, and is no part of what is matched.
+        begins = self.add_state(None, _Parser(text.rpartition("://")[2], self).whole()(self._end))
+        self._begin = self._closure((begins,))
+        self._steps: dict[tuple[frozenset[int], str], frozenset[int]] = {}
+
+    def fits(self, full_name: str) -> bool:
+        """Whether the pattern fits a topic's name, or that of the topic whose partition it is."""
+        name = full_name.partition("://")[2]
+        base, dash, number = name.rpartition("-partition-")
+        return self._fits(name) or bool(dash and number.isdecimal() and self._fits(base))
+
+    def _fits(self, name: str) -> bool:
+        states, steps = self._begin, self._steps
+        for char in name:
+            after = steps.get((states, char))
+            states = self._step(states, char) if after is None else after
+            if not states:
+                return False
+        return self._end in states
+
+    def _step(self, states: frozenset[int], char: str) -> frozenset[int]:
+        passed: list[int] = []
+        for state in states:
+            test = self._tests[state]
+            if test is not None and test(char):
+                passed += self._next[state]
+        after = self._closure(passed)
+        if len(self._steps) >= STEPS_REMEMBERED:
+            self._steps.clear()
+        self._steps[states, char] = after
+        return after
+
+    def _closure(self, states: Iterable[int]) -> frozenset[int]:
+        """With all that is reached without a character."""
+        found, new = set[int](), list(states)
+        while new:
+            state = new.pop()
+            if state not in found:
+                found.add(state)
+                if self._tests[state] is None:
+                    new += self._next[state]
+        return frozenset(found)
+
+    def add_state(self, test: Test | None, *following: int) -> int:
+        if len(self._tests) >= STATES_MAX:
+            raise ValueError("the pattern repeats too much")
+        self._tests.append(test)
+        self._next.append(following)
+        return len(self._tests) - 1
+
+    def lead(self, state: int, *following: int) -> None:
+        self._next[state] = following
+
+
+class _Parser:
+    """Reads a pattern from left to right."""
+
+    def __init__(self, text: str, owner: TopicPattern) -> None:
+        self._text = text
+        self._at = 0
+        self._state, self._lead = owner.add_state, owner.lead
+        self._depth = 0
+
+    def whole(self) -> Make:
+        made = self._alternatives()
+        if self._at < len(self._text):
+            raise self._wrong("a ) without its (")
+        return made
+
+    def _wrong(self, why: str) -> ValueError:
+        return ValueError(f"pattern {self._text!r}, at {self._at}: {why}")
+
+    def _peek(self) -> str:
+        return self._text[self._at : self._at + 1]
+
+    def _take(self) -> str:
+        char = self._peek()
+        if not char:
+            raise self._wrong("it ends too early")
+        self._at += 1
+        return char
+
+    def _takes(self, text: str) -> bool:
+        if not self._text.startswith(text, self._at):
+            return False
+        self._at += len(text)
+        return True
+
+    def _alternatives(self) -> Make:
+        choices = [self._sequence()]
+        while self._takes("|"):
+            choices.append(self._sequence())
+        if len(choices) == 1:
+            return choices[0]
+        return lambda after: self._state(None, *[make(after) for make in choices])
+
+    def _sequence(self) -> Make:
+        parts: list[Make] = []
+        if self._depth == 0:
+            self._takes("^")
+        while (char := self._peek()) and char not in "|)":
+            if char == "$" and self._depth == 0 and self._text[self._at + 1 : self._at + 2] in ("", "|"):
+                self._at += 1
+                break
+            parts.append(self._repeated(self._atom()))
+
+        def make(after: int) -> int:
+            for part in reversed(parts):
+                after = part(after)
+            return after
+
+        return make
+
+    def _atom(self) -> Make:
+        if self._takes("\\Q"):
+            literal, end, _ = self._text[self._at :].partition("\\E")
+            self._at += len(literal) + len(end) if end else len(literal)
+            return self._literal(literal)
+        char = self._take()
+        if char == "(":
+            return self._group()
+        if char == "[":
+            return self._one(self._class())
+        if char == ".":
+            return self._one(lambda _: True)
+        if char == "\\":
+            return self._one(self._escape())
+        if char in "*+?{^$":
+            raise self._wrong(f"{char!r} has no meaning here")
+        return self._one(lambda found: found == char)
+
+    def _one(self, test: Test) -> Make:
+        return lambda after: self._state(test, after)
+
+    def _literal(self, text: str) -> Make:
+        def make(after: int) -> int:
+            for char in reversed(text):
+                after = self._state(char.__eq__, after)
+            return after
+
+        return make
+
+    def _group(self) -> Make:
+        if self._takes("?") and not self._takes(":"):
+            raise self._wrong("a group that looks around, has a name or sets flags is not offered")
+        self._depth += 1
+        made = self._alternatives()
+        self._depth -= 1
+        if not self._takes(")"):
+            raise self._wrong("a ( without its )")
+        return made
+
+    def _escape(self) -> Test:
+        char = self._take()
+        if char.lower() in _CLASSES:
+            test = _CLASSES[char.lower()]
+            return test if char.islower() else _opposite(test)
+        if char.isalnum():
+            raise self._wrong(f"\\{char} is not offered")
+        return lambda found: found == char
+
+    def _class(self) -> Test:
+        negated, tests = self._takes("^"), list[Test]()
+        while not tests or not self._takes("]"):  # one that comes first is a member
+            tests.append(self._member())
+        return _opposite(_any_of(tests)) if negated else _any_of(tests)
+
+    def _member(self) -> Test:
+        first = self._take()
+        if first == "\\":
+            return self._escape()
+        if first in "[&" and self._peek() == first:
+            raise self._wrong("a class within a class is not offered")
+        if self._peek() == "-" and self._text[self._at + 1 : self._at + 2] not in ("]", ""):
+            self._at += 1
+            last = self._take()
+            if last == "\\" or last < first:
+                raise self._wrong(f"no range: {first}-{last}")
+            return lambda char: first <= char <= last
+        return lambda char: char == first
+
+    def _repeated(self, part: Make) -> Make:
+        while (char := self._peek()) and char in "*+?{":
+            self._at += 1
+            least, most = {"*": (0, None), "+": (1, None), "?": (0, 1)}.get(char) or self._counts()
+            part = self._times(part, least, most)
+            if self._peek() == "?":  # lazy
+                self._at += 1
+        return part
+
+    def _counts(self) -> tuple[int, int | None]:
+        inside, end, _ = self._text[self._at :].partition("}")
+        least, comma, most = inside.partition(",")
+        if not end or not least.isdecimal() or (most and not most.isdecimal()) or len(inside) > 9:
+            raise self._wrong("no number of repetitions")
+        self._at += len(inside) + 1
+        return int(least), int(most) if most else None if comma else int(least)
+
+    def _times(self, part: Make, least: int, most: int | None) -> Make:
+        if max(least, most or 0) > STATES_MAX or (most is not None and most < least):
+            raise self._wrong("no number of repetitions")
+
+        def make(after: int) -> int:
+            if most is None:
+                # A loop leads back to a state that must exist before what it leads to.
+                end = self._loop(part, after)
+            else:
+                end = after
+                for _ in range(most - least):
+                    end = self._state(None, part(end), after)
+            for _ in range(least):
+                end = part(end)
+            return end
+
+        return make
+
+    def _loop(self, part: Make, after: int) -> int:
+        loop = self._state(None)
+        self._lead(loop, part(loop), after)
+        return loop
+
+
+def _any_of(tests: list[Test]) -> Test:
+    return lambda char: any(test(char) for test in tests)

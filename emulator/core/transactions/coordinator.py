@@ -1,0 +1,354 @@
+"""One coordinator: which transactions there are, what may be done with each (docs/rooms/transactions.md, TX1 to TX8).
+
+Each method that decides something changes the state at once and returns the entry that says so. The shell makes the
+entry durable before it tells anybody; when that fails, the whole coordinator is read again from the store, so a state
+that is ahead of the log is never told of. After a restart `apply` builds the same state from the same entries.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
+from typing import Final, NamedTuple, TypeVar
+
+from emulator.core.transactions.journal_entries import (
+    Began,
+    Checkpoint,
+    Decided,
+    Ended,
+    Holder,
+    JournalEntry,
+    PartitionsAdded,
+    SubscriptionsAdded,
+)
+from emulator.core.transactions.status import FOLLOWS, Status, TxnId
+from emulator.errors import EXPIRED_TRANSACTION, ProtocolError, ServerError
+
+E = TypeVar("E", bound=JournalEntry)
+
+ASKED: Final = "its client asked"
+TIMED_OUT: Final = "timed out"
+FENCED: Final = "fenced"
+"""A newer connection has its key, or the key was deleted. What is done with such a transaction fails as expired."""
+BY_OPERATOR: Final = "an operator asked"
+DEADLINES_SPARE: Final = 1_000
+"""So many deadlines of transactions that are over may be kept, besides one for each that is not."""
+
+
+PARTICIPANT_BYTES: Final = 256
+"""What the books need for one participant, besides its name."""
+PARTICIPANTS_BYTES_MAX: Final = 67_108_864
+"""Of all participants of one coordinator's transactions: clients choose how long their names are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How much of everything, for each coordinator."""
+
+    open_max: int
+    participants_max: int
+    """Topics and subscriptions of one transaction."""
+    timeout_ms_max: int
+    outcomes_max: int
+    outcome_ms: int
+
+
+class Outcome(NamedTuple):
+    """Of a transaction that is over."""
+
+    status: Status
+    why: str
+    until_ms: float
+    """Forgotten from then on."""
+
+
+@dataclass(slots=True)
+class Transaction:
+    """One that is not over."""
+
+    txn: TxnId
+    timeout_ms: int
+    opened_at_ms: int
+    holder: Holder | None
+    deadline_ms: float
+    status: Status = Status.OPEN
+    why: str = ""
+    topics: dict[str, bool] = field(default_factory=dict)
+    """Full name -> whether the log says so durably (T1)."""
+    subscriptions: dict[tuple[str, str], bool] = field(default_factory=dict)
+    participants_bytes: int = 0
+
+    @property
+    def participants(self) -> int:
+        return len(self.topics) + len(self.subscriptions)
+
+
+class Coordinator:
+    """Of one region. Times are milliseconds of any clock that only goes forward."""
+
+    def __init__(self, number: int, bounds: Bounds) -> None:
+        self.number = number
+        self.bounds = bounds
+        self.next_least = 0
+        self.live: dict[int, Transaction] = {}
+        """By number, the oldest first. INV-54: everything below `next_least` that is not here is over."""
+        self.outcomes: OrderedDict[int, Outcome] = OrderedDict()
+        """Those that ended last, the newest last."""
+        self._deadlines: list[tuple[float, int]] = []
+        self._by_key: dict[tuple[str, str], dict[int, None]] = {}
+        """(owner, key) -> numbers of those in `live`."""
+        self._participants_bytes = 0
+        """Of all in `live`."""
+
+    # What is known.
+
+    @property
+    def low_watermark(self) -> int:
+        """Everything up to here is over; -1: nothing is known to be."""
+        return next(iter(self.live), self.next_least) - 1
+
+    @property
+    def open_count(self) -> int:
+        return sum(transaction.status is Status.OPEN for transaction in self.live.values())
+
+    def status(self, least: int) -> Status | None:
+        """None: never begun, or forgotten."""
+        transaction = self.live.get(least)
+        if transaction is not None:
+            return transaction.status
+        outcome = self.outcomes.get(least)
+        return None if outcome is None else outcome.status
+
+    def transaction(self, least: int) -> Transaction:
+        """One that is open. ProtocolError, in the words that its client understands, when it is not."""
+        transaction = self.live.get(least)
+        if transaction is None:
+            raise self._over(least)
+        if transaction.status is not Status.OPEN:
+            raise self._decided(least, transaction.status, transaction.why)
+        return transaction
+
+    def _over(self, least: int) -> ProtocolError:
+        outcome = self.outcomes.get(least)
+        if outcome is not None:
+            return self._decided(least, outcome.status, outcome.why)
+        what = "was ended, and its outcome is forgotten" if least < self.next_least else "was never begun"
+        return ProtocolError(ServerError.TransactionNotFound, f"transaction {self._text(least)} {what}")
+
+    def _decided(self, least: int, status: Status, why: str) -> ProtocolError:
+        if why.startswith(FENCED):
+            sentence = f"{EXPIRED_TRANSACTION} {self._text(least)}: {why}"
+            return ProtocolError(ServerError.NotAllowedError, sentence)
+        sentence = f"transaction {self._text(least)} is {status.name} ({why})"
+        return ProtocolError(ServerError.InvalidTxnStatus, sentence)
+
+    def _text(self, least: int) -> str:
+        return TxnId(self.number, least).text
+
+    def check_publish(self, least: int, topic: str) -> None:
+        """T1. ProtocolError unless it is open and has the topic."""
+        if not self.transaction(least).topics.get(topic, False):
+            raise self._not_added(least, f"topic {topic}")
+
+    def check_acknowledge(self, least: int, topic: str, subscription: str) -> None:
+        """T1. ProtocolError unless it is open and has the subscription."""
+        if not self.transaction(least).subscriptions.get((topic, subscription), False):
+            raise self._not_added(least, f"subscription {subscription} of {topic}")
+
+    def _not_added(self, least: int, what: str) -> ProtocolError:
+        sentence = f"{what} was not added to transaction {self._text(least)}"
+        return ProtocolError(ServerError.InvalidTxnStatus, sentence)
+
+    # What clients ask for.
+
+    def begin(self, timeout_ms: int, opened_at_ms: int, holder: Holder | None, now_ms: float) -> Began:
+        """A new transaction. ProtocolError as `check_begin`."""
+        self.check_begin(timeout_ms)
+        timeout_ms = timeout_ms or self.bounds.timeout_ms_max
+        return self._did(Began(self.next_least, timeout_ms, opened_at_ms, holder), now_ms)
+
+    def check_begin(self, timeout_ms: int) -> None:
+        """ProtocolError when there are too many transactions, or a new one may not stay open so long."""
+        if not 0 <= timeout_ms <= self.bounds.timeout_ms_max:
+            sentence = f"a time-out of {timeout_ms} ms is over the limit of {self.bounds.timeout_ms_max} ms"
+            raise ProtocolError(ServerError.NotAllowedError, sentence)
+        if len(self.live) >= self.bounds.open_max:
+            sentence = f"coordinator {self.number} has {len(self.live)} open transactions, the limit"
+            raise ProtocolError(ServerError.TooManyRequests, sentence)
+
+    def add_partitions(self, least: int, topics: Iterable[str]) -> PartitionsAdded | None:
+        """None: it has them all already."""
+        transaction = self.transaction(least)
+        new = tuple(topic for topic in dict.fromkeys(topics) if topic not in transaction.topics)
+        self._check_participants(transaction, len(new), _topics_bytes(new))
+        return self._did(PartitionsAdded(least, new), 0) if new else None
+
+    def add_subscriptions(
+        self, least: int, subscriptions: Iterable[tuple[str, str]]
+    ) -> SubscriptionsAdded | None:
+        """The same for (topic, subscription)."""
+        transaction = self.transaction(least)
+        new = tuple(each for each in dict.fromkeys(subscriptions) if each not in transaction.subscriptions)
+        self._check_participants(transaction, len(new), _subscriptions_bytes(new))
+        return self._did(SubscriptionsAdded(least, new), 0) if new else None
+
+    def _check_participants(self, transaction: Transaction, more: int, size_bytes: int) -> None:
+        if transaction.participants + more > self.bounds.participants_max:
+            sentence = (
+                f"transaction {transaction.txn.text} may have {self.bounds.participants_max} topics and "
+                "subscriptions"
+            )
+            raise ProtocolError(ServerError.NotAllowedError, sentence)
+        if more and self._participants_bytes + size_bytes > PARTICIPANTS_BYTES_MAX:
+            sentence = (
+                f"the topics and subscriptions of coordinator {self.number}'s open transactions need "
+                f"{self._participants_bytes} bytes; {PARTICIPANTS_BYTES_MAX} are the limit"
+            )
+            raise ProtocolError(ServerError.NotAllowedError, sentence)
+
+    def decide(self, least: int, *, commit: bool, why: str) -> Decided | None:
+        """Commit or abort. None: that is decided already, and maybe over. ProtocolError when it cannot be: the other
+        was decided (TX3), or it is not known."""
+        wanted = Status.COMMITTING if commit else Status.ABORTING
+        status = self.status(least)
+        if status in (wanted, FOLLOWS[wanted]):
+            return None
+        self.transaction(least)
+        return self._did(Decided(least, wanted, why), 0)
+
+    def ended(self, least: int, now_ms: float) -> Ended:
+        """Every participant was told."""
+        transaction = self.live[least]
+        return self._did(Ended(least, FOLLOWS[transaction.status], transaction.why), now_ms)
+
+    # Time.
+
+    def due(self, now_ms: float) -> list[int]:
+        """Open transactions whose time is over. Told once."""
+        due = []
+        while self._deadlines and self._deadlines[0][0] <= now_ms:
+            least = heappop(self._deadlines)[1]
+            if least in self.live and self.live[least].status is Status.OPEN:
+                due.append(least)
+        return due
+
+    @property
+    def next_due_ms(self) -> float | None:
+        """When to ask `due`; None: there is nothing to wait for."""
+        while self._deadlines and self._deadlines[0][1] not in self.live:
+            heappop(self._deadlines)
+        return self._deadlines[0][0] if self._deadlines else None
+
+    # Keys.
+
+    def of_key(self, owner: str, key: str) -> list[Transaction]:
+        """What is not over of a key's transactions. Few: at most one of them is open (INV-57)."""
+        return [self.live[least] for least in self._by_key.get((owner, key), ())]
+
+    # The log.
+
+    def _did(self, entry: E, now_ms: float) -> E:
+        self.apply(entry, now_ms)
+        return entry
+
+    def apply(self, entry: JournalEntry, now_ms: float) -> None:
+        """Change the state as an entry says, whether it was decided now or read from the log."""
+        match entry:
+            case Began():
+                self._began(entry, now_ms)
+            case PartitionsAdded():
+                transaction = self.live[entry.least]
+                transaction.topics.update(dict.fromkeys(entry.topics, False))
+                self._take_room(transaction, _topics_bytes(entry.topics))
+            case SubscriptionsAdded():
+                transaction = self.live[entry.least]
+                transaction.subscriptions.update(dict.fromkeys(entry.subscriptions, False))
+                self._take_room(transaction, _subscriptions_bytes(entry.subscriptions))
+            case Decided():
+                transaction = self.live[entry.least]
+                transaction.status, transaction.why = entry.status, entry.why
+            case Ended():
+                self._gone(self.live.pop(entry.least, None))
+                self._remember(entry, now_ms)
+            case Checkpoint():
+                self.live.clear()
+                self._by_key.clear()
+                self.outcomes.clear()
+                self._deadlines.clear()
+                self._participants_bytes = 0
+                self.next_least = entry.next_least
+
+    def _began(self, entry: Began, now_ms: float) -> None:
+        if len(self._deadlines) > 2 * len(self.live) + DEADLINES_SPARE:
+            self._forget_deadlines()
+        deadline_ms = now_ms + entry.timeout_ms
+        self.live[entry.least] = Transaction(
+            TxnId(self.number, entry.least), entry.timeout_ms, entry.opened_at_ms, entry.holder, deadline_ms
+        )
+        if entry.holder is not None:
+            self._by_key.setdefault((entry.holder.owner, entry.holder.key), {})[entry.least] = None
+        self.next_least = max(self.next_least, entry.least + 1)
+        heappush(self._deadlines, (deadline_ms, entry.least))
+
+    def _forget_deadlines(self) -> None:
+        """Of what ended before its time: an old open transaction must not keep those of all that came after it."""
+        open_ones = (one for one in self.live.values() if one.status is Status.OPEN)
+        self._deadlines = [(one.deadline_ms, one.txn.least) for one in open_ones]
+        heapify(self._deadlines)
+
+    def _take_room(self, transaction: Transaction, size_bytes: int) -> None:
+        transaction.participants_bytes += size_bytes
+        self._participants_bytes += size_bytes
+
+    def _gone(self, transaction: Transaction | None) -> None:
+        if transaction is None:
+            return
+        self._participants_bytes -= transaction.participants_bytes
+        if transaction.holder is None:
+            return
+        of_key = (transaction.holder.owner, transaction.holder.key)
+        others = self._by_key[of_key]
+        del others[transaction.txn.least]
+        if not others:
+            del self._by_key[of_key]
+
+    def _remember(self, entry: Ended, now_ms: float) -> None:
+        self.outcomes[entry.least] = Outcome(entry.status, entry.why, now_ms + self.bounds.outcome_ms)
+        self.next_least = max(self.next_least, entry.least + 1)
+        while self.outcomes:
+            least, oldest = next(iter(self.outcomes.items()))
+            if len(self.outcomes) <= self.bounds.outcomes_max and oldest.until_ms > now_ms:
+                break
+            del self.outcomes[least]
+
+    def durable(self, entry: JournalEntry) -> None:
+        """The log has this entry: from now on participants may rely on it (T1)."""
+        match entry:
+            case PartitionsAdded() if (transaction := self.live.get(entry.least)) is not None:
+                transaction.topics.update(dict.fromkeys(entry.topics, True))
+            case SubscriptionsAdded() if (transaction := self.live.get(entry.least)) is not None:
+                transaction.subscriptions.update(dict.fromkeys(entry.subscriptions, True))
+
+    def everything(self) -> Iterator[JournalEntry]:
+        """What a log must say, at least, for `apply` to build this state: a checkpoint (TX7)."""
+        yield Checkpoint(self.next_least)
+        for least, outcome in self.outcomes.items():
+            yield Ended(least, outcome.status, outcome.why)
+        for least, transaction in self.live.items():
+            yield Began(least, transaction.timeout_ms, transaction.opened_at_ms, transaction.holder)
+            if transaction.topics:
+                yield PartitionsAdded(least, tuple(transaction.topics))
+            if transaction.subscriptions:
+                yield SubscriptionsAdded(least, tuple(transaction.subscriptions))
+            if transaction.status is not Status.OPEN:
+                yield Decided(least, transaction.status, transaction.why)
+
+
+def _topics_bytes(topics: Iterable[str]) -> int:
+    return sum(PARTICIPANT_BYTES + len(topic) for topic in topics)
+
+
+def _subscriptions_bytes(subscriptions: Iterable[tuple[str, str]]) -> int:
+    return sum(PARTICIPANT_BYTES + len(topic) + len(name) for topic, name in subscriptions)

@@ -1,0 +1,125 @@
+"""What a coordinator's log says, an entry a line of JSON (docs/rooms/transactions.md).
+
+    ["began", least, timeout ms, opened at ms, [owner, key, epoch] | null]
+    ["partitions", least, [topic …]]
+    ["subscriptions", least, [[topic, subscription] …]]
+    ["decided", least, status, why]
+    ["ended", least, status, why]
+    ["checkpoint", next least]          what follows tells everything: forget what was read before
+
+The store guards each entry with a checksum, so what cannot be read was written by another program.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from emulator.core.transactions.status import Status
+
+
+class Holder(NamedTuple):
+    """Who began a transaction under a key."""
+
+    owner: str
+    """Role of the client; empty where clients have none."""
+    key: str
+    epoch: int
+    """That was granted to its connection."""
+
+
+@dataclass(frozen=True, slots=True)
+class Began:
+    least: int
+    timeout_ms: int
+    opened_at_ms: int
+    """By the region's wall clock: for people."""
+    holder: Holder | None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionsAdded:
+    least: int
+    topics: tuple[str, ...]
+    """Full names."""
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionsAdded:
+    least: int
+    subscriptions: tuple[tuple[str, str], ...]
+    """(full name of the topic, name of the subscription)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    least: int
+    status: Status
+    """COMMITTING or ABORTING."""
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """Every participant was told. Of a checkpoint: an outcome that is still remembered."""
+
+    least: int
+    status: Status
+    """COMMITTED or ABORTED."""
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    next_least: int
+
+
+JournalEntry = Began | PartitionsAdded | SubscriptionsAdded | Decided | Ended | Checkpoint
+
+
+def encode(entry: JournalEntry) -> bytes:
+    """As it stands in the log."""
+    return json.dumps(_listed(entry), ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _listed(entry: JournalEntry) -> list[Any]:
+    match entry:
+        case Began():
+            return ["began", entry.least, entry.timeout_ms, entry.opened_at_ms, entry.holder]
+        case PartitionsAdded():
+            return ["partitions", entry.least, entry.topics]
+        case SubscriptionsAdded():
+            return ["subscriptions", entry.least, entry.subscriptions]
+        case Decided():
+            return ["decided", entry.least, entry.status.name, entry.why]
+        case Ended():
+            return ["ended", entry.least, entry.status.name, entry.why]
+        case Checkpoint():
+            return ["checkpoint", entry.next_least]
+
+
+def decode(data: bytes) -> JournalEntry:
+    """Inverse of `encode`. ValueError for anything else."""
+    try:
+        what, *rest = json.loads(data)
+        return _read(what, rest)
+    except (ValueError, TypeError, KeyError) as problem:
+        raise ValueError(f"{data[:80]!r} is no entry of a transaction log ({problem})") from None
+
+
+def _read(what: str, rest: list[Any]) -> JournalEntry:
+    match what, rest:
+        case "began", [least, timeout_ms, opened_at_ms, holder]:
+            return Began(least, timeout_ms, opened_at_ms, None if holder is None else Holder(*holder))
+        case "partitions", [least, topics]:
+            return PartitionsAdded(least, tuple(topics))
+        case "subscriptions", [least, subscriptions]:
+            return SubscriptionsAdded(least, tuple((topic, name) for topic, name in subscriptions))
+        case "decided", [least, status, why]:
+            return Decided(least, Status[status], why)
+        case "ended", [least, status, why]:
+            return Ended(least, Status[status], why)
+        case "checkpoint", [next_least]:
+            return Checkpoint(next_least)
+    raise ValueError(f"{what!r} with {len(rest)} values")

@@ -1,0 +1,199 @@
+"""Transaction keys: which connection may use a key, by epochs that only grow (docs/decisions/0117).
+
+A client says the epoch of its last connection, -1 at first. Compared signed, with C the key's current one:
+
+    -1            always accepted, and fences whoever had the key
+    C             accepted: the holder connects again
+    below C       refused; unless the asking process is the one that C was granted to: it never heard the answer
+    above C       refused: nobody was ever granted it
+
+A process that asks with -1 once more, because its first answer was lost, is taken at the epoch that it was granted:
+meanwhile another may have the key, and a late repetition must not fence that one.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from emulator.core.transactions.journal_entries import Holder
+from emulator.core.transactions.key_entries import (
+    Begun,
+    Deleted,
+    Floor,
+    Granted,
+    KeyEntry,
+    KeysCheckpoint,
+)
+from emulator.errors import EXPIRED_TRANSACTION, ProtocolError, ServerError
+
+FIRST: Final = -1
+PROCESS_CHARACTERS_MAX: Final = 64
+PROCESSES_MAX: Final = 8
+"""So many processes that had a key are remembered for it."""
+DELETED_MAX: Final = 1_000
+"""So many deleted keys are remembered one by one, the rest by the highest of their epochs."""
+
+
+@dataclass(slots=True)
+class KeyState:
+    """One key that exists."""
+
+    owner: str
+    key: str
+    epoch: int
+    """INV-55: only grows, over deletion and restarts."""
+    since_ms: int
+    """When the epoch was granted, by the region's wall clock."""
+    created_ms: int
+    least: int | None = None
+    """The newest transaction begun under it. None: none was."""
+    processes: OrderedDict[str, int] = field(default_factory=OrderedDict)
+    """Process -> the newest epoch that it was granted."""
+
+
+class KeyBook:
+    """All keys of one coordinator."""
+
+    def __init__(self, number: int, keys_max: int) -> None:
+        self.number = number
+        self._keys_max = keys_max
+        self.keys: dict[tuple[str, str], KeyState] = {}
+        self.deleted: OrderedDict[tuple[str, str], int] = OrderedDict()
+        """(owner, key) -> its last epoch."""
+        self.floor = FIRST
+        self.coordinators: int | None = None
+        """How many there were when the log was begun; None: it was not. Keys are bound to coordinators by it."""
+
+    def last_epoch(self, owner: str, key: str) -> int:
+        """The newest that was granted for a key; one that was never seen begins at the floor."""
+        state = self.keys.get((owner, key))
+        return self.deleted.get((owner, key), self.floor) if state is None else state.epoch
+
+    def highest_epoch(self) -> int:
+        """No key was granted a higher one."""
+        return max(self.floor, *self.deleted.values(), *(state.epoch for state in self.keys.values()), FIRST)
+
+    def connect(self, owner: str, key: str, epoch: int, process: str, at_ms: int) -> Granted:
+        """Accept a connection: it gets the next epoch. ProtocolError NotAllowedError for a stale one, or too many."""
+        state = self.keys.get((owner, key))
+        if state is None and len(self.keys) >= self._keys_max:
+            sentence = f"coordinator {self.number} has {len(self.keys)} transaction keys, the limit"
+            raise ProtocolError(ServerError.NotAllowedError, sentence)
+        current = self.last_epoch(owner, key)
+        claimed = self._claimed(state, epoch, process)
+        if claimed not in (FIRST, current):
+            raise ProtocolError(ServerError.NotAllowedError, _stale(key, claimed, current))
+        granted = Granted(owner, key, current + 1, process, at_ms)
+        self.apply(granted)
+        return granted
+
+    def _claimed(self, state: KeyState | None, epoch: int, process: str) -> int:
+        """The epoch that a process has, which it may not know."""
+        if epoch < FIRST or state is None or not process:
+            return epoch
+        return max(epoch, state.processes.get(process, FIRST))
+
+    def holder(self, owner: str, key: str, epoch: int) -> Holder:
+        """What a connection with this epoch may begin transactions as. ProtocolError when a newer one has the key."""
+        state = self.keys.get((owner, key))
+        if state is None or state.epoch != epoch:
+            gone = "was deleted" if state is None else f"has a newer connection (epoch {state.epoch})"
+            sentence = (
+                f"{EXPIRED_TRANSACTION}: transaction key {key!r} {gone}; this connection has epoch {epoch}"
+            )
+            raise ProtocolError(ServerError.NotAllowedError, sentence)
+        return Holder(owner, key, epoch)
+
+    def is_current(self, holder: Holder) -> bool:
+        state = self.keys.get((holder.owner, holder.key))
+        return state is not None and state.epoch == holder.epoch
+
+    def begun(self, holder: Holder, least: int) -> Begun:
+        """Note the newest transaction of a key."""
+        entry = Begun(holder.owner, holder.key, least)
+        self.apply(entry)
+        return entry
+
+    def delete(self, owner: str, key: str) -> Deleted:
+        """Forget a key but for its epoch, which grows: whoever has the key is fenced. ProtocolError when there is
+        none."""
+        state = self.keys.get((owner, key))
+        if state is None:
+            raise ProtocolError(ServerError.NotAllowedError, f"there is no transaction key {key!r}")
+        entry = Deleted(owner, key, state.epoch + 1)
+        self.apply(entry)
+        return entry
+
+    def raise_floor(self, epoch: int, coordinators: int) -> Floor:
+        """No key shall be granted this epoch, or a lower one."""
+        entry = Floor(epoch, coordinators)
+        self.apply(entry)
+        return entry
+
+    # The log.
+
+    def apply(self, entry: KeyEntry) -> None:
+        """Change the state as an entry says."""
+        match entry:
+            case Granted():
+                self._granted(entry)
+            case Begun():
+                if (state := self.keys.get((entry.owner, entry.key))) is not None:
+                    state.least = entry.least
+            case Deleted():
+                self.keys.pop((entry.owner, entry.key), None)
+                self._bury(entry)
+            case Floor():
+                self.floor = max(self.floor, entry.epoch)
+                self.coordinators = entry.coordinators
+            case KeysCheckpoint():
+                self.keys.clear()
+                self.deleted.clear()
+                self.floor = FIRST
+
+    def _granted(self, entry: Granted) -> None:
+        of = (entry.owner, entry.key)
+        self.deleted.pop(of, None)
+        state = self.keys.get(of)
+        if state is None:
+            state = KeyState(entry.owner, entry.key, entry.epoch, entry.at_ms, entry.at_ms)
+            self.keys[of] = state
+        state.epoch, state.since_ms = entry.epoch, entry.at_ms
+        if entry.process:
+            state.processes[entry.process] = entry.epoch
+            state.processes.move_to_end(entry.process)
+            while len(state.processes) > PROCESSES_MAX:
+                state.processes.popitem(last=False)
+
+    def _bury(self, entry: Deleted) -> None:
+        self.deleted[entry.owner, entry.key] = entry.epoch
+        while len(self.deleted) > DELETED_MAX:
+            self.floor = max(self.floor, self.deleted.popitem(last=False)[1])
+
+    def everything(self) -> Iterator[KeyEntry]:
+        """A checkpoint: what a log must say, at least, for `apply` to build this state."""
+        yield KeysCheckpoint()
+        yield Floor(self.floor, self.coordinators or 1)
+        for (owner, key), epoch in self.deleted.items():
+            yield Deleted(owner, key, epoch)
+        for state in self.keys.values():
+            yield from self._everything_of(state)
+
+    def _everything_of(self, state: KeyState) -> Iterator[KeyEntry]:
+        for process, epoch in state.processes.items():
+            yield Granted(state.owner, state.key, epoch, process, state.created_ms)
+        current = next(reversed(state.processes), "")
+        if state.processes.get(current) != state.epoch:
+            current = ""
+        yield Granted(state.owner, state.key, state.epoch, current, state.since_ms)
+        if state.least is not None:
+            yield Begun(state.owner, state.key, state.least)
+
+
+def _stale(key: str, claimed: int, current: int) -> str:
+    if claimed > current:
+        return f"transaction key {key!r}: epoch {claimed} was never granted here; connect with {FIRST} first"
+    return f"transaction key {key!r}: epoch {claimed} is stale, the newest connection has epoch {current}"

@@ -1,0 +1,271 @@
+"""What open transactions acknowledged at one subscription, and who is in whose way.
+
+The rules are P1 to P8 of docs/rooms/transaction-buffer.md.
+
+    entry            1     2     3      4 (batch of 4)    5
+    held by          T1    -     T2     T1: 0,1  T2: 3    -         nobody may acknowledge twice what is held
+
+A cumulative acknowledgement is held by one transaction at most. The cursor knows nothing of all this before a commit.
+Ids are held as numbers in one dictionary and one array: some 120 bytes each.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from emulator.core.cursor import WORD_BITS, Cursor, bits_of
+from emulator.core.transactions.status import TxnId
+from emulator.errors import ProtocolError, ServerError
+
+ACKS_MAX = 500_000
+"""Entries that all open transactions of a subscription may hold."""
+
+
+class Claim(NamedTuple):
+    """One acknowledged entry, as a client says it."""
+
+    entry_id: int
+    ack_set: tuple[int, ...] | None = None
+    """Of a batch: which of its messages are not meant (bits set); None for all of the entry."""
+    batch_size: int = 0
+    """0: the client does not say."""
+
+    @property
+    def size(self) -> int:
+        return self.batch_size or WORD_BITS * len(self.ack_set or ())
+
+    @property
+    def bits(self) -> int:
+        """Messages of the batch that are meant."""
+        return ((1 << self.size) - 1) & ~bits_of(self.ack_set or ())
+
+
+class Part(NamedTuple):
+    """Of a batch."""
+
+    bits: int
+    """Messages that are held."""
+    size: int
+    """Messages that it has."""
+
+
+class Cumulative(NamedTuple):
+    """Everything before an entry, and these messages of it."""
+
+    entry_id: int
+    open_bits: int
+    """Messages of the entry that are not meant; 0: all of it is."""
+
+
+class Held:
+    """By one transaction."""
+
+    __slots__ = ("batches", "cumulative", "entries")
+
+    def __init__(self) -> None:
+        self.entries = array("q")
+        """Wholly held, in the order in which they came."""
+        self.batches: dict[int, Part] = {}
+        """What is held in part."""
+        self.cumulative: Cumulative | None = None
+
+
+class PendingAcks:
+    """Of one subscription."""
+
+    def __init__(self) -> None:
+        self.by_txn: OrderedDict[TxnId, Held] = OrderedDict()
+        self._holder: dict[int, TxnId] = {}
+        """Of entries that are wholly held."""
+        self._batches: dict[int, int] = {}
+        """Batches held in part -> by how many transactions."""
+        self._cumulative: TxnId | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self.by_txn)
+
+    def __len__(self) -> int:
+        """Entries that are held one by one, in whole or in part."""
+        return len(self._holder) + len(self._batches)
+
+    # What a cursor asks of it (core.cursor.Holding).
+
+    def holds(self, entry_id: int) -> bool:
+        """All of the entry."""
+        return entry_id in self._holder
+
+    def held_bits(self, entry_id: int) -> tuple[int, int]:
+        """(messages of a batch that are held, how many it has); (0, 0) when nothing of it is held in part."""
+        if entry_id not in self._batches:
+            return 0, 0
+        bits, size = 0, 0
+        for held in self.by_txn.values():
+            part = held.batches.get(entry_id)
+            if part is not None:
+                bits, size = bits | part.bits, max(size, part.size)
+        return bits, size
+
+    # Acknowledging.
+
+    def acknowledge(self, txn: TxnId, claims: Sequence[Claim], cursor: Cursor) -> None:
+        """Hold these, or none of them: ProtocolError TransactionConflict when one is somebody else's already (P2), and
+        NotAllowedError when there is no room."""
+        for claim in claims:
+            self._check(txn, claim, cursor)
+        if len(self) + len(claims) > ACKS_MAX:
+            raise ProtocolError(
+                ServerError.NotAllowedError,
+                f"open transactions hold {len(self)} entries of this subscription; {ACKS_MAX} are the maximum",
+            )
+        for claim in claims:
+            self._hold(txn, claim)
+
+    def _check(self, txn: TxnId, claim: Claim, cursor: Cursor) -> None:
+        entry_id = claim.entry_id
+        holder = self._holder.get(entry_id)
+        if holder is not None and holder != txn:
+            raise _conflict(entry_id, f"is held by transaction {holder.text}")
+        if cursor.is_acked(entry_id):
+            raise _conflict(entry_id, "is acknowledged already")
+        self._check_cumulative_of_others(txn, entry_id)
+        bits = claim.bits if claim.ack_set else -1
+        if claim.ack_set:
+            open_bits = cursor.open_bits.get(entry_id, (1 << claim.size) - 1)
+            if bits & ~open_bits:
+                raise _conflict(entry_id, "is a batch of which one of these messages is acknowledged already")
+        if entry_id in self._batches:
+            for other, held in self.by_txn.items():
+                part = held.batches.get(entry_id)
+                if other != txn and part is not None and part.bits & bits:
+                    raise _conflict(
+                        entry_id, f"is a batch of which transaction {other.text} holds one of these messages"
+                    )
+
+    def _check_cumulative_of_others(self, txn: TxnId, entry_id: int) -> None:
+        other = self._cumulative
+        if other is None or other == txn:
+            return
+        cumulative = self.by_txn[other].cumulative
+        if cumulative is not None and entry_id <= cumulative.entry_id:
+            raise _conflict(entry_id, f"is held by transaction {other.text}, up to {cumulative.entry_id}")
+
+    def _hold(self, txn: TxnId, claim: Claim) -> None:
+        entry_id = claim.entry_id
+        if entry_id in self._holder:
+            return
+        held = self.by_txn.get(txn)
+        if held is None:
+            held = self.by_txn[txn] = Held()
+        if claim.ack_set:
+            self._hold_part(held, entry_id, Part(claim.bits, claim.size))
+        else:
+            self._hold_whole(txn, held, entry_id)
+
+    def _hold_part(self, held: Held, entry_id: int, part: Part) -> None:
+        former = held.batches.get(entry_id)
+        if former is None:
+            self._batches[entry_id] = self._batches.get(entry_id, 0) + 1
+            former = Part(0, 0)
+        held.batches[entry_id] = Part(former.bits | part.bits, max(former.size, part.size))
+
+    def _hold_whole(self, txn: TxnId, held: Held, entry_id: int) -> None:
+        if held.batches.pop(entry_id, None) is not None:
+            self._forget_part(entry_id)
+        self._holder[entry_id] = txn
+        held.entries.append(entry_id)
+
+    def _forget_part(self, entry_id: int) -> None:
+        left = self._batches.pop(entry_id) - 1
+        if left:
+            self._batches[entry_id] = left
+
+    def acknowledge_cumulative(self, txn: TxnId, claim: Claim, cursor: Cursor) -> None:
+        """Hold everything up to this entry, or nothing: ProtocolError TransactionConflict (P3)."""
+        entry_id = claim.entry_id
+        wanted = Cumulative(entry_id, bits_of(claim.ack_set) if claim.ack_set else 0)
+        if entry_id <= cursor.mark_delete:
+            raise _conflict(entry_id, "is acknowledged already, and all before it")
+        self._check_cumulative_of_another(txn, entry_id)
+        self._check_individual_of_others(txn, entry_id)
+        held = self.by_txn.get(txn)
+        if held is None:
+            held = self.by_txn[txn] = Held()
+        if held.cumulative is not None and _order(wanted) < _order(held.cumulative):
+            raise _conflict(
+                entry_id, f"is before {held.cumulative.entry_id}, which this transaction holds already"
+            )
+        held.cumulative, self._cumulative = wanted, txn
+
+    def _check_cumulative_of_another(self, txn: TxnId, entry_id: int) -> None:
+        other = self._cumulative
+        if other is not None and other != txn:
+            raise _conflict(
+                entry_id, f"cannot be acknowledged with all before it: transaction {other.text} did such"
+            )
+
+    def _check_individual_of_others(self, txn: TxnId, entry_id: int) -> None:
+        for other, held in self.by_txn.items():
+            if other != txn and any(one <= entry_id for one in _entries(held)):
+                raise _conflict(entry_id, f"is at or behind an entry that transaction {other.text} holds")
+
+    # Ending.
+
+    def end(self, txn: TxnId) -> Held | None:
+        """Let go of what it holds; None: nothing."""
+        held = self.by_txn.pop(txn, None)
+        if held is None:
+            return None
+        for entry_id in held.entries:
+            del self._holder[entry_id]
+        for entry_id in held.batches:
+            self._forget_part(entry_id)
+        if self._cumulative == txn:
+            self._cumulative = None
+        return held
+
+    def clear(self) -> None:
+        """Forget all (P7)."""
+        for txn in list(self.by_txn):
+            self.end(txn)
+
+    # Loading.
+
+    def restore(self, txn: TxnId, entry_id: int, part: Part | None = None) -> None:
+        """While stored rows are read: this entry is held, or a part of it. Nobody holds it in whole yet."""
+        held = self.by_txn.setdefault(txn, Held())
+        if part is not None:
+            self._hold_part(held, entry_id, part)
+        elif entry_id not in self._holder:
+            self._hold_whole(txn, held, entry_id)
+
+    def restore_cumulative(self, txn: TxnId, cumulative: Cumulative) -> None:
+        self.by_txn.setdefault(txn, Held()).cumulative = cumulative
+        self._cumulative = txn
+
+
+def commit(held: Held, cursor: Cursor) -> None:
+    """What a transaction held counts from now on."""
+    if held.cumulative is not None:
+        cursor.ack_cumulative_keeping(*held.cumulative)
+    for entry_id in held.entries:
+        cursor.ack(entry_id)
+    for entry_id, part in held.batches.items():
+        cursor.ack_messages(entry_id, *part)
+
+
+def _entries(held: Held) -> Iterator[int]:
+    yield from held.entries
+    yield from held.batches
+
+
+def _order(cumulative: Cumulative) -> tuple[int, int, int]:
+    """Later in the log, then more of the batch."""
+    open_bits = cumulative.open_bits
+    return cumulative.entry_id, 0 if open_bits else 1, -open_bits.bit_count()
+
+
+def _conflict(entry_id: int, sentence: str) -> ProtocolError:
+    return ProtocolError(ServerError.TransactionConflict, f"entry {entry_id} {sentence}")

@@ -1,0 +1,160 @@
+"""How pending acknowledgements are stored: rows of one transaction and some 4,096 entry ids each.
+
+    row (generation, transaction, number)   which of the ids number * 4,096 … it holds, batches in part, and, in the row
+                                            with the number -1, how far it acknowledged cumulatively
+
+A row says what the transaction holds there, all of it, and only grows while the transaction is open. An acknowledgement
+is answered when all of its rows are durable, so any mix of older and newer rows (S1) holds all that was answered.
+
+The generation is the cursor's: rows of another one are of the place before a seek, and count for nothing (P7).
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from itertools import chain
+from typing import NamedTuple
+
+from emulator.core.id_set import PART_BITS, runs_of
+from emulator.core.transactions.pending_acks import Cumulative, Part, PendingAcks
+from emulator.core.transactions.status import TxnId
+from emulator.errors import StorageDamaged
+
+CUMULATIVE = -1
+_UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
+
+
+class RowName(NamedTuple):
+    """Which row of one subscription."""
+
+    generation: int
+    txn: TxnId
+    number: int
+    """Of the ids; `CUMULATIVE` for how far."""
+
+    def __str__(self) -> str:
+        return f"{self.generation}_{self.txn.most}_{self.txn.least}_{self.number}"
+
+    @classmethod
+    def parse(cls, text: str) -> RowName:
+        """Inverse of `str`. StorageDamaged for anything else."""
+        try:
+            generation, most, least, number = map(int, text.split("_"))
+        except ValueError:
+            raise StorageDamaged(f"{text!r} names no pending acknowledgements") from None
+        return cls(generation, TxnId(most, least), number)
+
+
+class RowChanges(NamedTuple):
+    puts: dict[RowName, bytes]
+    deletes: list[RowName]
+
+
+class PendingRows:
+    """What the store has of the pending acknowledgements of one subscription."""
+
+    def __init__(self, acks: PendingAcks) -> None:
+        self.acks = acks
+        self._bits: dict[TxnId, dict[RowName, int]] = {}
+        """Ids that a row holds in whole. Every row that the store has, or will have, is here."""
+        self._changed: set[RowName] = set()
+        self._ended: list[RowName] = []
+
+    # Writing.
+
+    @property
+    def has_changes(self) -> bool:
+        return bool(self._changed or self._ended)
+
+    def awaits(self, txn: TxnId) -> bool:
+        """Something that the transaction holds was not taken to be written yet."""
+        return any(name.txn == txn for name in self._changed)
+
+    @property
+    def stored(self) -> list[RowName]:
+        """All rows to be deleted with the subscription."""
+        return [*chain.from_iterable(self._bits.values()), *self._ended]
+
+    def holds(self, generation: int, txn: TxnId, entry_ids: Iterable[int]) -> None:
+        """The transaction holds these entries from now on, in whole or in part."""
+        batches, rows = self.acks.by_txn[txn].batches, self._bits.setdefault(txn, {})
+        for entry_id in entry_ids:
+            name = RowName(generation, txn, entry_id >> PART_BITS)
+            bits = rows.get(name, 0)
+            if entry_id not in batches:
+                bits |= 1 << (entry_id & ((1 << PART_BITS) - 1))
+            rows[name] = bits
+            self._changed.add(name)
+
+    def moved(self, generation: int, txn: TxnId) -> None:
+        """The transaction acknowledged cumulatively."""
+        name = RowName(generation, txn, CUMULATIVE)
+        self._bits.setdefault(txn, {})[name] = 0
+        self._changed.add(name)
+
+    def ended(self, txn: TxnId) -> None:
+        """Nothing of the transaction is needed any more."""
+        for name in self._bits.pop(txn, ()):
+            self._changed.discard(name)
+            self._ended.append(name)
+
+    def clear(self) -> None:
+        """Nothing of any is."""
+        for txn in list(self._bits):
+            self.ended(txn)
+
+    def take_changes(self) -> RowChanges:
+        """What has changed since this was asked last. Must be written, or the subscription be loaded again."""
+        changed, self._changed = self._changed, set()
+        batches: defaultdict[RowName, dict[int, Part]] = defaultdict(dict)
+        for name in changed:
+            for entry_id, part in self.acks.by_txn[name.txn].batches.items():
+                if entry_id >> PART_BITS == name.number:
+                    batches[name][entry_id] = part
+        deletes, self._ended = self._ended, []
+        return RowChanges({name: self._row(name, batches[name]) for name in sorted(changed)}, deletes)
+
+    def _row(self, name: RowName, batches: Mapping[int, Part]) -> bytes:
+        state: object
+        if name.number == CUMULATIVE:
+            cumulative = self.acks.by_txn[name.txn].cumulative
+            assert cumulative is not None
+            state = {"upto": cumulative.entry_id, "open": f"{cumulative.open_bits:x}"}
+        else:
+            parts = {str(entry_id): [f"{part.bits:x}", part.size] for entry_id, part in batches.items()}
+            state = {"ids": f"{self._bits[name.txn][name]:x}", "batches": parts}
+        return json.dumps(state, separators=(",", ":")).encode()
+
+    # Reading.
+
+    def load(self, generation: int, rows: Mapping[RowName, bytes]) -> None:
+        """Put in what the store has; rows of another generation are to be deleted. StorageDamaged when one cannot be
+        read: a guess would acknowledge messages that nobody acknowledged, or give out what somebody did."""
+        for name, row in rows.items():
+            if name.generation != generation:
+                self._ended.append(name)
+                continue
+            try:
+                self._load_row(name, json.loads(row))
+            except _UNREADABLE as problem:
+                raise StorageDamaged(
+                    f"pending acknowledgements {name} cannot be read: {type(problem).__name__}: {problem}"
+                ) from None
+
+    def _load_row(self, name: RowName, state: Mapping[str, object]) -> None:
+        if name.number == CUMULATIVE:
+            upto, open_bits = int(str(state["upto"])), int(str(state["open"]), 16)
+            self.acks.restore_cumulative(name.txn, Cumulative(upto, open_bits))
+            self._bits.setdefault(name.txn, {})[name] = 0
+            return
+        bits, batches = int(str(state["ids"]), 16), state["batches"]
+        if not isinstance(batches, dict) or bits >> (1 << PART_BITS):
+            raise ValueError("ids or batches have the wrong form")
+        for first, last in runs_of(bits):
+            for offset in range(first, last + 1):
+                self.acks.restore(name.txn, (name.number << PART_BITS) + offset)
+        for entry_id, (part, size) in batches.items():
+            self.acks.restore(name.txn, int(entry_id), Part(int(part, 16), int(size)))
+        self._bits.setdefault(name.txn, {})[name] = bits

@@ -1,0 +1,48 @@
+"""Names of transactions, and what may become of one.
+
+         ┌──▶ COMMITTING ──▶ COMMITTED
+    OPEN ┤
+         └──▶ ABORTING ────▶ ABORTED
+
+COMMITTING and ABORTING are decisions: once durable, nothing turns them round. COMMITTED and ABORTED say that every
+participant was told.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from emulator.transaction_names import TxnId
+
+__all__ = ["FOLLOWS", "Status", "TxnId"]
+
+
+class Status(IntEnum):
+    """Numbers are those of Pulsar's transaction log."""
+
+    OPEN = 0
+    COMMITTING = 1
+    COMMITTED = 2
+    ABORTING = 3
+    ABORTED = 4
+
+    @property
+    def is_committed(self) -> bool:
+        """Its messages count, or will."""
+        return self in (Status.COMMITTING, Status.COMMITTED)
+
+    @property
+    def is_decided(self) -> bool:
+        return self is not Status.OPEN
+
+    @property
+    def is_over(self) -> bool:
+        """Every participant was told."""
+        return self in (Status.COMMITTED, Status.ABORTED)
+
+
+FOLLOWS: dict[Status, Status] = {
+    Status.COMMITTING: Status.COMMITTED,
+    Status.ABORTING: Status.ABORTED,
+}
+"""What a decision becomes once every participant was told."""

@@ -1,0 +1,162 @@
+"""Producers whose schema evolves, in several clusters at once. Whoever reads a message asks its region for the schema
+that the message says, and must be given the one that it was written with, whatever died or was away meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any, ClassVar, Literal
+
+from emulator.broker.replication.schema_numbers import SchemaNumbers
+from emulator.client import EARLIEST, ClientError, Message, Schema, SchemaType
+from emulator.history import payload_digest
+from emulator.simulation.ablation import Ablation, parts
+from emulator.simulation.checkers import Check, Found
+from emulator.simulation.evidence import Evidence, full
+from emulator.simulation.plan import Plan
+from emulator.simulation.vocabulary.word import Act, Stage, Word
+
+TOPIC = "evolved"
+SCHEMAS = 5
+"""Any of them may follow any other: each adds a field of its own, with a default."""
+PROPERTY = "written-with"
+READING_SECONDS = 30.0
+MEANS_ANOTHER = "means another: "
+
+
+def schema(number: int) -> Schema:
+    fields = [
+        {"name": "id", "type": "string"},
+        {"name": f"field{number}", "type": "string", "default": ""},
+    ]
+    described = {"type": "record", "name": "Order", "fields": fields}
+    return Schema(SchemaType.AVRO, json.dumps(described).encode())
+
+
+@dataclass(frozen=True, slots=True)
+class Evolve(Act):
+    """One message of a producer with a schema."""
+
+    number: int
+    """Of the schema."""
+
+    word: ClassVar[str] = "evolve"
+
+    async def perform(self, stage: Stage) -> None:
+        client = stage.client()
+        payload = f"{stage.name}/0/1".encode()
+        try:
+            producer = await client.producer(full(TOPIC), name=stage.name, schema=schema(self.number))
+            self._note(stage, payload, "asked")
+            try:
+                place = await producer.send(payload, sequence_id=0, properties={PROPERTY: str(self.number)})
+            except ClientError as failure:
+                if failure.definite:
+                    self._note(stage, payload, "failed")
+                raise
+            self._note(stage, payload, "ok", message_id=str(place))
+            stage.did("accepted", topic=full(TOPIC))
+        finally:
+            await client.close()
+
+    def _note(
+        self, stage: Stage, payload: bytes, outcome: Literal["asked", "ok", "failed"], **fields: Any
+    ) -> None:
+        """As any producer does: what is taken has to come everywhere."""
+        stage.record.note(
+            stage.name,
+            "publish",
+            outcome,
+            region=self.region,
+            topic=TOPIC,
+            origin_region=self.region,
+            producer=stage.name,
+            sequence_id=0,
+            session=f"{stage.name}#1",
+            payload_digest=payload_digest(payload),
+            detail=payload.decode(),
+            **fields,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ReadBack(Act):
+    """All that a region has, each message by the schema that it says."""
+
+    word: ClassVar[str] = "evolve"
+
+    async def perform(self, stage: Stage) -> None:
+        client = stage.client()
+        wrong, count = "", 0
+        try:
+            async with asyncio.timeout(READING_SECONDS):
+                reader = await client.reader(full(TOPIC), EARLIEST)
+                while await reader.has_message():
+                    message = await reader.receive()
+                    found = await client.schema(full(TOPIC), message.schema_version)
+                    wrong = wrong or _wrong(message, None if found is None else found[0])
+                    count += 1
+        except TimeoutError:
+            pass  # what was read is judged
+        finally:
+            await client.close()
+        if wrong:
+            stage.did("refused", detail=MEANS_ANOTHER + wrong, topic=full(TOPIC))
+        elif count:
+            stage.did("accepted", detail=str(count), topic=full(TOPIC))
+
+
+def _wrong(message: Message, found: Schema | None) -> str:
+    number = message.properties[PROPERTY]
+    if message.schema_version and found == schema(int(number)):
+        return ""
+    version = int.from_bytes(message.schema_version, "big") if message.schema_version else "none"
+    return f"{message.producer_name} was written with schema {number}, and says version {version}"
+
+
+def draw(random: Random, plan: Plan) -> Plan:
+    if random.random() >= 0.2 or len(plan.regions) < 2:
+        return plan
+    seconds = plan.break_seconds
+    evolving = [
+        Evolve(round(random.uniform(0.2, seconds), 3), random.choice(plan.regions), random.randrange(SCHEMAS))
+        for _ in range(random.randint(4, 12))
+    ]
+    reading = [
+        ReadBack(round(seconds * random.uniform(0.5, 1.2), 3), region)
+        for region in plan.regions
+        for _ in range(2)
+    ]
+    return replace(plan, acts=(*plan.acts, *evolving, *reading))
+
+
+def schemas_travel(evidence: Evidence) -> Found:
+    """A message says a version by which the region that has it gives the schema that it was written with."""
+    for deed in evidence.deeds:
+        if deed.word == Evolve.word and deed.detail.startswith(MEANS_ANOTHER):
+            yield (
+                f"{deed.detail.removeprefix(MEANS_ANOTHER)} in {deed.region}, which gives another schema for that",
+                {"region": deed.region, "topic": deed.topic},
+            )
+
+
+class _BelievesNumbers(SchemaNumbers):
+    def there(self, version: bytes) -> bytes:
+        return version
+
+
+WORD = Word(
+    "evolve",
+    draw,
+    checks=(Check("schemas-travel", "INV-42", schemas_travel),),
+    ablations=(
+        Ablation(
+            "schema-numbers-believed",
+            "A message keeps the number that its schema has where it comes from.",
+            ("INV-42",),
+            parts(schema_numbers=_BelievesNumbers),
+        ),
+    ),
+)

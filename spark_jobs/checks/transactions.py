@@ -1,0 +1,186 @@
+"""INV-58, INV-59: a transaction is visible as a whole, once it is committed; of any other nobody sees anything.
+
+Committed is a transaction in a topic when the topic's log has its marker. That is held against what clients were told
+of its end, against the other topics of the region, and against what consumers and other regions have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from spark_jobs.checks.finding import Circumstances, Found, all_of, finding
+from spark_jobs.checks.judging import (
+    Check,
+    Count,
+    count,
+    examples,
+    judged_or_not,
+    of_kind,
+    per_region,
+    total,
+)
+from spark_jobs.engines.frames import DataFrame, F
+from spark_jobs.evidence import Evidence
+from spark_jobs.origins import ORIGIN, entry_text, position_text
+from spark_jobs.transactions import ABORTED, COMMITTED, OPEN, PLAIN
+from spark_jobs.verdict import CheckResult, Verdict
+
+_PLACE = ("ledger_id", "entry_id", "batch_index")
+
+
+def find_torn(evidence: Evidence) -> DataFrame:
+    """Messages whose fate is not the one that clients were told, and transactions of two fates."""
+    if not evidence.transactional:
+        return _nothing(evidence)
+    own = (
+        evidence.messages.where(F.col("transaction").isNotNull() & (F.size("fates") > 0))
+        .withColumn("region", F.col("origin_region"))
+        .withColumn("position", entry_text(F.col("position")))
+    )
+    told = F.coalesce("told_end", F.lit(OPEN))
+    kind = (
+        F.when((told == COMMITTED) & F.col("unpublished"), "committed but not visible")
+        .when((told == ABORTED) & F.array_contains("fates", COMMITTED), "aborted but visible")
+        # Several sessions may have used one number, inside of transactions and outside.
+        .when(
+            F.col("asked_transaction").isNotNull()
+            & F.array_contains("fates", PLAIN)
+            & (F.col("sessions") <= 1),
+            "outside of it",
+        )
+    )
+    wrong = own.withColumn("kind", kind).where(F.col("kind").isNotNull())
+    return all_of([finding(wrong, F.col("kind"), at_ms="acked_ms"), _two_fates(evidence.stored)])
+
+
+def _two_fates(stored: DataFrame) -> DataFrame:
+    ended = stored.where((F.col("fate") == COMMITTED) | (F.col("fate") == ABORTED))
+    torn = (
+        ended.groupBy("region", "transaction")
+        .agg(
+            F.min("fate").alias("fate"),
+            F.max("fate").alias("other_fate"),
+            F.max_by("topic", "fate").alias("topic"),
+        )
+        .where(F.col("fate") != F.col("other_fate"))
+    )
+    return finding(torn, "torn")
+
+
+def find_seen(evidence: Evidence) -> DataFrame:
+    """What somebody, or another region, has of a transaction that its log does not commit."""
+    if not evidence.transactional:
+        return _nothing(evidence)
+    return all_of([_given(evidence), _elsewhere(evidence.messages)])
+
+
+def _given(evidence: Evidence) -> DataFrame:
+    hidden = evidence.stored.where((F.col("fate") == ABORTED) | (F.col("fate") == OPEN)).select(
+        *ORIGIN, "region", *_PLACE, "transaction"
+    )
+    given = (
+        evidence.events.where(F.col("op").isin("receive", "read") & (F.col("outcome") == "ok"))
+        .groupBy("topic", "region", *_PLACE)
+        .agg(F.min("at_ms").alias("at_ms"), F.min("subscription").alias("subscription"))
+    )
+    seen = given.join(hidden.hint("broadcast"), ["topic", "region", *_PLACE])
+    return finding(seen, "given", position=position_text(F.struct(*_PLACE)))
+
+
+def _elsewhere(messages: DataFrame) -> DataFrame:
+    """A message that its own log does not hold any more may have been committed after all, unless clients were told."""
+    certain = (F.size("fates") > 0) | (F.coalesce("told_end", F.lit(OPEN)) == ABORTED)
+    others = F.filter("copies", lambda copy: copy["region"] != F.col("origin_region"))
+    held = (
+        messages.where(F.col("unpublished") & certain)
+        .withColumn("others", others)
+        .where(F.size("others") > 0)
+        .withColumn("copy", F.element_at("others", 1))
+        .withColumn("region", F.col("copy.region"))
+        .withColumn("origin_position", entry_text(F.col("position")))
+    )
+    return finding(held, "held elsewhere", position=position_text(F.col("copy")), at_ms="asked_ms")
+
+
+def _nothing(evidence: Evidence) -> DataFrame:
+    return finding(evidence.ownership.grants.where(F.col("region").isNull()), "nothing")
+
+
+_TORN = {
+    "committed but not visible": "of a transaction that clients were told was committed, which the log does not commit",
+    "aborted but visible": "of a transaction that clients were told was aborted, which the log commits",
+    "outside of it": "stored outside of the transaction in which it was published",
+    "torn": "committed in one topic and aborted in another",
+}
+_SEEN = {
+    "given": "given to somebody although the log does not commit the transaction",
+    "held elsewhere": "of a transaction that its region does not commit, stored in another region",
+}
+_OF_LOGS_ALONE = ("torn", "held elsewhere")
+"""These need no history."""
+
+
+def conclude_torn(found: Sequence[Found], circumstances: Circumstances) -> CheckResult:
+    return _concluded(WHOLE, _TORN, found, circumstances)
+
+
+def conclude_seen(found: Sequence[Found], circumstances: Circumstances) -> CheckResult:
+    return _concluded(UNSEEN, _SEEN, found, circumstances)
+
+
+_RIGHT = {
+    "transactions-whole": "all that were committed are visible, none of those that were aborted",
+    "uncommitted-unseen": "nobody, and no other region, has any that was not committed",
+}
+
+
+def _concluded(
+    check: Check, kinds: Mapping[str, str], found: Sequence[Found], circumstances: Circumstances
+) -> CheckResult:
+    wrong = of_kind(found, *kinds)
+    proven = [one for one in wrong if _is_proven(one, circumstances)]
+    judged = total(found, "judged")
+    sentences = [
+        f"{count(total(wrong, kind), 'transaction' if kind == 'torn' else 'message')} {sentence}"
+        f" ({per_region(of_kind(wrong, kind))})."
+        for kind, sentence in kinds.items()
+        if total(wrong, kind)
+    ]
+    verdict: Verdict = "invalid" if proven else "unknown" if wrong else "valid"
+    if wrong and not proven:
+        sentences.append("Not proven wrong, because a part of the logs or of the history is missing.")
+    verdict = judged_or_not(verdict, judged)
+    if verdict == "not applicable":
+        sentences = ["No message was published in a transaction."]
+    elif not sentences:
+        sentences = [f"{count(judged)} of transactions: {_RIGHT[check.name]}."]
+    return check.result(
+        verdict, " ".join(sentences), examples([*proven, *(o for o in wrong if o not in proven)])
+    )
+
+
+def _is_proven(found: Found, circumstances: Circumstances) -> bool:
+    """A log that was read in part may lack the marker; a history that is not whole may be wrong of what was told."""
+    if {found.region, found.origin_region} & circumstances.damaged_regions:
+        return False
+    return found.kind in _OF_LOGS_ALONE or not circumstances.history_damaged
+
+
+_JUDGED = [Count("judged", "messages", "transaction IS NOT NULL")]
+
+WHOLE = Check(
+    "transactions-whole",
+    "transactions are visible as a whole",
+    "INV-58",
+    _JUDGED,
+    find_torn,
+    conclude_torn,
+)
+UNSEEN = Check(
+    "uncommitted-unseen",
+    "what is not committed is unseen",
+    "INV-59",
+    _JUDGED,
+    find_seen,
+    conclude_seen,
+)

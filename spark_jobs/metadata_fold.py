@@ -1,0 +1,127 @@
+"""Which metadata a set of events means, whatever order they came in (PIP-136, docs/rooms/metadata-sync.md).
+
+Written without a look at the regions' own code: the later event of an element wins; of equal times the cluster whose
+name sorts first; of one cluster the later number. What is not later than the latest deletion of its document is gone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from emulator.stored_keys import (
+    NamespacePath,
+    PartitionedTopicPath,
+    StoredKey,
+    TenantPath,
+    TopicPoliciesPath,
+    parse_path,
+)
+
+SHARED: tuple[type[StoredKey], ...] = (TenantPath, NamespacePath, TopicPoliciesPath, PartitionedTopicPath)
+EXISTENCE = ""
+"""The element that says whether there is a document."""
+WHOLE = "="
+"""The only element of a document whose fields mean nothing apart from each other."""
+
+
+class Stamp(NamedTuple):
+    time_ms: int
+    counter: int
+    source: str
+    sequence: int
+    incarnation: str
+
+    @property
+    def origin(self) -> str:
+        return f"{self.source}:{self.incarnation}"
+
+    def beats(self, other: Stamp) -> bool:
+        if self[:2] != other[:2]:
+            return self[:2] > other[:2]
+        if self.source != other.source:
+            return self.source < other.source
+        return self[3:] > other[3:]
+
+
+class MetadataEvent(NamedTuple):
+    path: str
+    element: str
+    value: Any
+    is_deletion: bool
+    stamp: Stamp
+    published_ms: float
+    """When it was published first."""
+
+
+Document = Mapping[str, Any]
+"""Values by element; EXISTENCE is true."""
+
+
+@dataclass(slots=True)
+class Folded:
+    """What events say of one document."""
+
+    winners: dict[str, MetadataEvent] = field(default_factory=dict)
+    """By element."""
+    deletion: MetadataEvent | None = None
+    """The latest one of the whole document."""
+
+    def take(self, event: MetadataEvent) -> None:
+        winner = self.winners.get(event.element)
+        if winner is None or event.stamp.beats(winner.stamp):
+            self.winners[event.element] = event
+        is_whole = event.element == EXISTENCE and event.is_deletion
+        if is_whole and (self.deletion is None or event.stamp.beats(self.deletion.stamp)):
+            self.deletion = event
+
+    def document(self) -> Document:
+        """Nothing where there is none."""
+        counting = {name: one for name, one in self.winners.items() if self._counts(one)}
+        if EXISTENCE not in counting:
+            return {}
+        return {name: True if name == EXISTENCE else one.value for name, one in counting.items()}
+
+    def _counts(self, event: MetadataEvent) -> bool:
+        return not event.is_deletion and (self.deletion is None or event.stamp.beats(self.deletion.stamp))
+
+    def deciding(self, element: str) -> list[MetadataEvent]:
+        """The events that make an element what it is."""
+        found = (self.winners.get(element), self.winners.get(EXISTENCE), self.deletion)
+        return [event for event in found if event is not None]
+
+
+def fold(events: Iterable[MetadataEvent]) -> dict[str, Folded]:
+    """By path."""
+    folded: dict[str, Folded] = {}
+    for event in events:
+        folded.setdefault(event.path, Folded()).take(event)
+    return folded
+
+
+def is_shared(path: str) -> bool:
+    """Whether clusters share this path of their stores."""
+    return isinstance(parse_path(path), SHARED)
+
+
+def document_in(path: str, stored: bytes) -> Document:
+    """A stored document, by element. ValueError for what is none."""
+    parsed = json.loads(stored)
+    if not isinstance(parsed, dict):
+        raise ValueError(f"what is stored at {path} is no document")
+    if isinstance(parse_path(path), PartitionedTopicPath):
+        return {EXISTENCE: True, WHOLE: parsed}
+    fields = {_escaped(name): value for name, value in parsed.items() if name != "policies"}
+    policies = {f"policies/{_escaped(name)}": value for name, value in parsed.get("policies", {}).items()}
+    return {EXISTENCE: True, **fields, **policies}
+
+
+def as_written(path: str) -> str:
+    """As a person writes it: `namespace/acme/orders`."""
+    return path.replace("%2F", "/").replace("%25", "%")
+
+
+def _escaped(name: str) -> str:
+    return name.replace("%", "%25").replace("/", "%2F")

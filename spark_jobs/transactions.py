@@ -1,0 +1,84 @@
+"""Transactions: which stored messages count as published, and which acknowledgements count.
+
+A transaction belongs to one region, and is known by that region and its two numbers, `most,least`. A stored message of
+one has a *fate*, which the markers in the same log decide:
+
+    committed  published, like any other message
+    aborted    never published: nobody is given it, and no other region gets it
+    open       as aborted, for as long as there is no marker
+
+The fate of what belongs to no transaction is null. What a region acknowledged it stores, whatever its fate.
+"""
+
+from __future__ import annotations
+
+from emulator.markers import TXN_ABORT, TXN_COMMIT
+from spark_jobs.engines.frames import DataFrame, F
+
+COMMITTED, ABORTED, OPEN = "committed", "aborted", "open"
+PLAIN = "plain"
+"""In `fates`: a copy that belongs to no transaction."""
+
+
+def with_fates(rows: DataFrame, *, transactional: bool) -> DataFrame:
+    """Rows of region logs, with `fate`. The first marker of a transaction in a log counts; a second means nothing.
+    What came from another region belongs to no transaction here."""
+    if not transactional:
+        return rows.withColumn("fate", F.lit(None).cast("string"))
+    by = ["region", "topic", "transaction"]
+    is_end = F.col("marker_type").isin(TXN_COMMIT, TXN_ABORT) & F.col("transaction").isNotNull()
+    place = F.struct("ledger_id", "entry_id")
+    ends = rows.where(is_end).groupBy(*by).agg(F.min_by("marker_type", place).alias("ended_by"))
+    fate = (
+        F.when(F.col("transaction").isNull() | (F.col("region") != F.col("origin_region")), F.lit(None))
+        .when(F.col("ended_by") == TXN_COMMIT, F.lit(COMMITTED))
+        .when(F.col("ended_by") == TXN_ABORT, F.lit(ABORTED))
+        .otherwise(F.lit(OPEN))
+    )
+    return rows.join(ends.hint("broadcast"), by, "left").withColumn("fate", fate.cast("string"))
+
+
+def ends_told(events: DataFrame) -> DataFrame:
+    """By region and transaction, how clients were `told` that it ended: committed or aborted. Both were told only of
+    two transactions with one name, of a region that was lost and began anew: of those nothing is known."""
+    is_ok = F.col("outcome") == "ok"
+    ends = (
+        events.where((F.col("op") == "end_transaction") & is_ok)
+        .groupBy("region", "transaction")
+        .agg(F.min("action").alias("action"), F.max("action").alias("other_action"))
+        .where(F.col("action") == F.col("other_action"))
+    )
+    told = F.when(F.col("action") == "commit", F.lit(COMMITTED)).otherwise(F.lit(ABORTED))
+    return ends.select("region", "transaction", told.alias("told_end"))
+
+
+def with_ends(messages: DataFrame, events: DataFrame, *, transactional: bool) -> DataFrame:
+    """Messages with `told_end`, and whether they are `unpublished`: what is `expected` of those is their own region's
+    copy alone. The log decides; where it does not hold a message any more, what clients were told."""
+    if not transactional:
+        return messages.withColumn("told_end", F.lit(None).cast("string")).withColumn(
+            "unpublished", F.lit(False)
+        )
+    ends = ends_told(events).withColumnRenamed("region", "origin_region")
+    in_log = ~F.array_contains("fates", PLAIN) & ~F.array_contains("fates", COMMITTED)
+    not_told = F.col("transaction").isNotNull() & (F.coalesce("told_end", F.lit(OPEN)) != COMMITTED)
+    unpublished = F.when(F.size("fates") > 0, in_log).otherwise(not_told)
+    own_only = F.when(F.col("unpublished"), F.array("origin_region")).otherwise(F.col("expected"))
+    return (
+        messages.join(ends.hint("broadcast"), ["origin_region", "transaction"], "left")
+        .withColumn("unpublished", unpublished)
+        .withColumn("expected", own_only)
+    )
+
+
+def counting(events: DataFrame, *, transactional: bool) -> DataFrame:
+    """Events without the acknowledgements of transactions that were aborted: they never happened."""
+    if not transactional:
+        return events
+    aborted = ends_told(events).where(F.col("told_end") == ABORTED)
+    is_void = (F.col("op") == "acknowledge") & F.col("told_end").isNotNull()
+    return (
+        events.join(aborted.hint("broadcast"), ["region", "transaction"], "left")
+        .where(~is_void)
+        .drop("told_end")
+    )

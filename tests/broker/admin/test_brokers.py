@@ -1,0 +1,57 @@
+"""What the region's broker says of itself, and which of its settings may be changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.broker.admin.served import Served, served
+
+BROKERS = "/admin/v2/brokers"
+
+
+@pytest.fixture
+def us() -> Iterator[Served]:
+    with served() as region:
+        yield region
+
+
+def test_a_region_is_one_broker(us: Served) -> None:
+    name = f"127.0.0.1:{us.admin_port}"
+    assert us.get(BROKERS) == us.get(f"{BROKERS}/us") == [name]
+    assert us.get(f"{BROKERS}/leaderBroker") == {"brokerId": name, "serviceUrl": f"http://{name}"}
+    assert us.ask("GET", f"{BROKERS}/mars").status == 404
+    assert "public/default/0x00000000_0xffffffff" in us.get(f"{BROKERS}/us/{name}/ownedNamespaces")
+
+
+@pytest.mark.parametrize("path", ["health", "ready", "health?topicVersion=V2"])
+def test_it_is_well(us: Served, path: str) -> None:
+    assert us.ask("GET", f"{BROKERS}/{path}").body == b"ok"
+
+
+def test_it_tells_its_version_and_where_its_log_is(us: Served) -> None:
+    assert us.ask("GET", f"{BROKERS}/version").body
+    assert us.get(f"{BROKERS}/internal-configuration")["region"] == "us"
+
+
+def test_a_dynamic_setting_applies_at_once_and_is_taken_back(us: Served) -> None:
+    of_topic = "/admin/v2/persistent/public/none/t/deduplicationEnabled?applied=true"
+    assert us.ask("PUT", "/admin/v2/namespaces/public/none").status == 204
+    assert us.get(f"{BROKERS}/configuration/values") == {}
+    assert us.ask("POST", f"{BROKERS}/configuration/brokerDeduplicationEnabled/true").status == 204
+    assert us.get(f"{BROKERS}/configuration/values") == {"brokerDeduplicationEnabled": "true"}
+    assert us.get(f"{BROKERS}/configuration/runtime")["brokerDeduplicationEnabled"] == "true"
+    assert us.get(of_topic) is True
+    assert us.ask("DELETE", f"{BROKERS}/configuration/brokerDeduplicationEnabled").status == 204
+    assert us.get(of_topic) is False
+
+
+def test_other_settings_are_not_changed(us: Served) -> None:
+    names = us.get(f"{BROKERS}/configuration")
+    assert "brokerDeduplicationEnabled" in names
+    reply = us.ask("POST", f"{BROKERS}/configuration/maxMessageSize/1")
+    assert reply.status == 412
+    assert "brokerDeduplicationEnabled" in reply.json()["reason"]
+    assert us.ask("POST", f"{BROKERS}/configuration/brokerDeduplicationEnabled/perhaps").status == 412
+    assert us.get(f"{BROKERS}/configuration/runtime")["maxMessageSize"] == "5242880"

@@ -1,0 +1,151 @@
+"""What tools set and read back although nothing else comes of it, and that each answer says so."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.broker.admin.served import Served, served
+
+NAMESPACE = "/admin/v2/namespaces/public/default"
+TOPIC = "/admin/v2/persistent/public/default/orders"
+PERSISTENCE = {
+    "bookkeeperEnsemble": 3,
+    "bookkeeperWriteQuorum": 2,
+    "bookkeeperAckQuorum": 2,
+    "managedLedgerMaxMarkDeleteRate": 10.5,
+}
+AFFINITY = {"bookkeeperAffinityGroupPrimary": "one", "bookkeeperAffinityGroupSecondary": "two"}
+
+
+@pytest.fixture
+def us() -> Iterator[Served]:
+    with served() as region:
+        yield region
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "value"),
+    [
+        ("POST", f"{NAMESPACE}/persistence", PERSISTENCE),
+        ("POST", f"{TOPIC}/persistence", PERSISTENCE),
+        ("POST", f"{NAMESPACE}/persistence/bookieAffinity", AFFINITY),
+        ("POST", f"{NAMESPACE}/offloadPolicies", {"managedLedgerOffloadDriver": "aws-s3"}),
+        ("POST", f"{TOPIC}/offloadPolicies", {"managedLedgerOffloadMaxThreads": 4}),
+        ("POST", f"{TOPIC}/deduplicationSnapshotInterval", 1_000),
+        ("POST", f"{NAMESPACE}/deduplicationSnapshotInterval", 1_000),
+        ("PUT", f"{NAMESPACE}/offloadDeletionLagMs", 1_000),
+        ("PUT", f"{NAMESPACE}/offloadThresholdInSeconds", -60),
+        ("POST", f"{NAMESPACE}/subscriptionAuthMode", "Prefix"),
+    ],
+)
+def test_what_is_kept_is_given_back_and_says_so(us: Served, method: str, path: str, value: Any) -> None:
+    before = us.ask("GET", path)
+    answers = [us.ask(method, path, json.dumps(value).encode()), us.ask("GET", path)]
+    assert [one.status for one in answers] == [204, 200]
+    assert answers[1].json() == value
+    assert {one.headers["x-geoemu-kept"] for one in answers} == {"docs/ADMIN.md#kept-and-given-back"}
+    assert us.ask("DELETE", path).status == 204
+    after = us.ask("GET", path)
+    assert (after.status, after.body) == (before.status, before.body)
+
+
+def test_what_is_obeyed_does_not_say_so(us: Served) -> None:
+    assert "x-geoemu-kept" not in us.ask("GET", f"{NAMESPACE}/deduplication").headers
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status"),
+    [
+        ("POST", f"{NAMESPACE}/encryptionRequired", b"true", 400),
+        ("POST", f"{NAMESPACE}/entryFilters", b'{"entryFilterNames": "mine"}', 412),
+        ("POST", f"{NAMESPACE}/persistence", b'{"bookkeeperEnsemble": 1, "bookkeeperWriteQuorum": 2}', 412),
+        ("POST", f"{NAMESPACE}/persistence", b'{"bookkeeperEnsemble": "many"}', 400),
+        ("POST", f"{NAMESPACE}/persistence", b'{"colour": 1}', 400),
+        ("POST", f"{NAMESPACE}/persistence", b"3", 400),
+        ("PUT", f"{NAMESPACE}/offloadThreshold", b'"much"', 400),
+        ("POST", f"{NAMESPACE}/offloadThreshold", b"1", 405),
+        ("POST", f"{NAMESPACE}/deduplicationSnapshotInterval", b"-1", 412),
+        ("PUT", f"{NAMESPACE}/bundle/split", None, 412),
+    ],
+)
+def test_what_a_test_would_count_on_is_refused(
+    us: Served, method: str, path: str, body: bytes | None, status: int
+) -> None:
+    reply = us.ask(method, path, body)
+    assert reply.status == status, reply
+    assert reply.json()["reason"]
+
+
+def test_an_offload_policy_is_removed_where_pulsar_removes_it(us: Served) -> None:
+    assert (
+        us.ask("POST", f"{NAMESPACE}/offloadPolicies", b'{"managedLedgerOffloadDriver": "s3"}').status == 204
+    )
+    assert us.ask("DELETE", f"{NAMESPACE}/removeOffloadPolicies").status == 204
+    assert us.ask("GET", f"{NAMESPACE}/offloadPolicies").status == 204
+
+
+def test_permissions_are_kept(us: Served) -> None:
+    assert us.ask("POST", f"{NAMESPACE}/permissions/ada", b'["produce"]').status == 204
+    assert us.ask("POST", f"{TOPIC}/permissions/bob", b'["consume"]').status == 204
+    assert us.get(f"{NAMESPACE}/permissions") == {"ada": ["produce"]}
+    assert us.get(f"{TOPIC}/permissions") == {"ada": ["produce"], "bob": ["consume"]}
+    assert us.ask("DELETE", f"{TOPIC}/permissions/ada").status == 412
+    assert us.ask("DELETE", f"{TOPIC}/permissions/bob").status == 204
+    assert us.ask("DELETE", f"{NAMESPACE}/permissions/ada").status == 204
+    assert us.get(f"{TOPIC}/permissions") == {}
+    assert us.ask("POST", f"{NAMESPACE}/permissions/ada", b'["fly"]').status == 400
+
+
+def test_permissions_on_subscriptions_are_kept(us: Served) -> None:
+    of = f"{NAMESPACE}/permissions/subscription"
+    assert us.ask("POST", f"{of}/billing", b'["ada", "bob"]').status == 204
+    assert us.get(of) == {"billing": ["ada", "bob"]}
+    assert us.ask("DELETE", f"{NAMESPACE}/permissions/billing/ada").status == 204
+    assert us.get(of) == {"billing": ["bob"]}
+    assert us.ask("DELETE", f"{of}/billing").status == 204
+    assert us.get(of) == {}
+
+
+def test_resource_groups_are_kept(us: Served) -> None:
+    group = "/admin/v2/resourcegroups/small"
+    assert us.ask("GET", group).status == 404
+    assert us.ask("POST", f"{NAMESPACE}/resourcegroup/small").status == 404
+    assert us.ask("PUT", group, b'{"publishRateInMsgs": 10, "dispatchRateInBytes": null}').status == 204
+    assert us.get(group) == {"publishRateInMsgs": 10}
+    assert us.get("/admin/v2/resourcegroups") == ["small"]
+    assert us.ask("POST", f"{NAMESPACE}/resourcegroup/small").status == 204
+    assert us.get(f"{NAMESPACE}/resourcegroup") == "small"
+    assert us.ask("DELETE", group).status == 412
+    assert us.ask("DELETE", f"{NAMESPACE}/resourcegroup").status == 204
+    assert us.ask("GET", f"{NAMESPACE}/resourcegroup").status == 204
+    assert us.ask("DELETE", group).status == 204
+
+
+def test_clusters_that_somebody_describes(us: Served) -> None:
+    mars = "/admin/v2/clusters/mars"
+    assert us.ask("GET", mars).status == 404
+    described = {"serviceUrl": "http://mars:8080", "brokerServiceUrl": "pulsar://mars:6650"}
+    assert us.ask("PUT", mars, json.dumps(described).encode()).status == 204
+    assert us.ask("PUT", mars, b"{}").status == 409
+    assert us.get(mars) == described
+    assert us.get("/admin/v2/clusters") == ["mars", "us"]
+    assert us.ask("POST", f"{NAMESPACE}/replication", b'["us", "mars"]').status == 412
+    assert us.ask("PUT", "/admin/v2/tenants/a", b'{"allowedClusters": ["mars"]}').status == 204
+    assert us.ask("DELETE", mars).status == 412
+    assert us.ask("DELETE", "/admin/v2/tenants/a").status == 204
+    assert us.ask("DELETE", mars).status == 204
+    assert us.ask("PUT", mars, b'{"colour": "red"}').status == 400
+
+
+def test_a_region_is_a_cluster_that_only_the_topology_changes(us: Served) -> None:
+    cluster = "/admin/v2/clusters/us"
+    found = us.get(cluster)
+    assert found["brokerServiceUrl"] == f"pulsar://127.0.0.1:{us.service_port}"
+    assert us.ask("PUT", cluster, b"{}").status == 409
+    assert us.ask("DELETE", cluster).status == 412
+    assert us.ask("POST", cluster, json.dumps(found).encode()).status == 204
+    assert us.ask("POST", cluster, b'{"brokerServiceUrl": "pulsar://elsewhere:1"}').status == 412

@@ -1,0 +1,145 @@
+"""Figures for Prometheus: forms, names of Pulsar's dashboards, bounds."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from emulator.broker.admin import figures
+from emulator.broker.admin.exposition import OPENMETRICS, PROMETHEUS, Family, text_of, wants_openmetrics
+from emulator.client import Client, InitialPosition
+from tests.broker.admin.served import Served, served
+from tests.broker.regions import regions, until
+
+TOPIC = "persistent://public/default/orders"
+LINE = re.compile(r"[a-z_]+(\{[a-z_]+=\"(?:[^\"\\\n]|\\.)*\"(,[a-z_]+=\"(?:[^\"\\\n]|\\.)*\")*\})? \S+")
+DASHBOARDS = (
+    "pulsar_topics_count",
+    "pulsar_producers_count",
+    "pulsar_consumers_count",
+    "pulsar_subscriptions_count",
+    "pulsar_rate_in",
+    "pulsar_rate_out",
+    "pulsar_throughput_in",
+    "pulsar_throughput_out",
+    "pulsar_storage_size",
+    "pulsar_msg_backlog",
+    "pulsar_subscription_back_log",
+    "pulsar_subscription_msg_rate_out",
+    "pulsar_subscription_msg_throughput_out",
+    "pulsar_broker_topics_count",
+    "pulsar_active_connections",
+)
+REPLICATION = (
+    "pulsar_replication_rate_in",
+    "pulsar_replication_rate_out",
+    "pulsar_replication_throughput_in",
+    "pulsar_replication_throughput_out",
+    "pulsar_replication_backlog",
+    "pulsar_replication_connected_count",
+    "pulsar_replicated_subscriptions_pending_snapshots",
+)
+
+
+@pytest.fixture
+def us() -> Iterator[Served]:
+    with served() as region:
+        yield region
+
+
+def used(us: Served) -> dict[tuple[str, str], float]:
+    """Figures of a region in which three messages were published and one consumed; by name and topic."""
+
+    async def story() -> dict[tuple[str, str], float]:
+        async with Client([f"pulsar://127.0.0.1:{us.service_port}"]) as client:
+            consumer = await client.subscribe(TOPIC, "billing", initial_position=InitialPosition.EARLIEST)
+            producer = await client.producer(TOPIC)
+            for _ in range(3):
+                await producer.send(b"x")
+            await consumer.acknowledge(await consumer.receive(), confirmed=True)
+            return await asyncio.to_thread(samples, us)
+
+    return asyncio.run(story())
+
+
+def samples(us: Served) -> dict[tuple[str, str], float]:
+    found = {}
+    for line in us.ask("GET", "/metrics").body.decode().splitlines():
+        if not line.startswith("#"):
+            name, labels, value = re.fullmatch(r"([a-z_]+)(?:\{(.*)\})? (\S+)", line).groups()  # type: ignore[union-attr]
+            topic = re.search(r'topic="([^"]*)"', labels or "")
+            found[name, topic[1] if topic else ""] = float(value)
+    return found
+
+
+def test_every_name_of_the_dashboards_has_data(us: Served) -> None:
+    found = used(us)
+    names = {name for name, _ in found}
+    assert [name for name in DASHBOARDS if name not in names] == []
+    assert found["pulsar_in_messages_total", TOPIC] == 3
+    assert found["pulsar_subscription_back_log", TOPIC] == 2
+    assert found["pulsar_producers_count", TOPIC] == found["pulsar_consumers_count", TOPIC] == 1
+    assert found["pulsar_broker_msg_backlog", ""] == 2
+
+
+@pytest.mark.parametrize(
+    ("accept", "kind", "last"),
+    [("", PROMETHEUS, None), ("application/openmetrics-text; version=1.0.0, */*", OPENMETRICS, "# EOF")],
+)
+def test_both_forms_are_well_made(us: Served, accept: str, kind: str, last: str | None) -> None:
+    used(us)
+    reply = us.ask("GET", "/metrics", headers={"Accept": accept})
+    assert reply.headers["content-type"] == kind
+    lines = reply.body.decode().splitlines()
+    assert (lines[-1] == "# EOF") == (last is not None)
+    seen: list[str] = []
+    for line in lines:
+        if line.startswith("# TYPE"):
+            seen.append(line.split()[2])
+        elif not line.startswith("#"):
+            assert LINE.fullmatch(line), line
+            name = re.match(r"[a-z_]+", line)
+            assert name is not None
+            assert name[0] in (seen[-1], f"{seen[-1]}_total"), "samples stand behind their family"
+    assert len(seen) == len(set(seen)), "each family stands there once"
+
+
+def test_what_labels_may_hold_is_escaped() -> None:
+    family = Family("a_total", "counter", 'says "b"\n')
+    family.add(1, {"topic": 'x"\\\n'})
+    assert text_of([family, Family("none", "gauge", "")], openmetrics=False) == (
+        '# HELP a_total says "b"\\n\n# TYPE a_total counter\na_total{topic="x\\"\\\\\\n"} 1\n'
+    )
+    assert "# TYPE a counter\n" in text_of([family], openmetrics=True)
+    assert not wants_openmetrics("text/plain;version=0.0.4")
+
+
+def test_only_so_many_topics_have_lines(us: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(figures, "TOPICS_MAX", 2)
+    for name in "abc":
+        assert us.ask("PUT", f"/admin/v2/persistent/public/default/{name}").status == 204
+    found = samples(us)
+    assert [name for name, topic in found if name == "pulsar_rate_in"] == ["pulsar_rate_in"] * 2
+    assert found["geoemu_topics_without_lines", ""] == 1
+    assert found["pulsar_broker_topics_count", ""] == 3
+
+
+def test_replication_has_figures_by_region() -> None:
+    async def story() -> None:
+        async with regions("us", "eu") as world, world.client("us") as client:
+            producer = await client.producer(TOPIC)
+            await producer.send(b"x")
+            eu = world.running["eu"]
+            await until(lambda: TOPIC in eu.directory.serving and eu.directory.serving[TOPIC].stored_end > 0)
+            families = {one.name: one for one in await figures.families_of(world.running["us"])}
+            for name in REPLICATION:
+                assert families[name].samples, name
+            labels = dict(families["pulsar_replication_backlog"].samples[0][0])
+            assert labels["remote_cluster"] == "eu"
+            connected = {labels: value for labels, value, _ in families["geoemu_link_connected"].samples}
+            assert connected[("cluster", "us"), ("remote_cluster", "eu")]
+
+    asyncio.run(story())

@@ -1,0 +1,220 @@
+"""Topics that keep nothing: what nobody takes at once is dropped and counted. Under virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from emulator.client import (
+    EARLIEST,
+    Batching,
+    ClientError,
+    Consumer,
+    ConsumerType,
+    InitialPosition,
+)
+from emulator.errors import ServerError
+from emulator.model import AccessMode
+from emulator.simulation.world import World, world
+
+TOPIC = "non-persistent://public/default/ticks"
+PATH = "/admin/v2/non-persistent/public/default"
+TYPES = [ConsumerType.EXCLUSIVE, ConsumerType.FAILOVER, ConsumerType.SHARED, ConsumerType.KEY_SHARED]
+
+
+async def ask(w: World, method: str, target: str, region: str = "us") -> Any:
+    answer = await w.ask_admin(region, method, target)
+    assert answer.status in (200, 204), answer
+    return answer.json() if answer.status == 200 else None
+
+
+async def received(consumer: Consumer, count: int) -> list[bytes]:
+    return [(await consumer.receive()).payload for _ in range(count)]
+
+
+@pytest.mark.parametrize("type_", TYPES)
+@pytest.mark.parametrize("batching", [None, Batching(messages_max=10)])
+def test_who_is_there_is_given_everything_once_and_acknowledges_nothing(
+    type_: ConsumerType, batching: Batching | None
+) -> None:
+    with world("us") as w:
+
+        async def story() -> None:
+            client = w.client("us")
+            producer = await client.producer(TOPIC, batching=batching)
+            await producer.send(b"before anybody came")
+            consumer = await client.subscribe(
+                TOPIC, "s", type_=type_, initial_position=InitialPosition.EARLIEST
+            )
+            sent = [b"%d" % number for number in range(2_500)]
+            receiving = asyncio.ensure_future(received(consumer, len(sent)))
+            for first in range(0, len(sent), 250):
+                await asyncio.gather(
+                    *(producer.send_nowait(one, key=one.decode()) for one in sent[first : first + 250])
+                )
+            assert await receiving == sent
+            stats = await ask(w, "GET", f"{PATH}/ticks/stats")
+            assert stats["subscriptions"]["s"]["msgBacklog"] == 0
+            assert stats["subscriptions"]["s"]["unackedMessages"] == 0
+            consumer.redeliver_unacknowledged()
+            await consumer.close()
+            again = await client.subscribe(TOPIC, "s", type_=type_)
+            await producer.send(b"after")
+            assert await received(again, 1) == [b"after"]
+
+        w.play(story())
+
+
+def test_what_nobody_takes_is_dropped_and_counted() -> None:
+    with world("us") as w:
+
+        async def story() -> None:
+            client = w.client("us")
+            producer = await client.producer(TOPIC)
+            consumer = await client.subscribe(TOPIC, "s", receiver_queue_size=10)
+            for number in range(50):
+                await producer.send(b"%d" % number)
+            stats = await ask(w, "GET", f"{PATH}/ticks/stats")
+            assert stats["subscriptions"]["s"]["msgDropCount"] == 40
+            assert stats["msgDropRate"] == stats["subscriptions"]["s"]["msgDropRate"] > 0
+            assert await received(consumer, 10) == [b"%d" % number for number in range(10)]
+            await producer.send(b"now")
+            assert await received(consumer, 1) == [b"now"]
+
+        w.play(story())
+
+
+def test_consumers_of_a_subscription_share_and_subscriptions_have_everything() -> None:
+    with world("us") as w:
+
+        async def story() -> None:
+            client = w.client("us")
+            producer = await client.producer(TOPIC)
+            shared = [await client.subscribe(TOPIC, "s", type_=ConsumerType.SHARED) for _ in range(2)]
+            alone = await client.subscribe(TOPIC, "t")
+            for number in range(100):
+                await producer.send(b"%d" % number)
+            everything = await received(alone, 100)
+            await w.simulation.until(lambda: sum(len(one._queue) for one in shared) == 100)
+            assert all(one._queue for one in shared)
+            got = [message.payload for one in shared for message in one._queue]
+            assert sorted(got) == sorted(everything)
+
+        w.play(story())
+
+
+def test_a_second_exclusive_consumer_is_refused_and_so_is_what_needs_places() -> None:
+    with world("us") as w:
+
+        async def story() -> None:
+            client = w.client("us")
+            consumer = await client.subscribe(TOPIC, "s")
+            with pytest.raises(ClientError) as busy:
+                await client.subscribe(TOPIC, "s")
+            assert busy.value.code is ServerError.ConsumerBusy
+            with pytest.raises(ClientError, match="only allowed on persistent topics") as refused:
+                await client.subscribe(TOPIC, "c", read_compacted=True)
+            assert refused.value.code is ServerError.NotAllowedError
+            with pytest.raises(ClientError, match="keeps no messages"):
+                await consumer.last_message_id()
+            await consumer.seek(0)
+            reader = await client.reader(TOPIC, EARLIEST)
+            producer = await client.producer(TOPIC)
+            await producer.send(b"now")
+            assert await received(consumer, 1) == await received(reader, 1) == [b"now"]
+
+        w.play(story())
+
+
+def test_it_is_listed_while_it_is_there_and_nothing_of_it_is_stored() -> None:
+    with world("us") as w:
+
+        async def story() -> None:
+            client = w.client("us")
+            producer = await client.producer(TOPIC)
+            await client.producer("persistent://public/default/orders")
+            await client.subscribe(TOPIC, "s")
+            await producer.send(b"x")
+            assert await ask(w, "GET", PATH) == [TOPIC]
+            assert await ask(w, "GET", "/admin/v2/persistent/public/default") == [
+                "persistent://public/default/orders"
+            ]
+            namespace = "/admin/v2/namespaces/public/default/topics"
+            assert TOPIC in await ask(w, "GET", namespace)
+            assert TOPIC not in await ask(w, "GET", f"{namespace}?mode=PERSISTENT")
+            assert await ask(w, "GET", f"{PATH}/ticks/subscriptions") == ["s"]
+            disk = w.regions["us"].disk
+            assert not [key for key in (*disk.logs, *disk.values) if "ticks" in key]
+            await ask(w, "DELETE", f"{PATH}/ticks?force=true")
+            await producer.close()
+            w.kill("us")
+            w.start("us")
+            await w.ready()
+
+        w.play(story())
+
+
+def test_it_is_replicated_live_and_what_is_sent_while_the_link_is_cut_is_dropped() -> None:
+    with world("us", "eu") as w:
+
+        async def story() -> None:
+            us, eu = w.client("us"), w.client("eu")
+            producer = await us.producer(TOPIC)
+            consumer = await eu.subscribe(TOPIC, "s")
+            broker = w.regions["us"].broker
+            assert broker is not None
+            replicator = broker.directory.serving[TOPIC].replicators["eu"]
+            await w.simulation.until(lambda: replicator.life.is_connected)
+            for number in range(200):
+                await producer.send(b"%d" % number)
+            assert await received(consumer, 200) == [b"%d" % number for number in range(200)]
+            w.cut("us", "eu")
+            await w.simulation.until(lambda: not replicator.life.is_connected)
+            for _ in range(20):
+                await producer.send(b"lost")
+            stats = await ask(w, "GET", f"{PATH}/ticks/stats")
+            assert stats["replication"]["eu"]["msgDropCount"] == 20
+            assert stats["replication"]["eu"]["replicationBacklog"] == 0
+            w.heal("us", "eu")
+            await w.simulation.until(lambda: replicator.life.is_connected)
+            await producer.send(b"after")
+            assert await received(consumer, 1) == [b"after"]
+
+        w.play(story())
+
+
+def test_after_a_restart_of_its_region_what_is_sent_is_new_to_the_other_ones() -> None:
+    """Ids of the new life are larger than those that the other region has seen: they are no repetitions to it."""
+    with world("us", "eu") as w:
+
+        async def story() -> None:
+            us, eu = w.client("us"), w.client("eu")
+            producer = await us.producer(TOPIC)
+            consumer = await eu.subscribe(TOPIC, "s")
+            receiving = asyncio.ensure_future(consumer.receive())
+            while not receiving.done():
+                await producer.send(b"first life")
+                await asyncio.sleep(0.05)
+            w.kill("us")
+            w.start("us")
+            await w.ready()
+            while not any(one.payload == b"second life" for one in consumer._queue):
+                await producer.send(b"second life")
+                await asyncio.sleep(0.05)
+
+        w.play(story())
+
+
+def test_an_exclusive_producer_keeps_others_out() -> None:
+    with world("us") as w:
+
+        async def story() -> None:
+            client = w.client("us")
+            await client.producer(TOPIC, access_mode=AccessMode.EXCLUSIVE)
+            with pytest.raises(ClientError) as fenced:
+                await client.producer(TOPIC, access_mode=AccessMode.EXCLUSIVE)
+            assert fenced.value.code is ServerError.ProducerFenced
+
+        w.play(story())

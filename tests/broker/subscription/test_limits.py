@@ -1,0 +1,77 @@
+"""How much consumers may hold, and what a subscription is told when it is made; in virtual time."""
+
+from __future__ import annotations
+
+from emulator.client import Consumer, ConsumerType, InitialPosition, Message
+from emulator.core.policies.consuming import UNACKED_PER_CONSUMER, UNACKED_PER_SUBSCRIPTION
+from emulator.simulation.world import World, world
+from emulator.stored_keys import NamespacePath, TopicPoliciesPath
+from tests.broker.subscription.test_subscription import TOPIC, broker_of, subscription_of
+
+NAMESPACE = NamespacePath("public/default")
+STATS = "/admin/v2/persistent/public/default/orders/stats"
+
+
+async def subscribed(w: World, name: str) -> Consumer:
+    return await w.client("us").subscribe(
+        TOPIC, "s", type_=ConsumerType.SHARED, initial_position=InitialPosition.EARLIEST, name=name
+    )
+
+
+async def publish(w: World, count: int) -> None:
+    producer = await w.client("us").producer(TOPIC)
+    for number in range(count):
+        await producer.send(b"%d" % number)
+
+
+def held(w: World) -> list[int]:
+    """Of each consumer, in order of arrival."""
+    return [consumer.unacked_messages for consumer in subscription_of(w, "s").dispatcher.consumers]
+
+
+async def taken(consumer: Consumer, count: int) -> list[Message]:
+    return [await consumer.receive() for _ in range(count)]
+
+
+def test_a_consumer_that_holds_as_many_as_it_may_waits_for_its_acknowledgements() -> None:
+    with world("us") as w:
+
+        async def story() -> None:
+            await broker_of(w).policies.set(NAMESPACE, UNACKED_PER_CONSUMER, 4)
+            consumer = await subscribed(w, "a")
+            await publish(w, 10)
+            messages = await taken(consumer, 4)
+            assert held(w) == [4]
+            stats = (await w.ask_admin("us", "GET", STATS)).json()["subscriptions"]["s"]
+            assert stats["consumers"][0]["blockedConsumerOnUnackedMsgs"]
+            await consumer.acknowledge(messages[0])
+            messages += await taken(consumer, 1)
+            await broker_of(w).policies.set(NAMESPACE, UNACKED_PER_CONSUMER, 0)
+            await taken(consumer, 5)
+            assert held(w) == [9], "any number"
+
+        w.play(story(), within_seconds=60)
+
+
+def test_all_consumers_together_hold_no_more_than_the_subscription_may() -> None:
+    with world("us") as w:
+
+        async def story() -> None:
+            await publish(w, 100)
+            await broker_of(w).policies.set(TopicPoliciesPath(TOPIC), UNACKED_PER_SUBSCRIPTION, 6)
+            await broker_of(w).policies.set(NAMESPACE, UNACKED_PER_CONSUMER, 5)
+            one, other = await subscribed(w, "a"), await subscribed(w, "b")
+            await w.simulation.until(lambda: sum(held(w)) >= 6)
+            stats = (await w.ask_admin("us", "GET", STATS)).json()["subscriptions"]["s"]
+            assert stats["blockedSubscriptionOnUnackedMsgs"]
+            came = 0
+            while came < 100:
+                assert sum(held(w)) <= 10, "one read may overshoot"
+                for consumer, count in ((one, held(w)[0]), (other, held(w)[1])):
+                    messages = await taken(consumer, count)
+                    for message in messages:
+                        await consumer.acknowledge(message, confirmed=True)
+                    came += count
+                await w.simulation.until(lambda: came == 100 or sum(held(w)) > 0)  # noqa: B023
+
+        w.play(story(), within_seconds=300)

@@ -1,0 +1,161 @@
+"""What clients and lying clusters do to metadata events."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from emulator.broker.region import Region
+from emulator.client import ClientError, ConsumerType, InitialPosition
+from emulator.core.metadata_sync.changes import Overruled
+from emulator.core.metadata_sync.event import NUMBER_MAX, Event
+from emulator.core.policies.topics import DEDUPLICATION
+from emulator.stored_keys import TenantPath
+from tests.broker.regions import Regions
+from tests.broker.test_metadata_sync import (
+    EVENTS,
+    NAMESPACE,
+    TWO,
+    clusters,
+    create,
+    run,
+    soon,
+)
+
+
+def event(path: str, value: Any = None, kind: str = "Modified", **changes: Any) -> dict[str, Any]:
+    """One of americas."""
+    return {
+        "path": path,
+        "value": value,
+        "type": kind,
+        "lastUpdatedTimestamp": 9_000_000_000_000,
+        "sourceCluster": "americas",
+        "sequence": 1_000_000,
+        "incarnation": "forged",
+    } | changes
+
+
+def pack(*events: dict[str, Any], **changes: Any) -> bytes:
+    told = {
+        "version": 1,
+        "kind": "events",
+        "source": "americas",
+        "incarnation": "forged",
+        "after": 0,
+        "upto": 1_000_000,
+        "events": list(events),
+    }
+    return json.dumps(told | changes).encode()
+
+
+async def lie(region: Region, *payloads: bytes) -> None:
+    """The region that carries its cluster's events says something else."""
+    await soon(lambda: region.synchronizer is not None and region.synchronizer.carrier is not None)
+    assert region.synchronizer is not None
+    assert region.synchronizer.carrier is not None
+    await region.synchronizer.carrier._channel.publish(payloads)
+
+
+async def still_in_step(world: Regions) -> None:
+    """A change that is made in either cluster arrives in the other."""
+    us, eu = world.running["us"], world.running["eu"]
+    for here, there, name in ((us, eu, "from-us"), (eu, us, "from-eu")):
+        await here.metadata.put(TenantPath(name).text, b"{}")
+        await soon(lambda there=there, name=name: name in there.policies.tenants())
+
+
+def test_a_client_cannot_speak_for_the_cluster_that_it_is_connected_to() -> None:
+    """Other clusters obey what a region publishes, and cannot tell which of its clients it was."""
+
+    async def story() -> None:
+        async with clusters(TWO) as world, world.client("us") as client:
+            eu = world.running["eu"]
+            await create(world.running["us"])
+            await soon(lambda: eu.policies.has_namespace("acme/orders"))
+
+            async def forge() -> None:
+                producer = await client.producer(EVENTS)
+                await producer.send(pack(event(NAMESPACE.text, kind="Deleted")))
+
+            with pytest.raises(ClientError, match="only regions publish there"):
+                await forge()
+            await still_in_step(world)
+            assert eu.policies.has_namespace("acme/orders")
+
+    run(story)
+
+
+def test_a_client_may_read_events_and_takes_none_away() -> None:
+    async def story() -> None:
+        async with clusters(TWO) as world, world.client("us") as client:
+            with pytest.raises(ClientError, match="the regions' own"):
+                await client.subscribe(EVENTS, "metadata-syncer", type_=ConsumerType.FAILOVER)
+            reader = await client.subscribe(EVENTS, "mine", initial_position=InitialPosition.EARLIEST)
+            await still_in_step(world)
+            assert json.loads((await reader.receive()).payload)["version"] == 1
+
+    run(story)
+
+
+HOSTILE = {
+    "half a character": event("tenant/\ud800", kind="Created"),
+    "half a character in an element": event("tenant/acme/\ud800", 1),
+    "a zero": event("tenant/a\0b", kind="Created"),
+    "no name": event("tenant/", kind="Created"),
+    "a namespace of a name that is none": event("namespace/a b", kind="Created"),
+    "a path of a topic that is none": event("topic-policies/nonsense/policies/message_ttl", 1),
+    "a field that is policies": event("namespace/acme%2Forders/policies", [1]),
+    "a partitioned topic of nonsense": event("partitioned-topic/x", kind="Created"),
+    "not a number": event("namespace/acme%2Forders/policies/message_ttl", float("nan")),
+    "infinitely many": event("tenant/acme/adminRoles", float("inf")),
+    "roles that are none": event("tenant/acme/adminRoles", 7),
+    "clusters that are none": event("tenant/acme/allowedClusters", {"a": [[]]}),
+    "everything deep": event("tenant/acme/x", json.loads("[" * 900 + "]" * 900)),
+    "a deletion with a value": event("namespace/acme%2Forders/policies/x", 1, kind="Deleted"),
+    "an incarnation of nonsense": event("tenant/acme/y", 1, incarnation=["forged"]),
+}
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_an_event_of_nonsense_stops_nothing(what: str) -> None:
+    async def story() -> None:
+        async with clusters(TWO) as world:
+            us, eu = world.running["us"], world.running["eu"]
+            await create(us)
+            await soon(lambda: eu.policies.has_namespace("acme/orders"))
+            await lie(us, pack(HOSTILE[what]))
+            await still_in_step(world)
+            eu.policies.tenants()
+            eu.policies.namespaces()
+
+    run(story)
+
+
+@pytest.mark.parametrize("hybrid", [False, True])
+def test_a_time_at_the_end_of_time_is_said_to_whoever_meets_it(hybrid: bool) -> None:
+    async def story() -> None:
+        async with clusters(TWO, metadata_sync_hybrid_clocks=hybrid) as world:
+            us, eu = world.running["us"], world.running["eu"]
+            await create(us)
+            await soon(lambda: eu.policies.has_namespace("acme/orders"))
+            forged = event(f"{NAMESPACE.text}/policies/deduplication", True, lastUpdatedTimestamp=NUMBER_MAX)
+            await lie(us, pack(forged))
+            await soon(lambda: eu.policies.of_namespace("acme/orders", DEDUPLICATION))
+            if hybrid:
+                await eu.policies.set(NAMESPACE, DEDUPLICATION, False)
+                assert eu.policies.of_namespace("acme/orders", DEDUPLICATION) is False
+            else:
+                with pytest.raises(Overruled, match="cluster americas, whose clock was"):
+                    await eu.policies.set(NAMESPACE, DEDUPLICATION, False)
+            await still_in_step(world)
+
+    run(story)
+
+
+def test_a_path_that_no_store_can_hold_is_no_path() -> None:
+    """On SQLite it would end the carrier for good: the same message is applied again and again."""
+    with pytest.raises(ValueError, match="is no text"):
+        Event.from_json(event("tenant/\ud800", kind="Created"))

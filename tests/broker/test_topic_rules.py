@@ -1,0 +1,260 @@
+"""Policies of producers and consumers: how many, how large, how fast; and deduplication that begins in between."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from emulator.broker.pressure import Pause
+from emulator.broker.region import Region
+from emulator.broker.topic_slot import Wish
+from emulator.client import InitialPosition
+from emulator.core.pace import Pace
+from emulator.core.policies.declaration import Policy
+from emulator.core.policies.limits import (
+    DISPATCH_RATE,
+    MAX_CONSUMERS,
+    MAX_CONSUMERS_PER_SUBSCRIPTION,
+    MAX_MESSAGE_SIZE,
+    MAX_PRODUCERS,
+    MAX_SUBSCRIPTIONS,
+    MAX_TOPICS,
+    PUBLISH_RATE,
+    REPLICATOR_DISPATCH_RATE,
+    SUBSCRIPTION_DISPATCH_RATE,
+)
+from emulator.core.policies.topics import DEDUPLICATION
+from emulator.errors import ServerError
+from emulator.stored_keys import NamespacePath, StoredKey, TopicPoliciesPath
+from emulator.wire import pulsar_pb2 as pb
+from emulator.wire.codec import send_header
+from tests.broker.commands.raw import RawClient, entry, raw_client
+from tests.broker.regions import regions, until
+
+TOPIC = "persistent://public/default/orders"
+NAMESPACE = NamespacePath("public/default")
+OF_TOPIC = TopicPoliciesPath(TOPIC)
+DEADLINE = 30
+
+
+def send(client: RawClient, data: bytes, sequence_id: int) -> None:
+    client.writer.write(send_header(1, sequence_id, data_length=len(data)) + data)
+
+
+async def set_policy(region: Region, policy: Policy[Any], value: Any, place: StoredKey = NAMESPACE) -> None:
+    await region.policies.set(place, policy, value)
+
+
+def test_a_topic_has_no_more_producers_than_it_may() -> None:
+    """One that comes back under its name is none more, and other regions' do not count."""
+
+    async def story() -> None:
+        async with regions("us", "eu") as world, raw_client(world) as client:
+            await set_policy(world.running["us"], MAX_PRODUCERS, 1)
+            await client.open_producer(1, name="first")
+            client.ask_for_producer(2, name="second")
+            assert (await client.next()).error.error == int(ServerError.ProducerBusy)
+            await client.open_producer(1, name="first")
+            topic = world.running["us"].directory.serving[TOPIC]
+            async with world.client("eu") as other:
+                await (await other.producer(TOPIC)).send(b"0")
+            await until(lambda: len(topic.producers) == 2, DEADLINE)
+            await set_policy(world.running["us"], MAX_PRODUCERS, None)
+            await client.open_producer(2, name="second")
+
+    asyncio.run(story())
+
+
+def test_a_topic_and_a_subscription_have_no_more_consumers_than_they_may() -> None:
+    async def story() -> None:
+        async with regions("us") as world, raw_client(world) as client:
+            us = world.running["us"]
+            await set_policy(us, MAX_CONSUMERS, 2)
+            await set_policy(us, MAX_CONSUMERS_PER_SUBSCRIPTION, 1)
+            await set_policy(us, MAX_SUBSCRIPTIONS, 2)
+            shared = {"subType": pb.CommandSubscribe.Shared}
+            assert (await client.subscribe(1, **shared)).HasField("success")
+            assert (await client.subscribe(2, **shared)).error.error == int(ServerError.ConsumerBusy)
+            assert (await client.subscribe(3, subscription="t", **shared)).HasField("success")
+            refused = (await client.subscribe(4, subscription="u", **shared)).error
+            assert refused.error == int(ServerError.NotAllowedError)
+            assert "maximum number of subscriptions" in refused.message
+            await set_policy(us, MAX_CONSUMERS_PER_SUBSCRIPTION, 5)
+            refused = (await client.subscribe(5, subscription="t", **shared)).error
+            assert "max consumers limit: 2" in refused.message
+
+    asyncio.run(story())
+
+
+def test_a_namespace_has_no_more_topics_than_it_may() -> None:
+    async def story() -> None:
+        async with regions("us") as world, raw_client(world) as client:
+            await set_policy(world.running["us"], MAX_TOPICS, 1)
+            await client.open_producer(1, topic="one")
+            client.ask_for_producer(2, topic="two", name="q")
+            refused = (await client.next()).error
+            assert refused.error == int(ServerError.NotAllowedError)
+            assert "Exceed maximum number of topics" in refused.message
+            await client.open_producer(3, topic="one", name="r")
+
+    asyncio.run(story())
+
+
+def test_a_message_has_no_more_bytes_than_its_topic_allows() -> None:
+    """A client's. What another region sends was acknowledged there."""
+
+    async def story() -> None:
+        async with regions("us", "eu") as world, raw_client(world) as client:
+            await set_policy(world.running["us"], MAX_MESSAGE_SIZE, 10, OF_TOPIC)
+            await client.open_producer(1)
+            send(client, entry(bytes(11)), 0)
+            refused = (await client.next()).send_error
+            assert refused.error == int(ServerError.NotAllowedError)
+            assert "exceeds the maximum of 10" in refused.message
+            send(client, entry(bytes(10), 1), 1)
+            assert (await client.next()).send_receipt.sequence_id == 1
+            topic = world.running["us"].directory.serving[TOPIC]
+            assert topic.limits.payload_bytes > 10
+
+    asyncio.run(story())
+
+
+def test_who_publishes_too_fast_is_read_more_slowly() -> None:
+    """Everything is stored; and once there is no rate any more it goes on."""
+
+    async def story() -> None:
+        async with regions("us") as world, world.client("us") as client:
+            us = world.running["us"]
+            await set_policy(us, PUBLISH_RATE, Pace(20, 0, 1))
+            producer = await client.producer(TOPIC)
+            (connection,) = us.connections
+            await asyncio.gather(*[producer.send(b"%d" % number) for number in range(21)])
+            sending = asyncio.gather(*[producer.send(b"%d" % number) for number in range(21, 30)])
+            await until(lambda: Pause.RATE in connection.pressure.reasons, DEADLINE)
+            assert connection.pressure.is_ours, "its silence is no fault of the client"
+            await sending
+            assert us.directory.serving[TOPIC].stored_end == 30
+
+    asyncio.run(story())
+
+
+def test_consumers_are_sent_no_more_than_the_rate_allows_and_get_everything() -> None:
+    async def story() -> None:
+        async with regions("us") as world, world.client("us") as client:
+            us = world.running["us"]
+            producer = await client.producer(TOPIC)
+            for number in range(12):
+                await producer.send(b"%d" % number)
+            await set_policy(us, SUBSCRIPTION_DISPATCH_RATE, Pace(1, 0, 86_400))
+            consumer = await client.subscribe(TOPIC, "s", initial_position=InitialPosition.EARLIEST)
+            assert (await consumer.receive()).payload == b"0"
+            for number in range(12, 15):
+                await producer.send(b"%d" % number)
+            assert us.directory.serving[TOPIC].subscriptions["s"].sent.messages == 1
+            await set_policy(us, SUBSCRIPTION_DISPATCH_RATE, None)
+            assert [(await consumer.receive()).payload for _ in range(14)] == [
+                b"%d" % n for n in range(1, 15)
+            ]
+
+    asyncio.run(story())
+
+
+def test_the_consumers_of_a_topic_share_its_rate() -> None:
+    async def story() -> None:
+        async with regions("us") as world, world.client("us") as client:
+            us = world.running["us"]
+            producer = await client.producer(TOPIC)
+            one = await client.subscribe(TOPIC, "one")
+            two = await client.subscribe(TOPIC, "two")
+            await set_policy(us, DISPATCH_RATE, Pace(1, 0, 86_400))
+            for number in range(4):
+                await producer.send(b"%d" % number)
+            topic = us.directory.serving[TOPIC]
+            assert sum(subscription.sent.messages for subscription in topic.subscriptions.values()) == 1
+            await set_policy(us, DISPATCH_RATE, None)
+            for consumer in (one, two):
+                assert [(await consumer.receive()).payload for _ in range(4)] == [b"0", b"1", b"2", b"3"]
+
+    asyncio.run(story())
+
+
+def test_a_replicator_sends_no_more_than_the_rate_allows() -> None:
+    async def story() -> None:
+        async with regions("us", "eu") as world, world.client("us") as client:
+            us, eu = world.running["us"], world.running["eu"]
+            await set_policy(us, REPLICATOR_DISPATCH_RATE, Pace(2, 0, 86_400))
+            producer = await client.producer(TOPIC)
+            for number in range(10):
+                await producer.send(b"%d" % number)
+            topic = us.directory.serving[TOPIC]
+            await until(lambda: topic.replicators["eu"].progress.confirmed >= 0, DEADLINE)
+            assert topic.replicators["eu"].backlog > 0
+            await set_policy(us, REPLICATOR_DISPATCH_RATE, None)
+            await until(lambda: not topic.replicators["eu"].backlog, DEADLINE)
+            there = await eu.directory.acquire(TOPIC, Wish.EXISTING)
+            await until(lambda: there.stored_end == 10, DEADLINE)
+
+    asyncio.run(story())
+
+
+# Deduplication.
+
+
+def test_deduplication_begins_in_the_middle_of_a_stream() -> None:
+    async def story() -> None:
+        async with regions("us", deduplication=False) as world, raw_client(world) as client:
+            us = world.running["us"]
+            await client.open_producer(1)
+            topic = us.directory.serving[TOPIC]
+            for number in (0, 0):
+                send(client, entry(b"x", number), number)
+                await client.next()
+            assert topic.stored_end == 2, "nobody asked for it yet"
+            await set_policy(us, DEDUPLICATION, True, OF_TOPIC)
+            await until(lambda: topic.deduplicates, DEADLINE)
+            for number in (1, 1):
+                send(client, entry(b"x", number), number)
+                assert (await client.next()).send_receipt.sequence_id == number
+            assert topic.stored_end == 3
+            await set_policy(us, DEDUPLICATION, False, OF_TOPIC)
+            await until(lambda: not topic.deduplicates, DEADLINE)
+            send(client, entry(b"x", 1), 1)
+            await client.next()
+            assert topic.stored_end == 4
+
+    asyncio.run(story())
+
+
+def test_what_a_producer_counted_before_a_pause_of_deduplication_drops_nothing() -> None:
+    """It began anew while nothing was judged; also when the region crashes in between."""
+
+    async def story() -> None:
+        async with regions("us") as world:
+            for crashes in (False, True):
+                us = world.running["us"]
+                topic = await us.directory.acquire(TOPIC, Wish.CREATE)
+                await until(lambda topic=topic: topic.deduplicates, DEADLINE)
+                async with raw_client(world) as client:
+                    await client.open_producer(1)
+                    send(client, entry(b"x", 50), 50)
+                    await client.next()
+                await set_policy(us, DEDUPLICATION, False)
+                await until(lambda topic=topic: not topic.deduplicates, DEADLINE)
+                async with raw_client(world) as client:
+                    await client.open_producer(1)
+                    send(client, entry(b"x", 0), 0)
+                    await client.next()
+                if crashes:
+                    await world.crash("us")
+                    us = await world.start("us")
+                await set_policy(us, DEDUPLICATION, True)
+                topic = await us.directory.acquire(TOPIC, Wish.EXISTING)
+                await until(lambda topic=topic: topic.deduplicates, DEADLINE)
+                before = topic.stored_end
+                async with raw_client(world) as client:
+                    await client.open_producer(1)
+                    send(client, entry(b"x", 1), 1)
+                    assert (await client.next()).send_receipt.sequence_id == 1
+                assert topic.stored_end == before + 1
+
+    asyncio.run(story())

@@ -1,0 +1,70 @@
+"""What clients ask of transaction coordinators, over a raw connection."""
+
+from __future__ import annotations
+
+from emulator.wire import pulsar_pb2 as pb
+from tests.broker.commands.raw import RawClient
+
+TOPIC = "persistent://public/default/orders"
+NO_EPOCH = 2**64 - 1
+
+
+async def connect(
+    client: RawClient, coordinator: int = 0, *, key: str = "", epoch: int = -1, process: str = ""
+) -> pb.CommandTcClientConnectResponse:
+    body = pb.CommandTcClientConnectRequest(request_id=7, tc_id=coordinator)
+    if key:
+        body.transaction_key = key
+        body.transaction_key_epoch = epoch & NO_EPOCH
+        body.transaction_key_process = process
+    command = pb.BaseCommand(type=pb.BaseCommand.TC_CLIENT_CONNECT_REQUEST, tcClientConnectRequest=body)
+    return (await client.ask(command)).tcClientConnectResponse
+
+
+async def begin(
+    client: RawClient, coordinator: int = 0, timeout_ms: int = 60_000
+) -> pb.CommandNewTxnResponse:
+    body = pb.CommandNewTxn(request_id=8, txn_ttl_seconds=timeout_ms, tc_id=coordinator)
+    return (await client.ask(pb.BaseCommand(type=pb.BaseCommand.NEW_TXN, newTxn=body))).newTxnResponse
+
+
+async def add_partition(
+    client: RawClient, txn: pb.CommandNewTxnResponse, topic: str = TOPIC
+) -> pb.CommandAddPartitionToTxnResponse:
+    body = pb.CommandAddPartitionToTxn(
+        request_id=9,
+        txnid_most_bits=txn.txnid_most_bits,
+        txnid_least_bits=txn.txnid_least_bits,
+        partitions=[topic],
+    )
+    command = pb.BaseCommand(type=pb.BaseCommand.ADD_PARTITION_TO_TXN, addPartitionToTxn=body)
+    return (await client.ask(command)).addPartitionToTxnResponse
+
+
+async def add_subscription(
+    client: RawClient, txn: pb.CommandNewTxnResponse, subscription: str, topic: str = TOPIC
+) -> pb.CommandAddSubscriptionToTxnResponse:
+    body = pb.CommandAddSubscriptionToTxn(
+        request_id=9,
+        txnid_most_bits=txn.txnid_most_bits,
+        txnid_least_bits=txn.txnid_least_bits,
+        subscription=[pb.Subscription(topic=topic, subscription=subscription)],
+    )
+    command = pb.BaseCommand(type=pb.BaseCommand.ADD_SUBSCRIPTION_TO_TXN, addSubscriptionToTxn=body)
+    return (await client.ask(command)).addSubscriptionToTxnResponse
+
+
+def end_command(txn: pb.CommandNewTxnResponse, *, commit: bool) -> pb.BaseCommand:
+    body = pb.CommandEndTxn(
+        request_id=10,
+        txnid_most_bits=txn.txnid_most_bits,
+        txnid_least_bits=txn.txnid_least_bits,
+        txn_action=pb.COMMIT if commit else pb.ABORT,
+    )
+    return pb.BaseCommand(type=pb.BaseCommand.END_TXN, endTxn=body)
+
+
+async def end(
+    client: RawClient, txn: pb.CommandNewTxnResponse, *, commit: bool = True
+) -> pb.CommandEndTxnResponse:
+    return (await client.ask(end_command(txn, commit=commit))).endTxnResponse

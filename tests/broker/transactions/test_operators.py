@@ -1,0 +1,155 @@
+"""What operators see of transactions and keys: the admin API, explanations, metrics."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from emulator.broker.explain import explain
+from emulator.client import Client
+from emulator.core.transactions.status import Status
+from tests.broker.admin.served import Served, served
+from tests.broker.regions import regions
+
+KEYS = ["/admin/v2/transactions/transaction-keys", "/admin/v3/transactions/transaction-keys"]
+V3 = "/admin/v3/transactions"
+
+
+def play(at: Served, story: Callable[[Client], Awaitable[Any]], key: str | None = "task-1") -> Any:
+    """With a client in the region's own loop, so that what it opened stays open until the next story."""
+
+    async def within() -> Any:
+        client = Client(f"pulsar://127.0.0.1:{at.service_port}", transaction_key=key)
+        return await story(client)
+
+    return asyncio.run_coroutine_threadsafe(within(), at.loop).result(30)
+
+
+async def begin(client: Client) -> Any:
+    transaction = await client.new_transaction(timeout_seconds=60)
+    producer = await client.producer("orders")
+    await producer.send(b"x", transaction=transaction)
+    return transaction
+
+
+@pytest.mark.parametrize("path", KEYS)
+def test_keys_are_listed_shown_and_deleted(path: str) -> None:
+    with served() as at:
+        assert at.get(path) == []
+        transaction = play(at, begin)
+        assert at.get(path) == ["task-1"]
+        shown = at.get(f"{path}/task-1")
+        assert (shown["transactionKey"], shown["owner"], shown["epoch"]) == ("task-1", "", 0)
+        assert (shown["transactionId"], shown["transactionStatus"]) == (transaction.id.text, "OPEN")
+        assert shown["connected"]
+        assert at.ask("DELETE", f"{path}/task-1").status == 204
+        assert at.get(path) == []
+        assert at.region.coordinators.status(transaction.id) is Status.ABORTED
+        assert at.ask("GET", f"{path}/task-1").status == 404
+        assert at.ask("DELETE", f"{path}/task-1").status == 404
+
+
+def test_a_key_that_two_owners_have_is_asked_for_with_its_owner() -> None:
+    """Regions whose clients have no roles have no owners, so the second one is put there."""
+    with served() as at:
+        play(at, begin)
+
+        async def another() -> None:
+            life = at.region.coordinators.life(at.region.coordinators.coordinator_of("task-1"))
+            life.book.connect("joe", "task-1", -1, "", 0)
+
+        asyncio.run_coroutine_threadsafe(another(), at.loop).result(30)
+        assert at.get(KEYS[0]) == ["joe&task-1", "task-1"]
+        ambiguous = at.ask("GET", f"{KEYS[0]}/task-1")
+        assert ambiguous.status == 409
+        assert "'joe'" in ambiguous.json()["reason"]
+        assert at.get(f"{KEYS[0]}/joe%26task-1")["owner"] == "joe"
+        assert at.get(f"{KEYS[0]}/%26task-1")["owner"] == ""
+
+
+def test_a_transaction_is_shown_while_it_is_open_and_after_it() -> None:
+    with served() as at:
+        transaction = play(at, begin)
+        most, least = transaction.id
+        shown = at.get(f"{V3}/transactionMetadata/{most}/{least}")
+        assert (shown["txnId"], shown["status"]) == (transaction.id.text, "OPEN")
+        assert list(shown["producedPartitions"]) == ["persistent://public/default/orders"]
+        assert (shown["timeoutAt"], shown["transactionKey"]) == (60_000, "task-1")
+        stats = at.get(f"{V3}/coordinatorStats?coordinatorId={most}")
+        assert (stats["state"], stats["ongoingTxnSize"]) == ("Ready", 1)
+        assert set(at.get(f"{V3}/coordinatorStats")) == {"0", "1", "2", "3"}
+        assert at.get(f"{V3}/coordinatorInternalStats/{most}")["transactionLogStats"]["numberOfEntries"] == 2
+        assert len(at.get(f"{V3}/coordinators")) == 4
+        assert transaction.id.text in at.get(f"{V3}/slowTransactions/0")
+        assert at.get(f"{V3}/slowTransactions/600000") == {}
+        buffer = at.get(f"{V3}/transactionBufferStats/public/default/orders")
+        assert buffer["ongoingTransactions"] == [transaction.id.text]
+        held = at.get(f"{V3}/transactionInBufferStats/public/default/orders/{most}/{least}")
+        assert held["messages"] == 1
+        assert at.ask("POST", f"{V3}/abortTransaction/{most}/{least}").status == 204
+        assert at.get(f"{V3}/transactionMetadata/{most}/{least}")["status"] == "ABORTED"
+        gone = at.ask("GET", f"{V3}/transactionInBufferStats/public/default/orders/{most}/{least}")
+        assert gone.status == 404
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "status"),
+    [
+        ("GET", "transactionMetadata/0/9", 404),
+        ("GET", "transactionMetadata/9/9", 404),
+        ("GET", "transactionMetadata/a/9", 400),
+        ("GET", "transactionMetadata/0/99999999999999999999999", 400),
+        ("GET", "slowTransactions/-1", 400),
+        ("GET", "coordinatorStats?coordinatorId=9", 404),
+        ("POST", "abortTransaction/0/9", 404),
+        ("POST", "transactionCoordinator/replicas", 406),
+    ],
+)
+def test_what_cannot_be_shown_is_refused_in_words(method: str, target: str, status: int) -> None:
+    with served() as at:
+        reply = at.ask(method, f"{V3}/{target}", b"5" if "replicas" in target else None)
+        assert reply.status == status
+        assert " " in reply.json()["reason"]
+
+
+def test_clients_with_an_http_url_find_the_coordinators() -> None:
+    with served() as at:
+        topic = "persistent/pulsar/system/transaction_coordinator_assign"
+        assert at.get(f"/admin/v2/{topic}/partitions") == {"partitions": 4}
+        assert at.get(f"/lookup/v2/topic/{topic}-partition-0")["brokerUrl"].startswith("pulsar://")
+
+
+def test_metrics_name_transactions_and_as_many_keys_as_are_allowed() -> None:
+    with served() as at:
+        for key in ("a", "b"):
+            play(at, begin, key)
+        text = at.ask("GET", "/metrics").body.decode()
+        assert 'pulsar_txn_transaction_key_count{cluster="us"} 2\n' in text
+        assert 'pulsar_txn_transaction_key_epoch{cluster="us",transaction_key="a"} 0\n' in text
+        assert 'pulsar_txn_transaction_key_age_count{cluster="us",transaction_key="b"} 1\n' in text
+        assert "# TYPE pulsar_txn_transaction_key_age summary\n" in text
+        created = [line for line in text.splitlines() if line.startswith("pulsar_txn_created_total{")]
+        assert sum(int(line.split()[1]) for line in created) == 2
+
+
+def test_explain_names_the_transaction_that_blocks_a_topic() -> None:
+    async def story() -> None:
+        async with regions("us") as world, world.client("us") as client:
+            transaction = await begin(client)
+            region = world.running["us"]
+            topic = explain(region, "topic", "orders")
+            assert f"transaction {transaction.id.text} of" in topic.why
+            assert topic.waits_for == (f"transaction {transaction.id.text}",)
+            one = explain(region, "transaction", transaction.id.text)
+            assert one == explain(region, "transaction", transaction.id.text.strip("()"))
+            assert (
+                "OPEN; begun without a key; participants are persistent://public/default/orders" in one.what
+            )
+            await transaction.commit()
+            assert explain(region, "transaction", transaction.id.text).what == "COMMITTED: its client asked"
+            assert explain(region, "topic", "orders").why == ""
+
+    asyncio.run(story())

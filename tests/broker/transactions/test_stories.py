@@ -1,0 +1,363 @@
+"""Our client's transactions and transaction keys, with real coordinators and topics."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from typing import TypeVar
+
+import pytest
+
+from emulator.broker.region import Region
+from emulator.client import (
+    EARLIEST,
+    Batching,
+    Client,
+    ClientError,
+    Consumer,
+    ConsumerType,
+    ExpiredTransaction,
+    InitialPosition,
+    Producer,
+    Transaction,
+)
+from emulator.core.transactions.status import Status
+from emulator.errors import ServerError, StorageError
+from emulator.storage.memory import MemoryStore
+from tests.broker.regions import QUICK, Regions, regions, until
+
+PATIENCE_SECONDS = 30
+KEY = "task"
+TOPIC = "persistent://public/default/orders"
+T = TypeVar("T")
+
+
+async def soon(what: Awaitable[T]) -> T:
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        return await what
+
+
+def status(world: Regions, transaction: Transaction) -> Status | None:
+    return world.running["us"].transactions.status(transaction.id)
+
+
+async def stored(client: Client, topic: str) -> list[bytes]:
+    reader = await client.reader(topic, EARLIEST)
+    found = []
+    while await reader.has_message():
+        found.append((await soon(reader.receive())).payload)
+    await reader.close()
+    return found
+
+
+def keyed(world: Regions, key: str = KEY) -> Client:
+    client = world.client("us")
+    return Client(
+        f"pulsar://{client.service_address[0]}:{client.service_address[1]}",
+        settings=QUICK,
+        transaction_key=key,
+    )
+
+
+def test_what_is_sent_in_a_transaction_is_visible_when_it_commits_all_at_once() -> None:
+    async def story() -> None:
+        async with regions("us") as world, world.client("us") as client:
+            orders, bills = await client.producer("orders"), await client.producer("bills")
+            transaction = await client.new_transaction()
+            await soon(orders.send(b"1", transaction=transaction))
+            await soon(bills.send(b"2", transaction=transaction))
+            assert await stored(client, "orders") == await stored(client, "bills") == []
+            await soon(transaction.commit())
+            assert (await stored(client, "orders"), await stored(client, "bills")) == ([b"1"], [b"2"])
+            await soon(transaction.commit())
+            with pytest.raises(ClientError) as problem:
+                await soon(orders.send(b"3", transaction=transaction))
+            assert problem.value.code is ServerError.NotAllowedError
+
+    asyncio.run(story())
+
+
+def test_a_block_that_raises_aborts() -> None:
+    async def story() -> None:
+        async with regions("us") as world, world.client("us") as client:
+            producer = await client.producer("orders")
+            with pytest.raises(KeyError):
+                await _fail_within(client, producer)
+            async with await client.new_transaction() as transaction:
+                await soon(producer.send(b"yes", transaction=transaction))
+            assert await stored(client, "orders") == [b"yes"]
+
+    asyncio.run(story())
+
+
+async def _fail_within(client: Client, producer: Producer) -> None:
+    async with await client.new_transaction() as failing:
+        await soon(producer.send(b"no", transaction=failing))
+        raise KeyError
+
+
+def test_a_topic_takes_nothing_of_a_transaction_that_was_not_told_of_it() -> None:
+    async def story() -> None:
+        async with regions("us") as world, world.client("us") as client:
+            producer = await client.producer("orders")
+            transaction = await client.new_transaction()
+            with pytest.raises(ClientError, match="was not told"):
+                producer.send_nowait(b"1", transaction=transaction)
+
+    asyncio.run(story())
+
+
+def test_a_decision_reaches_its_topic_after_a_crash() -> None:
+    """Killed between the decision and the marker: the next life tells the topic."""
+
+    async def story() -> None:
+        async with regions("us") as world, world.client("us") as client:
+            producer = await client.producer("orders")
+            transaction = await client.new_transaction()
+            await soon(producer.send(b"1", transaction=transaction))
+            life = world.running["us"].coordinators.life(transaction.id.most)
+            life.teller.tell_all = _never  # type: ignore[method-assign]
+            ending = asyncio.ensure_future(transaction.commit())
+            await until(lambda: status(world, transaction) is Status.COMMITTING)
+            await world.crash("us")
+            await world.start("us")
+            await soon(ending)
+            assert await stored(client, "orders") == [b"1"]
+
+    asyncio.run(story())
+
+
+async def _never(*anything: object) -> None:
+    await asyncio.get_running_loop().create_future()
+
+
+def test_a_topic_whose_store_fails_is_told_again() -> None:
+    async def story() -> None:
+        async with regions("us") as world, world.client("us") as client:
+            producer = await client.producer("orders")
+            transaction = await client.new_transaction()
+            await soon(producer.send(b"1", transaction=transaction))
+            region = world.running["us"]
+            _fail_the_marker(region)
+            await soon(transaction.commit())
+            assert await stored(client, "orders") == [b"1"]
+
+    asyncio.run(story())
+
+
+def _fail_the_marker(region: Region) -> None:
+    """The topic's next append fails, as of a disk that is full for a moment."""
+    store = region.store
+    assert isinstance(store, MemoryStore)
+    topic = next(iter(region.directory.serving.values()))
+    real = topic.append_own
+
+    def failing(*arguments: object) -> None:
+        topic.append_own = real  # type: ignore[method-assign]
+        store.fail_next_group(StorageError("full for a moment", definite=True))
+        real(*arguments)  # type: ignore[arg-type]
+
+    topic.append_own = failing  # type: ignore[method-assign]
+
+
+def test_a_transaction_without_its_client_blocks_nobody_for_longer_than_its_time_out() -> None:
+    async def story() -> None:
+        async with regions("us") as world, world.client("us") as client:
+            producer = await client.producer("orders")
+            transaction = await client.new_transaction(timeout_seconds=0.2)
+            await soon(producer.send(b"no", transaction=transaction))
+            await soon(producer.send(b"behind"))
+            await until(lambda: status(world, transaction) is Status.ABORTED)
+            assert await stored(client, "orders") == [b"behind"]
+            with pytest.raises(ClientError, match="timed out") as problem:
+                await soon(transaction.commit())
+            assert problem.value.definite
+
+    asyncio.run(story())
+
+
+def test_coordinators_take_turns() -> None:
+    async def story() -> None:
+        async with regions("us") as world, world.client("us") as client:
+            begun = [await client.new_transaction() for _ in range(8)]
+            assert {transaction.id.most for transaction in begun} == {0, 1, 2, 3}
+
+    asyncio.run(story())
+
+
+def test_a_client_is_told_where_transactions_are_not_enabled() -> None:
+    async def story() -> None:
+        async with regions("us", transaction_coordinators=0) as world, world.client("us") as client:
+            with pytest.raises(ClientError, match="not enabled"):
+                await soon(client.new_transaction())
+
+    asyncio.run(story())
+
+
+async def shared(client: Client) -> Consumer:
+    return await client.subscribe(
+        "orders", "s", type_=ConsumerType.SHARED, initial_position=InitialPosition.EARLIEST
+    )
+
+
+@pytest.mark.parametrize("batched", [False, True])
+@pytest.mark.parametrize("commits", [True, False])
+def test_acknowledgements_count_when_their_transaction_commits(commits: bool, batched: bool) -> None:
+    """One by one, also of messages inside of a batch. An abort gives them out again."""
+
+    async def story() -> None:
+        async with regions("us") as world, world.client("us") as client:
+            batching = Batching(messages_max=3, delay_ms_max=10_000) if batched else None
+            producer = await client.producer("orders", batching=batching)
+            consumer = await shared(client)
+            await soon(asyncio.gather(*(producer.send(bytes([n])) for n in range(3))))
+            given = [await soon(consumer.receive()) for _ in range(3)]
+            transaction = await client.new_transaction()
+            await soon(consumer.acknowledge(given[0], given[1], transaction=transaction))
+            await soon(transaction.commit() if commits else transaction.abort())
+            await consumer.close()
+            again = await shared(client)
+            expected = [b"\x02"] if commits else [b"\x00", b"\x01", b"\x02"]
+            back = [await soon(again.receive()) for _ in expected]
+            assert sorted(message.payload for message in back) == expected
+            await soon(again.acknowledge(*back, confirmed=True))
+            subscription = world.running["us"].directory.serving[TOPIC].subscriptions["s"]
+            await until(lambda: subscription.backlog() == 0)
+
+    asyncio.run(story())
+
+
+def test_a_message_that_one_transaction_holds_is_a_conflict_for_another() -> None:
+    async def story() -> None:
+        async with regions("us") as world, world.client("us") as client:
+            producer, consumer = await client.producer("orders"), await shared(client)
+            await soon(producer.send(b"1"))
+            message = await soon(consumer.receive())
+            one, two = await client.new_transaction(), await client.new_transaction()
+            await soon(consumer.acknowledge(message, transaction=one))
+            with pytest.raises(ClientError) as problem:
+                await soon(consumer.acknowledge(message, transaction=two))
+            assert problem.value.code is ServerError.TransactionConflict
+            await soon(one.commit())
+            await soon(two.commit())
+
+    asyncio.run(story())
+
+
+def test_read_process_write_is_exactly_once_over_a_crash_at_each_step() -> None:
+    """What was read is acknowledged in the transaction that publishes what came of it."""
+
+    async def story() -> None:
+        async with regions("us") as world, world.client("us") as client:
+            source = await client.producer("orders")
+            for number in range(6):
+                await soon(source.send(b"%d" % number))
+            consumer, target = await shared(client), await client.producer("bills")
+            for number in range(6):
+                await _process_one(world, client, consumer, target, crash_at=number % 3)
+            assert sorted(await stored(client, "bills")) == [b"%d" % number for number in range(6)]
+
+    asyncio.run(story())
+
+
+async def _process_one(
+    world: Regions, client: Client, consumer: Consumer, target: Producer, *, crash_at: int
+) -> None:
+    """Until one message more is done. The region is killed once: before the end, while it ends, or after it."""
+    while True:
+        message = await soon(consumer.receive())
+        transaction = await soon(client.new_transaction())
+        try:
+            await soon(target.send(message.payload, transaction=transaction))
+            await soon(consumer.acknowledge(message, transaction=transaction))
+            await _end_with_a_crash(world, transaction, crash_at)
+            return
+        except ClientError:
+            assert status(world, transaction) is not Status.COMMITTED
+            await soon(transaction.abort())
+
+
+async def _end_with_a_crash(world: Regions, transaction: Transaction, crash_at: int) -> None:
+    ending = asyncio.ensure_future(transaction.commit())
+    if crash_at == 0:
+        await asyncio.sleep(0)
+    elif crash_at == 1:
+        await until(lambda: status(world, transaction) is not Status.OPEN)
+    else:
+        await soon(ending)
+    await world.crash("us")
+    await world.start("us")
+    await soon(ending)
+
+
+# Keys.
+
+
+def test_the_second_task_with_a_key_fences_the_first_at_once() -> None:
+    """The story of the proposal: what the first published is aborted, so nothing waits for a time-out; what it tries
+    afterwards fails as expired; the second works in peace."""
+
+    async def story() -> None:
+        async with regions("us") as world, keyed(world) as first, keyed(world) as second:
+            one = await first.producer("orders")
+            lost = await first.new_transaction()
+            await soon(one.send(b"of the first", transaction=lost))
+            two = await second.producer("orders")
+            async with await soon(second.new_transaction()) as transaction:
+                assert status(world, lost) is Status.ABORTED
+                await soon(two.send(b"of the second", transaction=transaction))
+            assert await stored(second, "orders") == [b"of the second"]
+            with pytest.raises(ExpiredTransaction):
+                await soon(one.send(b"late", transaction=lost))
+            with pytest.raises((ExpiredTransaction, ClientError)) as problem:
+                await soon(lost.commit())
+            assert problem.value.definite
+            assert second.coordinators.epoch == 1
+
+    asyncio.run(story())
+
+
+def test_a_fenced_client_may_not_begin_again() -> None:
+    async def story() -> None:
+        async with regions("us") as world, keyed(world) as first, keyed(world) as second:
+            await first.new_transaction()
+            await second.new_transaction()
+            with pytest.raises(ClientError, match="stale") as problem:
+                await soon(first.new_transaction())
+            assert problem.value.code is ServerError.NotAllowedError
+
+    asyncio.run(story())
+
+
+def test_a_client_goes_on_with_its_key_after_a_crash_of_the_region() -> None:
+    async def story() -> None:
+        async with regions("us") as world, keyed(world) as client:
+            lost = await client.new_transaction()
+            await world.crash("us")
+            await world.start("us")
+            async with await soon(client.new_transaction()):
+                assert client.coordinators.epoch == 1
+                assert status(world, lost) is Status.ABORTED
+
+    asyncio.run(story())
+
+
+def test_clients_of_different_keys_and_of_none_do_not_disturb_each_other() -> None:
+    async def story() -> None:
+        async with (
+            regions("us") as world,
+            keyed(world) as first,
+            keyed(world, "other") as second,
+            world.client("us") as third,
+        ):
+            begun = [await client.new_transaction() for client in (first, second, third)]
+            for transaction in begun:
+                assert status(world, transaction) is Status.OPEN
+                await soon(transaction.commit())
+
+    asyncio.run(story())
+
+
+def test_a_key_with_the_separator_is_refused_before_anything_is_asked() -> None:
+    with pytest.raises(ValueError, match="must not contain '&'"):
+        Client("pulsar://localhost", transaction_key="a&b")

@@ -1,0 +1,1 @@
+"""Java's own pulsar-admin, all of its commands against a region."""

@@ -1,0 +1,149 @@
+"""Walks the command tree of Java's pulsar-admin in one resident JVM, and tells what came of each command.
+
+python -m tests.clients.admin.walking docs/PULSAR_ADMIN.md      # writes its table anew
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from emulator.client import Client
+from tests.broker.admin.served import Served, served
+from tests.clients.admin.commands import OTHER_GROUPS, READY, TOPIC, Command, read_tree
+from tests.clients.driving import _built, _folder
+
+HERE = Path(__file__).parent
+BEGIN, END = "<!-- commands: begin -->", "<!-- commands: end -->"
+WORKED, REFUSED, NOT_OFFERED = "works", "refused", "not offered"
+_REASON = re.compile(r"Reason: (.*)")
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a command."""
+
+    command: str
+    word: str
+    reason: str
+
+
+class Admin:
+    """pulsar-admin, resident."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+
+    def ask(self, *words: str) -> tuple[bool, str]:
+        """Whether it was done, and what it printed."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write("\t".join(words) + "\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        assert line, "pulsar-admin has ended"
+        word, _, text = line.rstrip("\n").partition("\t")
+        return word == "ok", re.sub(r"\\(.)", lambda found: "\n" if found[1] == "n" else found[1], text)
+
+
+@contextmanager
+def pulsar_admin(us: Served) -> Iterator[Admin]:
+    """Built where it is not yet; skips the test where there is no Java, or no Maven to fetch it."""
+    folder = _folder("pulsar-admin", HERE / "pom.xml", HERE / "AdminDriver.java")
+    jars = f"{folder}/target/dependency/*"
+    if not (folder / "org").exists():
+        _built(folder, "mvn", "-q", "-B", "dependency:copy-dependencies")
+        _built(folder, "javac", "-cp", jars, "-d", ".", "AdminDriver.java")
+    urls = (f"http://127.0.0.1:{us.admin_port}/", f"pulsar://127.0.0.1:{us.service_port}")
+    process = subprocess.Popen(
+        [
+            "java",
+            "-XX:TieredStopAtLevel=1",
+            "-cp",
+            f"{folder}:{jars}",
+            "org.apache.pulsar.admin.cli.AdminDriver",
+            *urls,
+        ],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    try:
+        yield Admin(process)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def outcomes() -> list[Outcome]:
+    """Of every command of the groups that are walked."""
+    with served() as us, pulsar_admin(us) as admin, tempfile.TemporaryDirectory() as folder:
+        schema = Path(folder) / "schema.json"
+        schema.write_text('{"type": "STRING", "schema": "", "properties": {}}')
+        _make_ready(us)
+        done, tree = admin.ask("tree")
+        assert done, tree
+        walked = [one for one in read_tree(tree) if one.group not in OTHER_GROUPS]
+        return [_outcome(us, admin, one, str(schema)) for one in walked]
+
+
+def _make_ready(us: Served) -> None:
+    for method, path, body in READY:
+        reply = us.ask(method, path, body)
+        assert reply.status == 204, (path, reply)
+
+    async def publish() -> None:
+        async with Client([f"pulsar://127.0.0.1:{us.service_port}"]) as client:
+            producer = await client.producer(TOPIC)
+            for number in range(20):
+                await producer.send(b"%d" % number)
+
+    asyncio.run(publish())
+
+
+def _outcome(us: Served, admin: Admin, command: Command, schema: str) -> Outcome:
+    words = command.words(schema)
+    if command.path == "topics get-message-by-id":
+        ledger = str(us.get("/admin/v2/persistent/public/default/orders/lastMessageId")["ledgerId"])
+        words = ["topics", "get-message-by-id", TOPIC, "--ledgerId", ledger, "--entryId", "0"]
+    done, text = admin.ask(*words)
+    if done:
+        return Outcome(command.path, WORKED, "")
+    found = _REASON.search(text)
+    reason = found[1].strip() if found else (text.strip() or "it says nothing").splitlines()[0]
+    word = NOT_OFFERED if "is not offered" in reason else REFUSED
+    return Outcome(command.path, word, reason.replace(str(us.admin_port), "PORT").replace("|", "/")[:160])
+
+
+def table(found: list[Outcome]) -> str:
+    """As Markdown, in the order of names."""
+    rows = [
+        f"| `{one.command}` | {one.word} | {one.reason} |"
+        for one in sorted(found, key=lambda one: one.command)
+    ]
+    groups = [f"| `{name} …` | not walked | {why} |" for name, why in sorted(OTHER_GROUPS.items())]
+    return "\n".join(["| command | outcome | reason |", "|---|---|---|", *rows, *groups])
+
+
+def working(page: str) -> set[str]:
+    """Commands of which a page says that they work."""
+    return set(re.findall(rf"^\| `([^`]+)` \| {WORKED} \|", page, re.MULTILINE))
+
+
+def main() -> None:
+    page = Path(sys.argv[1])
+    head, _, rest = page.read_text().partition(BEGIN)
+    _, _, tail = rest.partition(END)
+    page.write_text(f"{head}{BEGIN}\n\n{table(outcomes())}\n\n{END}{tail}")
+
+
+if __name__ == "__main__":
+    main()

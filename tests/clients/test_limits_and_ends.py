@@ -1,0 +1,113 @@
+"""What real clients meet at a limit, at a full backlog, and at the end of a topic."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+
+from emulator.broker.region import Region
+from emulator.broker.topic_slot import Wish
+from emulator.core.pace import Pace
+from emulator.core.policies.lifetime import BACKLOG_QUOTAS, Quota, QuotaAction, QuotaKind
+from emulator.core.policies.limits import MAX_CONSUMERS, MAX_PRODUCERS, PUBLISH_RATE
+from emulator.stored_keys import NamespacePath
+from tests.broker.regions import FAST, regions, until
+from tests.clients.driving import CLIENTS, Driver, Failed, driver
+
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.parametrize(
+        "client", [pytest.param(one, marks=[] if one == "python" else [pytest.mark.long]) for one in CLIENTS]
+    ),
+]
+
+ORDERS = "persistent://public/default/orders"
+NAMESPACE = NamespacePath("public/default")
+OUTCOME_SECONDS = 40
+
+
+@contextlib.asynccontextmanager
+async def one_client(client: str) -> AsyncIterator[tuple[Region, Driver]]:
+    settings = replace(FAST, housekeeping_interval_ms=20)
+    async with regions("us", settings=settings) as world, driver(client) as program:
+        url = f"pulsar://127.0.0.1:{world.ports['us']}"
+        await program.ask("client", key="client", url=url, timeout_ms=5_000)
+        async with asyncio.timeout(OUTCOME_SECONDS):
+            yield world.running["us"], program
+
+
+async def refused(program: Driver, verb: str, **arguments: object) -> str:
+    """What the client says: Go has no name of its own for most of it, and tells the region's."""
+    with pytest.raises(Failed) as failed:
+        await program.ask(verb, **arguments)
+    return str(failed.value)
+
+
+def test_a_full_backlog_fails_producers_and_lets_them_in_again(client: str) -> None:
+    async def told() -> None:
+        async with one_client(client) as (region, program):
+            await program.ask("subscribe", client="client", key="c", topic="orders", subscription="s")
+            await program.ask("producer", client="client", key="p", topic="orders")
+            for _ in range(3):
+                await program.ask("send", key="p", payload="x" * 10_000)
+            quota = {QuotaKind.SIZE: Quota(15_000, -1, QuotaAction.EXCEPTION)}
+            await region.policies.set(NAMESPACE, BACKLOG_QUOTAS, quota)
+            name = await refused(program, "producer", client="client", key="q", topic="orders")
+            assert "Quota" in name or "quota" in name, name
+            topic = await region.directory.acquire(ORDERS, Wish.EXISTING)
+            await region.housekeeper.truncate(topic)
+            await until(lambda: topic.quota_refusal is None, 30)
+            await program.ask("producer", client="client", key="r", topic="orders")
+            await program.ask("send", key="r", payload="after")
+
+    asyncio.run(told())
+
+
+def test_the_end_of_a_terminated_topic(client: str) -> None:
+    """What was sent before is received; nothing is sent afterwards."""
+
+    async def told() -> None:
+        async with one_client(client) as (region, program):
+            await program.ask("subscribe", client="client", key="c", topic="orders", subscription="s")
+            await program.ask("producer", client="client", key="p", topic="orders")
+            await program.ask("send", key="p", payload="last")
+            topic = await region.directory.acquire(ORDERS, Wish.EXISTING)
+            await topic.ending.terminate()
+            assert (await program.ask("receive", key="c", timeout_ms=10_000))["payload"] == "last"
+            name = await refused(program, "producer", client="client", key="q", topic="orders")
+            assert "Terminated" in name, name
+            await refused(program, "send", key="p", payload="too late")
+
+    asyncio.run(told())
+
+
+def test_a_topic_is_full(client: str) -> None:
+    async def told() -> None:
+        async with one_client(client) as (region, program):
+            await region.policies.set(NAMESPACE, MAX_PRODUCERS, 1)
+            await region.policies.set(NAMESPACE, MAX_CONSUMERS, 1)
+            await program.ask("producer", client="client", key="p", topic="orders")
+            await program.ask("subscribe", client="client", key="c", topic="orders", subscription="s")
+            await refused(program, "producer", client="client", key="q", topic="orders")
+            await refused(program, "subscribe", client="client", key="d", topic="orders", subscription="t")
+            await program.ask("send", key="p", payload="x")
+            assert (await program.ask("receive", key="c", timeout_ms=10_000))["payload"] == "x"
+
+    asyncio.run(told())
+
+
+def test_who_publishes_too_fast_goes_on_more_slowly(client: str) -> None:
+    async def told() -> None:
+        async with one_client(client) as (region, program):
+            await region.policies.set(NAMESPACE, PUBLISH_RATE, Pace(10, 0, 1))
+            await program.ask("producer", client="client", key="p", topic="orders")
+            for number in range(15):
+                await program.ask("send", key="p", payload=str(number))
+            topic = await region.directory.acquire(ORDERS, Wish.EXISTING)
+            assert topic.stored_end == 15
+
+    asyncio.run(told())

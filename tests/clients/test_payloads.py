@@ -1,0 +1,161 @@
+"""Large, compressed and encrypted messages of real clients come to other regions byte for byte."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from emulator.wire.metadata import read_metadata, scan_entry
+from tests.broker.regions import FAST, Regions, regions, until
+from tests.clients.driving import Driver, Failed, driver
+
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.parametrize("client", ["python", pytest.param("java", marks=[pytest.mark.long])]),
+]
+TOPIC = "persistent://public/default/orders"
+OUTCOME_SECONDS = 120
+LARGE = 12_000_000
+"""Bytes; three pieces where a frame takes 5 MiB."""
+
+
+async def opened(program: Driver, world: Regions) -> None:
+    """A client for each region."""
+    for region in world.names:
+        url = f"pulsar://127.0.0.1:{world.ports[region]}"
+        await program.ask("client", key=region, url=url, timeout_ms=30_000)
+
+
+def entries(world: Regions, region: str) -> list[bytes]:
+    """Those of clients."""
+    stored = world.disks[region].logs[TOPIC].entries
+    return [data for data in stored if scan_entry(data).marker_type is None]
+
+
+def check_same_bytes(world: Regions) -> None:
+    """What replication adds aside."""
+    ours, theirs = entries(world, "us"), entries(world, "eu")
+    assert len(ours) == len(theirs)
+    for one, other in zip(ours, theirs, strict=True):
+        assert one[scan_entry(one).payload_offset :] == other[scan_entry(other, verify=True).payload_offset :]
+        before, after = read_metadata(one), read_metadata(other)
+        assert after.properties[-1].key.startswith("__MSG_PROP_REPL")
+        del after.properties[-1]
+        after.ClearField("replicated_from")
+        assert before == after
+
+
+@pytest.mark.parametrize("type_", ["Exclusive", "Shared", "KeyShared"])
+def test_a_message_in_pieces_is_one_message_in_every_region(client: str, type_: str) -> None:
+    """With deduplication: all pieces have the sequence id of their message. Of two consumers one gets all of it."""
+
+    async def told() -> None:
+        async with (
+            regions("us", "eu", settings=FAST) as world,
+            driver(client) as program,
+            asyncio.timeout(OUTCOME_SECONDS),
+        ):
+            await opened(program, world)
+            consumers = ["one"] if type_ == "Exclusive" else ["one", "two"]
+            for region in world.names:
+                for name in consumers:
+                    await program.ask(
+                        "subscribe",
+                        client=region,
+                        key=f"{region}-{name}",
+                        topic="orders",
+                        subscription="s",
+                        type=type_,
+                    )
+            await program.ask("producer", client="us", key="p", topic="orders", chunking=1)
+            sent = [
+                (await program.ask("send_bytes", key="p", size=size, seed=seed, message_key=seed))["digest"]
+                for seed, size in [("a", LARGE), ("b", 1_000), ("c", LARGE), ("d", 1_000)]
+            ]
+            for region in world.names:
+                assert sorted(await all_of(program, [f"{region}-{name}" for name in consumers])) == sorted(
+                    sent
+                )
+                subscription = world.running[region].directory.serving[TOPIC].subscriptions["s"]
+                await until(lambda subscription=subscription: subscription.backlog() == 0)
+            assert len(entries(world, "us")) > len(sent)
+            check_same_bytes(world)
+
+    asyncio.run(told())
+
+
+async def all_of(program: Driver, consumers: list[str]) -> list[str]:
+    """Digests of four messages, whoever of these gets them."""
+    came: list[str] = []
+
+    async def receive(consumer: str) -> None:
+        while len(came) < 4:
+            try:
+                came.append((await program.ask("receive_bytes", key=consumer, timeout_ms=2_000))["digest"])
+            except Failed as failure:  # nothing came to this one
+                if failure.name == "Gone":
+                    raise
+
+    await asyncio.gather(*map(receive, consumers))
+    return came
+
+
+@pytest.mark.parametrize("compression", ["NONE", "LZ4", "ZLIB", "ZSTD", "SNAPPY"])
+def test_compressed_messages_are_the_same_in_every_region(client: str, compression: str) -> None:
+    async def told() -> None:
+        async with (
+            regions("us", "eu", settings=FAST) as world,
+            driver(client) as program,
+            asyncio.timeout(OUTCOME_SECONDS),
+        ):
+            await opened(program, world)
+            await program.ask("subscribe", client="eu", key="c", topic="orders", subscription="s")
+            await program.ask("producer", client="us", key="p", topic="orders", compression=compression)
+            sent = await program.ask("send_bytes", key="p", size=5_000, seed="x")
+            came = await program.ask("receive_bytes", key="c", timeout_ms=20_000)
+            assert came["digest"] == sent["digest"]
+            check_same_bytes(world)
+
+    asyncio.run(told())
+
+
+def test_encrypted_messages_are_the_same_in_every_region(client: str, tmp_path: Path) -> None:
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("no openssl here to make keys with")
+    private, public = tmp_path / "private.pem", tmp_path / "public.pem"
+    for command in (
+        ["genrsa", "-out", tmp_path / "pkcs8.pem", "2048"],
+        [
+            "rsa",
+            "-in",
+            tmp_path / "pkcs8.pem",
+            "-traditional",
+            "-out",
+            private,
+        ],  # the Java client reads no other
+        ["rsa", "-in", private, "-pubout", "-out", public],
+    ):
+        subprocess.run([openssl, *command], check=True, capture_output=True)
+
+    async def told() -> None:
+        async with (
+            regions("us", "eu", settings=FAST) as world,
+            driver(client) as program,
+            asyncio.timeout(OUTCOME_SECONDS),
+        ):
+            await opened(program, world)
+            keys = {"topic": "orders", "keys": tmp_path}
+            await program.ask("subscribe", client="eu", key="c", subscription="s", **keys)
+            await program.ask("producer", client="us", key="p", **keys)
+            sent = await program.ask("send_bytes", key="p", size=5_000, seed="x")
+            came = await program.ask("receive_bytes", key="c", timeout_ms=20_000)
+            assert came["digest"] == sent["digest"]
+            assert all(read_metadata(data).encryption_keys for data in entries(world, "eu"))
+            check_same_bytes(world)
+
+    asyncio.run(told())

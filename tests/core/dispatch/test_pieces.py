@@ -1,0 +1,105 @@
+"""The pieces of a chunked message go to one consumer of a shared subscription, in order; others go on meanwhile."""
+
+from __future__ import annotations
+
+from emulator.core.dispatch.pieces import MESSAGES_MAX, Pieces
+from emulator.core.transactions.pending_acks import Claim, PendingAcks
+from emulator.core.transactions.status import TxnId
+from tests.core.dispatch.playbook import SHARED, Candidate, Piece, dispatcher, handed_out, joined
+
+
+def piece(entry_id: int, of: str, *, is_last: bool = False) -> Candidate:
+    return Candidate(entry_id, 1, False, piece=Piece(of, is_last))
+
+
+def whole(entry_id: int) -> Candidate:
+    return Candidate(entry_id, 1, False)
+
+
+LOG = [
+    piece(0, "x"),
+    piece(1, "y"),
+    *map(whole, range(2, 40)),
+    piece(40, "x"),
+    piece(41, "y", is_last=True),
+    piece(42, "x", is_last=True),
+]
+
+
+def receivers(given: list[tuple[str, int]], *ids: int) -> set[str]:
+    return {name for name, entry_id in given if entry_id in ids}
+
+
+def test_all_pieces_of_a_message_go_to_one_consumer() -> None:
+    machine = dispatcher()
+    joined(machine, "one", SHARED)
+    joined(machine, "two", SHARED)
+    given = handed_out(machine, LOG)
+    assert len(given) == len(LOG)
+    assert len(receivers(given, 0, 40, 42)) == 1
+    assert len(receivers(given, 1, 41)) == 1
+    assert receivers(given, *range(2, 40)) == {"one", "two"}
+
+
+def test_pieces_wait_for_a_consumer_that_takes_nothing_and_come_in_order_afterwards() -> None:
+    machine = dispatcher()
+    one = joined(machine, "one", SHARED, permits=1)
+    assert handed_out(machine, LOG[:1]) == [("one", 0)]
+    joined(machine, "two", SHARED)
+    log = [piece(0, "x"), piece(1, "x"), whole(2), piece(3, "x", is_last=True), whole(4)]
+    assert handed_out(machine, log) == [("two", 2), ("two", 4)]
+    machine.flow(one, 10)
+    assert handed_out(machine, log) == [("one", 1), ("one", 3)]
+
+
+def test_when_their_consumer_leaves_another_one_gets_all_pieces_from_the_first() -> None:
+    machine = dispatcher()
+    one = joined(machine, "one", SHARED, permits=1)
+    handed_out(machine, LOG[:1])
+    joined(machine, "two", SHARED)
+    log = [piece(0, "x"), piece(1, "x"), piece(2, "x", is_last=True)]
+    assert handed_out(machine, log) == []
+    machine.left(one, 0)
+    assert handed_out(machine, log) == [("two", 0), ("two", 1), ("two", 2)]
+
+
+def test_what_is_acknowledged_waits_no_more() -> None:
+    machine = dispatcher()
+    one = joined(machine, "one", SHARED, permits=1)
+    handed_out(machine, LOG[:1])
+    joined(machine, "two", SHARED)
+    log = [piece(0, "x"), piece(1, "x"), piece(2, "x", is_last=True)]
+    handed_out(machine, log)
+    machine.acknowledge(one, [(0, None), (1, None), (2, None)], 3)
+    assert machine.cursor.mark_delete == 2
+    machine.flow(one, 10)
+    assert handed_out(machine, log) == []
+
+
+def test_what_a_transaction_acknowledged_waits_no_more_and_comes_again_after_its_abort() -> None:
+    machine, txn = dispatcher(), TxnId(0, 1)
+    acks = machine.cursor.held = PendingAcks()
+    one = joined(machine, "one", SHARED, permits=1)
+    handed_out(machine, LOG[:1])
+    joined(machine, "two", SHARED)
+    log = [piece(0, "x"), piece(1, "x"), piece(2, "x", is_last=True)]
+    handed_out(machine, log)
+    acks.acknowledge(txn, [Claim(0), Claim(1), Claim(2)], machine.cursor)
+    machine.held(one, [0, 1, 2])
+    machine.flow(one, 10)
+    assert handed_out(machine, log) == []
+    acks.end(txn)
+    machine.released([0, 1, 2])
+    given = handed_out(machine, log)
+    assert [entry_id for _, entry_id in given] == [0, 1, 2]
+    assert len(receivers(given, 0, 1, 2)) == 1
+
+
+def test_messages_in_pieces_that_never_end_are_forgotten_some_day() -> None:
+    machine = dispatcher()
+    one = joined(machine, "one", SHARED)
+    pieces = Pieces()
+    for number in range(MESSAGES_MAX + 10):
+        pieces.given(Piece(str(number), is_last=False), one)
+    assert pieces.receiver_of(Piece("0", is_last=False)) is None
+    assert pieces.receiver_of(Piece(str(MESSAGES_MAX), is_last=True)) is one

@@ -1,0 +1,257 @@
+"""Which schema may follow which, and what is none at all."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from emulator.core.schemas import avro
+from emulator.core.schemas.avro import check_reads, parse_avro
+from emulator.core.schemas.checks import check_follows, check_form
+from emulator.core.schemas.json_text import DEPTH_MAX
+from emulator.core.schemas.key_value import data_as_text, data_from_text, join_data, split_data
+from emulator.core.schemas.problems import BadSchema, Incompatible
+from emulator.core.schemas.strategy import Strategy
+from emulator.core.schemas.versions import Version, Versions, identity_of
+from emulator.model import Schema, SchemaType
+from tests.schemas_made import (
+    FIRST,
+    RENAMED,
+    STRING,
+    WITH_DEFAULT,
+    WITHOUT_DEFAULT,
+    key_value,
+    native,
+    record,
+)
+
+
+def follows(old: Schema, new: Schema, strategy: Strategy = Strategy.FULL) -> bool:
+    try:
+        check_follows(old, new, strategy)
+    except Incompatible:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(
+    ("strategy", "added", "added_with_default", "removed", "renamed"),
+    [
+        (Strategy.ALWAYS_INCOMPATIBLE, False, False, False, False),
+        (Strategy.ALWAYS_COMPATIBLE, True, True, True, True),
+        (Strategy.BACKWARD, False, True, True, False),
+        (Strategy.FORWARD, True, True, False, False),
+        (Strategy.FULL, False, True, False, False),
+        (Strategy.BACKWARD_TRANSITIVE, False, True, True, False),
+        (Strategy.FORWARD_TRANSITIVE, True, True, False, False),
+        (Strategy.FULL_TRANSITIVE, False, True, False, False),
+    ],
+)
+@pytest.mark.parametrize("type_", [SchemaType.AVRO, SchemaType.JSON, SchemaType.PROTOBUF])
+def test_what_each_strategy_allows(
+    type_: SchemaType,
+    strategy: Strategy,
+    added: bool,
+    added_with_default: bool,
+    removed: bool,
+    renamed: bool,
+) -> None:
+    first, with_default, without, other = (
+        one._replace(type=type_) for one in (FIRST, WITH_DEFAULT, WITHOUT_DEFAULT, RENAMED)
+    )
+    assert follows(first, without, strategy) == added
+    assert follows(first, with_default, strategy) == added_with_default
+    assert follows(without, first, strategy) == removed
+    assert follows(first, other, strategy) == renamed
+
+
+def test_consumers_are_held_to_what_they_read() -> None:
+    """PIP-44."""
+    held = {strategy: strategy.for_consumers for strategy in Strategy}
+    assert held[Strategy.FORWARD] is held[Strategy.FULL] is Strategy.BACKWARD
+    assert held[Strategy.FORWARD_TRANSITIVE] is Strategy.BACKWARD
+    assert held[Strategy.FULL_TRANSITIVE] is Strategy.FULL_TRANSITIVE
+
+
+def test_types_do_not_follow_each_other() -> None:
+    assert not follows(FIRST, STRING)
+    assert not follows(FIRST, FIRST._replace(type=SchemaType.JSON))
+    assert follows(FIRST, STRING, Strategy.ALWAYS_COMPATIBLE)
+    assert follows(STRING, STRING._replace(properties={"a": "b"}))
+
+
+def test_json_in_its_old_form_is_known_by_its_id() -> None:
+    def old(id_: str) -> Schema:
+        data = {"type": "object", "id": id_, "properties": {"id": {"type": "string"}}}
+        return Schema(SchemaType.JSON, json.dumps(data).encode())
+
+    new = FIRST._replace(type=SchemaType.JSON)
+    for schema in (old("urn:a"), new):
+        check_form(schema)
+    assert follows(old("urn:a"), old("urn:a"))
+    assert not follows(old("urn:a"), old("urn:b"))
+    assert follows(old("urn:a"), new)
+    assert follows(new, old("urn:a"))
+
+
+def test_a_key_value_schema_is_compared_half_by_half() -> None:
+    pair = key_value(STRING, FIRST)
+    check_form(pair)
+    assert follows(pair, key_value(STRING, WITH_DEFAULT))
+    assert not follows(pair, key_value(STRING, WITHOUT_DEFAULT))
+    assert not follows(pair, key_value(FIRST, FIRST))
+    with pytest.raises(BadSchema, match="inside of another"):
+        check_form(key_value(STRING, pair))
+
+
+def test_a_native_schema_keeps_its_root_message() -> None:
+    assert follows(native("Order", "Order"), native("Order", "Order", "Item"))
+    assert not follows(native("Order", "Order"), native("Item", "Item"))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"null",
+        b"{}",
+        b'{"type":5}',
+        b'{"type":"record","name":"a","fields":{}}',
+        b'{"type":"record","name":"a","fields":[5]}',
+        b'{"type":"enum","name":"e","symbols":[1]}',
+        b'{"type":"fixed","name":"e","size":"x"}',
+        b'{"type":"record","name":"\xff","fields":[]}',
+        b'{"type":"map"}',
+        b"9" * 5_000,
+        b"[" * 100_000,
+        b'{"type":"array","items":' * (DEPTH_MAX + 1) + b'"int"' + b"}" * (DEPTH_MAX + 1),
+    ],
+)
+def test_what_is_no_avro_is_said(data: bytes) -> None:
+    with pytest.raises(BadSchema):
+        parse_avro(data)
+
+
+json_values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.text(max_size=5)
+    | st.sampled_from(["record", "int", "enum"]),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(
+            st.sampled_from(
+                [
+                    "type",
+                    "name",
+                    "fields",
+                    "items",
+                    "values",
+                    "symbols",
+                    "default",
+                    "size",
+                    "logicalType",
+                    "aliases",
+                ]
+            ),
+            inner,
+            max_size=5,
+        )
+    ),
+    max_leaves=20,
+)
+
+
+@given(json_values)
+def test_whatever_a_client_sends_is_a_schema_or_a_bad_one(value: Any) -> None:
+    try:
+        made = parse_avro(json.dumps(value).encode())
+    except BadSchema:
+        return
+    try:
+        check_reads(made, made)
+    except (BadSchema, Incompatible):
+        return
+
+
+def test_a_record_that_refers_to_itself_is_compared() -> None:
+    tree = {
+        "type": "record",
+        "name": "Tree",
+        "fields": [{"name": "next", "type": ["null", "Tree"], "default": None}],
+    }
+    made = parse_avro(json.dumps(tree).encode())
+    check_reads(made, parse_avro(json.dumps(tree).encode()))
+
+
+def test_a_comparison_that_would_take_long_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    def union(prefix: str) -> Any:
+        kinds = [
+            {"type": "record", "name": f"{prefix}{number}", "fields": [{"name": "x", "type": "int"}]}
+            for number in range(20)
+        ]
+        return parse_avro(
+            json.dumps({"type": "record", "name": "R", "fields": [{"name": "u", "type": kinds}]}).encode()
+        )
+
+    monkeypatch.setattr(avro, "STEPS_MAX", 200)
+    with pytest.raises(BadSchema, match="takes too long"):
+        check_reads(union("P"), union("Q"))
+
+
+def test_what_means_the_same_is_one_version() -> None:
+    spaced = FIRST._replace(data=json.dumps(json.loads(FIRST.data), indent=3, sort_keys=True).encode())
+    told = json.loads(FIRST.data) | {"doc": "an order"}
+    documented = FIRST._replace(data=json.dumps(told).encode())
+    assert identity_of(FIRST) == identity_of(spaced) == identity_of(documented)
+    others = [record("id=x"), record("id=y"), STRING, FIRST._replace(type=SchemaType.JSON)]
+    others += [key_value(STRING, FIRST), key_value(STRING, FIRST, "SEPARATED")]
+    assert len({identity_of(one) for one in (FIRST, *others)}) == len(others) + 1
+
+
+@given(st.binary(max_size=9), st.binary(max_size=9))
+def test_halves_are_told_apart_again(key: bytes, value: bytes) -> None:
+    assert split_data(join_data(key, value)) == (key, value)
+
+
+@given(st.binary(max_size=20))
+def test_what_is_no_pair_is_said(data: bytes) -> None:
+    try:
+        key, value = split_data(data)
+    except BadSchema:
+        return
+    assert len(join_data(key, value)) == len(data)
+
+
+def test_halves_are_shown_as_json() -> None:
+    text = data_as_text(join_data(b"", FIRST.data))
+    assert json.loads(text)["value"] == json.loads(FIRST.data)
+    assert split_data(data_from_text(text))[0] == b""
+
+
+def test_versions_since_the_last_deletion_count() -> None:
+    versions = Versions()
+    for number, schema in enumerate((FIRST, WITH_DEFAULT, None, STRING)):
+        versions.put(Version.decode(number, Version(number, schema, 7).encode()))
+    assert [one.number for one in versions.present()] == [3]
+    assert versions.find(FIRST) is None
+    found = versions.find(STRING)
+    assert found is not None
+    assert found.number == 3
+    old = versions.get(0)
+    assert old is not None
+    assert old.schema == FIRST
+    assert versions.next_number == 4
+
+
+@pytest.mark.parametrize(
+    "value", [b"", b"[]", b"{}", b'{"type":"AVRO","at_ms":1}', b'{"type":"X","at_ms":1}']
+)
+def test_what_is_no_version_is_said(value: bytes) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011
+        Version.decode(0, value)

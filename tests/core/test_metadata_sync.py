@@ -1,0 +1,411 @@
+"""The rules of metadata sync: whatever the order, the clocks and the links, all clusters end up with the same."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Mapping
+from itertools import permutations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from emulator.core.metadata_sync import packs
+from emulator.core.metadata_sync.changes import Here, Overruled, Tally, Transaction
+from emulator.core.metadata_sync.elements import document_of, elements_of, is_synced
+from emulator.core.metadata_sync.event import Event, Stamp
+from emulator.core.metadata_sync.outbox import Outbox
+from emulator.core.metadata_sync.record import Outcome, Record
+from emulator.core.metadata_sync.rules import UPSTREAM
+from emulator.core.metadata_sync.standing import OwnClock, may_go, missing, vector_of
+from emulator.model import Change
+from emulator.stored_keys import (
+    SYNC_APPLIED_PATH,
+    SYNC_CLOCK_PATH,
+    NamespacePath,
+    PartitionedTopicPath,
+    SyncRecordPath,
+    TenantPath,
+    parse_path,
+)
+
+NAMESPACE = NamespacePath("acme/orders").text
+
+
+class Rows:
+    """A store without a medium."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, Change] = {}
+
+    def get(self, path: str) -> Change | None:
+        return self.values.get(path)
+
+    def put(self, path: str, value: bytes | None) -> None:
+        if value is None:
+            self.values.pop(path, None)
+        else:
+            before = self.values.get(path)
+            self.values[path] = Change(0, path, value, 0 if before is None else before.version + 1)
+
+    def documents(self) -> dict[str, bytes]:
+        return {
+            path: one.value for path, one in self.values.items() if is_synced(path) and one.value is not None
+        }
+
+
+class Cluster:
+    """One cluster's store, changed by people and told by others; its clock is what a test says it is."""
+
+    def __init__(self, name: str, skew_ms: int = 0, *, hybrid: bool = False, upstream: bool = False) -> None:
+        self.rows = Rows()
+        self.name = name
+        self.skew_ms = skew_ms
+        self.now_ms = 0
+        self.here = Here(name, is_hybrid=hybrid, **({"rule": UPSTREAM} if upstream else {}))  # type: ignore[arg-type]
+
+    def _transaction(self) -> Transaction:
+        return Transaction(self.rows, self.here, max(0, self.now_ms + self.skew_ms), f"{self.name}-1")
+
+    def set(self, path: str, document: Mapping[str, object] | None, *, is_seed: bool = False) -> None:
+        before = dict(self.rows.values)
+        transaction = self._transaction()
+        try:
+            value = None if document is None else json.dumps(document).encode()
+            transaction.change(path, value, is_seed=is_seed)
+        except Overruled:
+            self.rows.values = before
+            raise
+        transaction.finish()
+
+    def policy(self, name: str, value: object, path: str = NAMESPACE) -> None:
+        present = self.rows.get(path)
+        document = {"policies": {}} if present is None or present.value is None else json.loads(present.value)
+        policies = dict(document.get("policies", {}))
+        policies.pop(name, None)
+        if value is not None:
+            policies[name] = value
+        self.set(path, {**document, "policies": policies})
+
+    @property
+    def clock(self) -> OwnClock:
+        stored = self.rows.get(SYNC_CLOCK_PATH.text)
+        return OwnClock("none") if stored is None or stored.value is None else OwnClock.decode(stored.value)
+
+    def vector(self) -> dict[str, int]:
+        return vector_of(self.rows.get(SYNC_APPLIED_PATH.text), self.clock, self.name)
+
+    def events(self) -> list[Event]:
+        """All that still count here, of whomever."""
+        found: list[Event] = []
+        for path, change in self.rows.values.items():
+            if path.startswith(SyncRecordPath.prefix()):
+                key = parse_path(path)
+                assert isinstance(key, SyncRecordPath)
+                found += Record.decode(key.of, change.value).events()
+        return found
+
+    def told(self, events: list[Event], upto: Mapping[str, int] | None = None) -> Tally:
+        transaction = self._transaction()
+        tally = transaction.apply(events)
+        transaction.advance(upto or {})
+        transaction.finish()
+        return tally
+
+
+def stamp(time_ms: int, source: str, sequence: int = 1) -> Stamp:
+    return Stamp(time_ms, 0, source, sequence, "1")
+
+
+def policy_event(time_ms: int, source: str, value: object, sequence: int = 1) -> Event:
+    return Event(NAMESPACE, "policies/deduplication", value, False, stamp(time_ms, source, sequence))
+
+
+def test_of_two_at_the_same_time_the_cluster_that_sorts_first_wins() -> None:
+    """The proposal's race: region A and region B at T1."""
+    events = [policy_event(1, "B", "b"), policy_event(1, "A", "a")]
+    for order in permutations(events):
+        record = Record(NAMESPACE)
+        for event in order:
+            record.merge(event, "C", 0)
+        assert record.entries["policies/deduplication"].value == "a"
+
+
+def test_upstream_s_rule_keeps_what_the_cluster_s_own_name_favours() -> None:
+    """The same race, and two clusters differ for ever: what the switch is there to show."""
+    kept = {}
+    for here, order in (("A", "BA"), ("B", "AB"), ("C", "AB")):
+        record = Record(NAMESPACE)
+        for source in order:
+            record.merge(policy_event(1, source, source), here, 1, UPSTREAM)
+        kept[here] = record.entries["policies/deduplication"].value
+    assert len(set(kept.values())) > 1
+
+
+def test_two_changes_of_one_cluster_in_one_millisecond_are_ordered() -> None:
+    us = Cluster("us")
+    us.now_ms = 7
+    us.set(NAMESPACE, {"policies": {"deduplication": True}})
+    us.policy("deduplication", False)
+    eu = Cluster("eu")
+    eu.told(list(reversed(us.events())))
+    assert eu.rows.documents() == us.rows.documents()
+
+
+def test_different_policies_of_one_namespace_are_different_paths() -> None:
+    us, eu = Cluster("us"), Cluster("eu")
+    us.now_ms = eu.now_ms = 5
+    us.set(NAMESPACE, {"policies": {"deduplication": True}})
+    eu.set(NAMESPACE, {"policies": {"replication_clusters": ["us"]}})
+    for one, other in ((us, eu), (eu, us)):
+        one.told(other.events())
+    document = json.loads(us.rows.documents()[NAMESPACE])
+    assert document == {"policies": {"deduplication": True, "replication_clusters": ["us"]}}
+    assert eu.rows.documents() == us.rows.documents()
+
+
+def test_what_was_deleted_is_not_brought_back_by_an_older_event() -> None:
+    us, eu = Cluster("us"), Cluster("eu")
+    us.now_ms = 5
+    us.set(NAMESPACE, {"policies": {"deduplication": True}})
+    old = us.events()
+    us.now_ms = 6
+    us.set(NAMESPACE, None)
+    eu.told(us.events())
+    eu.told(old)
+    assert eu.rows.documents() == {}
+
+
+def test_a_deletion_reaches_only_what_is_older() -> None:
+    """Deleted and made again elsewhere, and the deletion arrives last."""
+    us, eu = Cluster("us"), Cluster("eu")
+    us.now_ms = 5
+    us.set(NAMESPACE, {"policies": {"deduplication": True, "old": 1}})
+    eu.told(us.events())
+    us.now_ms = 6
+    us.set(NAMESPACE, None)
+    deleted = us.events()
+    us.now_ms = 7
+    us.set(NAMESPACE, {"policies": {"deduplication": False}})
+    again = us.events()
+    eu.told(again)
+    eu.told(deleted)
+    assert json.loads(eu.rows.documents()[NAMESPACE]) == {"policies": {"deduplication": False}}
+
+
+def test_a_seed_overwrites_nothing_and_loses_to_everything() -> None:
+    us, eu = Cluster("us"), Cluster("eu")
+    for one in (us, eu):
+        one.set(NAMESPACE, {"policies": {"deduplication": one is us}}, is_seed=True)
+    assert [event.stamp.time_ms for event in us.events()] == [0, 0]
+    us.told(eu.events())
+    eu.told(us.events())
+    assert us.rows.documents() == eu.rows.documents()
+    assert json.loads(us.rows.documents()[NAMESPACE]) == {"policies": {"deduplication": False}}, (
+        "eu sorts first"
+    )
+
+
+def test_a_change_that_would_be_the_older_one_is_refused_and_nothing_is_changed() -> None:
+    fast, slow = Cluster("fast", skew_ms=250), Cluster("slow")
+    fast.now_ms = slow.now_ms = 1000
+    fast.set(NAMESPACE, {"policies": {"deduplication": True}})
+    slow.told(fast.events())
+    slow.now_ms = 1100
+    before = slow.rows.documents()
+    with pytest.raises(Overruled, match="cluster fast, whose clock was 150 ms ahead"):
+        slow.policy("deduplication", False)
+    assert slow.rows.documents() == before
+    slow.now_ms = 1300
+    slow.policy("deduplication", False)
+    fast.told(slow.events())
+    assert fast.rows.documents() == slow.rows.documents() != before
+
+
+def test_hybrid_clocks_put_what_was_known_before_what_followed() -> None:
+    fast, slow = Cluster("fast", skew_ms=250, hybrid=True), Cluster("slow", hybrid=True)
+    fast.now_ms = slow.now_ms = 1000
+    fast.set(NAMESPACE, {"policies": {"deduplication": True}})
+    slow.told(fast.events())
+    slow.policy("deduplication", False)
+    fast.told(slow.events())
+    assert fast.rows.documents() == slow.rows.documents()
+    assert json.loads(fast.rows.documents()[NAMESPACE]) == {"policies": {"deduplication": False}}
+
+
+def test_a_clock_that_is_set_back_does_not_set_back_a_cluster_s_own_changes() -> None:
+    us = Cluster("us")
+    us.now_ms = 1000
+    us.set(NAMESPACE, {"policies": {"deduplication": True}})
+    us.now_ms = 10
+    us.policy("deduplication", False)
+    assert json.loads(us.rows.documents()[NAMESPACE]) == {"policies": {"deduplication": False}}
+
+
+def test_what_everybody_had_and_let_go_does_not_come_back() -> None:
+    us, eu = Cluster("us"), Cluster("eu")
+    us.now_ms = 5
+    us.set(NAMESPACE, {"policies": {"deduplication": True}})
+    old = us.events()
+    us.set(NAMESPACE, None)
+    eu.told(us.events(), us.vector())
+    eu.rows.put(SyncRecordPath(NAMESPACE).text, None)  # its tombstone is let go
+    tally = eu.told(old)
+    assert (tally.won, tally.known) == (0, 2)
+    assert eu.rows.documents() == {}
+
+
+def test_a_tombstone_may_go_when_everybody_has_it_and_all_that_was_sent_before_is_here() -> None:
+    mine, tombstone = {"a:1": 5, "b:1": 7}, Stamp(9, 0, "a", 5, "1")
+    assert may_go(mine, {"b": {"a:1": 5, "b:1": 7}})(tombstone)
+    assert not may_go(mine, {"b": {"a:1": 4, "b:1": 7}})(tombstone), "it does not have it"
+    assert not may_go(mine, {"b": {"a:1": 5, "b:1": 8}})(tombstone), "what it sent is not here yet"
+    assert not may_go(mine, {"b": {"a:1": 5, "b:1": 7}, "c": {}})(tombstone), "never heard of"
+
+
+def test_what_is_changed_after_a_tombstone_went_is_later_than_it() -> None:
+    """Others may keep theirs a while longer."""
+    fast, slow = Cluster("fast", skew_ms=500), Cluster("slow")
+    fast.set(NAMESPACE, {})
+    fast.set(NAMESPACE, None)
+    deleted = fast.events()
+    slow.told(deleted)
+    transaction = Transaction(slow.rows, slow.here, 0, "slow-1")
+    transaction.let_go(NAMESPACE, lambda stamp: True)
+    transaction.finish()
+    assert slow.rows.get(SyncRecordPath(NAMESPACE).text) is None
+    slow.set(NAMESPACE, {})
+    fast.told(slow.events())
+    assert fast.rows.documents() == slow.rows.documents() == {NAMESPACE: b"{}"}
+
+
+PATHS = (NAMESPACE, NamespacePath("acme/bills").text, TenantPath("acme").text)
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.integers(2, 5), st.integers(0, 2**32), st.booleans())
+def test_all_clusters_end_up_with_the_same(count: int, seed: int, hybrid: bool) -> None:
+    """Random changes, skewed clocks, links that pass a part, twice, out of order or nothing, until all is well."""
+    chance = random.Random(seed)
+    clusters = [Cluster(f"c{n}", chance.choice((0, 0, -250, 400)), hybrid=hybrid) for n in range(count)]
+    everything: dict[Stamp, Event] = {}
+    for step in range(30):
+        one = chance.choice(clusters)
+        one.now_ms = step * chance.randrange(1, 20)
+        try:
+            _change(one, chance)
+        except Overruled:
+            assert not hybrid, "whoever heard of a change makes a later one"
+        everything |= {event.stamp: event for event in one.events()}
+        if chance.random() < 0.5:
+            said = chance.choice(clusters).events()
+            chance.shuffle(said)
+            one.told(said[: chance.randrange(len(said) + 1)] * chance.choice((1, 2)))
+    union = list(everything.values())
+    for one in clusters:
+        chance.shuffle(union)
+        one.told(union)
+    fold = {path: Record(path) for path in PATHS}
+    for event in union:
+        fold[event.path].merge(event, "nobody", 0)
+    expected = {path: record.document() for path, record in fold.items() if record.exists}
+    for one in clusters:
+        assert one.rows.documents() == expected
+
+
+def _change(one: Cluster, chance: random.Random) -> None:
+    path = chance.choice(PATHS)
+    match chance.randrange(5):
+        case 0:
+            one.set(path, None)
+        case 1:
+            one.set(path, {"policies": {"a": chance.randrange(9)}, "adminRoles": [str(chance.randrange(3))]})
+        case 2:
+            one.policy(chance.choice("ab"), None, path)
+        case _:
+            one.policy(chance.choice("abc"), chance.randrange(9), path)
+
+
+def test_a_vector_says_what_is_missing() -> None:
+    assert missing({"a:1": 3}, {"a:1": 5, "b:1": 2}) == {"a:1": 5, "b:1": 2}
+    assert missing({"a:1": 5, "b:1": 2}, {"a:1": 5}) == {}
+
+
+def test_documents_and_elements_are_the_same_thing() -> None:
+    document = {"policies": {"a/b": 1, "c": None}, "adminRoles": [], "x%": {"policies": 1}}
+    elements = elements_of(NAMESPACE, json.dumps(document).encode())
+    assert json.loads(document_of(NAMESPACE, elements)) == document
+    topic = PartitionedTopicPath("persistent://a/b/c").text
+    whole = b'{"partitions": 3, "properties": {}}'
+    assert document_of(topic, elements_of(topic, whole)) == whole
+
+
+MESSAGES: list[packs.Message] = [
+    packs.Events(
+        "us",
+        "1",
+        0,
+        3,
+        (policy_event(1, "us", {"x": [1]}), Event(NAMESPACE, "", None, True, stamp(2, "us", 2))),
+    ),
+    packs.Standing("us", {"us:1": 3}, asks=True),
+    packs.Request("us", "eu", {"us:1": 3}),
+    packs.Answer("us", "eu", 4, 0, 2, {"us:1": 3}, (policy_event(1, "eu", None),)),
+]
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
+def test_a_message_is_read_as_it_was_written(message: packs.Message) -> None:
+    assert packs.decode(packs.encode(message)) == message
+
+
+@pytest.mark.parametrize(
+    ("change", "rule"),
+    [
+        ({"version": 2}, "no pack of this version"),
+        ({"kind": "other"}, "kind 'other' is not known"),
+        ({"source": "a b"}, "no name of a cluster"),
+        ({"source": "eu"}, "eu speaks for us"),
+        ({"after": -1}, "after -1 is no whole number"),
+        ({"upto": True}, "upto True is no whole number"),
+        ({"events": {}}, "events must be a list"),
+        ({"events": [{"path": "broker-policies/all", "type": "Created"}]}, "none that clusters share"),
+        ({"events": [{"path": NAMESPACE, "type": "Made"}]}, "type 'Made' is none of"),
+        ({"events": [{"path": NAMESPACE, "type": "Created"}]}, "sourceCluster"),
+    ],
+)
+def test_what_is_no_pack_is_refused_with_its_rule(change: Mapping[str, object], rule: str) -> None:
+    raw = json.loads(packs.encode(MESSAGES[0])) | change
+    with pytest.raises(ValueError, match=rule):
+        packs.decode(json.dumps(raw).encode())
+
+
+def test_many_events_travel_in_few_messages() -> None:
+    events = [policy_event(1, "us", "v", n + 1) for n in range(10_000)]
+    portions = list(packs.portions(events))
+    assert [event for portion in portions for event in portion] == events
+    assert len(portions) < 20
+
+
+def test_what_changed_while_packs_were_under_way_is_due_again() -> None:
+    outbox, record, clock = Outbox("us", "1", published=0), Record(NAMESPACE), OwnClock("1")
+    record.merge(policy_event(1, "us", True, 1), "us", 1)
+    outbox.noted(record)
+    under_way = outbox.packs([record], clock)
+    record.merge(policy_event(2, "us", False, 2), "us", 2)
+    outbox.noted(record)
+    outbox.sent(under_way, [record])
+    assert [event.value for pack in outbox.packs([record], clock) for event in pack.events] == [False]
+    assert outbox.due == [NAMESPACE]
+    outbox.sent(outbox.packs([record], clock), [record])
+    assert outbox.due == []
+
+
+def test_outcomes_are_told_apart() -> None:
+    record = Record(NAMESPACE)
+    assert record.merge(policy_event(2, "us", 1), "us", 0) is Outcome.WON
+    assert record.merge(policy_event(2, "us", 1), "us", 0) is Outcome.KNOWN
+    assert record.merge(policy_event(1, "us", 0), "us", 0) is Outcome.LOST
+    assert [(loser.value, loser.to) for loser in record.losers] == [(0, stamp(2, "us"))]
+    assert Record.decode(NAMESPACE, record.encode()) == record

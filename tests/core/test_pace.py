@@ -1,0 +1,93 @@
+"""How fast something may go: on average never faster than the rate says."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from emulator.core.caps import NO_CAPS, Caps
+from emulator.core.pace import UNLIMITED, Pace, throttle_of
+from emulator.core.policies.limits import DISPATCH_RATE, MAX_PRODUCERS, PUBLISH_RATE
+from emulator.errors import ProtocolError, ServerError
+
+
+def test_without_a_rate_there_is_nothing_to_keep() -> None:
+    assert throttle_of(UNLIMITED, 0) is None
+
+
+def test_one_period_may_go_at_once_and_what_was_too_much_is_waited_for() -> None:
+    throttle = throttle_of(Pace(10, 0, 2), 0)
+    assert throttle is not None
+    throttle.take(10, 10**9)
+    assert throttle.wait_ms(0) == 200
+    assert throttle.wait_ms(200) == 0
+    throttle.take(21, 0)
+    assert throttle.wait_ms(200) == pytest.approx(4_200)
+
+
+@given(
+    messages=st.integers(1, 50),
+    period=st.integers(1, 10),
+    portions=st.lists(st.tuples(st.integers(1, 30), st.floats(0, 500)), max_size=60),
+)
+def test_over_any_time_no_more_goes_than_that_time_and_one_period_allow(
+    messages: int, period: int, portions: list[tuple[int, float]]
+) -> None:
+    throttle = throttle_of(Pace(messages, 0, period), 0)
+    assert throttle is not None
+    now, gone, largest = 0.0, 0, 0
+    for portion, pause in portions:
+        now += pause + throttle.wait_ms(now + pause)
+        if throttle.wait_ms(now) > 0.001:
+            raise AssertionError("it waited, and has to wait")
+        throttle.take(portion, 0)
+        gone, largest = gone + portion, max(largest, portion)
+        assert gone <= messages + now * messages / (period * 1000) + largest + 0.001
+
+
+def test_caps_name_the_limit_with_the_codes_that_clients_know() -> None:
+    NO_CAPS.check_producers(10**6, "t")
+    caps = Caps(producers=1, consumers=3, consumers_per_subscription=2, subscriptions=1)
+    caps.check_producers(0, "t")
+    caps.check_consumers(2, 1, "t")
+    for check, code in (
+        (lambda: caps.check_producers(1, "t"), ServerError.ProducerBusy),
+        (lambda: caps.check_consumers(3, 0, "t"), ServerError.ConsumerBusy),
+        (lambda: caps.check_consumers(2, 2, "t"), ServerError.ConsumerBusy),
+        (lambda: caps.check_subscriptions(1, "t"), ServerError.NotAllowedError),
+    ):
+        with pytest.raises(ProtocolError) as refused:
+            check()
+        assert refused.value.code is code
+
+
+@pytest.mark.parametrize(
+    ("policy", "sent", "kept"),
+    [
+        (
+            PUBLISH_RATE,
+            {"publishThrottlingRateInMsg": 200, "publishThrottlingRateInByte": -1},
+            Pace(200, 0, 1),
+        ),
+        (
+            DISPATCH_RATE,
+            {
+                "dispatchThrottlingRateInMsg": 100,
+                "dispatchThrottlingRateInByte": 1048576,
+                "ratePeriodInSecond": 60,
+                "relativeToPublishRate": False,
+            },
+            Pace(100, 1048576, 60),
+        ),
+        (MAX_PRODUCERS, 50, 50),
+    ],
+)
+def test_the_forms_are_those_that_tools_send(policy, sent, kept) -> None:  # type: ignore[no-untyped-def]
+    assert policy.codec.decode(sent) == kept
+    assert policy.codec.decode(policy.codec.encode(kept)) == kept
+
+
+def test_a_rate_on_top_of_what_is_published_is_refused() -> None:
+    with pytest.raises(ValueError, match="relativeToPublishRate"):
+        DISPATCH_RATE.codec.decode({"dispatchThrottlingRateInMsg": 1, "relativeToPublishRate": True})

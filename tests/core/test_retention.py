@@ -1,0 +1,137 @@
+"""What retention, TTL and quotas let go, as rules."""
+
+from __future__ import annotations
+
+import pytest
+
+from emulator.core.needs import Need, Needs
+from emulator.core.policies.declaration import OutOfRange
+from emulator.core.policies.lifetime import (
+    BACKLOG_QUOTAS,
+    KEEP_EVERYTHING,
+    MESSAGE_TTL,
+    RETENTION,
+    Quota,
+    QuotaAction,
+    QuotaKind,
+    Retention,
+)
+from emulator.core.quotas import Backlog, exceeded
+from emulator.core.retention import Ages, Seen, Trimming, backlog_bytes
+from emulator.errors import ServerError
+
+MINUTE = 60_000
+MEGABYTE = 1_048_576
+
+
+def goes(retention: Retention, entries: list[Seen], now_ms: int) -> int:
+    """How many of the oldest entries go."""
+    looking = Trimming(
+        retention, Ages(), now_ms=now_ms, size_bytes=sum(entry.size_bytes for entry in entries)
+    )
+    for index, entry in enumerate(entries):
+        if not looking.goes(entry):
+            return index
+    return len(entries)
+
+
+def test_what_is_older_goes_and_what_is_younger_stays() -> None:
+    entries = [Seen(i, i * MINUTE, 10) for i in range(10)]
+    assert goes(Retention(5, -1), entries, now_ms=9 * MINUTE) == 5
+    assert goes(KEEP_EVERYTHING, entries, now_ms=10**12) == 0
+
+
+def test_what_is_too_much_goes_however_young() -> None:
+    entries = [Seen(i, 0, MEGABYTE) for i in range(10)]
+    assert goes(Retention(-1, 3), entries, now_ms=0) == 7
+    assert goes(Retention(60, 3), entries, now_ms=0) == 7, "either limit lets go"
+
+
+def test_a_message_that_claims_the_future_is_as_old_as_it_is_known() -> None:
+    """Otherwise one client whose clock is wrong would keep everything behind it for ever."""
+    ages, entry = Ages(), Seen(7, 10**15, 1)
+    assert not ages.is_older(entry, 1_000, 50_000)
+    assert ages.is_older(entry, 1_000, 51_000)
+    assert not ages.is_older(Seen(8, 10**15, 1), 1_000, 51_000), "another entry begins anew"
+
+
+def test_the_least_that_anybody_needs_counts() -> None:
+    needs = Needs()
+    assert needs.first(10) == Need(10, "nobody")
+    needs.add("cursors", lambda: [Need(4, "subscription a"), Need(9, "subscription b")])
+    needs.add("replicators", lambda: [Need(3, "the replicator to eu")])
+    assert needs.first(10) == Need(3, "the replicator to eu")
+
+
+def test_a_backlog_is_its_share_of_the_log() -> None:
+    assert backlog_bytes(1_000, 0, 5, 10) == 500
+    assert backlog_bytes(1_000, 0, 0, 10) == 1_000
+    assert backlog_bytes(1_000, 7, 3, 17) == 1_000, "what was trimmed is nobody's backlog"
+    assert backlog_bytes(0, 5, 5, 5) == 0
+
+
+@pytest.mark.parametrize("action", list(QuotaAction))
+def test_a_quota_says_what_producers_hear(action: QuotaAction) -> None:
+    quotas = {
+        QuotaKind.SIZE: Quota(100, -1, action),
+        QuotaKind.AGE: Quota(-1, 10, action),
+    }
+    assert exceeded(quotas, Backlog(100, 10_000, "s")) == []
+    size, age = exceeded(quotas, Backlog(101, 10_001, "subscription s"))
+    assert (size.kind, age.kind) == (QuotaKind.SIZE, QuotaKind.AGE)
+    assert "subscription s" in size.sentence
+    assert "the quota is 100" in size.sentence
+    refusal = size.refusal()
+    codes = {
+        QuotaAction.HOLD: ServerError.ProducerBlockedQuotaExceededError,
+        QuotaAction.EXCEPTION: ServerError.ProducerBlockedQuotaExceededException,
+        QuotaAction.EVICT: None,
+    }
+    assert (refusal.code if refusal is not None else None) == codes[action]
+
+
+@pytest.mark.parametrize(
+    ("policy", "sent", "kept"),
+    [
+        (
+            RETENTION,
+            {"retentionTimeInMinutes": 1440, "retentionSizeInMB": 20480},
+            Retention(1440, 20480),
+        ),
+        (RETENTION, {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}, KEEP_EVERYTHING),
+        (MESSAGE_TTL, 3600, 3600),
+        (
+            BACKLOG_QUOTAS,
+            {"destination_storage": {"limit": "10240", "policy": "producer_request_hold"}},
+            {QuotaKind.SIZE: Quota(10240, -1, QuotaAction.HOLD)},
+        ),
+        (
+            BACKLOG_QUOTAS,
+            {"message_age": {"limitTime": 5, "limitSize": -1, "policy": "consumer_backlog_eviction"}},
+            {QuotaKind.AGE: Quota(-1, 5, QuotaAction.EVICT)},
+        ),
+    ],
+)
+def test_the_forms_are_those_that_tools_send(policy, sent, kept) -> None:  # type: ignore[no-untyped-def]
+    assert policy.codec.decode(sent) == kept
+    assert policy.codec.decode(policy.codec.encode(kept)) == kept
+
+
+@pytest.mark.parametrize(
+    ("policy", "sent", "problem"),
+    [
+        (RETENTION, 5, ValueError),
+        (RETENTION, {"retentionTimeInMinutes": 5}, ValueError),
+        (RETENTION, {"retentionTimeInMinutes": 5, "retentionSizeInMB": 0}, OutOfRange),
+        (RETENTION, {"retentionTimeInMinutes": -2, "retentionSizeInMB": 0}, OutOfRange),
+        (RETENTION, {"retentionTimeInMinutes": 10**30, "retentionSizeInMB": 1}, OutOfRange),
+        (MESSAGE_TTL, -1, OutOfRange),
+        (MESSAGE_TTL, True, ValueError),
+        (BACKLOG_QUOTAS, {"destination_storage": {"limit": 1, "policy": "give_up"}}, ValueError),
+        (BACKLOG_QUOTAS, {"destination_storage": {"limit": 1}}, ValueError),
+        (BACKLOG_QUOTAS, {"weight": {"limit": 1, "policy": "producer_exception"}}, ValueError),
+    ],
+)
+def test_what_cannot_be_meant_is_said(policy, sent, problem) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(problem):
+        policy.codec.decode(sent)

@@ -1,0 +1,150 @@
+"""Which connection may use a transaction key."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from emulator.core.transactions.key_entries import decode, encode
+from emulator.core.transactions.keys import DELETED_MAX, FIRST, KeyBook
+from emulator.errors import EXPIRED_TRANSACTION, ProtocolError, ServerError
+from emulator.transaction_names import check_key, coordinator_of
+
+
+def connect(book: KeyBook, epoch: int, process: str = "", key: str = "task") -> int:
+    return book.connect("", key, epoch, process, 7).epoch
+
+
+def refused(book: KeyBook, epoch: int, process: str = "") -> str:
+    with pytest.raises(ProtocolError) as problem:
+        connect(book, epoch, process)
+    assert problem.value.code is ServerError.NotAllowedError
+    return str(problem.value)
+
+
+def restarted(book: KeyBook) -> KeyBook:
+    fresh = KeyBook(book.number, 100)
+    for entry in book.everything():
+        fresh.apply(decode(encode(entry)))
+    return fresh
+
+
+def test_the_first_epoch_is_0_and_each_connection_gets_the_next() -> None:
+    book = KeyBook(0, 100)
+    assert [connect(book, FIRST), connect(book, 0), connect(book, 1), connect(book, FIRST)] == [0, 1, 2, 3]
+
+
+def test_a_stale_epoch_is_refused_and_changes_nothing() -> None:
+    book = KeyBook(0, 100)
+    connect(book, FIRST, "a")
+    connect(book, FIRST, "b")
+    assert "stale" in refused(book, 0, "a")
+    assert book.last_epoch("", "task") == 1
+
+
+@pytest.mark.parametrize("epoch", [1, 2**63 - 1])
+def test_an_epoch_that_nobody_was_granted_is_refused(epoch: int) -> None:
+    book = KeyBook(0, 100)
+    connect(book, FIRST)
+    assert "never granted" in refused(book, epoch)
+
+
+def test_epochs_are_compared_signed() -> None:
+    book = KeyBook(0, 100)
+    assert "stale" in refused(book, -2)
+
+
+def test_a_lost_answer_does_not_let_a_process_fence_itself() -> None:
+    book = KeyBook(0, 100)
+    assert connect(book, FIRST, "a") == 0
+    assert connect(book, 0, "a") == 1  # this answer is lost
+    assert connect(book, 0, "a") == 2
+
+
+def test_a_process_whose_first_answer_was_lost_does_not_fence_its_successor() -> None:
+    book = KeyBook(0, 100)
+    assert connect(book, FIRST, "a") == 0  # this answer is lost
+    assert connect(book, FIRST, "b") == 1
+    assert "stale" in refused(book, FIRST, "a")
+    book = restarted(book)
+    assert "stale" in refused(book, FIRST, "a")
+    assert connect(book, 1, "b") == 2
+
+
+def test_only_the_newest_connection_begins_transactions() -> None:
+    book = KeyBook(0, 100)
+    connect(book, FIRST)
+    holder = book.holder("", "task", 0)
+    connect(book, FIRST)
+    assert not book.is_current(holder)
+    with pytest.raises(ProtocolError, match=EXPIRED_TRANSACTION):
+        book.holder("", "task", 0)
+
+
+def test_a_deleted_key_keeps_its_epoch_and_fences_who_had_it() -> None:
+    book = KeyBook(0, 100)
+    connect(book, FIRST, "a")
+    deleted = book.delete("", "task")
+    with pytest.raises(ProtocolError, match="was deleted"):
+        book.holder("", "task", 0)
+    book = restarted(book)
+    assert "stale" in refused(book, 0, "a")
+    assert connect(book, FIRST) > deleted.epoch > 0
+
+
+def test_epochs_of_many_deleted_keys_are_kept_as_one_number() -> None:
+    book = KeyBook(0, 2)
+    for _ in range(3):
+        connect(book, FIRST, key="old")
+    book.delete("", "old")
+    for number in range(DELETED_MAX):
+        connect(book, FIRST, key=f"key-{number}")
+        book.delete("", f"key-{number}")
+    assert len(book.deleted) == DELETED_MAX
+    assert connect(restarted(book), FIRST, key="old") > 3
+
+
+def test_there_is_a_limit_of_keys() -> None:
+    book = KeyBook(0, 1)
+    connect(book, FIRST)
+    with pytest.raises(ProtocolError, match="1 transaction keys, the limit"):
+        connect(book, FIRST, key="other")
+    assert connect(book, FIRST) == 1
+
+
+@pytest.mark.parametrize("key", ["", "a&b", "x" * 256, "a\nb"])
+def test_what_is_no_key_is_refused_with_the_rule(key: str) -> None:
+    with pytest.raises(ValueError, match="must"):
+        check_key(key)
+
+
+def test_a_key_has_one_coordinator() -> None:
+    """Clients compute it too, so it may not change."""
+    assert [coordinator_of(key, 4) for key in ("task", "task-1", "ä")] == [
+        coordinator_of(key, 4) for key in ("task", "task-1", "ä")
+    ]
+    assert {coordinator_of(str(number), 4) for number in range(100)} == {0, 1, 2, 3}
+
+
+ACTS = st.lists(
+    st.tuples(st.sampled_from(["connect", "delete", "restart"]), st.integers(-2, 6), st.sampled_from("ab ")),
+    max_size=30,
+)
+
+
+@given(ACTS)
+def test_epochs_only_grow(acts: list[tuple[str, int, str]]) -> None:
+    """INV-55: whatever is asked, and over restarts and deletions."""
+    book, granted = KeyBook(0, 100), [-1]
+    for act, epoch, process in acts:
+        try:
+            if act == "connect":
+                granted.append(connect(book, epoch, process.strip()))
+            elif act == "delete":
+                book.delete("", "task")
+            else:
+                book = restarted(book)
+        except ProtocolError:
+            pass
+    assert granted == sorted(set(granted))

@@ -1,0 +1,186 @@
+"""Metadata sync in faulty worlds: clusters whose regions die, whose links are cut, whose clocks are wrong and whose
+stores lose answers. Once all is repaired every cluster has the same: the fold of all events there were."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from emulator.broker.metadata_sync import settings
+from emulator.core.metadata_sync.elements import is_synced
+from emulator.core.metadata_sync.event import Event, Stamp
+from emulator.core.metadata_sync.record import Record
+from emulator.core.metadata_sync.rules import LATEST
+from emulator.errors import ProtocolError, StorageError
+from emulator.region_config import BrokerSettings, LinkShape, NamespaceConfig
+from emulator.simulation.configuration import ConfigurationFaults
+from emulator.simulation.disk import DiskFaults
+from emulator.simulation.world import SERVICE_PORT, World
+from emulator.stored_keys import NamespacePath, SyncRecordPath, TenantPath, parse_path
+from emulator.topology import Cluster, Link, Region, Topology
+
+EVENTS = "persistent://pulsar/system/metadata-events"
+NAMESPACES = ("acme/a", "acme/b")
+POLICIES = ("deduplication", "keep_alive_interval_ms", "exclusive_home")
+STEPS = 40
+
+
+def topology(of: dict[str, str], *, hybrid: bool) -> Topology:
+    chosen = BrokerSettings(
+        configuration_metadata_sync_event_topic=EVENTS, metadata_sync_hybrid_clocks=hybrid
+    )
+    regions = [Region(name, of[name], host=name, service_port=SERVICE_PORT, settings=chosen) for name in of]
+    shape = LinkShape(latency_ms=20.0, jitter_ms=5.0)
+    return Topology(
+        name="clusters",
+        path=Path("topology.yaml"),
+        clusters=tuple(
+            Cluster(cluster, tuple(one for one in regions if one.cluster == cluster))
+            for cluster in dict.fromkeys(of.values())
+        ),
+        links=tuple(Link(one, other, shape) for one in of for other in of if one != other),
+        namespaces=(NamespaceConfig("public/default", tuple(of), True),),
+    )
+
+
+class Story:
+    """One seed."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)
+        count = self.random.randint(2, 4)
+        of = {f"r{n}": f"c{n}" for n in range(count)}
+        for n in range(count):
+            if self.random.random() < 0.4:
+                of[f"r{n}x"] = f"c{n}"
+        self.hybrid = self.random.random() < 0.5
+        self.world = World(topology(of, hybrid=self.hybrid), seed, disk=DiskFaults())
+        self.acknowledged = 0
+
+    async def told(self) -> None:
+        for _ in range(STEPS):
+            await asyncio.sleep(self.random.expovariate(1.2))
+            await self._step()
+        self._repair()
+        await self.world.simulation.until(self._are_alike, within_seconds=60)
+
+    async def _step(self) -> None:
+        world, chance = self.world, self.random
+        name = chance.choice(list(world.regions))
+        other = chance.choice([one for one in world.regions if one != name])
+        store = chance.choice(list(world.configurations.values()))
+        match chance.randrange(14):
+            case 0:
+                world.cut(name, other, one_way=chance.random() < 0.3)
+            case 1:
+                world.simulation.network.heal()
+            case 2:
+                world.kill(name)
+            case 3 | 4:
+                world.start(name)
+            case 5:
+                world.regions[name].host.wall_clock_ms.jump(chance.choice((-3000, -200, 200, 3000)))
+            case 6:
+                store.faults = ConfigurationFaults(
+                    lost_answer_probability=chance.choice((0, 0.3)), is_away=chance.random() < 0.3
+                )
+            case 7:
+                store.repair()
+            case _:
+                with contextlib.suppress(StorageError, ProtocolError, TimeoutError):
+                    async with asyncio.timeout(2):
+                        await self._change(name)
+
+    async def _change(self, name: str) -> None:
+        broker, chance = self.world.regions[name].broker, self.random
+        if broker is None or not self.world.regions[name].is_up:
+            return
+        namespace = NamespacePath(chance.choice(NAMESPACES)).text
+        match chance.randrange(6):
+            case 0:
+                await broker.metadata.put(namespace, None)
+            case 1:
+                roles = json.dumps({"adminRoles": [str(chance.randrange(9))]}).encode()
+                await broker.metadata.put(TenantPath("acme").text, roles)
+            case _:
+                policy, value = chance.choice(POLICIES), chance.choice((None, 0, 1, 2))
+
+                def change(present: bytes | None) -> bytes:
+                    policies = dict(json.loads(present or b"{}").get("policies", {}))
+                    policies.pop(policy, None)
+                    return json.dumps(
+                        {"policies": policies | ({} if value is None else {policy: value})}
+                    ).encode()
+
+                await broker.metadata.update(namespace, change)
+        self.acknowledged += 1
+
+    def _repair(self) -> None:
+        world = self.world
+        world.simulation.network.heal()
+        for store in world.configurations.values():
+            store.repair()
+        for name in world.regions:
+            world.start(name)
+
+    def documents(self, cluster: str) -> dict[str, bytes | None]:
+        values = self.world.configurations[cluster].memory.values
+        return {path: change.value for path, change in values.items() if is_synced(path)}
+
+    def _are_alike(self) -> bool:
+        first, *others = [self.documents(cluster) for cluster in self.world.configurations]
+        return all(other == first for other in others)
+
+    def events(self) -> dict[Stamp, Event]:
+        """Of every event topic, and of every store: what was never published counts, too."""
+        found: dict[Stamp, Event] = {}
+        for store in self.world.configurations.values():
+            for path, change in store.memory.values.items():
+                key = parse_path(path)
+                if isinstance(key, SyncRecordPath):
+                    found |= {event.stamp: event for event in Record.decode(key.of, change.value).events()}
+        return found
+
+
+def play(seed: int) -> Story:
+    story = Story(seed)
+    with story.world as world:
+        world.play(story.told(), within_seconds=3600)
+        fold: dict[str, Record] = {}
+        for event in story.events().values():
+            fold.setdefault(event.path, Record(event.path)).merge(event, "nobody", 0)
+        for cluster in world.configurations:
+            documents = story.documents(cluster)
+            for path, record in fold.items():
+                assert documents.get(path) == record.document(), (seed, cluster, path)
+    return story
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_all_clusters_have_the_same_in_the_end(seed: int) -> None:
+    assert play(seed).acknowledged > 0
+
+
+def test_without_an_order_of_events_the_fold_tells(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What came last wins: clusters differ, or hold what is not the latest."""
+    with monkeypatch.context() as patch:
+        patch.setattr(settings, "LATEST", replace(LATEST, wins=lambda stamp, present, here: True))
+        with pytest.raises((AssertionError, TimeoutError)):
+            _play_many(30)
+
+
+def _play_many(count: int) -> None:
+    for seed in range(count):
+        play(seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(100, 300))
+def test_all_clusters_have_the_same_in_the_end_with_many_seeds(seed: int) -> None:
+    play(seed)

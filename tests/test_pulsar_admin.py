@@ -1,0 +1,32 @@
+"""`geoemu pulsar-admin`: what is said where it cannot be run. With a Java it is run by tests/clients/admin."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from emulator.cli import pulsar_admin
+from emulator.runtimes.contract import Refused, RegionStatus, RunStatus
+
+US = RegionStatus("us", "americas", "running", "pulsar://127.0.0.1:1", "http://127.0.0.1:2", 3)
+STATUS = RunStatus(Path("runs/1"), "process", (US,), ())
+
+
+def test_a_region_that_there_is_not() -> None:
+    with pytest.raises(Refused, match="no region 'mars' in this run: regions are us"):
+        pulsar_admin.run_against(STATUS, "mars", ["clusters", "list"])
+
+
+def test_without_a_java_it_says_how_else_to_ask(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    with pytest.raises(Refused, match=r"there is no Java.*curl http://127\.0\.0\.1:2/admin/v2/clusters"):
+        pulsar_admin.run_against(STATUS, "us", ["clusters", "list"])
+
+
+def test_without_maven_it_says_what_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(shutil, "which", lambda name: "/usr/bin/java" if name == "java" else None)
+    with pytest.raises(Refused, match="there is no Maven"):
+        pulsar_admin.run_against(STATUS, "us", ["clusters", "list"])
