@@ -210,17 +210,23 @@ def _check_topics(file: YamlFile, written: ScenarioFile, topology: Topology) -> 
         *(("hosts", index, hosts) for index, hosts in enumerate(cast.hosts)),
         *(("tasks", index, task) for index, task in enumerate(cast.tasks)),
     ]
+    named: list[tuple[KeyPath, KeyPath, str, str]] = [
+        (
+            ("actors", group, index, "topic") if entry.topic else ("topic",),
+            ("actors", group, index, "region"),
+            entry.topic or written.topic,
+            entry.region,
+        )
+        for group, index, entry in entries
+    ]
     for index, task in enumerate(cast.tasks):
-        if TopicName.parse(task.to).full_namespace not in regions_of:
-            problem = f"the topology has no namespace {TopicName.parse(task.to).full_namespace}"
-            file.report(("actors", "tasks", index, "to"), problem, known=regions_of)
-    for group, index, entry in entries:
-        namespace = TopicName.parse(entry.topic or written.topic).full_namespace
-        at_topic: KeyPath = ("actors", group, index, "topic") if entry.topic else ("topic",)
+        of_task: KeyPath = ("actors", "tasks", index)
+        named.append(((*of_task, "to"), (*of_task, "region"), task.to, task.region))
+    for at_topic, at_region, topic, region in named:
+        namespace = TopicName.parse(topic).full_namespace
         if namespace not in regions_of:
             file.report(at_topic, f"the topology has no namespace {namespace}", known=regions_of)
-        elif entry.region not in regions_of[namespace]:
-            at_region = ("actors", group, index, "region")
+        elif region not in regions_of[namespace]:
             file.report(
                 at_region, f"must be one of namespace {namespace}'s: {', '.join(regions_of[namespace])}"
             )

@@ -3,7 +3,7 @@ all of it in transactions (PIP-31), with a transaction key or without."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -87,8 +87,15 @@ class TaskDid(Deadline):
     """So many messages in transactions that it knows to be committed, in all."""
     processed_more: Annotated[int, Field(gt=0)] | None = None
     """Since this step began."""
-    fenced: Literal[True] | None = None
+    fenced: bool | None = None
     """It was told that a newer one has its transaction key, and ended its work."""
+
+    @field_validator("fenced")
+    @classmethod
+    def _comes_true(cls, fenced: bool | None) -> bool | None:
+        if fenced is False:
+            raise rule("must be true: a step waits for what happens")
+        return fenced
 
     @model_validator(mode="after")
     def _says_what(self) -> Self:
