@@ -25,7 +25,8 @@ from emulator.model import Schema
 from emulator.wire import requests
 from emulator.wire.codec import MessageMeta, encode_ack, encode_flow
 from emulator.wire.frames import frame_of
-from emulator.wire.metadata import EntryDetails, decompress, read_entry, read_properties, split_batch
+from emulator.wire.metadata import EntryDetails, read_entry, read_properties
+from emulator.wire.payloads import decompress, split_batch
 from emulator.wire.replies import LastMessage, Reply
 
 if TYPE_CHECKING:
