@@ -153,7 +153,7 @@ class Consumer:
             raise ClientError("the consumer is closed", definite=True)
 
     def message(self, meta: MessageMeta, data: bytes) -> None:
-        """One came."""
+        """The broker sent an entry."""
         for message in messages_in(meta, data):
             if message is None or not self._wants(message.id):
                 self._give_back_permit()

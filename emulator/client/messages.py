@@ -35,8 +35,8 @@ def id_of(message: Message | MessageId) -> MessageId:
 
 
 def messages_in(meta: MessageMeta, data: bytes) -> Iterable[Message | None]:
-    """The messages of an entry that are not acknowledged yet; None for each that compaction left out. ProtocolError when
-    the entry cannot be read, or does not match its checksum."""
+    """The messages of an entry that are not acknowledged yet; None for each that compaction left out. ProtocolError
+    when the entry cannot be read, or does not match its checksum."""
     info = read_entry(data, verify=True)
     payload = data[info.payload_offset :]
     if info.compression:
