@@ -350,16 +350,26 @@ class World:
         host.network.loop = self.simulation.host(DRIVER).loop
         return self.client_on(host, (region, *others), settings)
 
-    def client_on(self, host: Host, regions: Sequence[str], settings: ClientSettings | None = None) -> Client:
-        """A client for a program that runs on `host`."""
+    def client_on(
+        self,
+        host: Host,
+        regions: Sequence[str],
+        settings: ClientSettings | None = None,
+        *,
+        transaction_key: str | None = None,
+        instance: str = "",
+    ) -> Client:
+        """A client for a program that runs on `host`. `instance`: which one, where a program makes several in a life,
+        one after the other, which are to be told apart."""
         urls = [f"pulsar://{region}:{SERVICE_PORT}" for region in regions]
-        chance = self.simulation.random(f"client {host.name} {host.life}")
+        chance = self.simulation.random(f"client {host.name} {host.life}{instance and f' {instance}'}")
         return Client(
             urls,
             network=host.network,
             settings=settings or self.client_settings,
             chance=chance,
             wall_clock_ms=host.wall_clock_ms,
+            transaction_key=transaction_key,
         )
 
     async def ask_admin(
