@@ -42,6 +42,7 @@ from emulator.scenarios.steps import (
     Skew,
     Wait,
 )
+from emulator.scenarios.tasks import TaskDid
 from emulator.scenarios.topics import Survey, survey
 from emulator.scenarios.watching import Observer, PlayResult, Snapshot
 from emulator.scenarios.workload import (
@@ -51,9 +52,11 @@ from emulator.scenarios.workload import (
     HostActor,
     HostPart,
     HostVerb,
+    MortalActor,
     Program,
     ProgramPart,
     ProgramVerb,
+    TaskPart,
 )
 
 POLL_SECONDS = 0.05
@@ -154,8 +157,8 @@ class _Play:
                 await self._move(move)
             case OnRegion(program=str(program)) as change:
                 await self._change_program(step.verb, program, change.within)
-            case OnRegion(host=tuple(hosts)) as change:
-                await self._change_hosts(step.verb, hosts, change.within)
+            case OnRegion(host=tuple(names)) | OnRegion(task=tuple(names)) as change:
+                await self._change_mortals(step.verb, names, change.within)
             case OnRegion() as change:
                 await self._change_region(step.verb, change)
             case Latency() as change:
@@ -172,6 +175,8 @@ class _Play:
                 await self._wait_for_subscription(condition)
             case HostDid() as condition:
                 await self._wait_for_host(condition)
+            case TaskDid() as condition:
+                await self._wait_for_task(condition)
             case TopicsOwned(within=seconds):
                 await self._until(seconds, self._unowned)
             case Skew() as skew:
@@ -253,13 +258,13 @@ class _Play:
         await self._in_time(seconds, done, lambda: f"{name} is not done with it")
         self._fact("note", region=program.counts.region, detail=f"{verb} {name}")
 
-    async def _change_hosts(self, verb: str, names: tuple[str, ...], seconds: float) -> None:
+    async def _change_mortals(self, verb: str, names: tuple[str, ...], seconds: float) -> None:
         done: list[str] = []
 
         async def one(name: str) -> None:
             # Before: others may have taken over when it is done.
             self._fact("note", region=self._actors[name].counts.region, detail=f"{verb} {name}")
-            await cast(HostActor, self._actors[name]).change(cast(HostVerb, verb))
+            await cast(MortalActor, self._actors[name]).change(cast(HostVerb, verb))
             done.append(name)
 
         async def all_of_them() -> None:
@@ -403,6 +408,22 @@ class _Play:
 
         await self._until(condition.within, missing)
 
+    async def _wait_for_task(self, condition: TaskDid) -> None:
+        def count() -> int:
+            counts = self._actors[condition.task].counts
+            return counts.processed if condition.counts_processed else counts.received
+
+        before = count() if condition.counts_from_now else 0
+
+        async def missing() -> str | None:
+            if condition.fenced:
+                is_fenced = self._actors[condition.task].counts.fenced
+                return None if is_fenced else f"nobody has told {condition.task} that it was fenced"
+            so_far = count() - before
+            return None if so_far >= condition.goal else f"{so_far} of {condition.goal}"
+
+        await self._until(condition.within, missing)
+
     async def _unowned(self) -> str | None:
         """The first topic that nobody owns, by region: each region has owners of its own (X5)."""
         hosts = [actor for actor in self._actors.values() if isinstance(actor.part, HostPart)]
@@ -460,7 +481,7 @@ class _Play:
     def _unread(self, found: Survey) -> Iterator[str]:
         for name, actor in self._actors.items():
             part = actor.part
-            if isinstance(part, ConsumerPart) and name not in self._finished:
+            if isinstance(part, ConsumerPart | TaskPart) and name not in self._finished:
                 yield from found.unread(actor.counts.region, part.topic, part.subscription)
             if isinstance(part, ProgramPart) and name not in self._finished:
                 for region, topic, subscription in self._program(name).readings():
