@@ -36,6 +36,7 @@ from emulator.broker.topic.trimming import Trimmer
 from emulator.broker.topic.view import CarriedSubscription
 from emulator.compatibility import Compatibility
 from emulator.core.admission import check
+from emulator.core.arrivals import Arrivals
 from emulator.core.caps import NO_CAPS
 from emulator.core.cursor import Cursor
 from emulator.core.dispatch import Limits as DispatchLimits
@@ -123,6 +124,8 @@ class Topic:
         """What an entry may weigh; of another region, and of a client."""
         self.caps = NO_CAPS
         """How many may use it at once."""
+        self.arrivals = Arrivals()
+        """How often each consumer came."""
         self.publish_throttle: Throttle | None = None
         self.dispatch_throttle: Throttle | None = None
         """Of all its consumers. None: as fast as they can."""
