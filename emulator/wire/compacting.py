@@ -10,20 +10,13 @@ from typing import Final, NamedTuple
 
 from emulator.errors import ProtocolError
 from emulator.wire import pulsar_pb2 as pb
-from emulator.wire.metadata import (
-    ChunkPiece,
-    EntryDetails,
-    build_entry,
-    decompress,
-    piece_of,
-    read_entry,
-    read_metadata,
-    split_batch,
-)
+from emulator.wire.entry_building import build_entry
+from emulator.wire.metadata import ChunkPiece, EntryDetails, piece_of, read_entry, read_metadata
+from emulator.wire.payloads import decompress, split_batch
 
 UNPACKED_BYTES_MAX: Final = 67_108_864
 MESSAGES_MAX: Final = 100_000
-"""Of a batch that is looked into: a larger one would hold up everybody for seconds, or for as much memory as it says."""
+"""Of a batch that is looked into: a larger one would take seconds, or as much memory as it says."""
 _SIZE: Final = Struct(">I")
 
 

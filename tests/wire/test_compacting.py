@@ -9,7 +9,9 @@ import pytest
 from emulator.wire import compacting
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.compacting import MESSAGES_MAX, KeyedMessage, last_index, read_keys, with_messages
-from emulator.wire.metadata import ChunkPiece, build_entry, decompress, read_entry, split_batch
+from emulator.wire.entry_building import build_entry
+from emulator.wire.metadata import ChunkPiece, read_entry
+from emulator.wire.payloads import decompress, split_batch
 
 
 def metadata(**fields: object) -> pb.MessageMetadata:
