@@ -34,7 +34,7 @@ from emulator.simulation.faults import (
 from emulator.simulation.medium import DiskFaults
 from emulator.simulation.plan import ConsumerPlan, Plan, ProducerPlan, ReaderPlan, with_settings
 from emulator.simulation.remote_log import RemoteFaults
-from emulator.simulation.vocabulary import WORDS, holding_keys
+from emulator.simulation.vocabulary import WORDS, delaying, holding_keys
 from emulator.simulation.world import NAMESPACE, SERVICE_PORT, simple_topology
 from emulator.topology import Cluster, Link, Region, Topology
 
@@ -467,10 +467,32 @@ def _hold_key(seed: int, random: Random) -> Plan:
     return replace(plan, heal_seconds_max=plan.heal_seconds_max + _carrying_seconds(plan))
 
 
+def _delay(seed: int, random: Random) -> Plan:
+    """Messages that are due later, and regions that die meanwhile."""
+    topology = _topology(random, random.choices((1, 2, 3), (3, 3, 1))[0])
+    names = topology.region_names
+    plan = Plan(
+        seed=seed,
+        kind=delaying.NAME,
+        topology=topology,
+        topics=(delaying.TOPIC,),
+        producers=(),
+        consumers=(),
+        disks=tuple((name, _disk(random)) for name in names),
+        break_seconds=random.uniform(4, 10),
+    )
+    plan = delaying.WORD.draw(random, plan)
+    clients = [one.name for one in plan.consumers]
+    faults = [draw_fault(random, names, clients, plan.break_seconds) for _ in range(random.randint(2, 6))]
+    faults = [one for one in faults if not isinstance(one, ClockJump)]
+    return replace(plan, faults=tuple(sorted(faults, key=lambda one: one.at_seconds)))
+
+
 KINDS: dict[str, Callable[[int, Random], Plan]] = {
     "swarm": _swarm,
     "drill": _drill,
     "quiet": _quiet,
     holding_keys.WORD.name: _hold_key,
+    delaying.NAME: _delay,
 }
 """By the name that `geoemu simulate` takes."""

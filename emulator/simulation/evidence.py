@@ -69,6 +69,8 @@ class Stored(NamedTuple):
     replicate_to: tuple[str, ...]
     published_ms: int = 0
     """As its producer's clock had it."""
+    due_ms: int = 0
+    """Not to be delivered before, by its region's clock."""
 
     @property
     def place(self) -> str:
@@ -128,6 +130,7 @@ class LogView:
                 stored = Stored(
                     *(origin, text, self.region, self.ledger, entry_id, index),
                     *(info.source_position, info.replicate_to, info.publish_time_ms),
+                    info.deliver_at_time_ms or 0,
                 )
                 self.by_place[stored.place] = stored
                 self.waiting.append((stored, info.txn))

@@ -11,6 +11,7 @@ must converge within a bounded time.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 
 from emulator.simulation.actors import ConsumerActor, ProducerActor, ReaderActor
@@ -228,8 +229,15 @@ class _Run:
         """What acts and workers owe later on, as far as time helps."""
         if not self.plan.acts and not self.plan.workers:
             return True
+        if self._acts_under_way():
+            return False
         evidence = self._evidence(healed=True)
         return not any(given_from_there(evidence)) and not any(all_processed(evidence))
+
+    def _acts_under_way(self) -> bool:
+        """Whether an act publishes still that others wait for."""
+        begun = Counter(act.word for act in self.plan.acts if act.is_waited_for)
+        return bool(begun) and begun > Counter(deed.word for deed in self.record.deeds if deed.word in begun)
 
     def _is_nothing_left(self) -> bool:
         self.disks.read_on()

@@ -7,6 +7,7 @@ from emulator.simulation.vocabulary import (
     administering,
     ahead,
     claiming,
+    delaying,
     evolving,
     forging,
     half_open,
@@ -43,7 +44,7 @@ WORDS: tuple[Word, ...] = (
     transacting.WORD,
 )
 
-ASKED_FOR: tuple[Word, ...] = (holding_keys.WORD,)
+ASKED_FOR: tuple[Word, ...] = (holding_keys.WORD, delaying.WORD)
 """Words with worlds of their own, which are drawn when they are asked for by the word's name: seeds of the swarm stay
 what they are."""
 

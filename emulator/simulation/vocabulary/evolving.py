@@ -7,11 +7,10 @@ import asyncio
 import json
 from dataclasses import dataclass, replace
 from random import Random
-from typing import Any, ClassVar, Literal
+from typing import ClassVar
 
 from emulator.broker.replication.schema_numbers import SchemaNumbers
 from emulator.client import EARLIEST, ClientError, Message, Schema, SchemaType
-from emulator.history import payload_digest
 from emulator.simulation.ablation import Ablation, parts
 from emulator.simulation.checkers import Check, Found
 from emulator.simulation.evidence import Evidence, full
@@ -49,36 +48,17 @@ class Evolve(Act):
         payload = f"{stage.name}/0/1".encode()
         try:
             producer = await client.producer(full(TOPIC), name=stage.name, schema=schema(self.number))
-            self._note(stage, payload, "asked")
+            stage.note_publish(TOPIC, 0, payload, "asked")
             try:
                 place = await producer.send(payload, sequence_id=0, properties={PROPERTY: str(self.number)})
             except ClientError as failure:
                 if failure.definite:
-                    self._note(stage, payload, "failed")
+                    stage.note_publish(TOPIC, 0, payload, "failed")
                 raise
-            self._note(stage, payload, "ok", message_id=str(place))
+            stage.note_publish(TOPIC, 0, payload, "ok", message_id=str(place))
             stage.did("accepted", topic=full(TOPIC))
         finally:
             await client.close()
-
-    def _note(
-        self, stage: Stage, payload: bytes, outcome: Literal["asked", "ok", "failed"], **fields: Any
-    ) -> None:
-        """As any producer does: what is taken has to come everywhere."""
-        stage.record.note(
-            stage.name,
-            "publish",
-            outcome,
-            region=self.region,
-            topic=TOPIC,
-            origin_region=self.region,
-            producer=stage.name,
-            sequence_id=0,
-            session=f"{stage.name}#1",
-            payload_digest=payload_digest(payload),
-            detail=payload.decode(),
-            **fields,
-        )
 
 
 @dataclass(frozen=True, slots=True)

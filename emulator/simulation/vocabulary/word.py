@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from emulator.client import Client, ClientError
+from emulator.history import payload_digest
 from emulator.simulation.evidence import Deed
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ class Act:
     region: str
 
     word: ClassVar[str]
+    is_waited_for: ClassVar[bool] = False
+    """Whether a world is not judged before it has its outcome: it publishes what consumers are owed."""
 
     @property
     def places(self) -> tuple[str, ...]:
@@ -89,6 +92,30 @@ class Stage:
             self.did("refused" if failure.definite and failure.code is not None else "nothing", began=began)
         if not self._did:
             self.did("nothing", began=began)
+
+    def note_publish(
+        self,
+        topic: str,
+        number: int,
+        payload: bytes,
+        outcome: Literal["asked", "ok", "failed"],
+        **fields: Any,
+    ) -> None:
+        """As any producer does: what is taken has to come everywhere."""
+        self.record.note(
+            self.name,
+            "publish",
+            outcome,
+            region=self.act.region,
+            topic=topic,
+            origin_region=self.act.region,
+            producer=self.name,
+            sequence_id=number,
+            session=f"{self.name}#1",
+            payload_digest=payload_digest(payload),
+            detail=payload.decode(),
+            **fields,
+        )
 
     def did(
         self, outcome: Literal["accepted", "refused", "nothing"], *, began: float | None = None, **fields: Any
