@@ -19,7 +19,7 @@ from emulator.region_config import BrokerSettings, LinkShape, NamespaceConfig
 from emulator.scenarios.scenario import find_scenario, parse_scenario
 from emulator.simulation.run_folder import write_evidence
 from emulator.simulation.story.run import Story, load_story, run_story
-from emulator.stored_keys import NamespacePath
+from emulator.stored_keys import NamespacePath, PartitionedTopicPath
 from emulator.topology import Cluster, Link, Region, Topology
 from emulator.topology_file import load_topology
 from spark_jobs.checks.finding import Circumstances
@@ -227,6 +227,28 @@ def test_it_agrees_with_the_regions_on_any_events_in_any_order(seed: int) -> Non
     )
     theirs = record.document()
     assert ours[PLACE].document() == ({} if theirs is None else document_in(PLACE, theirs))
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_it_agrees_with_the_regions_on_numbers_of_partitions(seed: int) -> None:
+    chance, path = Random(seed), PartitionedTopicPath("persistent://acme/orders/one").text
+    made = []
+    for sequence in range(1, chance.randint(2, 12)):
+        stamp = (chance.randint(1, 4), 0, chance.choice("abc"), sequence, "1")
+        count = chance.randint(1, 4)
+        element, value = chance.choice(
+            ((EXISTENCE, None), (f"partitions/{count}", count), ("=", {"properties": {"n": count}}))
+        )
+        made.append((element, value, chance.random() < 0.2, stamp))
+    record = Record(path)
+    for element, value, gone, stamp in chance.sample(made, len(made)):
+        record.merge(core_event.Event(path, element, value, gone, core_event.Stamp(*stamp)), "a", 0)
+    ours = fold(
+        MetadataEvent(path, element, value, gone, Stamp(*stamp), 0.0)
+        for element, value, gone, stamp in chance.sample(made, len(made))
+    )[path].document()
+    theirs = record.document()
+    assert ({} if not ours else {"=": {}, **ours}) == ({} if theirs is None else document_in(path, theirs))
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import islice
 
 from emulator.broker.metadata import Metadata
@@ -22,7 +22,7 @@ from emulator.core.metadata_sync.elements import is_synced
 from emulator.core.metadata_sync.event import Stamp
 from emulator.core.metadata_sync.outbox import Outbox
 from emulator.core.metadata_sync.record import Record
-from emulator.core.metadata_sync.standing import OwnClock, covers, may_go, merged, missing, vector_of
+from emulator.core.metadata_sync.standing import OwnClock, Vector, covers, may_go, merged, missing, vector_of
 from emulator.model import Change
 from emulator.stored_keys import (
     SYNC_APPLIED_PATH,
@@ -69,6 +69,8 @@ class Carrier:
         self._had: dict[str, int] = {}
         self._asked_until = 0.0
         self._outbox = Outbox(settings.here.cluster, self._clock.incarnation, self._published())
+        self._due_at_sequence = -1
+        self._due_since: float | None = None
         self._tombstones: dict[str, None] = {}
         """Documents that have some."""
         self._let_go_at = 0.0
@@ -167,12 +169,24 @@ class Carrier:
     async def _publish(self) -> None:
         due = self._outbox.due
         if not due:
+            self._due_since = None
+        if not due or not self._may_publish():
             return
         characters_max = min(packs.PACK_CHARACTERS, self._channel.payload_bytes_max // 2)
         made = self._outbox.packs(map(self.record, due), self._clock, characters_max)
         await self._channel.publish([packs.encode(pack) for pack in made])
         self._outbox.sent(made, map(self.record, due))
         self._figures.sent += sum(len(pack.events) for pack in made)
+
+    def _may_publish(self) -> bool:
+        """Where changes are published before they are made, that comes back by itself; what does not, came from no
+        change, or from one whose number another one overtook."""
+        if not self._settings.publishes_first:
+            return True
+        now = asyncio.get_running_loop().time()
+        if self._due_at_sequence != self._outbox.published or self._due_since is None:
+            self._due_at_sequence, self._due_since = self._outbox.published, now
+        return now - self._due_since >= BEHIND_SECONDS
 
     # Applying.
 
@@ -186,6 +200,8 @@ class Carrier:
             await asyncio.sleep(0)
             self._channel.acknowledge(self._taken)
             self._taken = []
+            for pack in batch.own:
+                self._outbox.heard(pack)
             for request in batch.requests:
                 await self._answer(request)
             if any(standing.asks for standing in batch.standings.values()):
@@ -249,14 +265,14 @@ class Carrier:
     async def _let_go(self) -> None:
         """Of those that every cluster has."""
         now = asyncio.get_running_loop().time()
-        if not self._tombstones or now < self._let_go_at or not self._settings.here.rule.has_tombstones:
+        if not self._tombstones or now < self._let_go_at or not self._settings.lets_tombstones_go:
             return
         self._let_go_at = now + LET_GO_SECONDS
         known = {cluster: self._said_to_have(cluster) for cluster in self._settings.clusters}
         looked_with = (self._vector(), known, len(self._tombstones))
         if looked_with == self._looked_with:
             return
-        is_had = may_go(looked_with[0], known)
+        is_had = self._let_go_rule(looked_with[0], known)
         found = (path for path in self._tombstones if self._has_one_to_let_go(path, is_had))
         paths = list(islice(found, LET_GO_AT_ONCE))
         if not paths:
@@ -270,6 +286,12 @@ class Carrier:
             await self._metadata.transact(self._settings.transaction(work))
             for path in paths:
                 self._note(self.record(path))
+
+    def _let_go_rule(self, mine: Vector, known: Mapping[str, Vector]) -> Callable[[Stamp], bool]:
+        """Who forgets a tombstone lets its clock follow it, which none may do that is from the far future (INV-81)."""
+        is_had = may_go(mine, known)
+        latest_ms = self._settings.wall_clock_ms() + self._settings.here.clock_ahead_ms_max
+        return lambda stamp: stamp.time_ms <= latest_ms and is_had(stamp)
 
     def _said_to_have(self, cluster: str) -> dict[str, int]:
         """Empty for one that was never heard of."""

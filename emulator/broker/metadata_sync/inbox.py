@@ -36,6 +36,8 @@ class Figures:
     """Changes made in this cluster that were acknowledged, and lost to one of another cluster."""
     refused: int = 0
     """Messages of the event topic that are none, or that nobody may send."""
+    from_the_future: int = 0
+    """Events of others from further ahead than clocks may be (INV-81)."""
     lag_ms: int = 0
     """Of the newest event that was applied: from when it was made, by the clock there, to now, by the clock here."""
     answers: int = 0
@@ -48,6 +50,8 @@ class Batch:
 
     events: list[Event] = field(default_factory=list)
     packs: list[Events] = field(default_factory=list)
+    own: list[Events] = field(default_factory=list)
+    """Of this cluster, where changes are published before they are made."""
     answered: list[Answer] = field(default_factory=list)
     standings: dict[str, Standing] = field(default_factory=dict)
     requests: list[Request] = field(default_factory=list)
@@ -74,7 +78,7 @@ class Inbox:
             self._hear(pack.source, {f"{pack.source}:{pack.incarnation}": pack.upto})
         for standing in batch.standings.values():
             self._hear(standing.source, dict(standing.vector))
-        if batch.packs or batch.answered or batch.standings:
+        if batch.packs or batch.own or batch.answered or batch.standings:
             self._count(await self._metadata.transact(self._work(batch)), knew)
         if batch.packs and batch.events:
             made_ms = max(event.stamp.time_ms for event in batch.events)
@@ -117,6 +121,10 @@ class Inbox:
         """Whoever did not know of our change when it made its own did not mean to replace it."""
         self._figures.won += tally.won
         self._figures.lost += tally.lost
+        self._figures.from_the_future += len(tally.from_the_future)
+        for event in tally.from_the_future[:10]:
+            sentence = "%s was changed at %s: the clock of that cluster is wrong, or this one's"
+            logger.warning(sentence, event.full_path, event.stamp)
         undone = [
             (event, ours)
             for event, ours in tally.replaced
@@ -140,6 +148,9 @@ class Inbox:
                 continue
             if message.source != self._settings.here.cluster:
                 self._sort(message, batch)
+            elif isinstance(message, Events) and self._settings.publishes_first:
+                batch.own.append(message)
+                batch.events += self._wanted(message.events)
         return batch
 
     def _check(self, one: Received, message: Message) -> None:
@@ -151,7 +162,7 @@ class Inbox:
     def _sort(self, message: Message, batch: Batch) -> None:
         here = self._settings.here.cluster
         match message:
-            case Events():
+            case Events() if message.events:
                 batch.packs.append(message)
                 batch.events += self._wanted(message.events)
             case Answer() if message.to == here:

@@ -51,11 +51,16 @@ class Outbox:
             after = upto
         return made
 
+    def heard(self, pack: Events) -> None:
+        """A pack of this cluster came by the event topic: whoever made the change published it."""
+        if pack.incarnation == self.incarnation and pack.after <= self.published:
+            self.published = max(self.published, pack.upto)
+
     def sent(self, packs: Sequence[Events], records: Iterable[Record]) -> None:
         """They are durable in the event topic. `records`: those that were due, as they are now. What was changed while
         the packs were under way is due again."""
         if packs:
-            self.published = packs[-1].upto
+            self.published = max(self.published, packs[-1].upto)
         for record in records:
             self._paths.pop(record.path, None)
             self.noted(record)

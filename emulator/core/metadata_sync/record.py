@@ -99,6 +99,11 @@ class Record:
             self.deleted = None
         return max((stamp.reading for stamp in gone), default=None)
 
+    def readings(self) -> list[Reading]:
+        """When all of it was changed last."""
+        found = [entry.stamp.reading for entry in self.entries.values()]
+        return found if self.deleted is None else [*found, self.deleted.reading]
+
     @property
     def exists(self) -> bool:
         entry = self.entries.get(EXISTENCE)
