@@ -35,6 +35,7 @@ from emulator.scenarios.steps import (
     Finish,
     Heal,
     Latency,
+    Lose,
     Move,
     OnLink,
     OnRegion,
@@ -303,6 +304,8 @@ class _Play:
             all_of_them(),
             lambda: f"not done to {', '.join(region for region in regions if region not in done)}",
         )
+        if isinstance(change, Lose) and change.with_store and change.cluster is not None:
+            await self._runtime.lose_store(change.cluster)
 
     async def _change_link(self, verb: str, change: OnLink) -> None:
         verbs = {"cut": self._runtime.cut, "hold": self._runtime.hold}

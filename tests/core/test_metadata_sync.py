@@ -113,6 +113,22 @@ class Cluster:
         transaction.finish()
         return tally
 
+    def lets_all_tombstones_go(self) -> None:
+        transaction = self._transaction()
+        for path in PATHS:
+            transaction.let_go(path, lambda stamp: True)
+        transaction.finish()
+
+    def sees_to_its_loss(self, other: Cluster) -> None:
+        """Gets all that the other one has, which had declared it lost."""
+        events, has = other.events(), other.vector()
+        transaction = self._transaction()
+        transaction.apply(events)
+        transaction.advance(has)
+        for path in PATHS:
+            transaction.reconcile(path, {event.stamp for event in events}, has)
+        transaction.finish()
+
 
 def stamp(time_ms: int, source: str, sequence: int = 1) -> Stamp:
     return Stamp(time_ms, 0, source, sequence, "1")
@@ -467,6 +483,78 @@ def test_within_the_bound_the_older_change_is_refused_as_ever() -> None:
         eu.policy("deduplication", False)
 
 
+@settings(deadline=None, max_examples=150)
+@given(st.integers(0, 2**32), st.booleans())
+def test_a_lost_cluster_that_comes_back_ends_with_what_the_others_have(seed: int, hybrid: bool) -> None:
+    """INV-82. Two go on without it, and forget what they deleted, each in its time. It goes on alone, unheard."""
+    chance = random.Random(seed)
+    first, second, lost = clusters = [Cluster(name, hybrid=hybrid) for name in "abc"]
+    for step in range(8):
+        changed = chance.choice(clusters)
+        changed.now_ms = 100 + step
+        _change(changed, chance)
+        _exchange(clusters)
+    for step in range(10):
+        for one in clusters:
+            one.now_ms = 200 + step
+        _change(chance.choice((first, second)), chance)
+        _exchange([first, second])
+        if chance.random() < 0.3:
+            _change(lost, chance)
+        if chance.random() < 0.3:
+            chance.choice((first, second)).lets_all_tombstones_go()
+    lost.sees_to_its_loss(chance.choice((first, second)))
+    for _ in range(2):
+        _exchange(clusters)
+    assert first.rows.documents() == second.rows.documents() == lost.rows.documents()
+
+
+def _exchange(clusters: list[Cluster]) -> None:
+    for one in clusters:
+        for other in clusters:
+            one.told(other.events(), other.vector())
+
+
+def test_of_two_that_forgot_a_deletion_at_different_times_neither_differs_over_a_lost_cluster_s_change() -> (
+    None
+):
+    """By its own time it would count where the tombstone is gone, and lose where it is not."""
+    first, second, lost = clusters = [Cluster(name) for name in "abc"]
+    first.set(NAMESPACE, {})
+    _exchange(clusters)
+    for now_ms, one in ((5, lost), (7, first), (9, second)):
+        one.now_ms = now_ms
+    lost.policy("deduplication", True)
+    first.set(NAMESPACE, None)
+    _exchange([first, second])
+    first.lets_all_tombstones_go()
+    second.set(NAMESPACE, {})
+    _exchange([first, second])
+    lost.now_ms = 30
+    lost.sees_to_its_loss(first)
+    _exchange(clusters)
+    assert first.rows.documents() == second.rows.documents() == lost.rows.documents()
+    assert json.loads(first.rows.documents()[NAMESPACE]) == {"policies": {"deduplication": True}}
+
+
+def test_what_a_lost_cluster_changed_unheard_counts_as_changed_when_it_came_back() -> None:
+    first, lost = Cluster("a"), Cluster("b")
+    first.set(NAMESPACE, {})
+    first.set(TenantPath("acme").text, {})
+    _exchange([first, lost])
+    first.now_ms = lost.now_ms = 10
+    lost.policy("deduplication", True, TenantPath("acme").text)
+    first.set(NAMESPACE, None)
+    first.lets_all_tombstones_go()
+    assert lost.rows.documents().keys() == {NAMESPACE, TenantPath("acme").text}
+    lost.now_ms = 30
+    lost.sees_to_its_loss(first)
+    _exchange([first, lost])
+    assert first.rows.documents() == lost.rows.documents()
+    assert first.rows.documents().keys() == {TenantPath("acme").text}
+    assert [event.stamp.time_ms for event in first.events() if event.element] == [30]
+
+
 def test_a_vector_says_what_is_missing() -> None:
     assert missing({"a:1": 3}, {"a:1": 5, "b:1": 2}) == {"a:1": 5, "b:1": 2}
     assert missing({"a:1": 5, "b:1": 2}, {"a:1": 5}) == {}
@@ -489,9 +577,10 @@ MESSAGES: list[packs.Message] = [
         3,
         (policy_event(1, "us", {"x": [1]}), Event(NAMESPACE, "", None, True, stamp(2, "us", 2))),
     ),
-    packs.Standing("us", {"us:1": 3}, asks=True),
+    packs.Standing("us", {"us:1": 3}, asks=True, declared={"eu": 2}),
     packs.Request("us", "eu", {"us:1": 3}),
     packs.Answer("us", "eu", 4, 0, 2, {"us:1": 3}, (policy_event(1, "eu", None),)),
+    packs.Answer("us", "eu", 5, 0, 1, {"us:1": 3}, (), is_whole=True, declared=2, seen_to={"eu": 1}),
 ]
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 
 from emulator.broker.metadata import Metadata
 from emulator.broker.metadata_sync.channel import Channel, ChannelHost
+from emulator.broker.metadata_sync.losses import Losses
 from emulator.broker.metadata_sync.settings import SyncSettings
 from emulator.core.metadata_sync import packs
 from emulator.core.metadata_sync.changes import Transaction
@@ -31,6 +32,7 @@ class Announcer:
         self._host = host
         self._metadata = metadata
         self._settings = settings
+        self._losses = Losses(metadata, settings)
         self._channel: Channel | None = None
         self._opening = asyncio.Lock()
 
@@ -58,7 +60,8 @@ class Announcer:
     def _pack(self, events: list[Event]) -> packs.Events:
         first, last = events[0].stamp, events[-1].stamp
         cluster = self._settings.here.cluster
-        return packs.Events(cluster, first.incarnation, first.sequence - 1, last.sequence, tuple(events))
+        after, seen_to = first.sequence - 1, self._losses.all_seen_to
+        return packs.Events(cluster, first.incarnation, after, last.sequence, tuple(events), seen_to)
 
     async def _probe(self) -> None:
         """A pack without events, which says nothing of anybody."""

@@ -36,6 +36,8 @@ class SyncSettings:
     """A random number of 32 bits."""
     publishes_first: bool = False
     """The proposal's order: a change is published, then made (decision 0155)."""
+    lost_clusters: tuple[str, ...] = ()
+    """That the topology declares lost."""
     requires_topic: bool = False
     """No change is made while the event topic takes no messages."""
 
@@ -56,16 +58,17 @@ class SyncSettings:
             is_hybrid=config.settings.metadata_sync_hybrid_clocks,
             clock_ahead_ms_max=config.settings.metadata_sync_clock_ahead_ms_max,
         )
-        excluded = [one.strip() for one in config.settings.metadata_sync_excluded_paths.split(",")]
+        excluded = _listed(config.settings.metadata_sync_excluded_paths)
         return cls(
             here,
             str(TopicName.parse(topic)),
-            tuple(filter(None, excluded)),
+            excluded,
             regions,
             config.region,
             wall_clock_ms,
             draw,
             publishes_first=compatibility.follows_upstream("metadata_order"),
+            lost_clusters=_listed(config.settings.metadata_sync_lost_clusters),
             requires_topic=config.settings.metadata_sync_requires_event_topic,
         )
 
@@ -126,3 +129,8 @@ class SyncSettings:
             transaction.finish()
 
         return whole
+
+
+def _listed(text: str) -> tuple[str, ...]:
+    """What stands between commas."""
+    return tuple(filter(None, (one.strip() for one in text.split(","))))

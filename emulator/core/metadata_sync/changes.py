@@ -8,7 +8,7 @@ depends on who publishes it (INV-47).
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
@@ -222,6 +222,22 @@ class Transaction:
         if latest is not None:
             after = Reading(latest.time_ms + 1, 0)
             self._clock = replace(self._clock, reading=heard(self._clock.reading, after))
+            self._write(record)
+
+    def reconcile(self, path: str, kept: Collection[Stamp], has: Vector) -> None:
+        """Another cluster has everything up to `has`, and of that only `kept` still counts there: what it once had and
+        has no more was deleted, and its tombstone let go. What was changed here and it never heard of is changed once
+        more, now (INV-82)."""
+        record = self._record(path)
+        before = record.encode()
+        record.forget(lambda stamp: covers(has, stamp) and stamp not in kept)
+        self._after = max(filter(self._is_too_far_ahead, record.readings()), default=BEGINNING)
+        for event in list(record.events()):
+            stamp = event.stamp
+            if stamp.origin == self._own_origin and stamp.time_ms and not covers(has, stamp):
+                again = replace(event, stamp=self._next(is_seed=False))
+                record.merge(again, self._here.cluster, self._now_ms, self._local_rule)
+        if record.encode() != before:
             self._write(record)
 
     # What is written.

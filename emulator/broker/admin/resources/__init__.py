@@ -16,6 +16,7 @@ from emulator.broker.admin.resources import (
     explain,
     logs,
     lookup,
+    losses,
     messages,
     metrics,
     namespaces,
@@ -56,6 +57,7 @@ SUBJECTS: dict[str, Sequence[Resource]] = {
     "The emulator itself": (
         *emulator.RESOURCES,
         *clock.RESOURCES,
+        *losses.RESOURCES,
         *logs.RESOURCES,
         openapi.row_about(lambda: SUBJECTS),
     ),
