@@ -368,4 +368,3 @@ def test_ten_thousand_namespaces_are_there_soon_after_a_cluster_joins() -> None:
             await soon(lambda: are_alike(world))
 
     run(story)
-
