@@ -79,9 +79,14 @@ class Event:
     how: str | None = None
     """individual or cumulative."""
     transaction: str | None = None
-    """`most,least` of the transaction that a publish or acknowledgement belongs to, or that is ended."""
+    """`most,least` of the transaction that a publish or acknowledgement belongs to, in which what is received is
+    processed, or that begins or ends."""
     action: str | None = None
     """commit or abort."""
+    transaction_key: str | None = None
+    """Of the client that begins a transaction."""
+    key_epoch: int | None = None
+    """What the region granted that client's connection under the key."""
     file: str | None = None
     """Another history file of the run, without its suffix."""
 

@@ -112,6 +112,8 @@ FIELDS: Mapping[str, Form] = {
         r"(?:0|[1-9]\d{0,19}),(?:0|[1-9]\d{0,19})", "a transaction: its two numbers, `most,least`"
     ),
     "action": _one_of("commit", "abort"),
+    "transaction_key": _text(r"[^&]+", "a transaction key: text without &"),
+    "key_epoch": _integer(0),
     "error": _ANY_TEXT,
     "detail": _ANY_TEXT,
     "file": _NAME,
@@ -142,6 +144,7 @@ _MESSAGE = (*_PRODUCER, "session", "sequence_id")
 _SUBSCRIPTION = ("region", "topic", "subscription")
 _ORIGIN = ("origin_region", "producer", "sequence_id")
 _DELIVERY = (*_ORIGIN, "payload_digest", "attributes_digest", "detail")
+_KEY = ("transaction_key", "detail")
 _ABOUT_A_REGION = Line(("region",), ("detail",))
 _ABOUT_A_LINK = Line(("region", "other_region", "detail"))
 
@@ -168,8 +171,11 @@ OPERATIONS: Mapping[str, Mapping[str, Line]] = {
         "unknown": Line(_MESSAGE, ("error", "transaction", "origin_region", "detail")),
     },
     "subscribe": _operation(Line((*_SUBSCRIPTION, "replicated", "initial"), ("compacted", "detail"))),
-    "receive": {"ok": Line((*_SUBSCRIPTION, "message_id"), _DELIVERY)},
+    "receive": {"ok": Line((*_SUBSCRIPTION, "message_id"), ("transaction", *_DELIVERY))},
     "acknowledge": _operation(Line((*_SUBSCRIPTION, "message_id", "how"), ("transaction", "detail"))),
+    "begin_transaction": _operation(
+        Line(("region",), _KEY), Line(("region", "transaction"), ("key_epoch", *_KEY))
+    ),
     "end_transaction": _operation(Line(("region", "transaction", "action"), ("detail",))),
     "seek": _operation(Line(_SUBSCRIPTION, ("message_id", "detail"))),
     "unsubscribe": _operation(Line(_SUBSCRIPTION, ("detail",))),

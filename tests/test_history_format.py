@@ -43,6 +43,7 @@ EXAMPLES = {
     "how": "cumulative",
     "transaction": "0,1",
     "action": "abort",
+    "key_epoch": 2,
     "format": 1,
     "others": [],
     "lines": 2,

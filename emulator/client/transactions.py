@@ -118,6 +118,15 @@ class Coordinators:
 
         return await self._client.persist(attempt, deadline_seconds=self._patience)
 
+    async def take_key(self) -> None:
+        """Connect under the key now rather than with the first transaction: whoever has the key is fenced. ClientError,
+        ExpiredTransaction."""
+
+        async def attempt() -> None:
+            await self._connection(await self._choose())
+
+        await self._client.persist(attempt, deadline_seconds=self._patience)
+
     async def add(self, transaction: Transaction, topic: str, subscription: str | None) -> None:
         """A topic that it publishes to, or a subscription that it acknowledges at."""
 

@@ -21,12 +21,18 @@ from emulator.scenarios.workload import (
     HostPart,
     Part,
     ProducerPart,
+    TaskPart,
 )
 
 LEAVE_SECONDS = 3.0
 """How long an actor may take to leave before it is killed."""
 LINE_BYTES_MAX = 1_048_576
-_KINDS: dict[type[Part], str] = {ProducerPart: "producer", ConsumerPart: "consumer", HostPart: "host"}
+_KINDS: dict[type[Part], str] = {
+    ProducerPart: "producer",
+    ConsumerPart: "consumer",
+    HostPart: "host",
+    TaskPart: "task",
+}
 
 
 class ActorProcess:
@@ -171,11 +177,13 @@ class ActorProcess:
 
 def hire_processes(run_dir: Path) -> Hire:
     """Actors whose history and logs go to `run_dir`."""
-    from emulator.scenarios.host_process import HostProcess, OwnClientProcess
+    from emulator.scenarios.host_process import HostProcess, MortalProcess, OwnClientProcess
 
     def hire(part: Part) -> ActorProcess:
         if isinstance(part, HostPart):
             return HostProcess(part, run_dir)
+        if isinstance(part, TaskPart):
+            return MortalProcess(part, run_dir)
         waits = isinstance(part, ProducerPart) and part.access == "wait"
         return OwnClientProcess(part, run_dir) if waits else ActorProcess(part, run_dir)
 

@@ -11,6 +11,7 @@ from pydantic import (
 )
 
 from emulator.scenarios.hosts import HostEntry
+from emulator.scenarios.tasks import TaskEntry
 from emulator.scenarios.words import (
     LIST,
     NOT_EMPTY,
@@ -171,3 +172,4 @@ class Cast(Written):
     consumers: Annotated[tuple[ConsumerEntry, ...], LIST] = ()
     programs: Annotated[tuple[ProgramEntry, ...], LIST] = ()
     hosts: Annotated[tuple[HostEntry, ...], LIST] = ()
+    tasks: Annotated[tuple[TaskEntry, ...], LIST] = ()

@@ -12,6 +12,7 @@ from pydantic import (
 )
 
 from emulator.scenarios.hosts import HostDid, TopicsOwned
+from emulator.scenarios.tasks import TaskDid
 from emulator.scenarios.words import (
     AdminPath,
     ConsumerName,
@@ -119,7 +120,7 @@ class RegionSays(Deadline):
     """The whole answer, as JSON. Of an object these fields are enough."""
 
 
-_CONDITIONS = ("producer", "consumer", "program", "subscription", "host", "topics", "get")
+_CONDITIONS = ("producer", "consumer", "program", "subscription", "host", "task", "topics", "get")
 
 
 def _condition_kind(written: Any) -> str | None:
@@ -133,12 +134,13 @@ Condition = Annotated[
     | Annotated[ProgramDid, Tag("<program>")]
     | Annotated[SubscriptionExists, Tag("<subscription>")]
     | Annotated[HostDid, Tag("<host>")]
+    | Annotated[TaskDid, Tag("<task>")]
     | Annotated[TopicsOwned, Tag("<topics>")]
     | Annotated[RegionSays, Tag("<get>")],
     Discriminator(
         _condition_kind,
         custom_error_type="rule",
-        custom_error_message="must name what it waits for: a producer, consumer, program, subscription, host, topics"
-        " or what to get",
+        custom_error_message="must name what it waits for: a producer, consumer, program, subscription, host, task,"
+        " topics or what to get",
     ),
 ]

@@ -1,4 +1,4 @@
-"""The program that plays one part with our own client, a host or a producer that waits:
+"""The program that plays one part with our own client, a host, a task or a producer that waits:
 `python -m emulator.scenarios.host_actor NAME`.
 
 It is told and answers what `actor.py` says, and `line_up` beside it. What it asked and was told goes to
@@ -21,7 +21,8 @@ from emulator.client import Client
 from emulator.history import HistoryWriter, Outcome, new_session
 from emulator.scenarios.host_at_work import HostAtWork
 from emulator.scenarios.own_producer import OwnProducer
-from emulator.scenarios.workload import HostPart, ProducerPart
+from emulator.scenarios.task_at_work import TaskAtWork
+from emulator.scenarios.workload import HostPart, ProducerPart, TaskPart
 
 BEGIN_SECONDS = 60.0
 """How long to wait for the first command."""
@@ -35,7 +36,7 @@ class _Notes:
         self._history = history
 
     def write(self, op: str, outcome: Outcome, **fields: Any) -> None:
-        if op == "publish":  # its content is in the log
+        if op in ("publish", "receive"):  # its content is in the log
             fields.pop("detail")
         self._history.write(op, outcome, **fields)
 
@@ -58,7 +59,7 @@ class Program:
         # Nobody else may write where the answers go.
         self._answers = os.dup(1)
         os.dup2(2, 1)
-        self._work: HostAtWork | OwnProducer | None = None
+        self._work: HostAtWork | OwnProducer | TaskAtWork | None = None
         self._history: HistoryWriter | None = None
         self._at_work: set[asyncio.Task[None]] = set()
 
@@ -111,9 +112,12 @@ class Program:
         name, fields = command["part"]["name"], command["part"]
         path = Path(command["run_dir"]) / "history" / f"{name}.jsonl"
         self._history = HistoryWriter(path, name, program="geoemu actor", others=["scenario"])
-        client, notes = Client(command["service_url"]), _Notes(self._history)
+        notes = _Notes(self._history)
+        client = Client(command["service_url"], transaction_key=fields.get("transaction_key"))
         if command["kind"] == "host":
             self._work = HostAtWork(HostPart.from_json(fields), client, notes)
+        elif command["kind"] == "task":
+            self._work = TaskAtWork(TaskPart(**fields), client, notes)
         else:
             self._work = OwnProducer(ProducerPart(**fields), client, notes)
 

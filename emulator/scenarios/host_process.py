@@ -1,4 +1,5 @@
-"""A host in a process of its own, which can be killed, frozen and started again. `host_actor.py` is the program."""
+"""A host or a task in a process of its own, which can be killed, frozen and started again. `host_actor.py` is the
+program."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ import signal
 from pathlib import Path
 
 from emulator.scenarios.actor_process import ActorProcess
-from emulator.scenarios.workload import ActorFailure, Counts, HostPart, HostVerb
+from emulator.scenarios.workload import ActorFailure, Counts, HostPart, HostVerb, TaskPart
 
 
 class OwnClientProcess(ActorProcess):
@@ -16,10 +17,10 @@ class OwnClientProcess(ActorProcess):
     module = "emulator.scenarios.host_actor"
 
 
-class HostProcess(OwnClientProcess):
-    """One host: all its lives."""
+class MortalProcess(OwnClientProcess):
+    """One host or task: all its lives."""
 
-    def __init__(self, part: HostPart, run_dir: Path) -> None:
+    def __init__(self, part: HostPart | TaskPart, run_dir: Path) -> None:
         super().__init__(part, run_dir)
         self._service_url = ""
         self._former_lives = Counts(region=part.region)
@@ -34,9 +35,6 @@ class HostProcess(OwnClientProcess):
         self._service_url = service_url
         await super().begin(service_url)
 
-    async def line_up(self) -> None:
-        await self._command("line_up")
-
     async def finish(self) -> None:
         if self._lives:
             await super().finish()
@@ -48,8 +46,7 @@ class HostProcess(OwnClientProcess):
     async def change(self, verb: HostVerb) -> None:
         if verb == "start":
             if not self._lives:
-                await self.begin(self._service_url)
-                await self.line_up()
+                await self._live_again()
             return
         if not self._lives:
             raise ActorFailure(f"{self._part.name} does not run: it cannot {verb}")
@@ -60,6 +57,9 @@ class HostProcess(OwnClientProcess):
             self._thaw()
         else:
             await self._end(orderly=verb == "stop")
+
+    async def _live_again(self) -> None:
+        await self.begin(self._service_url)
 
     async def _end(self, *, orderly: bool) -> None:
         self._leaving = True
@@ -80,3 +80,14 @@ class HostProcess(OwnClientProcess):
     def _signal(self, number: signal.Signals) -> None:
         if self._process is not None and self._lives:
             self._process.send_signal(number)
+
+
+class HostProcess(MortalProcess):
+    """One host."""
+
+    async def line_up(self) -> None:
+        await self._command("line_up")
+
+    async def _live_again(self) -> None:
+        await super()._live_again()
+        await self.line_up()

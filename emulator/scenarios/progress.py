@@ -7,7 +7,7 @@ from typing import IO, TYPE_CHECKING
 from emulator.scenarios.scenario import Scenario, Step
 from emulator.scenarios.steps import Phase
 from emulator.scenarios.watching import PlayResult, Snapshot
-from emulator.scenarios.workload import Counts, HostPart, Part, ProducerPart, ProgramPart
+from emulator.scenarios.workload import Counts, HostPart, Part, ProducerPart, ProgramPart, TaskPart
 
 if TYPE_CHECKING:
     from rich.console import Console, Group
@@ -161,6 +161,14 @@ def describe_counts(part: Part, counts: Counts) -> str:
     if isinstance(part, ProgramPart):
         named = {"published": counts.ok, "received": counts.received, "twice": counts.repeated}
         always = "received"
+    elif isinstance(part, TaskPart):
+        named = {
+            "processed": counts.processed,
+            "received": counts.received,
+            "twice": counts.repeated,
+            "fenced": int(counts.fenced),
+        }
+        always = "processed"
     elif isinstance(part, HostPart):
         named = {"owned": len(counts.holds), "waited for": counts.waits, "unknown": counts.unknown}
         always = "owned"

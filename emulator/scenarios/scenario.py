@@ -24,8 +24,9 @@ from emulator.scenarios.hosts import HostDid, HostEntry, TopicsOwned
 from emulator.scenarios.language import ScenarioFile
 from emulator.scenarios.shares import hosts_named
 from emulator.scenarios.steps import Action, Begin, Drain, Finish, Move, OnRegion
+from emulator.scenarios.tasks import TaskDid, TaskEntry
 from emulator.scenarios.words import GROUPS, Names
-from emulator.scenarios.workload import ConsumerPart, HostPart, Part, ProducerPart, ProgramPart
+from emulator.scenarios.workload import ConsumerPart, HostPart, Part, ProducerPart, ProgramPart, TaskPart
 from emulator.spelling import nearest
 from emulator.topology import Topology
 from emulator.yaml_file import KeyPath, YamlFile, one_of, parse_yaml, read_yaml
@@ -59,7 +60,7 @@ class Scenario:
     description: str
     topic: str
     parts: tuple[Part, ...]
-    """Producers first, hosts last; names are unique."""
+    """Producers first, tasks last; names are unique."""
     steps: tuple[Step, ...]
     limits: tuple[Limit, ...] = ()
     """What is expected of the figures."""
@@ -71,7 +72,7 @@ class Scenario:
 
     def topics_of(self, subscription: str) -> set[str]:
         """Topics on which consumers use a subscription of that name."""
-        consumers = (part for part in self.parts if isinstance(part, ConsumerPart))
+        consumers = (part for part in self.parts if isinstance(part, ConsumerPart | TaskPart))
         programs = (part for part in self.parts if isinstance(part, ProgramPart))
         return {
             *(part.topic for part in consumers if part.subscription == subscription),
@@ -114,6 +115,7 @@ def _check(file: YamlFile, topology: Topology) -> Scenario:
         *(consumer.part(written.topic) for consumer in written.actors.consumers),
         *(program.part(written.topic) for program in written.actors.programs),
         *(part for hosts in written.actors.hosts for part in hosts.parts(written.topic)),
+        *(task.part(written.topic) for task in written.actors.tasks),
     )
     _check_topics(file, written, topology)
     rehearsal = _Rehearsal(file, parts)
@@ -141,9 +143,14 @@ def _names_written(content: Any, topology: Topology) -> Names:
         clusters=[cluster.name for cluster in topology.clusters],
         producers=_values(content, "producers", "name"),
         consumers=_values(content, "consumers", "name"),
-        subscriptions=[*_values(content, "consumers", "subscription"), *_subscriptions_of_programs(content)],
+        subscriptions=[
+            *_values(content, "consumers", "subscription"),
+            *_subscriptions_of_programs(content),
+            *_values(content, "tasks", "subscription"),
+        ],
         programs=_values(content, "programs", "name"),
         hosts=[name for _, name in _indexed_hosts(content)],
+        tasks=_values(content, "tasks", "name"),
     )
 
 
@@ -182,7 +189,7 @@ def _indexed_hosts(content: Any) -> list[tuple[int, str]]:
 
 def _check_actor_names(file: YamlFile) -> None:
     seen: set[str] = set()
-    for group in ("producers", "consumers", "programs", "hosts"):
+    for group in ("producers", "consumers", "programs", "hosts", "tasks"):
         named = (
             _indexed_hosts(file.values) if group == "hosts" else _indexed_values(file.values, group, "name")
         )
@@ -196,19 +203,30 @@ def _check_topics(file: YamlFile, written: ScenarioFile, topology: Topology) -> 
     """Every actor's topic lies in a namespace that the topology gives to the actor's region."""
     regions_of = {namespace.name: namespace.regions for namespace in topology.namespaces}
     cast = written.actors
-    entries: list[tuple[str, int, ProducerEntry | ConsumerEntry | ProgramEntry | HostEntry]] = [
+    entries: list[tuple[str, int, ProducerEntry | ConsumerEntry | ProgramEntry | HostEntry | TaskEntry]] = [
         *(("producers", index, producer) for index, producer in enumerate(cast.producers)),
         *(("consumers", index, consumer) for index, consumer in enumerate(cast.consumers)),
         *(("programs", index, program) for index, program in enumerate(cast.programs)),
         *(("hosts", index, hosts) for index, hosts in enumerate(cast.hosts)),
+        *(("tasks", index, task) for index, task in enumerate(cast.tasks)),
     ]
-    for group, index, entry in entries:
-        namespace = TopicName.parse(entry.topic or written.topic).full_namespace
-        at_topic: KeyPath = ("actors", group, index, "topic") if entry.topic else ("topic",)
+    named: list[tuple[KeyPath, KeyPath, str, str]] = [
+        (
+            ("actors", group, index, "topic") if entry.topic else ("topic",),
+            ("actors", group, index, "region"),
+            entry.topic or written.topic,
+            entry.region,
+        )
+        for group, index, entry in entries
+    ]
+    for index, task in enumerate(cast.tasks):
+        of_task: KeyPath = ("actors", "tasks", index)
+        named.append(((*of_task, "to"), (*of_task, "region"), task.to, task.region))
+    for at_topic, at_region, topic, region in named:
+        namespace = TopicName.parse(topic).full_namespace
         if namespace not in regions_of:
             file.report(at_topic, f"the topology has no namespace {namespace}", known=regions_of)
-        elif entry.region not in regions_of[namespace]:
-            at_region = ("actors", group, index, "region")
+        elif region not in regions_of[namespace]:
             file.report(
                 at_region, f"must be one of namespace {namespace}'s: {', '.join(regions_of[namespace])}"
             )
@@ -245,9 +263,13 @@ class _Rehearsal:
                 if verb == "lose":
                     self._file.report(place, "a program is killed, not lost: its region may be")
             case OnRegion(host=tuple(hosts)):
-                self._may_be_done_to_hosts(place, verb, hosts)
+                self._may_be_done_to(place, verb, "a host", hosts)
+            case OnRegion(task=tuple(tasks)):
+                self._may_be_done_to(place, verb, "a task", tasks)
             case HostDid():
                 self._must_have_begun(place, action.host)
+            case TaskDid():
+                self._must_have_begun(place, action.task)
             case TopicsOwned():
                 if not any(isinstance(self._parts[name], HostPart) for name in self._begun):
                     self._file.report(place, "no host has begun here")
@@ -286,6 +308,7 @@ class _Rehearsal:
             "consumers": ConsumerPart,
             "programs": ProgramPart,
             "hosts": HostPart,
+            "tasks": TaskPart,
             "everyone": object,
         }
         kind = kinds.get(name_or_group)
@@ -296,12 +319,12 @@ class _Rehearsal:
         if isinstance(part, ProducerPart) and part.access == "wait":
             self._file.report(place, f"{actor} waits for a topic of its region: it stays there")
 
-    def _may_be_done_to_hosts(self, place: KeyPath, verb: str, hosts: tuple[str, ...]) -> None:
-        for host in hosts:
-            self._must_be_at_work(place, host)
+    def _may_be_done_to(self, place: KeyPath, verb: str, noun: str, actors: tuple[str, ...]) -> None:
+        for actor in actors:
+            self._must_be_at_work(place, actor)
         if verb in ("lose", "restart"):
             self._file.report(
-                place, f"a host may be killed, stopped, started, paused and resumed; {verb} is for regions"
+                place, f"{noun} may be killed, stopped, started, paused and resumed; {verb} is for regions"
             )
 
     def _must_have_begun(self, place: KeyPath, actor: str) -> None:

@@ -19,6 +19,7 @@ from emulator.scenarios.conditions import (
     SubscriptionExists,
 )
 from emulator.scenarios.hosts import HostDid, TopicsOwned
+from emulator.scenarios.tasks import TaskDid
 from emulator.scenarios.words import (
     LIST,
     NOT_EMPTY,
@@ -36,6 +37,7 @@ from emulator.scenarios.words import (
     RegionPairOrEverything,
     Regions,
     Seconds,
+    TaskNames,
     TimeSpan,
     lasting,
     pair,
@@ -87,7 +89,8 @@ class Move(Deadline):
 
 
 class OnRegion(Deadline):
-    """Something is done to a region, to several at once, to a whole cluster, to a program of your own, or to hosts."""
+    """Something is done to a region, to several at once, to a whole cluster, to a program of your own, or to hosts or
+    tasks."""
 
     shorthand = "region"
     region: Regions | None = None
@@ -98,12 +101,14 @@ class OnRegion(Deadline):
     """A program of your own."""
     host: HostNames | None = None
     """A host of this scenario, or several."""
+    task: TaskNames | None = None
+    """A task of this scenario, or several."""
     within: TimeSpan = lasting("30s")
     """How long the step may take before it counts as failed."""
 
     @model_validator(mode="after")
     def _says_where(self) -> Self:
-        return exactly_one(self, "region", "cluster", "program", "host")
+        return exactly_one(self, "region", "cluster", "program", "host", "task")
 
 
 class Lose(OnRegion):
@@ -223,6 +228,7 @@ Action = (
     | ProgramDid
     | SubscriptionExists
     | HostDid
+    | TaskDid
     | TopicsOwned
     | RegionSays
     | Drain

@@ -17,7 +17,7 @@ from pydantic_core import PydanticCustomError
 
 from emulator.model import TopicName, seconds_in
 
-GROUPS = ("producers", "consumers", "programs", "hosts", "everyone")
+GROUPS = ("producers", "consumers", "programs", "hosts", "tasks", "everyone")
 """Words for several actors at once; no actor may be called so."""
 EVERYTHING = "everything"
 UNLIMITED = "unlimited"
@@ -37,10 +37,11 @@ class Names:
     subscriptions: Collection[str] = ()
     programs: Collection[str] = ()
     hosts: Collection[str] = ()
+    tasks: Collection[str] = ()
 
     @property
     def actors(self) -> list[str]:
-        return [*self.producers, *self.consumers, *self.programs, *self.hosts]
+        return [*self.producers, *self.consumers, *self.programs, *self.hosts, *self.tasks]
 
 
 def rule(sentence: str, **fields: Any) -> PydanticCustomError:
@@ -186,6 +187,15 @@ ProgramName = Annotated[str, AfterValidator(_known("programs", "a program of thi
 HostName = Annotated[str, AfterValidator(_known("hosts", "a host of this scenario"))]
 HostNames = Annotated[
     tuple[HostName, ...],
+    BeforeValidator(_listed),
+    NOT_EMPTY,
+    WithJsonSchema(
+        {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}
+    ),
+]
+TaskName = Annotated[str, AfterValidator(_known("tasks", "a task of this scenario"))]
+TaskNames = Annotated[
+    tuple[TaskName, ...],
     BeforeValidator(_listed),
     NOT_EMPTY,
     WithJsonSchema(

@@ -117,10 +117,34 @@ class HostPart:
         return cls(**spelled)
 
 
-Part = ProducerPart | ConsumerPart | ProgramPart | HostPart
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskPart:
+    """Somebody who processes in transactions: `tasks.TaskEntry`."""
+
+    name: str
+    region: str
+    topic: str
+    to: str
+    subscription: str
+    type: ConsumerType
+    replicated: bool
+    acknowledge: AcknowledgeMode
+    transaction_key: str | None
+    timeout_seconds: float
+    messages_per_transaction: int
+    commit_seconds: float
+    message_seconds: float
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The first one it reads, the second it writes."""
+        return (self.topic, self.to)
+
+
+Part = ProducerPart | ConsumerPart | ProgramPart | HostPart | TaskPart
 
 HostVerb = Literal["kill", "stop", "start", "pause", "resume"]
-"""What can be done to a host."""
+"""What can be done to a host, or a task."""
 ProgramVerb = Literal["kill", "stop", "start", "restart", "pause", "resume"]
 """What can be done to a program, as to a region."""
 
@@ -148,6 +172,10 @@ class Counts:
     """Topics that a host owns, and wrote its introduction to."""
     waits: int = 0
     """Topics that it stands in line for."""
+    processed: int = 0
+    """Messages that a task processed in transactions that it knows to be committed."""
+    fenced: bool = False
+    """A newer task has its transaction key."""
 
     def and_then(self, later: Counts) -> Counts:
         """The sums of two lives; where it is, and what it has, is the later one's."""
@@ -157,6 +185,9 @@ class Counts:
             ok=self.ok + later.ok,
             failed=self.failed + later.failed,
             unknown=self.unknown + later.unknown,
+            received=self.received + later.received,
+            repeated=self.repeated + later.repeated,
+            processed=self.processed + later.processed,
         )
 
     def at_rest(self) -> Counts:
@@ -245,15 +276,19 @@ class Program(Actor, Protocol):
         ...
 
 
-class HostActor(Actor, Protocol):
+class MortalActor(Actor, Protocol):
+    """A host or a task at work."""
+
+    async def change(self, verb: HostVerb) -> None:
+        """Do it to the actor. ActorFailure when it is not possible as things are."""
+        ...
+
+
+class HostActor(MortalActor, Protocol):
     """A host at work. `begin` ends when it has its share, or waits for it."""
 
     async def line_up(self) -> None:
         """Wait for all the topics that are not its own. Ends when it has a place in each line."""
-        ...
-
-    async def change(self, verb: HostVerb) -> None:
-        """Do it to the host. ActorFailure when it is not possible as things are."""
         ...
 
 

@@ -81,13 +81,13 @@ def _wrong_places(evidence: Evidence) -> Found:
 
 
 def _copies(evidence: Evidence, region: str) -> dict[Origin, list[Stored]]:
-    """All copies in a region, by origin, in log order."""
+    """All copies in a region, by origin, in log order, whatever their transactions became."""
     found = evidence.copies.get(region)
     if found is None:
         found = evidence.copies[region] = defaultdict(list)
         for (where, _), view in evidence.logs.items():
             if where == region:
-                for one in view.messages:
+                for one in view.by_place.values():
                     found[one.origin].append(one)
     return found
 
@@ -283,8 +283,8 @@ def confirmed_durable(evidence: Evidence) -> Found:
     for event in evidence.events:
         if event.op == "acknowledge" and event.outcome == "asked":
             asked[event.actor, event.message_id] = seconds_of(event)
-        if event.op != "acknowledge" or event.outcome != "ok":
-            continue
+        if event.op != "acknowledge" or event.outcome != "ok" or event.transaction is not None:
+            continue  # One in a transaction counts once that commits.
         region, topic, subscription = event.region or "", full(event.topic), event.subscription or ""
         if asked[event.actor, event.message_id] <= evidence.windows.last_end(region, topic, subscription):
             continue  # What was acknowledged before a seek need not be so after it.

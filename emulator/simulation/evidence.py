@@ -5,7 +5,7 @@ Logs are read as they lie on the disks, each entry once: a `Disks` is asked agai
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -14,6 +14,7 @@ from typing import Literal, NamedTuple
 
 from emulator.errors import GeoemuError
 from emulator.history import Event
+from emulator.markers import TXN_ABORT, TXN_COMMIT
 from emulator.model import Position, TopicName
 from emulator.region_config import NamespaceConfig
 from emulator.simulation.claims import Claims, GrantRow, Place, grants_in
@@ -21,7 +22,8 @@ from emulator.simulation.clocks import EPOCH_MS
 from emulator.simulation.medium import DurableLog, Medium
 from emulator.simulation.stored_cursor import StoredCursor, cursors_in
 from emulator.stored_keys import parse_key
-from emulator.wire.metadata import scan_entry, split_batch
+from emulator.wire.metadata import scan_entry
+from emulator.wire.payloads import split_batch
 
 MESSAGES = "persistent://"
 """Other logs are a region's own: those of transaction coordinators."""
@@ -44,6 +46,10 @@ class Origin(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.producer} {self.number} of {self.region}"
+
+
+Txn = tuple[int, int]
+"""A transaction of a region."""
 
 
 class Stored(NamedTuple):
@@ -74,7 +80,8 @@ class LogView:
     topic: str
     ledger: int
     messages: list[Stored] = field(default_factory=list)
-    """In log order."""
+    """Those that may be read, in log order: not what was aborted, nor anything from the first message of an open
+    transaction on (INV-63)."""
     markers: set[int] = field(default_factory=set)
     """Their entry ids."""
     garbled: list[int] = field(default_factory=list)
@@ -82,7 +89,11 @@ class LogView:
     ids: list[int] = field(default_factory=list)
     """Of all entries."""
     by_place: dict[str, Stored] = field(default_factory=dict)
-    """Messages by the name of their place."""
+    """All messages, by the name of their place, in log order."""
+    waiting: deque[tuple[Stored, Txn | None]] = field(default_factory=deque)
+    """Not readable yet: the first one is of an open transaction."""
+    committed: dict[Txn, bool] = field(default_factory=dict)
+    """Transactions that ended in this log, and whether they committed."""
 
     def read_on(self, log: DurableLog) -> None:
         for index in range(len(self.ids), len(log.ids)):
@@ -94,6 +105,9 @@ class LogView:
             info = scan_once(data, verify=True)
             if info.marker_type is not None:
                 self.markers.add(entry_id)
+                if info.txn is not None and info.marker_type in (TXN_COMMIT, TXN_ABORT):
+                    self.committed.setdefault(info.txn, info.marker_type == TXN_COMMIT)
+                    self._release()
                 return
             payload = data[info.payload_offset :]
             parts = (
@@ -112,10 +126,21 @@ class LogView:
                     *(origin, text, self.region, self.ledger, entry_id, index),
                     *(info.source_position, info.replicate_to, info.publish_time_ms),
                 )
-                self.messages.append(stored)
                 self.by_place[stored.place] = stored
+                self.waiting.append((stored, info.txn))
+            self._release()
         except (GeoemuError, ValueError):
             self.garbled.append(entry_id)
+
+    def _release(self) -> None:
+        """What may be read by now."""
+        while self.waiting:
+            stored, txn = self.waiting[0]
+            if txn is not None and txn not in self.committed:
+                return
+            self.waiting.popleft()
+            if txn is None or self.committed[txn]:
+                self.messages.append(stored)
 
 
 class Disks:

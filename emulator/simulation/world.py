@@ -350,7 +350,14 @@ class World:
         host.network.loop = self.simulation.host(DRIVER).loop
         return self.client_on(host, (region, *others), settings)
 
-    def client_on(self, host: Host, regions: Sequence[str], settings: ClientSettings | None = None) -> Client:
+    def client_on(
+        self,
+        host: Host,
+        regions: Sequence[str],
+        settings: ClientSettings | None = None,
+        *,
+        transaction_key: str | None = None,
+    ) -> Client:
         """A client for a program that runs on `host`."""
         urls = [f"pulsar://{region}:{SERVICE_PORT}" for region in regions]
         chance = self.simulation.random(f"client {host.name} {host.life}")
@@ -360,6 +367,7 @@ class World:
             settings=settings or self.client_settings,
             chance=chance,
             wall_clock_ms=host.wall_clock_ms,
+            transaction_key=transaction_key,
         )
 
     async def ask_admin(

@@ -240,9 +240,12 @@ def test_the_region_failover_drill_plays_to_the_end(tmp_path: Path) -> None:
     asyncio.run(story())
 
 
-@pytest.mark.parametrize("name", ["leader-election", "uptime-checkers", "last-resort", "two-owners"])
-def test_hosts_play_to_the_end_in_processes_of_their_own(tmp_path: Path, name: str) -> None:
-    """Stories of exclusive producers; each leaves histories with an end, and nothing that nobody was told of."""
+@pytest.mark.parametrize(
+    "name", ["leader-election", "uptime-checkers", "last-resort", "two-owners", "transaction-keys"]
+)
+def test_hosts_and_tasks_play_to_the_end_in_processes_of_their_own(tmp_path: Path, name: str) -> None:
+    """Stories of exclusive producers and transaction keys; each leaves histories with an end, and nothing that nobody
+    was told of."""
 
     async def story() -> None:
         async with regions_up(tmp_path / "run") as stand:

@@ -12,6 +12,7 @@ from emulator.scenarios.conditions import ProgramDid, Published, Received, Subsc
 from emulator.scenarios.hosts import HostDid, HostEntry, TopicsOwned
 from emulator.scenarios.scenario import parse_scenario, shipped_scenarios
 from emulator.scenarios.steps import Move, StepEntry
+from emulator.scenarios.tasks import TaskDid, TaskEntry
 from emulator.scenarios.words import GROUPS
 
 from .virtual import TOPOLOGY
@@ -28,6 +29,8 @@ WORDS = [
             HostEntry,
             HostDid,
             TopicsOwned,
+            TaskEntry,
+            TaskDid,
             StepEntry,
             Move,
             Published,

@@ -156,7 +156,7 @@ steps:
         'story.yaml:9: actors.consumers[1].type: "exlusive":'
         " must be exclusive, shared, failover or key_shared (did you mean 'exclusive'?)",
         'story.yaml:11: steps[0].begin[1]: "b": must be an actor of this scenario:'
-        " a, a, c, d, producers, consumers, programs, hosts, everyone",
+        " a, a, c, d, producers, consumers, programs, hosts, tasks, everyone",
         'story.yaml:12: steps[1].kill: "us-wset":'
         " must be a region of the topology: us-east, us-west, eu-central (did you mean 'us-west'?)",
         'story.yaml:13: steps[2].explode: "us-west": is no key here',
@@ -164,8 +164,8 @@ steps:
         'story.yaml:15: steps[4].wait_until.within: "soon":'
         " must be a duration with its unit, like 500ms, 10s or 2m",
         'story.yaml:16: steps[5].wait_until: {"received": 10}:'
-        " must name what it waits for: a producer, consumer, program, subscription, host, topics"
-        " or what to get",
+        " must name what it waits for: a producer, consumer, program, subscription, host, task,"
+        " topics or what to get",
         'story.yaml:17: steps[6].wait_until: {"producer": "a", "published": 1, "published_more": 1}:'
         " must have exactly one of published, published_more",
         'story.yaml:18: steps[7]: {"kill": "us-west", "wait": "1s"}:'

@@ -26,11 +26,11 @@ from emulator.client import (
 )
 from emulator.history import attributes_digest, payload_digest
 from emulator.scenarios.own_producer import ACCESS_MODES
-from emulator.scenarios.workload import ConsumerPart, Counts, Hire, HostPart, Part, ProducerPart
+from emulator.scenarios.workload import ConsumerPart, Counts, Hire, HostPart, Part, ProducerPart, TaskPart
 from emulator.simulation.actors import place_of, text_of
 from emulator.simulation.host import Host, HostDied
 from emulator.simulation.record import Record
-from emulator.simulation.story.hosts import OnHost, SimulatedHost
+from emulator.simulation.story.hosts import OnHost, SimulatedHost, SimulatedMortal
 from emulator.simulation.world import World
 
 RETRY_SECONDS = 0.2
@@ -336,6 +336,8 @@ def hire_simulated(world: World, record: Record) -> Hire:
             return OnHost(world, record, part) if waits else SimulatedProducer(world, record, part)
         if isinstance(part, HostPart):
             return SimulatedHost(world, record, part)
+        if isinstance(part, TaskPart):
+            return SimulatedMortal(world, record, part)
         assert isinstance(part, ConsumerPart), "programs are refused when a story is loaded"
         return SimulatedConsumer(world, record, part)
 

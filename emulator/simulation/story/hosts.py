@@ -1,5 +1,6 @@
-"""Hosts that own topics, and producers that wait for one, in a simulated world: the programs of the real ones
-(`scenarios.host_at_work`, `scenarios.own_producer`), on hosts that can be killed, frozen and started again."""
+"""Hosts that own topics, tasks that process, and producers that wait for a topic, in a simulated world: the programs of
+the real ones (`scenarios.host_at_work`, `scenarios.task_at_work`, `scenarios.own_producer`), on hosts that can be
+killed, frozen and started again."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ from typing import Any
 from emulator.history import Outcome
 from emulator.scenarios.host_at_work import HostAtWork
 from emulator.scenarios.own_producer import OwnProducer
-from emulator.scenarios.workload import ActorFailure, Counts, HostPart, HostVerb, ProducerPart
+from emulator.scenarios.task_at_work import TaskAtWork
+from emulator.scenarios.workload import ActorFailure, Counts, HostPart, HostVerb, ProducerPart, TaskPart
 from emulator.simulation.host import Host, HostDied, HostState
 from emulator.simulation.record import Record
 from emulator.simulation.world import World
@@ -19,7 +21,7 @@ LEAVE_SECONDS = 2.0
 
 
 class _Notes:
-    def __init__(self, record: Record, part: HostPart | ProducerPart) -> None:
+    def __init__(self, record: Record, part: HostPart | ProducerPart | TaskPart) -> None:
         self._record = record
         self._part = part
 
@@ -35,13 +37,13 @@ class _Notes:
 class OnHost:
     """Implements `workload.Actor`."""
 
-    def __init__(self, world: World, record: Record, part: HostPart | ProducerPart) -> None:
+    def __init__(self, world: World, record: Record, part: HostPart | ProducerPart | TaskPart) -> None:
         self.part = part
         self.problem: str | None = None
         self._world = world
         self._notes = _Notes(record, part)
         self._host: Host | None = None
-        self._work: HostAtWork | OwnProducer | None = None
+        self._work: HostAtWork | OwnProducer | TaskAtWork | None = None
         self._former_lives = Counts(region=part.region)
 
     @property
@@ -70,9 +72,12 @@ class OnHost:
         raise ActorFailure(f"{self.part.name} stays where it is")
 
     async def _start(self, host: Host) -> None:
-        client = self._world.client_on(host, (self.part.region,))
+        key = self.part.transaction_key if isinstance(self.part, TaskPart) else None
+        client = self._world.client_on(host, (self.part.region,), transaction_key=key)
         if isinstance(self.part, HostPart):
             self._work = HostAtWork(self.part, client, self._notes)
+        elif isinstance(self.part, TaskPart):
+            self._work = TaskAtWork(self.part, client, self._notes)
         else:
             self._work = OwnProducer(self.part, client, self._notes)
         await self._work.begin()
@@ -92,18 +97,13 @@ class OnHost:
             self._former_lives, self._work = ended, None
 
 
-class SimulatedHost(OnHost):
-    """Implements `workload.HostActor`."""
-
-    async def line_up(self) -> None:
-        assert isinstance(self._work, HostAtWork)
-        await self._ask(self._work.line_up())
+class SimulatedMortal(OnHost):
+    """Implements `workload.MortalActor`."""
 
     async def change(self, verb: HostVerb) -> None:
         if verb == "start":
             if self._work is None:
-                await self.begin("")
-                await self.line_up()
+                await self._live_again()
             return
         if self._work is None or self._host is None:
             raise ActorFailure(f"{self.part.name} does not run: it cannot {verb}")
@@ -116,7 +116,22 @@ class SimulatedHost(OnHost):
                 await self._leave_in_good_order()
             self._die()
 
+    async def _live_again(self) -> None:
+        await self.begin("")
+
     async def _leave_in_good_order(self) -> None:
         with contextlib.suppress(TimeoutError, ActorFailure):
             async with asyncio.timeout(LEAVE_SECONDS):
                 await self.finish()
+
+
+class SimulatedHost(SimulatedMortal):
+    """Implements `workload.HostActor`."""
+
+    async def line_up(self) -> None:
+        assert isinstance(self._work, HostAtWork)
+        await self._ask(self._work.line_up())
+
+    async def _live_again(self) -> None:
+        await super()._live_again()
+        await self.line_up()

@@ -29,7 +29,7 @@ from emulator.scenarios.stage import Stage
 from emulator.scenarios.steps import Drain, Phase
 from emulator.scenarios.topics import TopicStatus, topic_status
 from emulator.scenarios.watching import PlayResult
-from emulator.scenarios.workload import ConsumerPart, ProgramPart
+from emulator.scenarios.workload import ConsumerPart, ProgramPart, TaskPart
 from emulator.simulation.checkers import Judgement, Violation, first_violation, judge
 from emulator.simulation.evidence import Disks, Evidence, LogView, full, hold_the_same
 from emulator.simulation.medium import DiskFaults
@@ -179,7 +179,7 @@ class _Run:
         self.record.given.replicated.update(
             (full(part.topic), part.subscription)
             for part in story.scenario.parts
-            if isinstance(part, ConsumerPart) and part.replicated
+            if isinstance(part, ConsumerPart | TaskPart) and part.replicated
         )
         for name, region in world.regions.items():
             self.watch.attach(name, region.disk)
@@ -272,7 +272,10 @@ class _Run:
             name for step in self.story.scenario.steps if step.verb == "finish" for name in step.actors
         }
         for part in self.story.scenario.parts:
-            if isinstance(part, ConsumerPart) and part.name in self.result.counts.keys() - finished:
+            if (
+                isinstance(part, ConsumerPart | TaskPart)
+                and part.name in self.result.counts.keys() - finished
+            ):
                 key = (full(part.topic), part.subscription)
                 found.setdefault(key, []).append(self.result.counts[part.name].region)
         return found

@@ -317,6 +317,17 @@ def test_the_second_task_with_a_key_fences_the_first_at_once() -> None:
     asyncio.run(story())
 
 
+def test_a_client_that_takes_its_key_fences_the_one_before_without_beginning_anything() -> None:
+    async def story() -> None:
+        async with regions("us") as world, keyed(world) as first, keyed(world) as second:
+            lost = await first.new_transaction()
+            await soon(second.coordinators.take_key())
+            assert status(world, lost) is Status.ABORTED
+            assert (first.coordinators.epoch, second.coordinators.epoch) == (0, 1)
+
+    asyncio.run(story())
+
+
 def test_a_fenced_client_may_not_begin_again() -> None:
     async def story() -> None:
         async with regions("us") as world, keyed(world) as first, keyed(world) as second:

@@ -1,0 +1,114 @@
+"""What a scenario file may say of tasks: programs that read a topic, process what they read and write another topic,
+all of it in transactions (PIP-31), with a transaction key or without."""
+
+from __future__ import annotations
+
+from typing import Annotated, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from emulator.scenarios.words import NewActorName, Region, Seconds, TaskName, TimeSpan, Topic, lasting, rule
+from emulator.scenarios.workload import AcknowledgeMode, ConsumerType, TaskPart
+from emulator.scenarios.written import Deadline, Written, exactly_one
+from emulator.transaction_names import check_key
+
+
+class TaskEntry(Written):
+    """Somebody who processes: reads a topic, writes another one and acknowledges, all in transactions."""
+
+    name: NewActorName
+    """Name of the task, of its history file, of its Pulsar producer and consumer."""
+    region: Region
+    """Region that it works in."""
+    topic: Topic | None = None
+    """Topic that it reads; the scenario's when left out."""
+    to: Topic
+    """Topic that it writes: for each message one, with the same key."""
+    subscription: Annotated[str, Field(min_length=1)]
+    """Subscription that it reads with."""
+    type: ConsumerType = "failover"
+    """How the subscription shares messages among its tasks."""
+    replicated: bool = False
+    """Whether the subscription's position follows to the other regions (PIP-33)."""
+    acknowledge: AcknowledgeMode = "cumulative"
+    """All that the transaction processed at once, or each message by itself."""
+    transaction_key: str | None = None
+    """Of all tasks with this key only the newest goes on; the transaction of the one before is aborted at once."""
+    transaction_timeout: TimeSpan = lasting("60s")
+    """The region aborts a transaction that nobody ended by then."""
+    messages_per_transaction: Annotated[int, Field(gt=0, le=10_000)] = 100
+    """It commits after so many messages,"""
+    commit_after: Seconds = lasting("1s")
+    """or so long after the transaction's first message."""
+    message_time: Seconds = lasting("0ms")
+    """How long it works on a message."""
+
+    @field_validator("transaction_key")
+    @classmethod
+    def _may_be_one(cls, key: str | None) -> str | None:
+        try:
+            return key if key is None else check_key(key)
+        except ValueError as problem:
+            raise rule(str(problem)) from None
+
+    @model_validator(mode="after")
+    def _acknowledgement_fits_type(self) -> Self:
+        if self.acknowledge == "cumulative" and self.type in ("shared", "key_shared"):
+            raise rule(f"a {self.type} subscription is acknowledged one by one: `acknowledge: individual`")
+        return self
+
+    def part(self, default_topic: str) -> TaskPart:
+        return TaskPart(
+            name=self.name,
+            region=self.region,
+            topic=self.topic or default_topic,
+            to=self.to,
+            subscription=self.subscription,
+            type=self.type,
+            replicated=self.replicated,
+            acknowledge=self.acknowledge,
+            transaction_key=self.transaction_key,
+            timeout_seconds=self.transaction_timeout,
+            messages_per_transaction=self.messages_per_transaction,
+            commit_seconds=self.commit_after,
+            message_seconds=self.message_time,
+        )
+
+
+class TaskDid(Deadline):
+    """A task has come so far."""
+
+    task: TaskName
+    received: Annotated[int, Field(gt=0)] | None = None
+    """So many different messages, in all."""
+    received_more: Annotated[int, Field(gt=0)] | None = None
+    """Since this step began."""
+    processed: Annotated[int, Field(gt=0)] | None = None
+    """So many messages in transactions that it knows to be committed, in all."""
+    processed_more: Annotated[int, Field(gt=0)] | None = None
+    """Since this step began."""
+    fenced: bool | None = None
+    """It was told that a newer one has its transaction key, and ended its work."""
+
+    @field_validator("fenced")
+    @classmethod
+    def _comes_true(cls, fenced: bool | None) -> bool | None:
+        if fenced is False:
+            raise rule("must be true: a step waits for what happens")
+        return fenced
+
+    @model_validator(mode="after")
+    def _says_what(self) -> Self:
+        return exactly_one(self, "received", "received_more", "processed", "processed_more", "fenced")
+
+    @property
+    def counts_processed(self) -> bool:
+        return self.processed is not None or self.processed_more is not None
+
+    @property
+    def counts_from_now(self) -> bool:
+        return self.received_more is not None or self.processed_more is not None
+
+    @property
+    def goal(self) -> int:
+        return self.received or self.received_more or self.processed or self.processed_more or 0

@@ -1,0 +1,96 @@
+"""Tasks that process in transactions, in virtual time: what a transaction key is worth, and what checkers know of
+transactions."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+
+from emulator.scenarios.scenario import find_scenario
+from emulator.simulation.evidence import LogView
+from emulator.simulation.medium import DurableLog
+from emulator.simulation.outcome import Outcome
+from emulator.simulation.story.run import load_story, run_story
+from emulator.topology_file import load_topology
+from emulator.wire import pulsar_pb2 as pb
+from emulator.wire.entry_building import build_entry, with_transaction
+from emulator.wire.markers import encode_transaction_end
+
+TOPOLOGY = load_topology(Path(__file__).parents[2] / "topology.yaml")
+
+
+@cache
+def told() -> Outcome:
+    outcome = run_story(load_story(find_scenario(Path("transaction-keys")), TOPOLOGY), 1)
+    assert outcome.violation is None
+    return outcome
+
+
+def processed(subscription: str) -> dict[int, set[str]]:
+    """By number of the order: the transactions that processed it and were told to be committed."""
+    events = told().events
+    committed = {
+        event.transaction
+        for event in events
+        if (event.op, event.outcome, event.action) == ("end_transaction", "ok", "commit")
+    }
+    found: dict[int, set[str]] = defaultdict(set)
+    for event in events:
+        if event.op == "receive" and event.subscription == subscription and event.transaction in committed:
+            assert event.sequence_id is not None
+            assert event.transaction is not None
+            found[event.sequence_id].add(event.transaction)
+    return found
+
+
+def test_with_a_key_every_order_is_settled_once_and_without_one_some_are_settled_twice() -> None:
+    keyed, plain = processed("keyed"), processed("plain")
+    assert keyed.keys() == plain.keys() == set(range(len(keyed)))
+    assert {len(transactions) for transactions in keyed.values()} == {1}
+    assert max(len(transactions) for transactions in plain.values()) == 2
+
+
+def silence_ms(consumer: str) -> float:
+    times = [event.at_ms for event in told().events if event.op == "receive" and event.actor == consumer]
+    return max(after - before for before, after in pairwise(times))
+
+
+def test_what_a_dead_task_left_open_blocks_until_the_time_out_unless_a_newer_one_has_its_key() -> None:
+    """A transaction takes 2 s of messages, the time-out is 8 s."""
+    assert silence_ms("books-keyed") < 4_000
+    assert silence_ms("books-plain") > 6_000
+
+
+def entry(number: int, txn: tuple[int, int] | None = None) -> bytes:
+    metadata = pb.MessageMetadata(producer_name="p", sequence_id=number, publish_time=1)
+    data = build_entry(metadata, b"%d" % number)
+    return data if txn is None else with_transaction(data, txn)
+
+
+def end(txn: tuple[int, int], *, committed: bool) -> bytes:
+    return encode_transaction_end(txn, 1, committed=committed)[0]
+
+
+def readable(view: LogView) -> list[int]:
+    return [one.origin.number for one in view.messages]
+
+
+def test_checkers_take_for_readable_what_is_committed_in_the_order_of_the_log() -> None:
+    one, two = (0, 1), (0, 2)
+    log = DurableLog("persistent://public/default/t", 1)
+    view = LogView("a", log.name, 1)
+
+    def append(*entries: bytes) -> list[int]:
+        for data in entries:
+            log.ids.append(len(log.ids))
+            log.entries.append(data)
+        view.read_on(log)
+        return readable(view)
+
+    assert append(entry(0), entry(1, one), entry(2), entry(3, two)) == [0]
+    assert append(end(two, committed=True)) == [0]
+    assert append(end(one, committed=False)) == [0, 2, 3]
+    assert append(end(one, committed=True), entry(4)) == [0, 2, 3, 4]
+    assert len(view.by_place) == 5
