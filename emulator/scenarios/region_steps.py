@@ -48,7 +48,9 @@ class RegionSteps:
             await self._lose_store(change.cluster, change.within)
 
     async def _lose_store(self, cluster: str, seconds: float) -> None:
-        await self._play.in_time(seconds, self._play.runtime.lose_store(cluster), lambda: "the store is there")
+        await self._play.in_time(
+            seconds, self._play.runtime.lose_store(cluster), lambda: "the store is there"
+        )
         self._play.fact("note", detail=f"the configuration store of {cluster} is lost")
 
     async def change_link(self, verb: str, change: OnLink) -> None:

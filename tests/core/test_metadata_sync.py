@@ -529,7 +529,7 @@ def test_of_two_that_forgot_a_deletion_at_different_times_neither_differs_over_a
     _exchange([first, second])
     first.lets_all_tombstones_go()
     second.set(NAMESPACE, {})
-    _exchange([first, second])
+    first.told([event for event in second.events() if not event.is_deleted], second.vector())
     lost.now_ms = 30
     lost.sees_to_its_loss(first)
     _exchange(clusters)
