@@ -25,6 +25,7 @@ from emulator.stored_keys import parse_key
 from emulator.wire.metadata import scan_entry, split_batch
 
 if TYPE_CHECKING:
+    from emulator.simulation.stored_metadata import MetadataEvidence
     from emulator.simulation.tasks import TaskEvidence
 
 MESSAGES = "persistent://"
@@ -405,6 +406,8 @@ class Evidence:
     """Who wanted topics for themselves, and what they were told."""
     grants: Mapping[Place, Sequence[GrantRow]] = field(default_factory=dict)
     """Exclusive access as the disks have it, by epoch."""
+    metadata: MetadataEvidence | None = None
+    """What clusters share. None: they share nothing."""
     tasks: TaskEvidence | None = None
     """Of programs with transaction keys. None: there are none."""
     lost: Collection[str] = ()
