@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -34,7 +35,8 @@ from emulator.simulation.faults import (
 from emulator.simulation.medium import DiskFaults
 from emulator.simulation.plan import ConsumerPlan, Plan, ProducerPlan, ReaderPlan, with_settings
 from emulator.simulation.remote_log import RemoteFaults
-from emulator.simulation.vocabulary import WORDS, changing_metadata, delaying, holding_keys
+from emulator.simulation.vocabulary import WORDS, changing_metadata, compacting, delaying, holding_keys
+from emulator.simulation.vocabulary.word import Word
 from emulator.simulation.world import NAMESPACE, SERVICE_PORT, simple_topology
 from emulator.topology import Cluster, Link, Region, Topology
 
@@ -468,27 +470,6 @@ def _hold_key(seed: int, random: Random) -> Plan:
     return replace(plan, heal_seconds_max=plan.heal_seconds_max + _carrying_seconds(plan))
 
 
-def _delay(seed: int, random: Random) -> Plan:
-    """Messages that are due later, and regions that die meanwhile."""
-    topology = _topology(random, random.choices((1, 2, 3), (3, 3, 1))[0])
-    names = topology.region_names
-    plan = Plan(
-        seed=seed,
-        kind=delaying.NAME,
-        topology=topology,
-        topics=(delaying.TOPIC,),
-        producers=(),
-        consumers=(),
-        disks=tuple((name, _disk(random)) for name in names),
-        break_seconds=random.uniform(4, 10),
-    )
-    plan = delaying.WORD.draw(random, plan)
-    clients = [one.name for one in plan.consumers]
-    faults = [draw_fault(random, names, clients, plan.break_seconds) for _ in range(random.randint(2, 6))]
-    faults = [one for one in faults if not isinstance(one, ClockJump)]
-    return replace(plan, faults=tuple(sorted(faults, key=lambda one: one.at_seconds)))
-
-
 def _change_metadata(seed: int, random: Random) -> Plan:
     """Two to five clusters that share their metadata, and administrators."""
     size = random.choices((2, 3, 4, 5), (4, 4, 2, 1))[0]
@@ -507,12 +488,34 @@ def _change_metadata(seed: int, random: Random) -> Plan:
     return changing_metadata.WORD.draw(random, plan)
 
 
+def _with_right_clocks(word: Word, topic: str, seed: int, random: Random) -> Plan:
+    """A world of one word, with whatever goes wrong there; but everybody's clock is right."""
+    topology = _topology(random, random.choices((1, 2, 3), (3, 3, 1))[0])
+    names = topology.region_names
+    plan = Plan(
+        seed=seed,
+        kind=word.name,
+        topology=topology,
+        topics=(topic,),
+        producers=(),
+        consumers=(),
+        disks=tuple((name, _disk(random)) for name in names),
+        break_seconds=random.uniform(4, 10),
+    )
+    plan = word.draw(random, plan)
+    clients = [one.name for one in plan.consumers]
+    faults = [draw_fault(random, names, clients, plan.break_seconds) for _ in range(random.randint(2, 6))]
+    faults = [one for one in faults if not isinstance(one, ClockJump)]
+    return replace(plan, faults=tuple(sorted(faults, key=lambda one: one.at_seconds)))
+
+
 KINDS: dict[str, Callable[[int, Random], Plan]] = {
     "swarm": _swarm,
     "drill": _drill,
     "quiet": _quiet,
     holding_keys.WORD.name: _hold_key,
-    delaying.NAME: _delay,
+    delaying.NAME: partial(_with_right_clocks, delaying.WORD, delaying.TOPIC),
+    compacting.NAME: partial(_with_right_clocks, compacting.WORD, compacting.TOPIC),
     changing_metadata.WORD.name: _change_metadata,
 }
 """By the name that `geoemu simulate` takes."""

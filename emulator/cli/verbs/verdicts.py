@@ -161,7 +161,8 @@ def simulate(
         typer.Argument(
             metavar="SCENARIO",
             help="A scenario, as for `run`; or swarm (anything), drill (one kill, one cut), quiet, hold-key "
-            "(transaction keys), change-metadata (policies of several clusters), delay (messages due later).",
+            "(transaction keys), change-metadata (policies of several clusters), delay (messages due later), "
+            "compact (a compacted topic).",
         ),
     ] = "swarm",
     file: TopologyFile = DEFAULT_TOPOLOGY,

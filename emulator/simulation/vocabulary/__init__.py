@@ -8,6 +8,7 @@ from emulator.simulation.vocabulary import (
     ahead,
     changing_metadata,
     claiming,
+    compacting,
     delaying,
     evolving,
     forging,
@@ -45,7 +46,7 @@ WORDS: tuple[Word, ...] = (
     transacting.WORD,
 )
 
-ASKED_FOR: tuple[Word, ...] = (holding_keys.WORD, changing_metadata.WORD, delaying.WORD)
+ASKED_FOR: tuple[Word, ...] = (holding_keys.WORD, changing_metadata.WORD, delaying.WORD, compacting.WORD)
 """Words with worlds of their own, which are drawn when they are asked for by the word's name: seeds of the swarm stay
 what they are."""
 
