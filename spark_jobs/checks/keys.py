@@ -34,12 +34,12 @@ def find_unfenced(evidence: Evidence) -> DataFrame:
         return finding(evidence.keys.entries, JUDGED)
     begun = evidence.keys.entries.where(F.col("what") == BEGAN)
     told = _told(evidence)
-    known = all_of([_names(begun), _names(told)]).distinct()
+    known = all_of([_names(frame, "transaction") for frame in (begun, told)]).distinct()
     return all_of([finding(known, JUDGED), _two_open(evidence.keys.entries), _committed_late(evidence, told)])
 
 
-def _names(transactions: DataFrame) -> DataFrame:
-    return transactions.select("region", "transaction")
+def _names(frame: DataFrame, *columns: str) -> DataFrame:
+    return frame.select("region", *columns)
 
 
 def _two_open(entries: DataFrame) -> DataFrame:
@@ -111,15 +111,17 @@ def find_epochs(evidence: Evidence) -> DataFrame:
         return finding(evidence.keys.entries, JUDGED)
     entries = evidence.keys.entries
     granted = entries.where((F.col("what") == GRANTED) | (F.col("what") == DELETED))
+    told = _told(evidence).where(F.col("epoch").isNotNull())
+    known = all_of([_names(frame, "transaction_key", "epoch") for frame in (granted, told)]).distinct()
     return all_of(
         [
-            finding(granted, JUDGED),
+            finding(known, JUDGED),
             _falling(granted),
             _falling(entries.where(F.col("what") == BEGAN)),
             _falling_over_checkpoints(granted),
             _granted_twice(granted),
             _begun_ungranted(entries, granted),
-            *_told_wrongly(evidence, entries, granted),
+            *_told_wrongly(told, entries, granted),
         ]
     )
 
@@ -162,9 +164,8 @@ def _begun_ungranted(entries: DataFrame, granted: DataFrame) -> DataFrame:
     return finding(begun.where(F.col("epoch") > F.col("highest")), UNGRANTED)
 
 
-def _told_wrongly(evidence: Evidence, entries: DataFrame, granted: DataFrame) -> list[DataFrame]:
+def _told_wrongly(told: DataFrame, entries: DataFrame, granted: DataFrame) -> list[DataFrame]:
     """What clients were told. A history does not know roles; a key has one everywhere, or is looked for among all."""
-    told = _told(evidence).where(F.col("epoch").isNotNull())
     highest = granted.groupBy("region", "transaction_key").agg(F.max("epoch").alias("highest"))
     floors = entries.where(F.col("what") == FLOOR).groupBy("region").agg(F.max("epoch").alias("floor"))
     beyond = (
