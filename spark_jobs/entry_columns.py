@@ -22,14 +22,9 @@ from emulator.errors import ProtocolError, StorageError
 from emulator.history import transaction_text
 from emulator.storage.group import decode_group
 from emulator.wire.markers import decode_marker
-from emulator.wire.metadata import (
-    SOURCE_POSITION_PROPERTY,
-    EntryDetails,
-    EntryInfo,
-    decompress,
-    read_entry,
-    split_batch,
-)
+from emulator.wire.metadata import EntryDetails, EntryInfo, read_entry
+from emulator.wire.payloads import decompress, split_batch
+from emulator.wire.source_position import SOURCE_POSITION_PROPERTY
 from spark_jobs.entry_digests import (
     NO_ATTRIBUTES,
     bytes_digest,

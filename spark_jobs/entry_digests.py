@@ -14,8 +14,8 @@ from hashlib import blake2b
 
 from emulator.history import attributes_digest
 from emulator.wire import pulsar_pb2 as pb
-from emulator.wire.metadata import SOURCE_POSITION_PROPERTY
 from emulator.wire.protobuf import UNREADABLE, malformed
+from emulator.wire.source_position import SOURCE_POSITION_PROPERTY
 
 NO_ATTRIBUTES = 0
 

@@ -14,7 +14,7 @@ from typing import Any
 from emulator.history import HistoryWriter
 from emulator.storage.group import encode_group
 from emulator.wire import pulsar_pb2 as pb
-from emulator.wire.metadata import build_entry
+from emulator.wire.entry_building import build_entry
 from spark_jobs.engines.contract import Engine
 from spark_jobs.judge import Judgement, judge_run
 

@@ -220,7 +220,8 @@ def test_regions_explain_why_and_a_slip_is_understood(folder: Path) -> None:
     for words, said in {
         ("lnk", "us-east", "us-west"): "'link'",
         ("link", "us-east"): "the name of a link is REGION REGION",
-        ("topic", "orders"): "has no topic 'orders'",
+        ("topic", "orders"): "regions us-east, eu-central have no topic 'orders'",
+        ("metadata", "public/default", "--region", "us-east"): "(did you mean 'namespace/public/default'?)",
         ("link", "us-east", "us-wets"): "did you mean 'us-east us-west'",
         ("link", "us-east", "us-west", "--region", "us-esat"): "'us-east'",
     }.items():

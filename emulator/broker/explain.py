@@ -50,7 +50,7 @@ def explain(region: Region, kind: str, name: str) -> Explanation:
     for words in known:
         if _means(wanted, words):
             return explainer.explain(region, words)
-    hint = nearest(" ".join(wanted), (" ".join(map(_short, words)) for words in known))
+    hint = nearest(" ".join(wanted), (" ".join(map(_typed, words)) for words in known))
     rule = "" if hint is None else f" (did you mean {hint!r}?)"
     shape = " ".join(KINDS[kind].words)
     raise NotKnown(f"region {region.config.region} has no {kind} {name!r}{rule}; a name is {shape}")
@@ -58,7 +58,7 @@ def explain(region: Region, kind: str, name: str) -> Explanation:
 
 def names(region: Region, kind: str) -> list[str]:
     """All names of a kind as a person would type them, sorted. NotKnown when there is no such kind."""
-    return sorted(" ".join(map(_short, words)) for words in _explainer(kind).names(region))
+    return sorted(" ".join(map(_typed, words)) for words in _explainer(kind).names(region))
 
 
 def _explainer(kind: str) -> Explainer:
@@ -75,6 +75,11 @@ def _means(wanted: list[str], words: Words) -> bool:
         one in (other, _short(other), readable(other)) or _long(one) == other
         for one, other in zip(wanted, words, strict=True)
     )
+
+
+def _typed(word: str) -> str:
+    """As a person would type it: without the escapes of a path in the metadata. Those of a topic are its name's own."""
+    return _short(word) if "://" in word else readable(_short(word))
 
 
 def _short(word: str) -> str:

@@ -17,6 +17,9 @@ from emulator.runtimes.contract import RegionStatus, Runtime
 from emulator.runtimes.opening import open_run
 from emulator.spelling import nearest
 
+NEW_LINE = "\n" + " " * 13
+"""Below what stands beside a word of the answer."""
+
 
 @dataclass(frozen=True, slots=True)
 class Said:
@@ -36,10 +39,23 @@ async def ask_regions(run: Runtime, kind: str, words: Sequence[str], only: str |
         run.topology.region(only)
     regions = [region for region in status.regions if only in (None, region.name)]
     said = list(await asyncio.gather(*(_ask(region, kind, " ".join(words)) for region in regions)))
-    refusals = [one.problem for one in said if one.problem.startswith("region ")]
+    refusals = [one for one in said if one.problem.startswith("region ")]
     if refusals and not any(one.explanation for one in said):
-        raise _refused(" ".join(words), "; ".join(refusals))
+        raise _refused(" ".join(words), "; ".join(_each_once(refusals)))
     return said
+
+
+def _each_once(refusals: Sequence[Said]) -> list[str]:
+    """What several regions say in the same words is said once."""
+    by_words: dict[str, list[Said]] = {}
+    for one in refusals:
+        by_words.setdefault(one.problem.removeprefix(f"region {one.region} has "), []).append(one)
+    return [
+        several[0].problem
+        if len(several) == 1
+        else f"regions {', '.join(one.region for one in several)} have {words}"
+        for words, several in by_words.items()
+    ]
 
 
 def _check(kind: str, words: Sequence[str]) -> None:
@@ -103,7 +119,8 @@ def _lines(said: Said) -> list[str]:
         since = datetime.fromtimestamp(one.since_ms / 1000).astimezone()
         lines.append(f"  since      {since.isoformat(sep=' ', timespec='seconds')}")
     if one.why:
-        lines.append(f"  because    {one.why}")
+        # Several reasons are several lines.
+        lines.append(f"  because    {one.why.replace('; ', f';{NEW_LINE}')}")
     return lines + [f"  waits for  {waited}" for waited in one.waits_for]
 
 

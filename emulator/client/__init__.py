@@ -14,8 +14,10 @@ receipt. Every failure tells whether the operation certainly did not happen (`Cl
 """
 
 from emulator.client.client import Client
-from emulator.client.consumer import Consumer, Message, Reader
+from emulator.client.consumer import Consumer
+from emulator.client.messages import Message
 from emulator.client.producer import Batching, Producer
+from emulator.client.reader import Reader
 from emulator.client.transactions import Transaction
 from emulator.client.vocabulary import (
     EARLIEST,

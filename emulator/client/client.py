@@ -29,8 +29,9 @@ from emulator.wire import requests
 from emulator.wire.replies import LookedUp, SchemaFound
 
 if TYPE_CHECKING:
-    from emulator.client.consumer import Consumer, Reader
+    from emulator.client.consumer import Consumer
     from emulator.client.producer import Batching, Producer
+    from emulator.client.reader import Reader
     from emulator.client.transactions import Coordinators, Transaction
 
 T = TypeVar("T")
@@ -184,7 +185,7 @@ class Client:
         read_compacted: bool = False,
     ) -> Reader:
         """Open a reader: a consumer that leaves nothing behind, starting after `start` (or at it)."""
-        from emulator.client.consumer import Reader
+        from emulator.client.reader import Reader
 
         name = f"reader-{self._chance.getrandbits(40):010x}"
         reader = Reader(

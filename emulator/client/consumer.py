@@ -1,4 +1,4 @@
-"""Consumers and readers: a bounded queue filled by permits, acknowledgements, and subscribing again when the
+"""Consumers: a bounded queue filled by permits, acknowledgements, and subscribing again when the
 connection is lost.
 
 After a reconnect the queue is emptied: the broker sends again whatever was not acknowledged.
@@ -10,49 +10,22 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from emulator.client.ack_sets import AckId, OpenBatches, alone, from_index_on, up_to
 from emulator.client.connection import answered_otherwise
-from emulator.client.vocabulary import (
-    EARLIEST,
-    LATEST,
-    ClientError,
-    ConsumerType,
-    InitialPosition,
-    MessageId,
-)
+from emulator.client.messages import Message, id_of, messages_in
+from emulator.client.vocabulary import ClientError, ConsumerType, InitialPosition, MessageId
 from emulator.model import Schema
 from emulator.wire import requests
 from emulator.wire.codec import MessageMeta, encode_ack, encode_flow
 from emulator.wire.frames import frame_of
-from emulator.wire.metadata import EntryDetails, decompress, read_entry, read_properties, split_batch
 from emulator.wire.replies import LastMessage, Reply
 
 if TYPE_CHECKING:
     from emulator.client.client import Client
     from emulator.client.connection import Connection
     from emulator.client.transactions import Transaction
-
-WORD_BITS = 64
-AckId = tuple[int, int, tuple[int, ...] | None]
-"""(ledger, entry, what of its batch is not acknowledged, or None)."""
-
-
-class Message(NamedTuple):
-    """One received message."""
-
-    id: MessageId
-    payload: bytes
-    producer_name: str
-    sequence_id: int
-    publish_time_ms: int
-    replicated_from: str | None
-    """The region it came from; None when it was published in the region it was received in."""
-    redelivery_count: int
-    key: str | None
-    properties: dict[str, str]
-    schema_version: bytes = b""
-    """By which `Client.schema` gives its schema, in the region it was received in; empty: it has none."""
 
 
 class Consumer:
@@ -93,8 +66,7 @@ class Consumer:
         self._wanted: deque[asyncio.Future[Message]] = deque()
         self._taken = 0
         """Messages handed out since permits were last given."""
-        self._open_bits: dict[tuple[int, int], int] = {}
-        """Batch entries acknowledged in part: their messages that are not, one bit each."""
+        self._open_batches = OpenBatches()
         self._reconnecting: asyncio.Task[None] | None = None
         self._fatal: ClientError | None = None
 
@@ -118,7 +90,7 @@ class Consumer:
             raise ClientError("closed again at once", definite=True)
         self._connection = connection
         self._queue.clear()
-        self._open_bits.clear()
+        self._open_batches.clear()
         self._taken = 0
         self._flow(self._queue_size)
 
@@ -181,8 +153,8 @@ class Consumer:
             raise ClientError("the consumer is closed", definite=True)
 
     def message(self, meta: MessageMeta, data: bytes) -> None:
-        info = read_entry(data, verify=True)
-        for message in _messages(meta, data, info):
+        """The broker sent an entry."""
+        for message in messages_in(meta, data):
             if message is None or not self._wants(message.id):
                 self._give_back_permit()
             else:
@@ -214,25 +186,12 @@ class Consumer:
         once that commits, and it is always confirmed; ClientError TransactionConflict when another has them,
         ExpiredTransaction when it was fenced."""
         if transaction is not None:
-            named = [_id_of(message) for message in messages]
-            await self._acknowledge_in(transaction, named, [_alone(id_) for id_ in named], cumulative=False)
+            named = [id_of(message) for message in messages]
+            await self._acknowledge_in(transaction, named, [alone(id_) for id_ in named], cumulative=False)
             return
-        ids = [entry for message in messages if (entry := self._completed(_id_of(message))) is not None]
+        ids = [self._open_batches.without(id_of(message)) for message in messages]
         if ids:
             await self._send_ack(ids, cumulative=False, confirmed=confirmed)
-
-    def _completed(self, message_id: MessageId) -> tuple[int, int, tuple[int, ...] | None] | None:
-        """What to tell the broker of one message: its entry, or the part of it that is left."""
-        entry = (message_id.ledger, message_id.entry)
-        if message_id.batch_size <= 1:
-            return (*entry, None)
-        bits = self._open_bits.get(entry, (1 << message_id.batch_size) - 1)
-        bits &= ~(1 << message_id.batch_index)
-        if not bits:
-            self._open_bits.pop(entry, None)
-            return (*entry, None)
-        self._open_bits[entry] = bits
-        return (*entry, _words(bits))
 
     async def acknowledge_cumulative(
         self,
@@ -242,12 +201,8 @@ class Consumer:
         transaction: Transaction | None = None,
     ) -> None:
         """Done with everything up to and including this one. In a transaction as `acknowledge`."""
-        message_id = _id_of(message)
-        ack_set = None
-        if message_id.batch_index >= 0 and message_id.batch_index < message_id.batch_size - 1:
-            left = ((1 << message_id.batch_size) - 1) & ~((1 << (message_id.batch_index + 1)) - 1)
-            ack_set = _words(left)
-        entry = (message_id.ledger, message_id.entry, ack_set)
+        message_id = id_of(message)
+        entry = up_to(message_id)
         if transaction is not None:
             await self._acknowledge_in(transaction, [message_id], [entry], cumulative=True)
             return
@@ -277,7 +232,7 @@ class Consumer:
 
     async def _send_ack(
         self,
-        ids: Sequence[tuple[int, int, tuple[int, ...] | None]],
+        ids: Sequence[AckId],
         *,
         cumulative: bool,
         confirmed: bool,
@@ -315,7 +270,7 @@ class Consumer:
         connection to the subscription; the consumer is back when this returns."""
         request_id = self.client.new_id()
         place = target if isinstance(target, int) else target[:3]
-        ack_set = () if isinstance(target, int) else _from_index_on(target)
+        ack_set = () if isinstance(target, int) else from_index_on(target)
         await self._request(request_id, requests.seek(request_id, self._id, place, ack_set))
         self._queue.clear()
         if self._reconnecting is not None:
@@ -387,149 +342,3 @@ class Consumer:
         request_id = self.client.new_id()
         with contextlib.suppress(ClientError):  # Gone is as good as closed.
             await connection.request(request_id, requests.close_consumer(request_id, self._id))
-
-
-class Reader(Consumer):
-    """Made by `Client.reader`. Its place is its own: nothing is kept at the broker."""
-
-    def __init__(
-        self,
-        client: Client,
-        topic: str,
-        name: str,
-        start: MessageId,
-        *,
-        inclusive: bool,
-        receiver_queue_size: int,
-        read_compacted: bool = False,
-    ) -> None:
-        super().__init__(
-            client,
-            topic,
-            name,
-            type_=ConsumerType.EXCLUSIVE,
-            initial_position=InitialPosition.LATEST,
-            replicated=False,
-            name=name,
-            priority_level=0,
-            receiver_queue_size=receiver_queue_size,
-            read_compacted=read_compacted,
-        )
-        self._start = start
-        self._inclusive = inclusive
-
-    def _start_place(self) -> requests.Place | None:
-        return self._start[:3]
-
-    def _wants(self, message_id: MessageId) -> bool:
-        """The broker begins at the start id itself; what was not asked for is dropped here."""
-        place = (message_id.ledger, message_id.entry, message_id.batch_index)
-        start = (self._start.ledger, self._start.entry, self._start.batch_index)
-        if self._start == LATEST or self._start.ledger < 0:
-            return True
-        return place >= start if self._inclusive else place > start
-
-    def _take(self, message: Message) -> Message:
-        self._start, self._inclusive = message.id, False
-        return super()._take(message)
-
-    async def seek(self, target: MessageId | int) -> None:
-        """The broker keeps the place sought until the reader is back; what lies before the place left is wanted
-        again."""
-        start, inclusive = self._start, self._inclusive
-        self._start, self._inclusive = (EARLIEST if isinstance(target, int) else target), True
-        try:
-            await super().seek(target)
-        except ClientError:
-            self._start, self._inclusive = start, inclusive
-            raise
-
-    async def has_message(self) -> bool:
-        """Whether `receive` would return something that is stored by now."""
-        if self._queue:
-            return True
-        last = await self.last_message_id()
-        if last is None or self._start == LATEST:
-            return False
-        return self._wants(last)
-
-
-def _id_of(message: Message | MessageId) -> MessageId:
-    return message.id if isinstance(message, Message) else message
-
-
-def _alone(message_id: MessageId) -> AckId:
-    """What to tell the broker of one message by itself: a transaction may fail, so nothing is added up here."""
-    entry = (message_id.ledger, message_id.entry)
-    if message_id.batch_size <= 1:
-        return (*entry, None)
-    return (*entry, _words(((1 << message_id.batch_size) - 1) & ~(1 << message_id.batch_index)))
-
-
-def _words(bits: int) -> tuple[int, ...]:
-    """64-bit words, lowest first, signed as the wire wants them."""
-    words = []
-    while bits:
-        word = bits & (2**WORD_BITS - 1)
-        words.append(word - 2**WORD_BITS if word >> (WORD_BITS - 1) else word)
-        bits >>= WORD_BITS
-    return tuple(words)
-
-
-def _messages(meta: MessageMeta, data: bytes, info: EntryDetails) -> Iterable[Message | None]:
-    """The messages of an entry that are not acknowledged yet; None for each that compaction left out."""
-    payload = data[info.payload_offset :]
-    if info.compression:
-        payload = decompress(info.compression, payload, info.uncompressed_size)
-    if not info.is_batch:
-        message_id = MessageId(meta.ledger, meta.entry)
-        properties = read_properties(data)
-        yield _message(meta, info, message_id, info.sequence_id, info.partition_key, properties, payload)
-        return
-    for index, (single, part) in enumerate(split_batch(info, payload)):
-        if meta.ack_set is not None and not _is_set(meta.ack_set, index):
-            continue
-        if single.compacted_out:
-            yield None
-            continue
-        message_id = MessageId(meta.ledger, meta.entry, index, info.num_messages)
-        sequence_id = single.sequence_id if single.HasField("sequence_id") else info.sequence_id + index
-        key = single.partition_key if single.HasField("partition_key") else None
-        properties = {pair.key: pair.value for pair in single.properties}
-        yield _message(meta, info, message_id, sequence_id, key, properties, part)
-
-
-def _from_index_on(message_id: MessageId) -> tuple[int, ...]:
-    """A batch without the messages before one of it, as an ack set; empty when there are none."""
-    if message_id.batch_index <= 0:
-        return ()
-    every_bit = (1 << message_id.batch_size) - 1
-    return _words(every_bit & ~((1 << message_id.batch_index) - 1))
-
-
-def _is_set(words: Sequence[int], index: int) -> bool:
-    word = index // WORD_BITS
-    return word < len(words) and bool(words[word] >> (index % WORD_BITS) & 1)
-
-
-def _message(
-    meta: MessageMeta,
-    info: EntryDetails,
-    message_id: MessageId,
-    sequence_id: int,
-    key: str | None,
-    properties: dict[str, str],
-    payload: bytes,
-) -> Message:
-    return Message(
-        message_id,
-        payload,
-        info.producer_name,
-        sequence_id,
-        info.publish_time_ms,
-        info.replicated_from,
-        meta.redelivery_count,
-        key,
-        properties,
-        info.schema_version or b"",
-    )

@@ -22,7 +22,8 @@ from emulator.simulation.clocks import EPOCH_MS
 from emulator.simulation.medium import DurableLog, Medium
 from emulator.simulation.stored_cursor import StoredCursor, cursors_in
 from emulator.stored_keys import parse_key
-from emulator.wire.metadata import scan_entry, split_batch
+from emulator.wire.metadata import scan_entry
+from emulator.wire.payloads import split_batch
 
 MESSAGES = "persistent://"
 """Other logs are a region's own: those of transaction coordinators."""

@@ -10,16 +10,9 @@ from typing import Final, NamedTuple
 
 from emulator.errors import ProtocolError
 from emulator.wire import pulsar_pb2 as pb
-from emulator.wire.metadata import (
-    ChunkPiece,
-    EntryDetails,
-    build_entry,
-    decompress,
-    piece_of,
-    read_entry,
-    read_metadata,
-    split_batch,
-)
+from emulator.wire.entry_building import build_entry
+from emulator.wire.metadata import ChunkPiece, EntryDetails, piece_of, read_entry, read_metadata
+from emulator.wire.payloads import decompress, split_batch
 
 _SIZE: Final = Struct(">I")
 

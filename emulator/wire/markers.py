@@ -16,7 +16,8 @@ from emulator.errors import ProtocolError
 from emulator.markers import Marker, Snapshot, SnapshotRequest, SnapshotResponse, SubscriptionUpdate
 from emulator.model import Position
 from emulator.wire import pulsar_pb2 as pb
-from emulator.wire.metadata import EntryInfo, build_entry, scan_entry
+from emulator.wire.entry_building import build_entry
+from emulator.wire.metadata import EntryInfo, scan_entry
 from emulator.wire.protobuf import MASK_64, UNREADABLE, Malformed, malformed
 
 MARKER_PRODUCER: Final = "pulsar.marker"

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from emulator.wire import pulsar_pb2 as pb
-from emulator.wire.metadata import build_entry, plain_entry
+from emulator.wire.entry_building import build_entry, plain_entry
 
 
 class Outgoing(Protocol):

@@ -13,9 +13,9 @@ from emulator.markers import SubscriptionUpdate
 from emulator.model import Position
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.codec import send_frame
+from emulator.wire.entry_building import build_entry, plain_entry, replication_bytes_max, with_replication
 from emulator.wire.frames import FRAME_PADDING_BYTES
 from emulator.wire.markers import encode_marker
-from emulator.wire.metadata import build_entry, plain_entry, replication_bytes_max, with_replication
 from tests.broker.commands.raw import RawClient
 from tests.broker.regions import regions, until
 from tests.broker.test_replication import TOPIC, check_all_have, drained, publish, stored

@@ -6,7 +6,8 @@ from emulator.broker.budgets import Account
 from emulator.broker.replication.forms import FORMS_BYTES_MAX, ReplicatedForms
 from emulator.broker.topic.tail import StoredEntry
 from emulator.model import Position
-from emulator.wire.metadata import plain_entry, scan_entry, with_replication
+from emulator.wire.entry_building import plain_entry, with_replication
+from emulator.wire.metadata import scan_entry
 
 
 def entry(entry_id: int, size: int = 100) -> StoredEntry:

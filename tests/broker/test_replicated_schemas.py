@@ -24,7 +24,7 @@ from emulator.topology import Cluster, Link, Topology
 from emulator.topology import Region as DeclaredRegion
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.codec import send_frame
-from emulator.wire.metadata import build_entry
+from emulator.wire.entry_building import build_entry
 from tests.broker.commands.raw import raw_client
 from tests.broker.regions import regions
 from tests.schemas_made import FIRST, RENAMED, STRING, WITH_DEFAULT, WITHOUT_DEFAULT, record

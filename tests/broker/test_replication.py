@@ -15,7 +15,7 @@ from emulator.simulation.medium import DiskFaults
 from emulator.simulation.world import world as simulated_world
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.codec import send_frame
-from emulator.wire.metadata import build_entry
+from emulator.wire.entry_building import build_entry
 from tests.broker.commands.raw import RawClient
 from tests.broker.regions import Regions, regions, until
 

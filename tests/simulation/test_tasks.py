@@ -15,8 +15,8 @@ from emulator.simulation.outcome import Outcome
 from emulator.simulation.story.run import load_story, run_story
 from emulator.topology_file import load_topology
 from emulator.wire import pulsar_pb2 as pb
+from emulator.wire.entry_building import build_entry, with_transaction
 from emulator.wire.markers import encode_transaction_end
-from emulator.wire.metadata import build_entry, with_transaction
 
 TOPOLOGY = load_topology(Path(__file__).parents[2] / "topology.yaml")
 

@@ -18,8 +18,8 @@ from emulator.storage.ledger_ids import last_before_first
 from emulator.storage.sqlite import open_sqlite
 from emulator.topology import Cluster, Link, Region, Topology, region_config
 from emulator.wire import pulsar_pb2 as pb
+from emulator.wire.entry_building import build_entry, with_replication, with_transaction
 from emulator.wire.markers import encode_transaction_end
-from emulator.wire.metadata import build_entry, with_replication, with_transaction
 
 TOPIC = "persistent://public/default/orders"
 START_MS = 1_763_712_000_000.0

@@ -13,8 +13,9 @@ from emulator.history import attributes_digest, payload_digest
 from emulator.model import Position
 from emulator.storage.group import encode_group
 from emulator.wire import pulsar_pb2 as pb
+from emulator.wire.entry_building import build_entry, with_replication
 from emulator.wire.markers import encode_transaction_end
-from emulator.wire.metadata import SOURCE_POSITION_PROPERTY, build_entry, with_replication
+from emulator.wire.source_position import SOURCE_POSITION_PROPERTY
 from spark_jobs.entry_columns import EntryColumns
 from spark_jobs.history_files import digest_number
 from spark_jobs.source_contract import Group

@@ -19,14 +19,9 @@ from emulator.history import transaction_text
 from emulator.markers import Snapshot, SubscriptionUpdate
 from emulator.stored_keys import CursorKey, GrantKey
 from emulator.wire import pulsar_pb2 as pb
+from emulator.wire.entry_building import build_entry, with_replication, with_transaction
 from emulator.wire.markers import encode_marker, encode_transaction_end
-from emulator.wire.metadata import (
-    build_entry,
-    read_metadata,
-    scan_entry,
-    with_replication,
-    with_transaction,
-)
+from emulator.wire.metadata import read_metadata, scan_entry
 from spark_jobs.engines.contract import Engine
 from spark_jobs.judge import Judgement, judge_run
 from spark_jobs.verdict import Verdict

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from emulator.wire import pulsar_pb2 as pb
-from emulator.wire.metadata import build_entry
+from emulator.wire.entry_building import build_entry
 from spark_jobs import source
 from spark_jobs.engines.contract import Engine
 from spark_jobs.engines.current import in_use

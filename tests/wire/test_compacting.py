@@ -8,7 +8,9 @@ import pytest
 
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.compacting import KeyedMessage, last_index, read_keys, with_messages
-from emulator.wire.metadata import ChunkPiece, build_entry, decompress, read_entry, split_batch
+from emulator.wire.entry_building import build_entry
+from emulator.wire.metadata import ChunkPiece, read_entry
+from emulator.wire.payloads import decompress, split_batch
 
 
 def metadata(**fields: object) -> pb.MessageMetadata:

@@ -15,23 +15,20 @@ from hypothesis import strategies as st
 from emulator.errors import ProtocolError, ServerError
 from emulator.model import Position
 from emulator.wire import pulsar_pb2 as pb
+from emulator.wire.entry_building import build_entry, plain_entry, with_replication
+from emulator.wire.entry_layout import ensure_checksum
 from emulator.wire.metadata import (
-    SOURCE_POSITION_PROPERTY,
     EntryDetails,
     EntryInfo,
-    build_entry,
-    decompress,
-    ensure_checksum,
-    plain_entry,
     read_entry,
     read_metadata,
     read_properties,
     scan_entry,
     scan_for_dispatch,
-    split_batch,
-    with_replication,
 )
+from emulator.wire.payloads import decompress, split_batch
 from emulator.wire.protobuf import length_delimited
+from emulator.wire.source_position import SOURCE_POSITION_PROPERTY
 from tests.wire.strategies import damaged, log_positions, metadatas, name, patient, refusal
 
 PLAIN = pb.MessageMetadata(producer_name="p", sequence_id=5, publish_time=1_700_000_000_000)

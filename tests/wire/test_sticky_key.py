@@ -6,7 +6,8 @@ import pytest
 
 from emulator.core.dispatch.keys import KEY_BYTES_MAX, slot_of
 from emulator.wire import pulsar_pb2 as pb
-from emulator.wire.metadata import build_entry, scan_entry
+from emulator.wire.entry_building import build_entry
+from emulator.wire.metadata import scan_entry
 from emulator.wire.sticky_key import sticky_key
 
 NOT_TEXT = b"\xff\xfe\xfd\xfc"

@@ -11,8 +11,9 @@ from emulator.core.pace import Throttle
 from emulator.markers import Marker
 from emulator.region_config import RegionConfig
 from emulator.wire.codec import SendCommand
+from emulator.wire.entry_building import replication_bytes_max
 from emulator.wire.frames import COMMAND_BYTES_MAX, FRAME_PADDING_BYTES
-from emulator.wire.metadata import EntryInfo, replication_bytes_max
+from emulator.wire.metadata import EntryInfo
 
 CheckedEntry = NewType("CheckedEntry", EntryInfo)
 """Metadata of an entry that passed the gate. Made by a cast behind `core.admission.check`, and nowhere else."""

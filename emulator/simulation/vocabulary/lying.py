@@ -32,9 +32,9 @@ from emulator.simulation.vocabulary.word import Act, Stage, Word
 from emulator.simulation.world import SERVICE_PORT
 from emulator.wire import peering, requests
 from emulator.wire.codec import PONG_FRAME, CommandType, send_frame
+from emulator.wire.entry_building import plain_entry, with_replication
 from emulator.wire.frames import FrameBuffer
 from emulator.wire.markers import encode_marker
-from emulator.wire.metadata import plain_entry, with_replication
 
 FAR = 10**9
 """An entry behind everything that comes in a world's life."""

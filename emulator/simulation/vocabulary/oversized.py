@@ -21,7 +21,7 @@ from emulator.simulation.plan import Plan, ProducerPlan, with_settings
 from emulator.simulation.vocabulary.word import Act, Stage, Word
 from emulator.wire import requests
 from emulator.wire.codec import Receipt, send_frame
-from emulator.wire.metadata import ensure_checksum
+from emulator.wire.entry_layout import ensure_checksum
 from emulator.wire.protobuf import length_delimited, tag, varint
 
 MESSAGE_BYTES_MAX = 4_000

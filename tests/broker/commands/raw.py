@@ -10,8 +10,8 @@ from collections.abc import AsyncIterator
 from emulator.broker.replication.proof import METHOD, proof_of
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.codec import CommandType, decode_command
+from emulator.wire.entry_building import build_entry
 from emulator.wire.frames import FrameBuffer, simple_frame
-from emulator.wire.metadata import build_entry
 from emulator.wire.peering import auth_response
 from tests.broker.regions import RUN_SECRET, Regions
 

@@ -56,11 +56,11 @@ class Admin:
 @contextmanager
 def pulsar_admin(us: Served) -> Iterator[Admin]:
     """Built where it is not yet; skips the test where there is no Java, or no Maven to fetch it."""
-    folder = _folder("pulsar-admin", HERE / "pom.xml", HERE / "AdminDriver.java")
-    jars = f"{folder}/target/dependency/*"
-    if not (folder / "org").exists():
-        _built(folder, "mvn", "-q", "-B", "dependency:copy-dependencies")
-        _built(folder, "javac", "-cp", jars, "-d", ".", "AdminDriver.java")
+    with _folder("pulsar-admin", HERE / "pom.xml", HERE / "AdminDriver.java") as folder:
+        jars = f"{folder}/target/dependency/*"
+        if not (folder / "org").exists():
+            _built(folder, "mvn", "-q", "-B", "dependency:copy-dependencies")
+            _built(folder, "javac", "-cp", jars, "-d", ".", "AdminDriver.java")
     urls = (f"http://127.0.0.1:{us.admin_port}/", f"pulsar://127.0.0.1:{us.service_port}")
     process = subprocess.Popen(
         [

@@ -1,0 +1,82 @@
+"""Messages as they are received, and how they are read out of entries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from emulator.client.ack_sets import is_set
+from emulator.client.vocabulary import MessageId
+from emulator.wire.codec import MessageMeta
+from emulator.wire.metadata import EntryDetails, read_entry, read_properties
+from emulator.wire.payloads import decompress, split_batch
+
+
+class Message(NamedTuple):
+    """One received message."""
+
+    id: MessageId
+    payload: bytes
+    producer_name: str
+    sequence_id: int
+    publish_time_ms: int
+    replicated_from: str | None
+    """The region it came from; None when it was published in the region it was received in."""
+    redelivery_count: int
+    key: str | None
+    properties: dict[str, str]
+    schema_version: bytes = b""
+    """By which `Client.schema` gives its schema, in the region it was received in; empty: it has none."""
+
+
+def id_of(message: Message | MessageId) -> MessageId:
+    """Of a message, or of what names one already."""
+    return message.id if isinstance(message, Message) else message
+
+
+def messages_in(meta: MessageMeta, data: bytes) -> Iterable[Message | None]:
+    """The messages of an entry that are not acknowledged yet; None for each that compaction left out. ProtocolError
+    when the entry cannot be read, or does not match its checksum."""
+    info = read_entry(data, verify=True)
+    payload = data[info.payload_offset :]
+    if info.compression:
+        payload = decompress(info.compression, payload, info.uncompressed_size)
+    if not info.is_batch:
+        message_id = MessageId(meta.ledger, meta.entry)
+        properties = read_properties(data)
+        yield _message(meta, info, message_id, info.sequence_id, info.partition_key, properties, payload)
+        return
+    for index, (single, part) in enumerate(split_batch(info, payload)):
+        if meta.ack_set is not None and not is_set(meta.ack_set, index):
+            continue
+        if single.compacted_out:
+            yield None
+            continue
+        message_id = MessageId(meta.ledger, meta.entry, index, info.num_messages)
+        sequence_id = single.sequence_id if single.HasField("sequence_id") else info.sequence_id + index
+        key = single.partition_key if single.HasField("partition_key") else None
+        properties = {pair.key: pair.value for pair in single.properties}
+        yield _message(meta, info, message_id, sequence_id, key, properties, part)
+
+
+def _message(
+    meta: MessageMeta,
+    info: EntryDetails,
+    message_id: MessageId,
+    sequence_id: int,
+    key: str | None,
+    properties: dict[str, str],
+    payload: bytes,
+) -> Message:
+    return Message(
+        message_id,
+        payload,
+        info.producer_name,
+        sequence_id,
+        info.publish_time_ms,
+        info.replicated_from,
+        meta.redelivery_count,
+        key,
+        properties,
+        info.schema_version or b"",
+    )

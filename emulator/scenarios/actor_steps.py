@@ -1,0 +1,102 @@
+"""Steps that actors take: they begin, finish, move, are killed, frozen and started."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import cast
+
+from emulator.scenarios.playing import Playing
+from emulator.scenarios.steps import Move
+from emulator.scenarios.workload import (
+    Actor,
+    HostActor,
+    HostPart,
+    HostVerb,
+    MortalActor,
+    ProgramPart,
+    ProgramVerb,
+)
+
+
+class ActorSteps:
+    """Of one play."""
+
+    def __init__(self, play: Playing) -> None:
+        self._play = play
+
+    async def begin(self, names: tuple[str, ...], seconds: float) -> None:
+        regions = await self._play.regions()
+        for name in names:
+            part = self._play.scenario.part(name)
+            self._play.actors[name] = self._play.stage.hire(part)
+            if not isinstance(part, ProgramPart):
+                self._play.fact("hire", file=name)
+
+        async def begin(actor: Actor) -> None:
+            await actor.begin(regions[actor.part.region].service_url)
+
+        await self._play.each_in_time(seconds, names, begin, lambda actor: f"no way into {actor.part.region}")
+        for name in names:  # one after the other: who comes first is no chance
+            if isinstance(self._play.scenario.part(name), HostPart):
+                await self._line_up(name, seconds)
+
+    async def _line_up(self, name: str, seconds: float) -> None:
+        host = cast(HostActor, self._play.actors[name])
+        await self._play.in_time(seconds, host.line_up(), lambda: f"{name} has no place in some lines")
+
+    async def finish(self, names: tuple[str, ...], seconds: float) -> None:
+        self._play.finished.update(names)
+        await self._play.each_in_time(
+            seconds,
+            names,
+            lambda actor: actor.finish(),
+            lambda actor: f"still {actor.counts.pending} publishes without outcome",
+        )
+
+    async def move(self, move: Move) -> None:
+        actor = self._play.actors[move.actor]
+        ends = {"region": move.to, "other_region": actor.counts.region}
+        service_url = (await self._play.regions())[move.to].service_url
+        self._play.fact("move", **ends, detail=f"{move.actor} begins to move")
+        await self._play.each_in_time(
+            move.within,
+            (move.actor,),
+            lambda actor: actor.move(move.to, service_url),
+            lambda _: f"no way into {move.to}",
+        )
+        self._play.fact("move", **ends, detail=f"{move.actor} has moved")
+
+    async def change_program(self, verb: str, name: str, seconds: float) -> None:
+        program = self._play.program(name)
+        done = program.change(cast(ProgramVerb, verb))
+        await self._play.in_time(seconds, done, lambda: f"{name} is not done with it")
+        self._play.fact("note", region=program.counts.region, detail=f"{verb} {name}")
+
+    async def change_mortals(self, verb: str, names: tuple[str, ...], seconds: float) -> None:
+        done: list[str] = []
+
+        async def one(name: str) -> None:
+            # Before: others may have taken over when it is done.
+            self._play.fact("note", region=self._play.actors[name].counts.region, detail=f"{verb} {name}")
+            await cast(MortalActor, self._play.actors[name]).change(cast(HostVerb, verb))
+            done.append(name)
+
+        async def all_of_them() -> None:
+            await asyncio.gather(*map(one, names))
+
+        def who_is_late() -> str:
+            return f"not done to {', '.join(name for name in names if name not in done)}"
+
+        await self._play.in_time(seconds, all_of_them(), who_is_late)
+
+    async def curtain(self) -> None:
+        """Everybody leaves; twice is harmless."""
+        await asyncio.gather(*(actor.leave() for actor in self._play.actors.values()))
+
+    def account_for_programs(self) -> None:
+        """Whose history there is shows in the end only: a program need not write one."""
+        for name in self._play.programs():
+            if self._play.program(name).has_history:
+                self._play.fact("hire", file=name)
+            else:
+                self._play.fact("note", detail=f"{name} left no history of its own")

@@ -1,0 +1,91 @@
+"""Steps that are taken on regions, on what lies between them, on their clocks, and by their admin API."""
+
+from __future__ import annotations
+
+import asyncio
+
+from emulator.history import latency_detail, skew_detail
+from emulator.scenarios.asking import unwelcome
+from emulator.scenarios.playing import Playing, StepFailed
+from emulator.scenarios.steps import AdminCall, Heal, Latency, OnLink, OnRegion, Skew
+
+
+class RegionSteps:
+    """Of one play."""
+
+    def __init__(self, play: Playing) -> None:
+        self._play = play
+
+    async def change_region(self, verb: str, change: OnRegion) -> None:
+        verbs = {
+            "kill": self._play.runtime.kill,
+            "lose": self._play.runtime.lose,
+            "stop": self._play.runtime.stop,
+            "start": self._play.runtime.start,
+            "restart": self._play.runtime.restart,
+            "pause": self._play.runtime.pause,
+            "resume": self._play.runtime.resume,
+        }
+        regions = change.region or tuple(
+            region.name for region in self._play.runtime.topology.regions if region.cluster == change.cluster
+        )
+        done: list[str] = []
+
+        async def one(region: str) -> None:
+            await verbs[verb](region)
+            done.append(region)
+            self._play.fact(verb, region=region)
+
+        async def all_of_them() -> None:
+            await asyncio.gather(*map(one, regions))
+
+        await self._play.in_time(
+            change.within,
+            all_of_them(),
+            lambda: f"not done to {', '.join(region for region in regions if region not in done)}",
+        )
+
+    async def change_link(self, verb: str, change: OnLink) -> None:
+        verbs = {"cut": self._play.runtime.cut, "hold": self._play.runtime.hold}
+        source, target = change.ends
+        done = verbs[verb](source, target, one_way=change.one_way)
+        await self._play.in_time(change.within, done, lambda: "not done")
+        way = "one way" if change.one_way else "both ways"
+        self._play.fact(verb, region=source, other_region=target, detail=way)
+
+    async def change_latency(self, change: Latency) -> None:
+        source, target = change.ends
+        milliseconds = change.time * 1000
+        done = self._play.runtime.latency(
+            source,
+            target,
+            milliseconds,
+            jitter_ms=None if change.jitter is None else change.jitter * 1000,
+            one_way=change.one_way,
+        )
+        await self._play.in_time(change.within, done, lambda: "not done")
+        detail = latency_detail(milliseconds, one_way=change.one_way)
+        self._play.fact("latency", region=source, other_region=target, detail=detail)
+
+    async def heal(self, heal: Heal) -> None:
+        await self._play.in_time(heal.within, self._play.runtime.heal(*heal.between), lambda: "not done")
+        source, target = heal.between or (None, None)
+        self._play.fact("heal", region=source, other_region=target, detail=None if source else "everything")
+
+    async def skew(self, skew: Skew) -> None:
+        done = self._play.runtime.skew(skew.region, skew.by)
+        await self._play.in_time(skew.within, done, lambda: "not done")
+        self._play.fact("skew", region=skew.region, detail=skew_detail(skew.by))
+
+    async def call(self, calls: tuple[AdminCall, ...]) -> None:
+        regions = await self._play.regions()
+
+        async def all_of_them() -> None:
+            refused = await unwelcome(self._play.stage.call_region, regions, calls)
+            if refused:
+                raise StepFailed("; ".join(refused))
+
+        for one in calls:
+            self._play.fact("note", region=one.region, detail=f"{one.method} {one.path}")
+        seconds = max(one.within for one in calls)
+        await self._play.in_time(seconds, all_of_them(), lambda: "not every region has answered")

@@ -1,0 +1,106 @@
+"""How an entry is laid out, and its checksum.
+
+    data = [0x0e02 size(4) broker_metadata] [0x0e01 crc32c(4)] size(4) metadata payload
+
+An entry is stored and forwarded byte for byte as it came: its checksum is the publisher's and stays true to
+the last consumer.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Final
+
+from crc32c import crc32c
+
+from emulator.errors import ProtocolError, ServerError
+from emulator.wire.protobuf import UNREADABLE, Malformed, malformed
+
+_CHECKSUM_MAGIC: Final = b"\x0e\x01"
+_BROKER_METADATA_MAGIC: Final = b"\x0e\x02"
+_CHECKSUM_BYTES: Final = 6
+_SIZE: Final = Struct(">I")
+read_size: Final = _SIZE.unpack_from
+_HEAD: Final = Struct(">HII")
+"""Magic, checksum, size of the metadata: how nearly every entry begins."""
+_HEAD_BYTES: Final = _HEAD.size
+_read_head: Final = _HEAD.unpack_from
+_SMALL_ENTRY_BYTES: Final = 4_096
+"""Below this a copy is cheaper than a memoryview."""
+
+
+def metadata_bounds(data: bytes, *, verify: bool = False) -> tuple[int, int]:
+    """Where the metadata begins and ends. One of UNREADABLE when the sizes cannot be true."""
+    start = _HEAD_BYTES
+    if len(data) >= start and data.startswith(_CHECKSUM_MAGIC):  # nearly always; read in one go
+        _, checksum, size = _read_head(data)
+        if verify:
+            _verify(data, start - 4, checksum)
+    else:
+        start, size = _unusual_head(data, verify=verify)
+    end = start + size
+    if end > len(data):
+        raise Malformed(f"metadata of {size} bytes in an entry of {len(data)}")
+    return start, end
+
+
+def _unusual_head(data: bytes, *, verify: bool) -> tuple[int, int]:
+    """Where the metadata begins and its size, for an entry with broker metadata, without checksum, or too short."""
+    at = 0
+    if data.startswith(_BROKER_METADATA_MAGIC):
+        at = _after_broker_metadata(data)
+    if data.startswith(_CHECKSUM_MAGIC, at):
+        if len(data) < at + _CHECKSUM_BYTES:
+            raise Malformed(f"entry of {len(data)} bytes")
+        if verify:
+            _verify(data, at + _CHECKSUM_BYTES, read_size(data, at + 2)[0])
+        at += _CHECKSUM_BYTES
+    if len(data) < at + 4:
+        raise Malformed(f"entry of {len(data)} bytes")
+    return at + 4, read_size(data, at)[0]
+
+
+def _after_broker_metadata(data: bytes) -> int:
+    if len(data) < 6:
+        raise Malformed(f"entry of {len(data)} bytes")
+    end: int = 6 + read_size(data, 2)[0]
+    return end
+
+
+def _verify(data: bytes, start: int, expected: int) -> None:
+    found = _checksum(data, start)
+    if found != expected:
+        raise ProtocolError(
+            ServerError.ChecksumError, f"the entry's checksum is {found:#010x}, it says {expected:#010x}"
+        )
+
+
+def _checksum(data: bytes, start: int) -> int:
+    """CRC32C of data[start:]."""
+    if len(data) < _SMALL_ENTRY_BYTES:
+        return crc32c(data[start:])
+    return crc32c(memoryview(data)[start:])
+
+
+def assemble(metadata: bytes, payload: bytes | memoryview) -> bytes:
+    head = _SIZE.pack(len(metadata)) + metadata
+    checksum = crc32c(payload, crc32c(head))
+    return b"".join((_CHECKSUM_MAGIC, _SIZE.pack(checksum), head, payload))
+
+
+def ensure_checksum(data: bytes) -> bytes:
+    """The same entry with a checksum, and the same object if it has one (right or wrong).
+
+    Very old clients send none, and some clients drop every message that comes without.
+    """
+    if data.startswith(_CHECKSUM_MAGIC):
+        return data
+    at = 0
+    if data.startswith(_BROKER_METADATA_MAGIC):
+        try:
+            at = _after_broker_metadata(data)
+        except UNREADABLE as problem:
+            raise malformed("broker metadata", problem, closes_connection=False) from None
+        if data.startswith(_CHECKSUM_MAGIC, at):
+            return data
+    return data[:at] + _CHECKSUM_MAGIC + _SIZE.pack(_checksum(data, at)) + data[at:]

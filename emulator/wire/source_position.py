@@ -1,0 +1,61 @@
+"""The property by which a replicated entry says where it stands in its origin's log."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from emulator.model import AFTER_EVERYTHING, BEFORE_EVERYTHING, Position
+from emulator.wire import pulsar_pb2 as pb
+from emulator.wire.protobuf import Malformed, length_delimited, parse, tag, varint
+
+SOURCE_POSITION_PROPERTY: Final = "__MSG_PROP_REPL_SOURCE_POSITION"
+"""Where a replicated entry stands in its origin's log, as "ledger:entry"."""
+_new_tuple: Final = tuple.__new__
+PROPERTIES: Final = tag(4, 2)
+POSITION_KEY: Final = SOURCE_POSITION_PROPERTY.encode()
+_POSITION_KEY_FIELD: Final = length_delimited(1, POSITION_KEY)
+_POSITION_PAIR: Final = _POSITION_KEY_FIELD + tag(2, 2)
+_TEXT_AT: Final = len(_POSITION_PAIR) + 1
+_LEAST: Final = BEFORE_EVERYTHING.entry
+_MOST: Final = AFTER_EVERYTHING.entry
+
+
+def source_position(properties: Sequence[bytes]) -> Position | None:
+    """The last such property, as for clients, who put properties into a map."""
+    for pair in reversed(properties):
+        found = _position_in(pair)
+        if found is not None:
+            return found
+    return None
+
+
+def _position_in(pair: bytes) -> Position | None:
+    """The position in a serialized KeyValue; None when this is the value or a part of another key."""
+    if pair.startswith(_POSITION_PAIR) and len(pair) > _TEXT_AT == len(pair) - pair[_TEXT_AT - 1]:
+        return _position(pair[_TEXT_AT:])  # the only form anybody writes
+    if POSITION_KEY not in pair:
+        return None
+    property_ = parse(pb.KeyValue, pair)
+    return _position(property_.value.encode()) if property_.key == SOURCE_POSITION_PROPERTY else None
+
+
+def _position(text: bytes) -> Position:
+    ledger_text, _, entry_text = text.partition(b":")
+    ledger, entry = int(ledger_text), int(entry_text)
+    if not (_LEAST <= ledger <= _MOST and _LEAST <= entry <= _MOST):
+        raise Malformed(f"no position: {text!r}")
+    return _new_tuple(Position, (ledger, entry))
+
+
+_POSITION_HEADS: Final = [
+    PROPERTIES + varint(len(_POSITION_PAIR) + 1 + size) + _POSITION_PAIR + varint(size)
+    for size in range(len(str(AFTER_EVERYTHING)) + 1)
+]
+"""By the size of the position's text: the property up to that text."""
+
+
+def position_property(position: Position) -> bytes:
+    """As a field of the metadata."""
+    text = b"%d:%d" % position
+    return _POSITION_HEADS[len(text)] + text
