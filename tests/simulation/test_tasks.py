@@ -12,11 +12,14 @@ from emulator.scenarios.scenario import find_scenario
 from emulator.simulation.evidence import LogView
 from emulator.simulation.medium import DurableLog
 from emulator.simulation.outcome import Outcome
+from emulator.simulation.run_folder import write_evidence
 from emulator.simulation.story.run import load_story, run_story
 from emulator.topology_file import load_topology
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.entry_building import build_entry, with_transaction
 from emulator.wire.markers import encode_transaction_end
+from spark_jobs.engines.embedded.engine import EmbeddedEngine
+from spark_jobs.judge import judge_run
 
 TOPOLOGY = load_topology(Path(__file__).parents[2] / "topology.yaml")
 
@@ -50,6 +53,32 @@ def test_with_a_key_every_order_is_settled_once_and_without_one_some_are_settled
     assert keyed.keys() == plain.keys() == set(range(len(keyed)))
     assert {len(transactions) for transactions in keyed.values()} == {1}
     assert max(len(transactions) for transactions in plain.values()) == 2
+
+
+def test_a_simulation_measures_what_was_processed_more_than_once() -> None:
+    twice = sum(len(transactions) > 1 for transactions in processed("plain").values())
+    figures = told().figures
+    assert figures["plain: processed more than once (messages)"] == twice > 0
+    assert figures["keyed: processed more than once (messages)"] == 0
+
+
+def test_the_verdict_on_what_the_regions_stored_says_the_same(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    write_evidence(told(), run)
+    (run / "run.json").write_text("{}")
+    (run / "topology.json").write_text(TOPOLOGY.to_json())
+    judgement = judge_run(EmbeddedEngine(), run)
+    found = {one.name: one for one in judgement.checks}
+    wrong = [one.sentence for one in judgement.checks if one.verdict not in ("valid", "not applicable")]
+    assert (judgement.verdict, wrong) == ("valid", [])
+    for name in ("one-task-per-key", "key-epochs-grow", "processed-once"):
+        assert found[name].verdict == "valid"
+    orders = len(processed("keyed"))
+    assert f"keyed: {orders:,} messages processed, each once." in found["processed-once"].sentence
+    twice = int(told().figures["plain: processed more than once (messages)"])
+    assert f"plain: {orders:,} messages processed, {twice} of them more than once." in (
+        found["processed-once"].sentence
+    )
 
 
 def silence_ms(consumer: str) -> float:
