@@ -21,7 +21,6 @@ from emulator.client import (
     ClientError,
     Consumer,
     ConsumerType,
-    ExpiredTransaction,
     InitialPosition,
     Message,
     MessageId,
@@ -113,8 +112,9 @@ class TaskAtWork:
     # Opening.
 
     async def _open(self) -> None:
-        """Whatever is not open. The key first: a frozen task would keep the messages that this one is to process."""
-        if self._part.transaction_key is not None and not self._settled.is_set():
+        """Whatever is not open. The key first: a frozen task would keep the messages that this one is to process; and who
+        was fenced learns it here."""
+        if self._part.transaction_key is not None:
             await self._unless_fenced(self._client.coordinators.take_key())
         if self._producer is None:
             opening = self._client.producer(
@@ -254,12 +254,10 @@ class TaskAtWork:
         self._notes.ends(transaction, "ok", commit=commit)
 
     async def _unless_fenced(self, work: Awaitable[T]) -> T:
-        """Fenced when a newer task has the key. The region says so of the transaction; or of the connection, when this
-        one comes back with an epoch that is not the newest any more."""
+        """Fenced when a newer task has the key: this one comes back with an epoch that is not the newest any more. That
+        a transaction expired does not say so: whoever loses its connection and comes back fences itself."""
         try:
             return await work
-        except ExpiredTransaction as expired:
-            raise Fenced(str(expired)) from None
         except ClientError as refusal:
             is_stale = refusal.code is ServerError.NotAllowedError and " is stale" in str(refusal)
             if self._part.transaction_key is not None and is_stale:
