@@ -28,10 +28,10 @@ FALLS, TWICE, UNGRANTED, TOLD_TWICE, NOT_STORED = (
 )
 
 
-def find_unfenced(evidence: Evidence) -> DataFrame:
+def find_unfenced(evidence: Evidence) -> DataFrame | None:
     """Transactions that a newer one of their key did not end."""
     if not evidence.keys.is_known:
-        return finding(evidence.keys.entries, JUDGED)
+        return None
     begun = evidence.keys.entries.where(F.col("what") == BEGAN)
     told = _told(evidence)
     known = all_of([_names(frame, "transaction") for frame in (begun, told)]).distinct()
@@ -105,10 +105,10 @@ def _committed_late(evidence: Evidence, told: DataFrame) -> DataFrame:
     return finding(late, LATE)
 
 
-def find_epochs(evidence: Evidence) -> DataFrame:
+def find_epochs(evidence: Evidence) -> DataFrame | None:
     """Epochs that did not grow, and those that nobody was granted."""
     if not evidence.keys.is_known:
-        return finding(evidence.keys.entries, JUDGED)
+        return None
     entries = evidence.keys.entries
     granted = entries.where((F.col("what") == GRANTED) | (F.col("what") == DELETED))
     told = _told(evidence).where(F.col("epoch").isNotNull())

@@ -24,9 +24,9 @@ JUDGED, TWICE = "judged", "acknowledged twice"
 ONCE, AGAIN, AGAIN_UNDER_A_KEY, ELSEWHERE = "processed", "again", "again under a key", "elsewhere"
 
 
-def find(evidence: Evidence) -> DataFrame:
+def find(evidence: Evidence) -> DataFrame | None:
     if not evidence.transactional:
-        return finding(evidence.ownership.grants.where(F.col("region").isNull()), "nothing")
+        return None
     committed = _committed(evidence)
     acknowledged = _acknowledged(evidence.events, committed)
     return all_of(
