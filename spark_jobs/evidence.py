@@ -13,6 +13,7 @@
     outages         one row per time that a region was down
     trimmed         where retention let entries go
     transactional   whether there is any transaction
+    keys            what coordinators stored of transaction keys (`transaction_keys.py`)
 
 A message is its *origin*: (topic, origin region, producer, sequence id). Its `position` is (ledger, entry) in the
 log of its origin region; replication keeps that order, so a region that holds something later of the same origin
@@ -34,6 +35,7 @@ from spark_jobs.lifetimes import NEVER_MS
 from spark_jobs.messages import join_messages, publishes
 from spark_jobs.origins import ORIGIN, entry_text
 from spark_jobs.run_folder import Namespace
+from spark_jobs.transaction_keys import Keys
 from spark_jobs.transactions import counting, with_ends
 
 TRIMMED_SCHEMA = pa.schema(
@@ -79,6 +81,7 @@ class Evidence:
     outages: DataFrame
     trimmed: DataFrame
     transactional: bool
+    keys: Keys
 
 
 def gather(
@@ -88,6 +91,7 @@ def gather(
     outages: DataFrame,
     promises: Promises,
     ownership: Ownership,
+    keys: Keys,
     namespaces: Mapping[str, Namespace],
     end_ms: float = NEVER_MS,
     *,
@@ -115,6 +119,7 @@ def gather(
             outages=outages,
             trimmed=trimmed,
             transactional=transactional,
+            keys=keys,
         )
 
 

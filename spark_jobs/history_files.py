@@ -52,6 +52,8 @@ ROW_SCHEMA = pa.schema(
         ("detail", pa.string()),
         ("transaction", pa.string()),
         ("action", pa.string()),
+        ("transaction_key", pa.string()),
+        ("key_epoch", pa.int64()),
     ]
 )
 """A line. `damage` is null but in rows that tell what could not be read, which set nothing else. Topics are in their
@@ -315,6 +317,8 @@ def row_of(fields: dict[str, Any], topic: str | None) -> tuple[Any, ...]:
         get("detail"),
         get("transaction"),
         get("action"),
+        get("transaction_key"),
+        get("key_epoch"),
     )
 
 

@@ -42,6 +42,7 @@ from spark_jobs.survey import (
     survey,
 )
 from spark_jobs.timeline import Timeline, make_timeline
+from spark_jobs.transaction_keys import read_keys
 from spark_jobs.verdict import INFORMATION, CheckResult, Verdict, Witness, overall
 
 TOPICS_SHOWN_MAX = 3
@@ -114,6 +115,8 @@ def _judge(folder: RunFolder, limits: Sequence[Limit], follow: Sequence[tuple[st
     log_topics = {topic for log in stored.values() for topic in log.topics}
     promises, ownership, value_damages = _read_values(folder, rows, told)
     transactional = bool(told.in_transactions or any(log.in_transactions for log in stored.values()))
+    journals, journal_damages = source.read_coordinators(folder) if transactional else ([], [])
+    keys, key_damages = read_keys(journals, told=told.with_keys > 0)
     messages = stored_messages(rows, log_topics, told.topics, transactional=transactional)
     good_lines = history.events_of(lines)
     events, remarks = renumbered(good_lines, messages)
@@ -124,6 +127,7 @@ def _judge(folder: RunFolder, limits: Sequence[Limit], follow: Sequence[tuple[st
         small_frame(outages(told.facts), OUTAGE_SCHEMA),
         promises,
         ownership,
+        keys,
         folder.namespaces,
         told.end_ms,
         transactional=transactional,
@@ -142,7 +146,7 @@ def _judge(folder: RunFolder, limits: Sequence[Limit], follow: Sequence[tuple[st
         end_ms=told.end_ms,
     )
     found, loss, standings, measures = answers.found, answers.loss, answers.standings, answers.measures
-    others = [*torn, *trim_damages, *value_damages]
+    others = [*torn, *trim_damages, *value_damages, *journal_damages, *key_damages]
     damages = [*_all_damages(folder, stored, told, others), *answers.unfounded]
     circumstances = circumstances_of(folder, told, damages, read_at_ms)
     checks = (

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from emulator.errors import StorageError
+from emulator.storage.group import decode_group
 from spark_jobs import source_kafka, source_sqlite
 from spark_jobs.engines.current import read, small_frame
 from spark_jobs.engines.frames import DataFrame
@@ -20,11 +22,13 @@ from spark_jobs.entry_columns import ROW_SCHEMA, EntryColumns
 from spark_jobs.evidence import TRIMMED_SCHEMA
 from spark_jobs.origins import history_topic
 from spark_jobs.run_folder import Damage, RegionLog, RunFolder
-from spark_jobs.source_contract import LogDamaged, LogReader, RowRange, StoredValue
+from spark_jobs.source_contract import Group, LogDamaged, LogReader, RowRange, StoredValue
 
 MESSAGES = "persistent://"
 """How the names of logs begin that topics are. Others are the region's own: what it compacted, for one, is stored twice
 and published once."""
+COORDINATORS = ("internal://pulsar/system/__transaction_log_", "internal://pulsar/system/__transaction_key_")
+"""Logs of the coordinators of transactions, and of their keys."""
 BATCH_ROWS = 16_384
 """Rows of one Arrow batch, about."""
 
@@ -102,6 +106,30 @@ def read_values(folder: RunFolder) -> tuple[list[tuple[str, tuple[str, StoredVal
         except LogDamaged as damage:
             damages.append(Damage(str(damage), log.region))
     return found, damages
+
+
+def read_coordinators(folder: RunFolder) -> tuple[list[tuple[str, str, int, bytes]], list[Damage]]:
+    """What the coordinators of transactions stored in all regions: region, log, id and content of each entry."""
+    found: list[tuple[str, str, int, bytes]] = []
+    damages = []
+    for log in folder.logs:
+        reader = READERS.get(log.backend)
+        if reader is None:
+            continue
+        try:
+            for head in reader.read_heads(log):
+                if head.topic.startswith(COORDINATORS):
+                    found += _entries(log.region, reader.read_topic(log, head.topic))
+        except (LogDamaged, StorageError) as damage:
+            damages.append(Damage(str(damage), log.region))
+    return found, damages
+
+
+def _entries(region: str, groups: Iterator[Group]) -> Iterator[tuple[str, str, int, bytes]]:
+    for group in groups:
+        for number, data in enumerate(decode_group(group.data), group.first_entry_id):
+            if number >= group.trimmed_below:
+                yield region, group.topic, number, bytes(data)
 
 
 def read_ends(folder: RunFolder) -> dict[tuple[str, str], int]:

@@ -58,6 +58,8 @@ class History:
     """When a client last asked or was told something."""
     in_transactions: int = 0
     """Lines about transactions."""
+    with_keys: int = 0
+    """Lines that name a transaction key."""
 
 
 def count_stored(rows: DataFrame) -> dict[str, Stored]:
@@ -92,6 +94,7 @@ def survey(lines: DataFrame) -> History:
         F.collect_list(F.when(good & (F.col("outcome") == "fact"), F.struct(*_FACT))).alias("facts"),
         F.array_sort(F.collect_set("damage")).alias("damages"),
         F.count_if(good & F.col("transaction").isNotNull()).alias("in_transactions"),
+        F.count_if(good & F.col("transaction_key").isNotNull()).alias("with_keys"),
         F.min(at_ms).alias("start_ms"),
         F.max(at_ms).alias("end_ms"),
         F.max(F.when(F.col("op").isin(*_CLIENT_OPS), at_ms)).alias("last_client_ms"),
@@ -105,6 +108,7 @@ def survey(lines: DataFrame) -> History:
         end_ms=row["end_ms"] or 0.0,
         last_client_ms=row["last_client_ms"] or 0.0,
         in_transactions=row["in_transactions"],
+        with_keys=row["with_keys"],
     )
 
 

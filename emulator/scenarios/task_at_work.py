@@ -6,24 +6,21 @@ Real processes (`host_actor.py`) and simulated hosts run this same program.
                   └───── abort, have all of it again ◀──── anything else ───────┘
 
 A task that learns that a newer one has its transaction key ends its work: if it asked for the key anew, it would fence
-that one.
+that one (decision 0134).
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 from collections.abc import Awaitable, Sequence
-from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from emulator.client import (
     Client,
     ClientError,
     Consumer,
     ConsumerType,
-    ExpiredTransaction,
     InitialPosition,
     Message,
     MessageId,
@@ -31,15 +28,19 @@ from emulator.client import (
     Transaction,
 )
 from emulator.errors import ServerError
-from emulator.history import Outcome, attributes_digest, payload_digest, transaction_text
+from emulator.history import Outcome
 from emulator.scenarios.notes import Notes
+from emulator.scenarios.task_notes import TaskNotes
 from emulator.scenarios.workload import Counts, TaskPart
 
 T = TypeVar("T")
+Receipts = list[asyncio.Future[MessageId]]
 
 RETRY_SECONDS = 0.2
 ACKNOWLEDGE_SECONDS = 5.0
 """How long it tries to acknowledge while its connection comes back."""
+PENDING_MAX = 20_000
+"""Twice the messages of the largest transaction."""
 
 
 class Fenced(Exception):
@@ -53,14 +54,11 @@ class TaskAtWork:
         """`client` has the part's transaction key."""
         self._part = part
         self._client = client
-        self._notes = notes
-        self._outcomes: dict[Outcome, int] = {"ok": 0, "failed": 0, "unknown": 0}
-        self._asked = self._processed = self._repeated = 0
-        self._seen: set[tuple[str, str, int]] = set()
+        self._notes = TaskNotes(part, notes)
+        self._processed = 0
         self._fenced = False
         self._consumer: Consumer | None = None
         self._producer: Producer | None = None
-        self._session = ""
         self._settled = asyncio.Event()
         """It reads and can write, and has its key."""
         self._ending = asyncio.Event()
@@ -68,15 +66,16 @@ class TaskAtWork:
 
     @property
     def counts(self) -> Counts:
+        notes = self._notes
         return Counts(
             region=self._part.region,
             connected=self._producer is not None and self._producer.is_connected,
-            asked=self._asked,
-            ok=self._outcomes["ok"],
-            failed=self._outcomes["failed"],
-            unknown=self._outcomes["unknown"],
-            received=len(self._seen),
-            repeated=self._repeated,
+            asked=notes.asked,
+            ok=notes.outcomes["ok"],
+            failed=notes.outcomes["failed"],
+            unknown=notes.outcomes["unknown"],
+            received=len(notes.seen),
+            repeated=notes.repeated,
             processed=self._processed,
             fenced=self._fenced,
         )
@@ -113,31 +112,24 @@ class TaskAtWork:
     # Opening.
 
     async def _open(self) -> None:
-        """Whatever is not open. The key first: who has it must not be given what this one is to process."""
-        if self._part.transaction_key is not None and not self._settled.is_set():
+        """Whatever is not open. The key first: a frozen task would keep the messages that this one is to process; and
+        who was fenced learns it here."""
+        if self._part.transaction_key is not None:
             await self._unless_fenced(self._client.coordinators.take_key())
         if self._producer is None:
-            self._producer = await self._open_producer()
+            opening = self._client.producer(
+                self._part.to, name=self._part.name, pending_messages_max=PENDING_MAX
+            )
+            self._producer = await self._notes.asking("connect", self._notes.writing, opening)
+            self._notes.connected(self._producer.last_sequence_id)
         if self._consumer is None:
-            self._consumer = await self._subscribe()
+            self._consumer = await self._notes.asking("subscribe", self._notes.subscribing, self._subscribe())
+            self._notes.subscribed()
         self._settled.set()
-
-    async def _open_producer(self) -> Producer:
-        place = {"region": self._part.region, "topic": self._part.to, "producer": self._part.name}
-        producer = await self._noted(
-            "connect",
-            place,
-            self._client.producer(self._part.to, name=self._part.name, pending_messages_max=20_000),
-        )
-        self._session = self._notes.new_session()
-        told = {"session": self._session, "last_sequence_id": producer.last_sequence_id}
-        self._notes.write("connect", "ok", **told, **place)
-        return producer
 
     async def _subscribe(self) -> Consumer:
         part = self._part
-        said = {**self._reading, "replicated": part.replicated, "initial": "earliest"}
-        subscribing = self._client.subscribe(
+        return await self._client.subscribe(
             part.topic,
             part.subscription,
             type_=ConsumerType[part.type.upper()],
@@ -145,76 +137,51 @@ class TaskAtWork:
             replicated=part.replicated,
             name=part.name,
         )
-        consumer = await self._noted("subscribe", said, subscribing)
-        self._notes.write("subscribe", "ok", **said)
-        return consumer
-
-    async def _noted(self, op: str, said: dict[str, Any], work: Awaitable[T]) -> T:
-        """Ask, and write down a refusal."""
-        self._notes.write(op, "asked", **said)
-        try:
-            return await work
-        except ClientError as refusal:
-            self._notes.write(op, "unknown", error=str(refusal), **said)
-            raise
 
     async def _retire(self) -> None:
-        """Another producer, and if need be another consumer, take over."""
+        """Another producer takes over: this one may be unable to go on."""
         producer, self._producer = self._producer, None
         if producer is not None:
             await producer.close()
-
-    @property
-    def _reading(self) -> dict[str, str]:
-        part = self._part
-        return {"region": part.region, "topic": part.topic, "subscription": part.subscription}
 
     # One transaction.
 
     async def _process_from(self, first: Message) -> None:
         """All of it counts, or it is done again. ClientError, Fenced."""
-        transaction = await self._unless_fenced(self._begin())
         try:
-            assert self._consumer is not None
-            await self._unless_fenced(transaction.will_publish_to(self._part.to))
-            done, receipts = await self._work(transaction, first)
-            await self._unless_fenced(_all_of(receipts))
-            await self._acknowledge(transaction, done)
-            await self._end(transaction, commit=True)
-            self._processed += len(done)
+            transaction = await self._begin()
+            try:
+                await self._unless_fenced(transaction.will_publish_to(self._part.to))
+                done, receipts = await self._work(transaction, first)
+                await self._unless_fenced(_all_of(receipts))
+                await self._acknowledge(transaction, done)
+                await self._end(transaction, commit=True)
+                self._processed += len(done)
+            except ClientError:
+                with contextlib.suppress(ClientError):
+                    await self._end(transaction, commit=False)
+                raise
         except ClientError:
-            with contextlib.suppress(ClientError):
-                await self._end(transaction, commit=False)
-            self._have_again()
+            if self._consumer is not None:
+                self._consumer.redeliver_unacknowledged()
             raise
 
     async def _begin(self) -> Transaction:
-        key = self._part.transaction_key
-        said = {"region": self._part.region} | ({} if key is None else {"transaction_key": key})
-        try:
-            transaction = await self._noted(
-                "begin_transaction", said, self._client.new_transaction(self._part.timeout_seconds)
-            )
-        except ClientError:
-            self._have_again()
-            raise
-        told: dict[str, Any] = {} if key is None else {"key_epoch": self._client.coordinators.epoch}
-        self._notes.write(
-            "begin_transaction", "ok", transaction=transaction_text(transaction.id), **said, **told
-        )
+        beginning = self._client.new_transaction(self._part.timeout_seconds)
+        asking = self._notes.asking("begin_transaction", self._notes.beginning, beginning)
+        transaction = await self._unless_fenced(asking)
+        self._notes.begun(transaction, self._client.coordinators.epoch)
         return transaction
 
-    async def _work(
-        self, transaction: Transaction, first: Message
-    ) -> tuple[list[Message], list[asyncio.Future[MessageId]]]:
+    async def _work(self, transaction: Transaction, first: Message) -> tuple[list[Message], Receipts]:
         """What was processed, and the receipts that are awaited."""
         loop = asyncio.get_running_loop()
         until = loop.time() + self._part.commit_seconds
         done: list[Message] = []
-        receipts: list[asyncio.Future[MessageId]] = []
+        receipts: Receipts = []
         message: Message | None = first
         while message is not None:
-            self._note_received(message, transaction)
+            self._notes.received(message, transaction)
             await asyncio.sleep(self._part.message_seconds)
             receipts.append(await self._unless_fenced(self._publish(transaction, message)))
             done.append(message)
@@ -240,78 +207,28 @@ class TaskAtWork:
             ending.cancel()
             await asyncio.wait({receiving, ending})
 
-    def _note_received(self, message: Message, transaction: Transaction) -> None:
-        origin = (message.replicated_from or self._part.region, message.producer_name, message.sequence_id)
-        self._notes.write(
-            "receive",
-            "ok",
-            origin_region=origin[0],
-            producer=origin[1],
-            sequence_id=origin[2],
-            message_id=_place(message.id),
-            payload_digest=payload_digest(message.payload),
-            transaction=transaction_text(transaction.id),
-            detail=message.payload.rstrip(b" ").decode(),
-            **self._reading,
-        )
-        self._repeated += origin in self._seen
-        self._seen.add(origin)
-
     async def _publish(self, transaction: Transaction, message: Message) -> asyncio.Future[MessageId]:
-        """What it made of a message, with that one's key."""
         assert self._producer is not None
         number = self._producer.last_sequence_id + 1
-        source = (
-            f"{message.replicated_from or self._part.region}/{message.producer_name}/{message.sequence_id}"
-        )
-        identity = {"origin_region": self._part.region, "producer": self._part.name, "sequence_id": number}
-        payload = json.dumps({**identity, "made_of": source}, separators=(",", ":")).encode()
-        key = message.key or source
-        said = {
-            "region": self._part.region,
-            "topic": self._part.to,
-            "producer": self._part.name,
-            "session": self._session,
-            "sequence_id": number,
-            "transaction": transaction_text(transaction.id),
-            "detail": payload.decode(),
-        }
-        digests = {"payload_digest": payload_digest(payload), "attributes_digest": attributes_digest(key)}
-        self._notes.write("publish", "asked", key=key, **digests, **said)
-        self._asked += 1
+        payload, key, said = self._notes.publishes(message, transaction, number)
         try:
-            sent = self._producer.send_nowait(payload, key=key, sequence_id=number, transaction=transaction)
+            receipt = self._producer.send_nowait(
+                payload, key=key, sequence_id=number, transaction=transaction
+            )
         except ClientError as refusal:
-            self._told(said, "failed", error=str(refusal))
+            self._notes.not_sent(said, refusal)
             raise
-        sent.add_done_callback(partial(self._answered, said))
-        return sent
-
-    def _answered(self, said: dict[str, Any], done: asyncio.Future[MessageId]) -> None:
-        error = None if done.cancelled() else done.exception()
-        if error is None and not done.cancelled():
-            place = done.result()
-            # A repetition has no place of its own.
-            told = {"message_id": _place(place)} if place.ledger >= 0 else {}
-            self._told(said, "ok", **told)
-        else:
-            certain = isinstance(error, ClientError) and error.definite
-            self._told(said, "failed" if certain else "unknown", error=str(error))
-
-    def _told(self, said: dict[str, Any], outcome: Outcome, **fields: str) -> None:
-        self._notes.write("publish", outcome, **fields, **said)
-        self._outcomes[outcome] += 1
+        self._notes.sent(said, receipt)
+        return receipt
 
     async def _acknowledge(self, transaction: Transaction, done: Sequence[Message]) -> None:
-        consumer, how = self._consumer, self._part.acknowledge
+        consumer, is_cumulative = self._consumer, self._part.acknowledge == "cumulative"
         assert consumer is not None
-        said = {**self._reading, "how": how, "transaction": transaction_text(transaction.id)}
-        named = done[-1:] if how == "cumulative" else done
-        for message in named:
-            self._notes.write("acknowledge", "asked", message_id=_place(message.id), **said)
+        named = done[-1:] if is_cumulative else done
+        self._notes.acknowledges(named, transaction, "asked")
 
         async def attempt() -> None:
-            if how == "cumulative":
+            if is_cumulative:
                 await consumer.acknowledge_cumulative(done[-1], transaction=transaction)
             else:
                 await consumer.acknowledge(*done, transaction=transaction)
@@ -322,42 +239,25 @@ class TaskAtWork:
             await self._unless_fenced(asking)
         except (ClientError, Fenced) as refusal:
             outcome: Outcome = "failed" if getattr(refusal, "definite", True) else "unknown"
-            for message in named:
-                self._notes.write(
-                    "acknowledge", outcome, message_id=_place(message.id), error=str(refusal), **said
-                )
+            self._notes.acknowledges(named, transaction, outcome, error=str(refusal))
             raise
 
     async def _end(self, transaction: Transaction, *, commit: bool) -> None:
-        said = {
-            "region": self._part.region,
-            "transaction": transaction_text(transaction.id),
-            "action": "commit" if commit else "abort",
-        }
-        self._notes.write("end_transaction", "asked", **said)
+        self._notes.ends(transaction, "asked", commit=commit)
         try:
             await self._unless_fenced(transaction.commit() if commit else transaction.abort())
-        except Fenced as fenced:
-            self._notes.write("end_transaction", "failed" if commit else "unknown", error=str(fenced), **said)
+        except (ClientError, Fenced) as refusal:
+            is_certain = commit and getattr(refusal, "definite", True)
+            outcome: Outcome = "failed" if is_certain else "unknown"
+            self._notes.ends(transaction, outcome, commit=commit, error=str(refusal))
             raise
-        except ClientError as refusal:
-            outcome: Outcome = "failed" if refusal.definite and commit else "unknown"
-            self._notes.write("end_transaction", outcome, error=str(refusal), **said)
-            raise
-        self._notes.write("end_transaction", "ok", **said)
-
-    def _have_again(self) -> None:
-        """What was received and did not count."""
-        if self._consumer is not None:
-            self._consumer.redeliver_unacknowledged()
+        self._notes.ends(transaction, "ok", commit=commit)
 
     async def _unless_fenced(self, work: Awaitable[T]) -> T:
-        """Fenced when a newer task has the key. The region says so of the transaction; or of the connection, when this
-        one comes back with an epoch that is not the newest any more."""
+        """Fenced when a newer task has the key: this one comes back with an epoch that is not the newest any more. That
+        a transaction expired does not say so: whoever loses its connection and comes back fences itself."""
         try:
             return await work
-        except ExpiredTransaction as expired:
-            raise Fenced(str(expired)) from None
         except ClientError as refusal:
             is_stale = refusal.code is ServerError.NotAllowedError and " is stale" in str(refusal)
             if self._part.transaction_key is not None and is_stale:
@@ -369,7 +269,3 @@ async def _all_of(receipts: Sequence[asyncio.Future[MessageId]]) -> None:
     await asyncio.wait(receipts)
     for receipt in receipts:
         receipt.result()
-
-
-def _place(message_id: MessageId) -> str:
-    return f"{message_id.ledger}:{message_id.entry}:{message_id.batch_index}"

@@ -12,10 +12,12 @@ from spark_jobs.checks import (
     consumed,
     converged,
     failover,
+    keys,
     one_owner,
     order,
     outcomes,
     places,
+    processed,
     promised,
     replicated,
     reread,
@@ -23,7 +25,7 @@ from spark_jobs.checks import (
     transactions,
     unasked,
 )
-from spark_jobs.checks.finding import EXAMPLES, GROUP, Found, all_of, found_of, summed_up
+from spark_jobs.checks.finding import EXAMPLES, GROUP, Found, all_of, finding, found_of, summed_up
 from spark_jobs.checks.judging import COUNTED_BY, Check, Count, Counted
 from spark_jobs.engines.frames import Column, DataFrame, F
 from spark_jobs.evidence import Evidence
@@ -41,6 +43,9 @@ CHECKS: Sequence[Check] = (
     one_owner.CHECK,
     transactions.WHOLE,
     transactions.UNSEEN,
+    keys.FENCED,
+    keys.EPOCHS,
+    processed.CHECK,
     outcomes.CHECK,
     reread.CHECK,
     failover.CHECK,
@@ -58,11 +63,13 @@ def all_findings(evidence: Evidence, checks: Sequence[Check] = CHECKS) -> DataFr
         for frame in COUNTED_BY
     ]
     found = [
-        check.find(evidence).withColumn("check", F.lit(check.name))
+        frame.withColumn("check", F.lit(check.name))
         for check in checks
-        if check.find is not None
+        if check.find is not None and (frame := check.find(evidence)) is not None
     ]
-    return all_of([*filter(None, counted), *([summed_up(all_of(found))] if found else [])])
+    if not found:
+        found = [finding(evidence.outages, "nothing").where(F.lit(False)).withColumn("check", F.lit(""))]
+    return all_of([*filter(None, counted), summed_up(all_of(found))])
 
 
 def _counted(evidence: Evidence, frame: Counted, counts: Sequence[tuple[Check, Count]]) -> DataFrame | None:

@@ -33,6 +33,7 @@ COLUMNS: Mapping[str, str] = {
     "epoch": "bigint",
     "owner": "string",
     "transaction": "string",
+    "transaction_key": "string",
 }
 """Name and type. Groups are made by the first five and `origin_region`."""
 
@@ -50,6 +51,7 @@ WITNESS = (
     "epoch",
     "owner",
     "transaction",
+    "transaction_key",
 )
 EXAMPLES = f"ARRAY<STRUCT<rank: INT, {', '.join(f'{name}: {COLUMNS[name]}' for name in WITNESS)}>>"
 WITNESSES_MAX = 5

@@ -50,8 +50,8 @@ class Check:
     invariant: str
     counts: Sequence[Count]
     """How much is judged. All counts of a frame, whosever they are, are taken in one pass."""
-    find: Callable[[Evidence], DataFrame] | None
-    """What is wrong, in the shape of `finding`; runs inside Spark."""
+    find: Callable[[Evidence], DataFrame | None] | None
+    """What is wrong, in the shape of `finding`; runs inside Spark. None: nothing can be, so no plan is made of it."""
     conclude: Callable[[Sequence[Found], Circumstances], CheckResult]
     """Runs afterwards, on what was found."""
 

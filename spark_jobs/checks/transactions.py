@@ -28,10 +28,10 @@ from spark_jobs.verdict import CheckResult, Verdict
 _PLACE = ("ledger_id", "entry_id", "batch_index")
 
 
-def find_torn(evidence: Evidence) -> DataFrame:
+def find_torn(evidence: Evidence) -> DataFrame | None:
     """Messages whose fate is not the one that clients were told, and transactions of two fates."""
     if not evidence.transactional:
-        return _nothing(evidence)
+        return None
     own = (
         evidence.messages.where(F.col("transaction").isNotNull() & (F.size("fates") > 0))
         .withColumn("region", F.col("origin_region"))
@@ -67,10 +67,10 @@ def _two_fates(stored: DataFrame) -> DataFrame:
     return finding(torn, "torn")
 
 
-def find_seen(evidence: Evidence) -> DataFrame:
+def find_seen(evidence: Evidence) -> DataFrame | None:
     """What somebody, or another region, has of a transaction that its log does not commit."""
     if not evidence.transactional:
-        return _nothing(evidence)
+        return None
     return all_of([_given(evidence), _elsewhere(evidence.messages)])
 
 
@@ -100,10 +100,6 @@ def _elsewhere(messages: DataFrame) -> DataFrame:
         .withColumn("origin_position", entry_text(F.col("position")))
     )
     return finding(held, "held elsewhere", position=position_text(F.col("copy")), at_ms="asked_ms")
-
-
-def _nothing(evidence: Evidence) -> DataFrame:
-    return finding(evidence.ownership.grants.where(F.col("region").isNull()), "nothing")
 
 
 _TORN = {

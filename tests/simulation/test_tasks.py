@@ -3,20 +3,24 @@ transactions."""
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
-from emulator.scenarios.scenario import find_scenario
+from emulator.scenarios.scenario import find_scenario, parse_scenario
 from emulator.simulation.evidence import LogView
 from emulator.simulation.medium import DurableLog
 from emulator.simulation.outcome import Outcome
-from emulator.simulation.story.run import load_story, run_story
+from emulator.simulation.run_folder import write_evidence
+from emulator.simulation.story.run import Story, load_story, run_story
 from emulator.topology_file import load_topology
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.entry_building import build_entry, with_transaction
 from emulator.wire.markers import encode_transaction_end
+from spark_jobs.engines.embedded.engine import EmbeddedEngine
+from spark_jobs.judge import Judgement, judge_run
 
 TOPOLOGY = load_topology(Path(__file__).parents[2] / "topology.yaml")
 
@@ -50,6 +54,83 @@ def test_with_a_key_every_order_is_settled_once_and_without_one_some_are_settled
     assert keyed.keys() == plain.keys() == set(range(len(keyed)))
     assert {len(transactions) for transactions in keyed.values()} == {1}
     assert max(len(transactions) for transactions in plain.values()) == 2
+
+
+def test_a_simulation_measures_what_was_processed_more_than_once() -> None:
+    twice = sum(len(transactions) > 1 for transactions in processed("plain").values())
+    figures = told().figures
+    assert figures["plain: processed more than once (messages)"] == twice > 0
+    assert figures["keyed: processed more than once (messages)"] == 0
+
+
+def verdict(outcome: Outcome, run: Path) -> Judgement:
+    """On what the regions stored."""
+    write_evidence(outcome, run)
+    (run / "run.json").write_text("{}")
+    (run / "topology.json").write_text(TOPOLOGY.to_json())
+    judgement = judge_run(EmbeddedEngine(), run)
+    wrong = [one.sentence for one in judgement.checks if one.verdict not in ("valid", "not applicable")]
+    assert (judgement.verdict, wrong) == ("valid", [])
+    return judgement
+
+
+def sentence(judgement: Judgement, check: str) -> str:
+    (found,) = [one for one in judgement.checks if one.name == check]
+    assert found.verdict == "valid"
+    return found.sentence
+
+
+def test_the_verdict_on_what_the_regions_stored_says_the_same(tmp_path: Path) -> None:
+    judgement = verdict(told(), tmp_path / "run")
+    assert sentence(judgement, "one-task-per-key").startswith("8 transactions of transaction keys")
+    assert sentence(judgement, "key-epochs-grow").startswith("3 epochs of transaction keys")
+    orders, twice = len(processed("keyed")), told().figures["plain: processed more than once (messages)"]
+    once = sentence(judgement, "processed-once")
+    assert f"keyed: {orders:,} messages processed, each once." in once
+    assert f"plain: {orders:,} messages processed, {twice:.0f} of them more than once." in once
+
+
+KILLS = """
+name: kills
+topic: orders
+actors:
+  producers: [{name: shop, region: us-east, rate_per_second: 100, keyed: true}]
+  tasks:
+    - &task
+      {name: first, region: us-east, subscription: settling, replicated: true, to: settled, acknowledge: individual,
+       transaction_key: settlement, messages_per_transaction: 20, commit_after: 200ms, message_time: 2ms}
+    - {<<: *task, name: second}
+    - {<<: *task, name: elsewhere, region: us-west}
+answers: [{subscription: settling, of: orders, on: settled}]
+steps:
+  - begin: first
+  - begin: producers
+  - wait_until: {task: first, processed: 60}
+  - kill: us-east
+  - start: us-east
+  - wait_until: {task: first, processed_more: 50}
+  - kill: {task: first}
+  - begin: second
+  - wait_until: {task: second, processed_more: 50}
+  - kill: us-east
+  - begin: elsewhere
+  - wait_until: {task: elsewhere, processed: 10}
+  - start: us-east
+  - finish: producers
+  - drain: 20s
+"""
+
+
+def test_across_kills_every_order_is_settled_once_in_a_region_and_what_two_regions_settled_is_counted(
+    tmp_path: Path,
+) -> None:
+    """A task that loses its region comes back under its key: it is not taken for one that was fenced."""
+    (namespace,) = (one for one in TOPOLOGY.namespaces if one.name == "public/default")
+    outcome = run_story(Story(parse_scenario(KILLS, TOPOLOGY), TOPOLOGY, namespace), 1)
+    assert outcome.violation is None
+    once = sentence(verdict(outcome, tmp_path / "run"), "processed-once")
+    assert re.search(r"settling: \d+ messages processed, each once, \d+ in more than one region", once), once
+    assert outcome.figures["settling: processed more than once (messages)"] == 0
 
 
 def silence_ms(consumer: str) -> float:

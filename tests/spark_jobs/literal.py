@@ -21,6 +21,7 @@ from spark_jobs.lifetimes import NEVER_MS
 from spark_jobs.messages import stored_messages
 from spark_jobs.promises import CURSOR_SCHEMA, SNAPSHOT_SCHEMA, UPDATE_SCHEMA
 from spark_jobs.run_folder import Namespace
+from spark_jobs.transaction_keys import CoordinatorEntry, read_keys
 from spark_jobs.verdict import CheckResult
 
 TOPIC = "persistent://public/default/t"
@@ -160,6 +161,7 @@ def judged(
     cursors: Iterable[Row] = (),
     grants: Iterable[tuple[str, tuple[str, bytes]]] = (),
     epochs: Iterable[tuple[str, str, str, int]] = (),
+    coordinators: Iterable[CoordinatorEntry] = (),
     circumstances: Circumstances | None = None,
     end_ms: float = NEVER_MS,
 ) -> CheckResult:
@@ -176,6 +178,7 @@ def judged(
             cursors=cursors,
             grants=grants,
             epochs=epochs,
+            coordinators=coordinators,
             namespaces=known.namespaces,
             end_ms=end_ms,
         )
@@ -194,6 +197,7 @@ def evidence_from(
     cursors: Iterable[Row] = (),
     grants: Iterable[tuple[str, tuple[str, bytes]]] = (),
     epochs: Iterable[tuple[str, str, str, int]] = (),
+    coordinators: Iterable[CoordinatorEntry] = (),
     namespaces: Mapping[str, Namespace] = NAMESPACES,
     end_ms: float = NEVER_MS,
 ) -> Evidence:
@@ -218,6 +222,7 @@ def evidence_from(
             small_frame(cursors, CURSOR_SCHEMA),
         ),
         read_ownership(grants, epochs, asked)[0],
+        read_keys(coordinators, told=any(one.transaction_key for one in told))[0],
         namespaces,
         end_ms,
         transactional=transactional,

@@ -42,11 +42,14 @@ def test_a_drill_that_went_well(engine: Engine, drill: Path) -> None:
         "one-owner",
         "transactions-whole",
         "uncommitted-unseen",
+        "one-task-per-key",
+        "key-epochs-grow",
+        "processed-once",
     }
     assert {one.verdict for one in judgement.checks} == {"valid", "not applicable"}
     assert judgement.verdict == "valid"
     assert [one.invariant for one in judgement.checks if one.invariant != "info"] == [
-        f"INV-{n}" for n in (*range(1, 7), 12, 13, 18, 25, 58, 59)
+        f"INV-{n}" for n in (*range(1, 7), 12, 13, 18, 25, 58, 59, 70, 71, 72)
     ]
 
     sample = failover_drill(seconds=4.0, per_second=50)

@@ -5,9 +5,10 @@ A small run is changed in memory, or on disk after it was written, the way a bro
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sqlite3
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -133,8 +134,6 @@ def moved_start(path: Path) -> None:
 
 
 def foreign_topic(path: Path) -> None:
-    import asyncio
-
     metadata = pb.MessageMetadata(producer_name="forger", sequence_id=0, publish_time=1)
     log = path / "regions" / WEST / "log.sqlite"
     asyncio.run(store_entries(log, WEST, [build_entry(metadata, b"x")], topic=f"{TOPIC}-2"))
@@ -336,6 +335,102 @@ def torn_in_two(path: Path) -> None:
     end, _ = encode_transaction_end(COMMITTED, 1, committed=False)
     log = path / "regions" / EAST / "log.sqlite"
     asyncio.run(store_entries(log, EAST, [entry, end], topic="persistent://public/default/second"))
+
+
+KEY = "settlement"
+FIRST, FENCED, SECOND = (0, 10), (0, 11), (0, 12)
+"""Transactions under the key: two of task-1, the second of which it could not end, and one of task-2."""
+
+
+def keyed() -> SampleRun:
+    """us-east: task-1 settles an order and begins again; task-2 takes the key and settles another order."""
+    run = SampleRun()
+    run.fact(0.0, "phase", detail="it begins")
+    run.publish(EAST, 0, 1)
+    run.publish(EAST, 1, 1.5)
+    run.subscribe(EAST, 2, "settling", replicated=False)
+    task_begins(run, "task-1", FIRST, 3, epoch=0)
+    settles(run, FIRST, 0, 4)
+    task_commits(run, "task-1", FIRST, 5)
+    task_begins(run, "task-1", FENCED, 6, epoch=0)
+    task_begins(run, "task-2", SECOND, 7, epoch=1)
+    settles(run, SECOND, 1, 8)
+    task_commits(run, "task-2", SECOND, 9)
+    return run
+
+
+def task_begins(run: SampleRun, task: str, transaction: tuple[int, int], at_s: float, *, epoch: int) -> None:
+    said = {"region": EAST, "transaction_key": KEY}
+    run.tell(task, at_s - 0.001, "begin_transaction", "asked", **said)
+    told = {"transaction": transaction_text(transaction), "key_epoch": epoch}
+    run.tell(task, at_s, "begin_transaction", "ok", **said, **told)
+
+
+def task_commits(run: SampleRun, task: str, transaction: tuple[int, int], at_s: float) -> None:
+    said = {"region": EAST, "transaction": transaction_text(transaction), "action": "commit"}
+    run.tell(task, at_s, "end_transaction", "asked", **said)
+    run.tell(task, at_s + 0.001, "end_transaction", "ok", **said)
+
+
+def settles(run: SampleRun, transaction: tuple[int, int], entry: int, at_s: float) -> None:
+    """Receives and acknowledges, in a transaction."""
+    run.receive(EAST, EAST, entry, at_s, entry, "settling")
+    run.acknowledge(EAST, entry, at_s + 0.1, "settling")
+    for event in run.events[-2:]:
+        event[4]["transaction"] = transaction_text(transaction)
+
+
+def began(transaction: tuple[int, int], epoch: int) -> list[object]:
+    return ["began", transaction[1], 60_000, 1, ["", KEY, epoch]]
+
+
+def decided(transaction: tuple[int, int], status: str) -> list[object]:
+    return ["decided", transaction[1], status, ""]
+
+
+def key_granted(epoch: int, process: str) -> list[object]:
+    return ["granted", "", KEY, epoch, process, 1]
+
+
+JOURNAL = [
+    began(FIRST, 0),
+    decided(FIRST, "COMMITTING"),
+    began(FENCED, 0),
+    decided(FENCED, "ABORTING"),
+    began(SECOND, 1),
+    decided(SECOND, "COMMITTING"),
+]
+KEY_JOURNAL = [["floor", -1, 4], key_granted(0, "one"), key_granted(1, "two")]
+
+
+def coordinator(
+    *,
+    instead: Sequence[list[object]] = JOURNAL,
+    keys: Sequence[list[object]] = KEY_JOURNAL,
+    also: Sequence[bytes] = (),
+) -> Callable[[Path], object]:
+    """What coordinator 0 of us-east stored."""
+
+    def store(path: Path) -> None:
+        log = path / "regions" / EAST / "log.sqlite"
+        for kind, entries in (("log", instead), ("key", keys)):
+            lines = [json.dumps(entry).encode() for entry in entries]
+            topic = f"internal://pulsar/system/__transaction_{kind}_0"
+            asyncio.run(store_entries(log, EAST, [*lines, *also], topic=topic))
+
+    return store
+
+
+def late_commit(run: SampleRun) -> None:
+    task_commits(run, "task-1", FENCED, 7.5)
+
+
+def settled_again(run: SampleRun) -> None:
+    settles(run, SECOND, 0, 8.5)
+
+
+def told_the_same_epoch(run: SampleRun) -> None:
+    run.change("begin_transaction", "ok", only=2, key_epoch=0)
 
 
 @dataclass(frozen=True)
@@ -565,6 +660,81 @@ SABOTAGES = [
         cursor_at(6),
         run=transactions,
     ),
+    Sabotage(
+        "an older transaction of a key left open",
+        "invalid",
+        "INV-70",
+        "two open",
+        on_disk=coordinator(instead=[entry for entry in JOURNAL if entry[:2] != ["decided", FENCED[1]]]),
+        run=keyed,
+    ),
+    Sabotage(
+        "a fenced transaction committed",
+        "invalid",
+        "INV-70",
+        "committed after it was fenced",
+        late_commit,
+        coordinator(),
+        run=keyed,
+    ),
+    Sabotage(
+        "an epoch of a key that falls",
+        "invalid",
+        "INV-71",
+        "epoch falls",
+        on_disk=coordinator(keys=[*KEY_JOURNAL, key_granted(3, "three"), key_granted(2, "four")]),
+        run=keyed,
+    ),
+    Sabotage(
+        "an epoch of a key granted to two",
+        "invalid",
+        "INV-71",
+        "granted twice",
+        on_disk=coordinator(keys=[*KEY_JOURNAL, key_granted(1, "three")]),
+        run=keyed,
+    ),
+    Sabotage(
+        "a transaction begun under an epoch of nobody",
+        "invalid",
+        "INV-71",
+        "begun without a grant",
+        on_disk=coordinator(instead=[*JOURNAL, began((0, 13), 2)]),
+        run=keyed,
+    ),
+    Sabotage(
+        "an epoch of a key told to two clients",
+        "invalid",
+        "INV-71",
+        "told twice",
+        told_the_same_epoch,
+        coordinator(),
+        run=keyed,
+    ),
+    Sabotage(
+        "the log of the keys gone",
+        "invalid",
+        "INV-71",
+        "told without a grant",
+        on_disk=coordinator(keys=[]),
+        run=keyed,
+    ),
+    Sabotage(
+        "a coordinator's log that cannot be read",
+        "unknown",
+        "evidence-whole",
+        "cannot be read",
+        on_disk=coordinator(also=[b"torn"]),
+        run=keyed,
+    ),
+    Sabotage(
+        "a message acknowledged in two committed transactions",
+        "invalid",
+        "INV-72",
+        "acknowledged twice",
+        settled_again,
+        coordinator(),
+        run=keyed,
+    ),
 ]
 
 
@@ -583,6 +753,9 @@ def told(judgement: Judgement) -> str:
     return "\n".join(f"{one.verdict} {one.invariant} {one.sentence}" for one in judgement.checks)
 
 
+OF_TRANSACTIONS = ("INV-58", "INV-59", "INV-70", "INV-71", "INV-72")
+
+
 def untouched() -> SampleRun:
     run = small_run()
     snapshot(run, 11, 10)
@@ -591,8 +764,8 @@ def untouched() -> SampleRun:
 
 @pytest.mark.parametrize(
     "make",
-    [untouched, two_producers, two_owners, lambda: small_run(replicated=False), transactions],
-    ids=["all", "producers", "owners", "one region", "transactions"],
+    [untouched, two_producers, two_owners, lambda: small_run(replicated=False), transactions, keyed],
+    ids=["all", "producers", "owners", "one region", "transactions", "keys"],
 )
 def test_what_nobody_touched_is_valid(engine: Engine, tmp_path: Path, make: Callable[[], SampleRun]) -> None:
     path = make().write(tmp_path / "run")
@@ -603,11 +776,16 @@ def test_what_nobody_touched_is_valid(engine: Engine, tmp_path: Path, make: Call
         both_granted(path)
     if make is transactions:
         cursor_at(6)(path)
+    if make is keyed:
+        coordinator()(path)
     judgement = judge_run(engine, path)
     assert judgement.verdict == "valid", told(judgement)
     if make is untouched:
-        others = [one for one in judgement.checks if one.invariant not in ("INV-58", "INV-59")]
+        others = [one for one in judgement.checks if one.invariant not in OF_TRANSACTIONS]
         assert {one.verdict for one in others} == {"valid"}, told(judgement)
+    if make is keyed:
+        found = {one.invariant: one.verdict for one in judgement.checks}
+        assert {found[name] for name in ("INV-70", "INV-71", "INV-72")} == {"valid"}, told(judgement)
     if make is transactions:
         found = {one.invariant: one.verdict for one in judgement.checks}
         assert {found[name] for name in ("INV-1", "INV-5", "INV-18", "INV-58", "INV-59")} == {"valid"}, told(

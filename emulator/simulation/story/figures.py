@@ -34,6 +34,22 @@ def figures_of(events: Sequence[Event]) -> Figures:
     return figures
 
 
+def processing_figures(events: Sequence[Event]) -> Figures:
+    """For each subscription that tasks processed in transactions: how many of its messages belong to several that were
+    committed, in one region. No tasks, no figures."""
+    ends = [event for event in events if event.op == "end_transaction" and event.outcome == "ok"]
+    committed = {(end.region, end.transaction) for end in ends if end.action == "commit"}
+    processed: dict[str, dict[object, set[str]]] = defaultdict(lambda: defaultdict(set))
+    for event in events:
+        if event.op == "receive" and event.transaction and (event.region, event.transaction) in committed:
+            of_region = processed[event.subscription or ""][event.region, origin_of(event)]
+            of_region.add(event.transaction)
+    return {
+        f"{name}: processed more than once (messages)": sum(len(each) > 1 for each in messages.values())
+        for name, messages in processed.items()
+    }
+
+
 def regions_lost(events: Iterable[Event]) -> dict[str, float]:
     """Region -> when it was lost, in milliseconds, of those that were lost and did not come back. `events` by time."""
     lost: dict[str, float] = {}

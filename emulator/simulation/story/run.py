@@ -48,7 +48,7 @@ from emulator.simulation.remote_log import RemoteFaults
 from emulator.simulation.seams import AS_SHIPPED, Seams
 from emulator.simulation.simulation import Simulation
 from emulator.simulation.story.actors import hire_simulated
-from emulator.simulation.story.figures import figures_of, loss_figures, regions_lost
+from emulator.simulation.story.figures import figures_of, loss_figures, processing_figures, regions_lost
 from emulator.simulation.story.ownership import ownership_figures
 from emulator.simulation.story.runtime import SimulatedRuntime
 from emulator.simulation.trace import Listener
@@ -120,6 +120,7 @@ def run_story(
             configurations=configurations_of(world),
             figures={
                 **figures_of(run.record.events),
+                **processing_figures(run.record.events),
                 **loss_figures(run.record.events, run.stored()),
                 **ownership_figures(run.record.events),
             },

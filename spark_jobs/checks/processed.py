@@ -1,0 +1,177 @@
+"""INV-72: a message is acknowledged by one committed transaction of a subscription, in each region.
+
+Who reads, processes and writes in a transaction processes each message once as far as that goes. A cumulative
+acknowledgement that goes beyond an earlier one is allowed, whatever its transaction has processed of what the earlier
+one acknowledged; and a transaction belongs to one region. So messages that were processed in several committed
+transactions are counted, within a region and across regions; an acknowledgement that counted twice is a defect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from spark_jobs.checks.finding import Circumstances, Found, all_of, finding
+from spark_jobs.checks.judging import Check, count, examples, of_kind, per_region, total
+from spark_jobs.engines.frames import DataFrame, F
+from spark_jobs.evidence import Evidence
+from spark_jobs.origins import ORIGIN, position_text
+from spark_jobs.transactions import COMMITTED, ends_told
+from spark_jobs.verdict import CheckResult, Verdict
+
+_SUBSCRIPTION = ("region", "topic", "subscription")
+_PLACE = ("ledger_id", "entry_id", "batch_index")
+JUDGED, TWICE = "judged", "acknowledged twice"
+ONCE, AGAIN, AGAIN_UNDER_A_KEY, ELSEWHERE = "processed", "again", "again under a key", "elsewhere"
+
+
+def find(evidence: Evidence) -> DataFrame | None:
+    if not evidence.transactional:
+        return None
+    committed = _committed(evidence)
+    acknowledged = _acknowledged(evidence.events, committed)
+    return all_of(
+        [
+            finding(acknowledged, JUDGED),
+            _twice(acknowledged, evidence.events),
+            *_processed(evidence, committed),
+        ]
+    )
+
+
+def _committed(evidence: Evidence) -> DataFrame:
+    """As the logs say; one that only acknowledged has no marker, and of that counts what its client was told."""
+    in_log = evidence.stored.where(F.col("fate") == COMMITTED).select("region", "transaction")
+    told = ends_told(evidence.events).where(F.col("told_end") == COMMITTED).select("region", "transaction")
+    return in_log.unionByName(told).distinct()
+
+
+def _acknowledged(events: DataFrame, committed: DataFrame) -> DataFrame:
+    """Places that committed transactions acknowledged, but for those where they were told that they must not."""
+    by = [*_SUBSCRIPTION, *_PLACE, "how", "transaction"]
+    return (
+        events.where((F.col("op") == "acknowledge") & F.col("transaction").isNotNull())
+        .groupBy(*by)
+        .agg(F.max(F.col("outcome") == "failed").alias("is_refused"), F.min("at_ms").alias("at_ms"))
+        .where(~F.col("is_refused"))
+        .join(committed, ["region", "transaction"])
+    )
+
+
+def _twice(acknowledged: DataFrame, events: DataFrame) -> DataFrame:
+    """A subscription that somebody moved by hand is not judged."""
+    moved = (
+        events.where(F.col("op").isin("seek", "unsubscribe"))
+        .select(*_SUBSCRIPTION, F.lit(True).alias("is_moved"))
+        .distinct()
+    )
+    twice = (
+        acknowledged.groupBy(*_SUBSCRIPTION, *_PLACE, "how")
+        .agg(
+            F.array_sort(F.collect_set("transaction")).alias("transactions"),
+            F.max("at_ms").alias("at_ms"),
+        )
+        .where(F.size("transactions") > 1)
+        .join(moved, list(_SUBSCRIPTION), "left")
+        .where(F.col("is_moved").isNull())
+    )
+    return finding(
+        twice,
+        TWICE,
+        position=position_text(F.struct(*_PLACE)),
+        transaction=F.concat_ws(" and ", "transactions"),
+    )
+
+
+def _processed(evidence: Evidence, committed: DataFrame) -> list[DataFrame]:
+    keys = (
+        evidence.events.where((F.col("op") == "begin_transaction") & F.col("transaction").isNotNull())
+        .groupBy("region", "transaction")
+        .agg(F.max("transaction_key").alias("of_key"))
+    )
+    in_log = evidence.stored.select(
+        "topic", "region", *_PLACE, *(F.col(name).alias(f"stored_{name}") for name in ORIGIN[1:])
+    )
+    received = (
+        evidence.events.where(
+            (F.col("op") == "receive") & (F.col("outcome") == "ok") & F.col("transaction").isNotNull()
+        )
+        .join(committed, ["region", "transaction"])
+        .join(keys, ["region", "transaction"], "left")
+        .join(in_log, ["topic", "region", *_PLACE], "left")
+    )
+    origin = [F.coalesce(name, f"stored_{name}").alias(name) for name in ORIGIN[1:]]
+    here = (
+        received.select("region", "topic", "subscription", "transaction", "of_key", "at_ms", *origin)
+        .groupBy("region", "subscription", *ORIGIN)
+        .agg(
+            F.array_sort(F.collect_set("transaction")).alias("transactions"),
+            F.min(F.coalesce("of_key", F.lit(""))).alias("key"),
+            F.max(F.coalesce("of_key", F.lit(""))).alias("other_key"),
+            F.max("at_ms").alias("at_ms"),
+        )
+        .withColumn("transaction", F.concat_ws(" and ", "transactions"))
+    )
+    is_one_key = (F.col("key") != "") & (F.col("key") == F.col("other_key"))
+    again = here.where(F.size("transactions") > 1)
+    elsewhere = (
+        here.groupBy("subscription", *ORIGIN)
+        .agg(F.array_sort(F.collect_set("region")).alias("regions"), F.max("at_ms").alias("at_ms"))
+        .where(F.size("regions") > 1)
+        .withColumn("region", F.element_at("regions", 1))
+        .withColumn("other_region", F.element_at("regions", 2))
+    )
+    return [
+        finding(here, ONCE),
+        finding(again, F.when(is_one_key, AGAIN_UNDER_A_KEY).otherwise(AGAIN)),
+        finding(elsewhere, ELSEWHERE),
+    ]
+
+
+def conclude(found: Sequence[Found], circumstances: Circumstances) -> CheckResult:
+    judged, twice = total(found, JUDGED), of_kind(found, TWICE)
+    if not judged and not twice:
+        return CHECK.result("not applicable", "No committed transaction acknowledged a message.")
+    counted = [_of_subscription(name, found) for name in _subscriptions(found)]
+    if not twice:
+        sentences = [
+            f"{count(judged, 'acknowledgement')} of committed transactions: nothing was acknowledged by two.",
+            *counted,
+        ]
+        return CHECK.result("valid", " ".join(sentences), examples(of_kind(found, AGAIN, AGAIN_UNDER_A_KEY)))
+    unproven = circumstances.damaged_regions | circumstances.lost
+    proven = [one for one in twice if one.region not in unproven and not circumstances.history_damaged]
+    sentences = [
+        f"{count(total(twice, TWICE), 'acknowledgement')} counted in two committed transactions"
+        f" ({per_region(twice)})."
+    ]
+    if not proven:
+        sentences.append("Not proven wrong, because a part of the logs or of the history is missing.")
+    verdict: Verdict = "invalid" if proven else "unknown"
+    return CHECK.result(verdict, " ".join([*sentences, *counted]), examples(proven or twice))
+
+
+def _subscriptions(found: Sequence[Found]) -> list[str]:
+    return sorted({one.subscription or "?" for one in of_kind(found, ONCE)})
+
+
+def _of_subscription(name: str, found: Sequence[Found]) -> str:
+    """`plain: 1,350 messages processed, 35 of them more than once.`"""
+    own = [one for one in found if (one.subscription or "?") == name]
+    again, under_a_key = total(own, AGAIN), total(own, AGAIN_UNDER_A_KEY)
+    told = [f"{again:,} of them more than once"] if again else []
+    told += [f"{under_a_key:,} of them more than once under one key"] if under_a_key else []
+    told = told or ["each once"]
+    # A message of two regions was counted in each.
+    elsewhere = total(own, ELSEWHERE)
+    told += [f"{elsewhere:,} in more than one region"] if elsewhere else []
+    return f"{name}: {count(total(own, ONCE))} processed, {', '.join(told)}."
+
+
+CHECK = Check(
+    "processed-once",
+    "what is processed in transactions counts once",
+    "INV-72",
+    [],
+    find,
+    conclude,
+)
