@@ -1,5 +1,4 @@
-"""A region on SQLite in a process of its own that is killed behind its n-th commit. For test_killed_behind_steps.py; not
-a test.
+"""A region on SQLite in a process of its own, killed behind its n-th commit; test_killed_behind_steps.py runs it.
 
 It processes one message in a transaction, by its own client over a socket, and tells through the pipe what was told:
 
