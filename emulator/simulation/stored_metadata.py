@@ -31,7 +31,7 @@ OF_THE_EVENT_TOPIC = "namespace/pulsar%2Fsystem"
 """Not shared: without it no cluster would hear of anything."""
 SHARED: tuple[type[StoredKey], ...] = (TenantPath, NamespacePath, TopicPoliciesPath, PartitionedTopicPath)
 DELETED = "Deleted"
-CLOCK, APPLIED = "sync/clock", "sync/applied"
+APPLIED = "sync/applied"
 
 Stores = Mapping[str, Mapping[str, bytes]]
 """By cluster: what its configuration store holds, by path."""
@@ -121,14 +121,28 @@ class MetadataEvidence:
         }
 
     def lacking(self) -> Iterator[tuple[str, str, int, int]]:
-        """(cluster, another one, how many of the other's events it has heard of, how many there are)."""
-        made = {cluster: json.loads(values.get(CLOCK, b"{}")) for cluster, values in self.stores.items()}
+        """(cluster, another one, up to which of the other's events it has all, the newest of them that counts there).
+        What lost where it was made is told to nobody."""
+        newest = {cluster: _newest_own(cluster, values) for cluster, values in self.stores.items()}
         for cluster, values in self.stores.items():
             has = json.loads(values.get(APPLIED, b"{}"))
-            for other, clock in made.items():
-                heard, there_are = has.get(f"{other}:{clock.get('incarnation')}", 0), clock.get("sequence", 0)
-                if other != cluster and heard < there_are:
-                    yield cluster, other, heard, there_are
+            for other, (number, incarnation) in newest.items():
+                heard = has.get(f"{other}:{incarnation}", 0)
+                if other != cluster and heard < number:
+                    yield cluster, other, heard, number
+
+
+def _newest_own(cluster: str, values: Mapping[str, bytes]) -> tuple[int, str]:
+    """Number and incarnation of the newest event that the cluster made and that counts in its own store."""
+    own = [one.number for one in _all_recorded(values) if one.cluster == cluster]
+    return max(own, default=(0, ""))
+
+
+def _all_recorded(values: Mapping[str, bytes]) -> Iterator[Change]:
+    for path, value in values.items():
+        key = parse_path(path)
+        if isinstance(key, SyncRecordPath):
+            yield from _recorded(key.of, json.loads(value))
 
 
 def stored_metadata(stores: Stores, disks: Mapping[str, Medium]) -> MetadataEvidence:
@@ -139,11 +153,7 @@ def stored_metadata(stores: Stores, disks: Mapping[str, Medium]) -> MetadataEvid
         for data in () if log is None else log.entries:
             changes |= {(one.cluster, one.number): one for one in _published(data)}
     for values in stores.values():
-        for path, value in values.items():
-            key = parse_path(path)
-            if isinstance(key, SyncRecordPath):
-                found = _recorded(key.of, json.loads(value))
-                changes |= {(one.cluster, one.number): one for one in found}
+        changes |= {(one.cluster, one.number): one for one in _all_recorded(values)}
     return MetadataEvidence(stores, list(changes.values()))
 
 

@@ -186,7 +186,7 @@ def all_is_heard(evidence: Evidence) -> Found:
         return
     for cluster, other, heard, there_are in evidence.metadata.lacking():
         yield (
-            f"{cluster} has heard of {heard} of the {there_are} metadata events of {other}",
+            f"{cluster} has the metadata events of {other} up to number {heard}; number {there_are} counts there",
             {"cluster": cluster, "other": other},
         )
 
