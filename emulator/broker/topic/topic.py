@@ -323,7 +323,7 @@ class Topic:
     def pump(self) -> None:
         """Let consumers and replicators go on."""
         for subscription in list(self.subscriptions.values()):
-            subscription.pump()
+            subscription.handing_out.pump()
         for replicator in self.replicators.values():
             replicator.pump()
 
@@ -331,7 +331,7 @@ class Topic:
         """Its subscriptions keep to other limits from now on."""
         change(self.dispatch_limits)
         for subscription in self.subscriptions.values():
-            subscription.limits_changed()
+            subscription.handing_out.limits_changed()
 
     def create_subscription(self, name: str, cursor: Cursor, *, durable: bool = True) -> Subscription:
         """Add a subscription that does not exist yet. Not durable before its `persisted` returns."""
