@@ -53,6 +53,8 @@ def follow(topic: Topic, effective: Effective) -> None:
 
     def publish_rate_changed() -> None:
         topic.publish_throttle = throttle_of(effective[PUBLISH_RATE], now_ms())
+        for producer in topic.producers.values():
+            producer.connection.speed_up()
 
     def dispatch_rate_changed() -> None:
         topic.dispatch_throttle = throttle_of(effective[DISPATCH_RATE], now_ms())

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
+from emulator.broker.subscription.ack_sets import within_batch
 from emulator.broker.subscription.consumer import Consumer
 from emulator.broker.subscription.handing_out import HandingOut
 from emulator.broker.subscription.pending_acks import PendingAcksOfSubscription
@@ -156,11 +157,17 @@ class Subscription:
     def acknowledge(
         self, consumer: Consumer, ids: Sequence[tuple[int, int, tuple[int, ...] | None]], *, cumulative: bool
     ) -> None:
-        """Apply acknowledgements of (ledger, entry, ack_set). Ids of another ledger are not ours any more: ignored."""
+        """Apply acknowledgements of (ledger, entry, ack_set). Ids of another ledger are not ours any more: ignored.
+        ProtocolError: none of them counts."""
         if self._seeks:
             return
+        held = consumer.state.pending.by_entry
+        ours = [
+            (entry_id, ack_set and within_batch(self.topic, entry_id, ack_set, held))
+            for ledger, entry_id, ack_set in ids
+            if ledger == self.topic.ledger_id
+        ]
         consumer.acked_ms = self.acked_ms = now_ms = consumer.connection.read_ms
-        ours = [(entry_id, ack_set) for ledger, entry_id, ack_set in ids if ledger == self.topic.ledger_id]
         end_entry_id = self.topic.readable_end
         if cumulative:
             self.dispatcher.acknowledge_cumulative(ours, end_entry_id)
@@ -234,11 +241,12 @@ class Subscription:
         """Go on at `next_entry_id`; in it with what `ack_set` leaves, if there is one. Durable when it returns, and
         every consumer was just sent away: an answer that follows at once arrives before they are back. Meanwhile
         nothing is handed out, and what consumers acknowledge belongs to the place before."""
+        left = within_batch(self.topic, next_entry_id, tuple(ack_set))
         self._seeks += 1
         try:
             self.cursor.seek(next_entry_id)
-            if ack_set:
-                self.cursor.ack_batch(next_entry_id, ack_set, WORD_BITS * len(ack_set))
+            if left:
+                self.cursor.ack_batch(next_entry_id, left, WORD_BITS * len(left))
             if self.pending_acks is not None:
                 self.pending_acks.sought()
             self._mark_delete_seen = self.cursor.mark_delete
