@@ -25,10 +25,10 @@ PERSISTENCE = (
 )
 CALLS = Path(__file__).with_name("documented-calls.txt")
 """A page begins with `## `; JSON, RATE and PERSISTENCE stand for what is above."""
-PAGES = dict(
-    (page.partition("\n")[0], page.partition("\n")[2].strip().splitlines())
+PAGES = {
+    page.partition("\n")[0]: page.partition("\n")[2].strip().splitlines()
     for page in CALLS.read_text().split("## ")[1:]
-)
+}
 
 
 @pytest.fixture(scope="module")
