@@ -37,6 +37,7 @@ from emulator.runtimes.compose_file import (
     choose_subnet,
     compose_file,
     container_config,
+    dashboard_files,
     kafka_owners,
     kafka_service,
     project_name,
@@ -44,6 +45,7 @@ from emulator.runtimes.compose_file import (
     settings_from,
 )
 from emulator.runtimes.contract import Refused, RegionState, RegionStatus, RunStatus
+from emulator.runtimes.dashboards import DASHBOARD_SERVICES, PROFILE
 from emulator.runtimes.docker_engine import Container, Engine
 from emulator.runtimes.image_sources import stale_sentence
 from emulator.runtimes.linked_regions import (
@@ -439,14 +441,22 @@ _KILLED_EXIT_CODE = 137
 # --- making a run ---------------------------------------------------------------------------------------
 
 
-def render(topology: Topology, run_dir: Path, *, log_format: str = "text") -> None:
+def render(topology: Topology, run_dir: Path, *, log_format: str = "text", dashboards: bool = False) -> None:
     """Write everything that `docker compose up` needs, and start nothing. It is a run like any other: once it is up,
     all verbs work on it. Refused as `ComposeRuntime.create` is, but no engine is needed."""
     taken: list[str] = []
     with suppress(Refused):
         taken = Engine().subnets()
     with claim_new_run(run_dir) as directory:
-        _fill(directory, topology, settings_from(os.environ), taken, detached=True, log_format=log_format)
+        _fill(
+            directory,
+            topology,
+            settings_from(os.environ),
+            taken,
+            detached=True,
+            log_format=log_format,
+            dashboards=dashboards,
+        )
 
 
 def _fill(
@@ -457,13 +467,15 @@ def _fill(
     *,
     detached: bool,
     log_format: str = "text",
+    dashboards: bool = False,
 ) -> None:
     """Everything a new run consists of before it is started."""
     project = project_name(topology, directory.path)
     published = _publish(topology, settings)
     services = len(topology.regions) + len(set(kafka_owners(topology, settings).values()))
+    services += len(DASHBOARD_SERVICES) if dashboards else 0
     subnet = choose_subnet(services, project, settings.subnets, taken_subnets)
-    plan = Plan(topology, settings, project, subnet, *_container_user(), published)
+    plan = Plan(topology, settings, project, subnet, *_container_user(), published, dashboards)
     text = compose_file(plan)
 
     owner = identify(os.getpid())
@@ -494,6 +506,11 @@ def _fill(
         folders[-1].mkdir(parents=True)
     folders.append(directory.path / REPORT_FOLDER)
     folders[-1].mkdir()
+    if dashboards:
+        folders.append(directory.path / PROFILE)
+        for path, content in dashboard_files(plan).items():
+            (folders[-1] / path).parent.mkdir(parents=True, exist_ok=True)
+            write_whole(folders[-1] / path, content)
     _give_to_containers(folders)
     write_whole(directory.path / "compose.yaml", text)
 

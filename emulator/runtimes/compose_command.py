@@ -12,6 +12,7 @@ from pathlib import Path
 
 from emulator.errors import RuntimeFailure
 from emulator.runtimes.contract import Refused
+from emulator.runtimes.dashboards import PROFILE
 
 LAST_LINES = 10
 """How much of Compose's complaints goes into an error message."""
@@ -50,7 +51,10 @@ async def compose(run_dir: Path, *arguments: str, seconds: float) -> None:
 
     Cancelled, it is told to end, and has ended when this returns.
     """
-    command = [*compose_command(), "--file", str(run_dir / "compose.yaml"), "--progress", "quiet", *arguments]
+    command = [*compose_command(), "--file", str(run_dir / "compose.yaml"), "--progress", "quiet"]
+    if arguments[0] == "down":
+        command += ["--profile", PROFILE]  # it ends with the run, whoever started it
+    command += arguments
     process = await asyncio.create_subprocess_exec(
         *command,
         stdin=subprocess.DEVNULL,

@@ -26,7 +26,9 @@ from pathlib import Path, PurePosixPath
 from typing import Literal, get_args
 
 from emulator.region_config import RegionConfig
+from emulator.runtimes import dashboards
 from emulator.runtimes.contract import Refused
+from emulator.runtimes.dashboards import GRAFANA_SERVICE, PROMETHEUS_SERVICE
 from emulator.topology import Region, Topology, region_config
 
 INTERNAL_PORT = 6650
@@ -65,6 +67,8 @@ class ComposeSettings:
     region_image: str = "geoemu-region:local"
     kafka_image: str = "geoemu-kafka:local"
     spark_image: str = "geoemu-spark:local"
+    prometheus_image: str = "prom/prometheus:v3.5.0"
+    grafana_image: str = "grafana/grafana:12.1.0"
     subnets: str = "10.213.0.0/16"
     """Each run takes a small subnet of this one."""
     kafka: KafkaCount = "each"
@@ -73,7 +77,7 @@ class ComposeSettings:
 
 def settings_from(environment: Mapping[str, str]) -> ComposeSettings:
     """As environment variables tell: GEOEMU_REGION_IMAGE, GEOEMU_KAFKA_IMAGE, GEOEMU_SPARK_IMAGE,
-    GEOEMU_SUBNETS, GEOEMU_KAFKA."""
+    GEOEMU_PROMETHEUS_IMAGE, GEOEMU_GRAFANA_IMAGE, GEOEMU_SUBNETS, GEOEMU_KAFKA."""
     names = {field.name: f"GEOEMU_{field.name.upper()}" for field in dataclasses.fields(ComposeSettings)}
     given = {field: environment[name] for field, name in names.items() if environment.get(name)}
     settings = ComposeSettings(**given)  # type: ignore[arg-type]
@@ -112,6 +116,8 @@ class Plan:
     user: int
     group: int
     published: Mapping[str, Published]
+    dashboards: bool = False
+    """Whether Prometheus and Grafana can be started, too."""
 
 
 # --- who needs what -------------------------------------------------------------------------------------
@@ -198,13 +204,23 @@ def published_kafka(plan: Plan, region: str) -> str | None:
     return f"{_bracketed(plan.published[owner].address)}:{plan.published[owner].kafka_port}"
 
 
+def dashboard_files(plan: Plan) -> dict[str, str]:
+    """What Prometheus and Grafana are told, by path in their folder of the run directory."""
+    regions = {name: f"{name}:{ADMIN_PORT}" for name in plan.topology.region_names}
+    return dashboards.files(plan.topology.name, regions)
+
+
 # --- the file -------------------------------------------------------------------------------------------
 
 
 def compose_file(plan: Plan) -> str:
     """The text of compose.yaml. Paths in it are relative to the run directory, where it belongs."""
-    if VERIFY_SERVICE in plan.topology.region_names:
-        raise Refused(f"region {VERIFY_SERVICE} has the name of the service that judges the run: rename it")
+    reserved = {VERIFY_SERVICE: "service that judges the run"}
+    if plan.dashboards:
+        reserved |= dict.fromkeys((PROMETHEUS_SERVICE, GRAFANA_SERVICE), "service that shows figures")
+    for name in plan.topology.region_names:
+        if name in reserved:
+            raise Refused(f"region {name} has the name of the {reserved[name]}: rename it")
     owners = kafka_owners(plan.topology, plan.settings)
     kafkas = list(dict.fromkeys(owners.values()))
     parts = [
@@ -217,6 +233,9 @@ def compose_file(plan: Plan) -> str:
     parts += [_region_service(plan, region, owners.get(region.name)) for region in plan.topology.regions]
     parts += [_kafka_service(plan, owner) for owner in kafkas]
     parts.append(_verify_service(plan, kafkas))
+    if plan.dashboards:
+        images = (_quoted(plan.settings.prometheus_image), _quoted(plan.settings.grafana_image))
+        parts.append(dashboards.services(f"{plan.user}:{plan.group}", images, f"{RUN_LABEL}: {plan.project}"))
     parts.append(_volumes(plan))
     parts.append(_NETWORK.format(name=plan.project, subnet=plan.subnet))
     return "\n".join(parts)

@@ -116,13 +116,18 @@ def java() -> list[str]:
     return ["java", "-XX:TieredStopAtLevel=1", "-cp", f"{folder}:{jars}", "Driver"]
 
 
-def go() -> list[str]:
+def go_is_there() -> None:
+    """Skips the test where there is no Go, or one that is too old."""
     said = (
         subprocess.run(["go", "version"], capture_output=True, text=True).stdout if shutil.which("go") else ""
     )
     found = re.search(r"go(\d+)\.(\d+)", said)
     if found is None or tuple(map(int, found.groups())) < GO_VERSION:
         pytest.skip(f"there is no go of version {GO_VERSION[0]}.{GO_VERSION[1]} or newer")
+
+
+def go() -> list[str]:
+    go_is_there()
     example = ROOT / "examples" / "go"
     with _folder("go", example / "go.mod", example / "go.sum", SOURCES / "driver.go") as folder:
         if not (folder / "driver").exists():

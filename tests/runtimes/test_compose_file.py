@@ -10,6 +10,7 @@ import ipaddress
 import os
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -50,14 +51,25 @@ def with_log(topology: Topology, log: LogConfig) -> Topology:
     )
 
 
-def plan(folder: Path, log: str = "sqlite", *, servers: str = "", **settings: str) -> Plan:
+def plan(
+    folder: Path, log: str = "sqlite", *, servers: str = "", dashboards: bool = False, **settings: str
+) -> Plan:
     topology = with_log(small_topology(folder), LogConfig(log, bootstrap_servers=servers))
     published = {
         name: Published("127.0.0.1", 16_650 + index, 18_080 + index, 19_092 + index)
         for index, name in enumerate(topology.region_names)
     }
     compose_settings = ComposeSettings(**settings)  # type: ignore[arg-type]
-    return Plan(topology, compose_settings, "geoemu-small-1234", "10.213.0.0/27", 10_001, 10_001, published)
+    return Plan(
+        topology,
+        compose_settings,
+        "geoemu-small-1234",
+        "10.213.0.0/27",
+        10_001,
+        10_001,
+        published,
+        dashboards,
+    )
 
 
 @pytest.mark.parametrize(
@@ -66,9 +78,10 @@ def plan(folder: Path, log: str = "sqlite", *, servers: str = "", **settings: st
         ("compose-sqlite.yaml", "sqlite", {}),
         ("compose-kafka.yaml", "kafka", {}),
         ("compose-kafka-shared.yaml", "kafka", {"kafka": "shared", "kafka_image": "apache/kafka:4.1.0"}),
+        ("compose-dashboards.yaml", "sqlite", {"dashboards": True}),
     ],
 )
-def test_the_file_is_as_it_was(tmp_path: Path, transcript: str, log: str, settings: dict[str, str]) -> None:
+def test_the_file_is_as_it_was(tmp_path: Path, transcript: str, log: str, settings: dict[str, Any]) -> None:
     text = compose_file(plan(tmp_path, log, **settings))
     path = TRANSCRIPTS / transcript
     if os.environ.get("REWRITE_TRANSCRIPTS"):
@@ -90,7 +103,7 @@ def test_compose_itself_accepts_the_file(transcript: Path) -> None:
 
 
 def test_no_container_runs_as_root_or_writes_outside_of_what_is_mounted(tmp_path: Path) -> None:
-    for service in yaml.safe_load(compose_file(plan(tmp_path)))["services"].values():
+    for service in yaml.safe_load(compose_file(plan(tmp_path, dashboards=True)))["services"].values():
         assert not service["user"].startswith("0")
         assert service["read_only"]
         assert service["cap_drop"] == ["ALL"]

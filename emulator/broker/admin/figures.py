@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from emulator import __version__
 from emulator.broker.admin import metadata_figures, stats
 from emulator.broker.admin.exposition import Family
 from emulator.broker.admin.transaction_figures import add_transactions
@@ -165,6 +166,7 @@ def _topic(figures: Figures, topic: Topic, shown: Mapping[str, Any], cluster: st
     figures.add("pulsar_subscriptions_count", gauge, "Subscriptions.", len(subscriptions), **of)
     figures.add("pulsar_msg_backlog", gauge, "Backlogs of all subscriptions.", _backlog(shown), **of)
     figures.add_all(OF_TOPIC, shown, **of)
+    figures.add("pulsar_storage_offloaded_size", gauge, "Bytes elsewhere: a region moves none.", 0, **of)
     for name, one in list(shown["subscriptions"].items())[:LINES_MAX]:
         labels = {**of, "subscription": name}
         figures.add_all(OF_SUBSCRIPTION, one, **labels)
@@ -206,6 +208,7 @@ def _of_namespaces(figures: Figures, region: Region) -> None:
 
 def _of_region(figures: Figures, region: Region) -> None:
     cluster = {"cluster": region.config.region}
+    figures.add("pulsar_version_info", "gauge", "Of geoemu.", 1, **cluster, version=__version__)
     figures.add("pulsar_active_connections", "gauge", "Of clients.", len(region.connections), **cluster)
     for name, peer in sorted(region.peers.items()):
         connected = int(peer.connected)

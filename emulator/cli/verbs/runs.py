@@ -73,15 +73,23 @@ def render(
         typer.Option("-o", "--output", metavar="DIR", help="A new folder, which becomes a run directory."),
     ] = Path("containers"),
     log_format: LogFormat = "text",
+    dashboards: Annotated[
+        bool,
+        typer.Option(
+            "--dashboards", help="With Prometheus and Grafana, which start when the profile is asked for."
+        ),
+    ] = False,
 ) -> None:
     """Write what `up --runtime compose` would start, and start nothing: you can read, change and start it."""
     from emulator.runtimes.compose import render as render_run
     from emulator.topology_file import load_topology
 
-    render_run(load_topology(file), output, log_format=log_format)
+    render_run(load_topology(file), output, log_format=log_format, dashboards=dashboards)
     print(
         f"{output}/compose.yaml is written: `docker compose --file {output}/compose.yaml up --detach --wait`"
     )
+    if dashboards:
+        print("with --profile dashboards before `up`: figures at http://127.0.0.1:3000")
 
 
 @app.command(epilog="Example: geoemu status --json")

@@ -74,6 +74,7 @@ _MEANS_NOTHING: Final[Mapping[str, Any]] = {
     "encryption_required": False,
     "is_allow_auto_update_schema": True,
     "resource_group_name": "",
+    "antiAffinityGroup": "",
 }
 """What tools send although nobody asked for it."""
 _KNOWN: Final = frozenset(

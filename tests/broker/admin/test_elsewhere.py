@@ -52,6 +52,10 @@ def test_a_group_of_namespaces_is_kept_quoted_or_not(us: Served, body: bytes) ->
     assert us.get(members) == ["public/default"]
     assert us.ask("DELETE", path).status == 204
     assert us.get(members) == []
+    assert us.ask("PUT", "/admin/v2/namespaces/public/new", b'{"antiAffinityGroup": ""}').status == 204
+    assert us.ask("GET", "/admin/v2/namespaces/public/new/antiAffinity").status == 204, (
+        "Go's client sends that"
+    )
     assert us.ask("POST", path, b" ").status == 412
     assert us.ask("POST", path, b'["apart"]').status == 400
 

@@ -8,6 +8,7 @@ from emulator.broker.admin.http import HttpError, Response
 from emulator.broker.admin.replication_rules import check_allowed, check_home, check_sharing
 from emulator.broker.admin.resource import Body, Call, Query, Resource, changes, reads
 from emulator.broker.admin.resources.cursors import pass_over
+from emulator.broker.admin.resources.elsewhere import WHOLE_BUNDLE
 from emulator.broker.admin.scope import Scope
 from emulator.broker.region import Region
 from emulator.broker.topic.topic import Topic
@@ -150,6 +151,28 @@ def _document(raw: Any) -> Any:
 _NAMESPACE = "/admin/v2/namespaces/{tenant}/{namespace}"
 _MODE = Query("mode", "PERSISTENT, NON_PERSISTENT or ALL.", str)
 
+
+def _rows_of_subscriptions(at: str) -> tuple[Resource, ...]:
+    """Of a namespace, or of its only bundle, which is the same."""
+    return (
+        Resource(
+            f"{at}/clearBacklog",
+            Scope.NAMESPACE,
+            post=changes(clear_backlog, "Acknowledge everything on every subscription."),
+        ),
+        Resource(
+            f"{at}/clearBacklog/{{subscription}}",
+            Scope.NAMESPACE,
+            post=changes(clear_backlog, "Acknowledge everything on the subscriptions of this name."),
+        ),
+        Resource(
+            f"{at}/unsubscribe/{{subscription}}",
+            Scope.NAMESPACE,
+            post=changes(unsubscribe, "Delete the subscriptions of this name; 412 while one has consumers."),
+        ),
+    )
+
+
 RESOURCES = (
     Resource(
         "/admin/v2/namespaces/{tenant}",
@@ -206,19 +229,5 @@ RESOURCES = (
         Scope.NAMESPACE,
         put=changes(unload, "Let all topics go from memory: they are one bundle."),
     ),
-    Resource(
-        f"{_NAMESPACE}/clearBacklog",
-        Scope.NAMESPACE,
-        post=changes(clear_backlog, "Acknowledge everything on every subscription."),
-    ),
-    Resource(
-        f"{_NAMESPACE}/clearBacklog/{{subscription}}",
-        Scope.NAMESPACE,
-        post=changes(clear_backlog, "Acknowledge everything on the subscriptions of this name."),
-    ),
-    Resource(
-        f"{_NAMESPACE}/unsubscribe/{{subscription}}",
-        Scope.NAMESPACE,
-        post=changes(unsubscribe, "Delete the subscriptions of this name; 412 while one has consumers."),
-    ),
+    *(row for at in (_NAMESPACE, f"{_NAMESPACE}/{WHOLE_BUNDLE}") for row in _rows_of_subscriptions(at)),
 )

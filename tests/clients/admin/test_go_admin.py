@@ -1,0 +1,264 @@
+"""The Go admin client, which pulsarctl is made of, against a region: each call is one of its methods."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from emulator.client import Client
+from tests.broker.admin.served import Served, served
+from tests.clients.driving import ROOT, _built, _folder, go_is_there
+
+HERE = Path(__file__).parent
+NAMESPACE, TOPIC = "acme/orders", "persistent://acme/orders/new"
+PARTITIONED = "persistent://acme/orders/parts"
+RATE = {
+    "dispatchThrottlingRateInMsg": 100,
+    "dispatchThrottlingRateInByte": 1_000,
+    "ratePeriodInSecond": 2,
+}
+PUBLISH_RATE = {"publishThrottlingRateInMsg": 100, "publishThrottlingRateInByte": 1_000}
+RETENTION = {"retentionTimeInMinutes": 10, "retentionSizeInMB": 20}
+LIMIT = {"limitSize": 1_000, "limitTime": -1, "policy": "producer_exception"}
+SUBSCRIBE_RATE = {"subscribeThrottlingRatePerConsumer": 5, "ratePeriodInSecond": 60}
+PERSISTENCE = {
+    "bookkeeperEnsemble": 2,
+    "bookkeeperWriteQuorum": 2,
+    "bookkeeperAckQuorum": 1,
+    "managedLedgerMaxMarkDeleteRate": 0,
+}
+LATEST = {"ledgerId": 2**63 - 1, "entryId": 2**63 - 1, "partitionIndex": -1}
+
+
+class Failed(Exception):
+    """The client gave an error."""
+
+
+class GoAdmin:
+    """The client, resident."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+
+    def call(self, part: str, method: str, *arguments: Any) -> Any:
+        """What the method gives; a list where it gives several things."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(f"{part}\t{method}\t{json.dumps(arguments)}\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        assert line, "the client has ended"
+        outcome, _, text = line.rstrip("\n").partition("\t")
+        if outcome != "ok":
+            raise Failed(text)
+        found = json.loads(text)
+        return found[0] if len(found) == 1 else found
+
+
+@contextmanager
+def go_admin(us: Served) -> Iterator[GoAdmin]:
+    """Built where it is not yet; skips the test where there is no Go."""
+    go_is_there()
+    example = ROOT / "examples" / "go"
+    sources = (example / "go.mod", example / "go.sum", HERE / "go_driver.go")
+    with _folder("go-admin", *sources) as folder:
+        if not (folder / "driver").exists():
+            _built(folder, "go", "build", "-mod=mod", "-o", "driver", "go_driver.go")
+    url = f"http://127.0.0.1:{us.admin_port}"
+    process = subprocess.Popen(
+        [str(folder / "driver"), url], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        yield GoAdmin(process)
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.fixture(scope="module")
+def us() -> Iterator[Served]:
+    with served() as region:
+        yield region
+
+
+@pytest.fixture(scope="module")
+def admin(us: Served) -> Iterator[GoAdmin]:
+    with go_admin(us) as client:
+        client.call("Tenants", "Create", {"Name": "acme", "adminRoles": ["ada"], "allowedClusters": ["us"]})
+        client.call("Namespaces", "CreateNamespace", NAMESPACE)
+        client.call("Topics", "Create", TOPIC, 0)
+        yield client
+
+
+pytestmark = [pytest.mark.real, pytest.mark.long]
+
+
+def test_tenants_are_created_changed_and_deleted(admin: GoAdmin) -> None:
+    assert admin.call("Clusters", "List") == ["us"]
+    assert admin.call("Tenants", "Get", "acme") == {"adminRoles": ["ada"], "allowedClusters": ["us"]}
+    admin.call("Tenants", "Create", {"Name": "short", "adminRoles": [], "allowedClusters": ["us"]})
+    with pytest.raises(Failed, match="409"):
+        admin.call("Tenants", "Create", {"Name": "short", "adminRoles": [], "allowedClusters": ["us"]})
+    admin.call("Tenants", "Update", {"Name": "short", "adminRoles": ["bob"], "allowedClusters": ["us"]})
+    assert admin.call("Tenants", "Get", "short")["adminRoles"] == ["bob"]
+    assert "short" in admin.call("Tenants", "List")
+    admin.call("Tenants", "Delete", "short")
+    with pytest.raises(Failed, match="404"):
+        admin.call("Tenants", "Get", "short")
+
+
+def test_a_namespace_is_created_with_policies_and_read_as_a_whole(admin: GoAdmin) -> None:
+    made = {"replication_clusters": ["us"], "message_ttl_in_seconds": 60, "retention_policies": RETENTION}
+    default = {
+        "offload_threshold": -1,
+        "subscription_auth_mode": "None",
+        "schema_auto_update_compatibility_strategy": "Full",
+    }
+    admin.call("Namespaces", "CreateNsWithPolices", "acme/made", {**default, **made})
+    found = admin.call("Namespaces", "GetPolicies", "acme/made")
+    assert {name: found[name] for name in made} == made
+    assert sorted(admin.call("Namespaces", "GetNamespaces", "acme")) == ["acme/made", NAMESPACE]
+    admin.call("Namespaces", "DeleteNamespace", "acme/made")
+    assert admin.call("Namespaces", "GetNamespaces", "acme") == [NAMESPACE]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("Retention", RETENTION),
+        ("NamespaceMessageTTL", 60),
+        ("NamespaceReplicationClusters", ["us"]),
+        ("CompactionThreshold", 1_000),
+        ("MaxProducersPerTopic", 3),
+        ("MaxConsumersPerTopic", 4),
+        ("MaxConsumersPerSubscription", 5),
+        ("DispatchRate", RATE),
+        ("SubscriptionDispatchRate", RATE),
+        ("ReplicatorDispatchRate", RATE),
+        ("PublishRate", PUBLISH_RATE),
+        ("SubscribeRate", SUBSCRIBE_RATE),
+        ("Persistence", PERSISTENCE),
+        ("NamespaceAntiAffinityGroup", "apart"),
+        ("OffloadThreshold", 1_000),
+        ("OffloadDeleteLag", 1_000),
+        ("SchemaValidationEnforced", False),
+        ("IsAllowAutoUpdateSchema", True),
+        ("SubscriptionExpirationTime", 60),
+        ("TopicAutoCreation", {"allowAutoTopicCreation": True, "topicType": "non-partitioned"}),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_policy_of_a_namespace_that_is_set_is_read_back(admin: GoAdmin, name: str, value: Any) -> None:
+    admin.call("Namespaces", f"Set{name}", NAMESPACE, value)
+    found = admin.call("Namespaces", f"Get{name}", NAMESPACE)
+    assert (found if not isinstance(value, dict) else {field: found[field] for field in value}) == value
+
+
+def test_backlog_quotas_and_grants_of_a_namespace(admin: GoAdmin) -> None:
+    admin.call("Namespaces", "SetBacklogQuota", NAMESPACE, LIMIT, "destination_storage")
+    found = admin.call("Namespaces", "GetBacklogQuotaMap", NAMESPACE)
+    assert found["destination_storage"]["policy"] == "producer_exception"
+    admin.call("Namespaces", "RemoveBacklogQuota", NAMESPACE)
+    assert admin.call("Namespaces", "GetBacklogQuotaMap", NAMESPACE) == {}
+    admin.call("Namespaces", "GrantNamespacePermission", NAMESPACE, "bob", ["produce"])
+    assert admin.call("Namespaces", "GetNamespacePermissions", NAMESPACE) == {"bob": ["produce"]}
+    admin.call("Namespaces", "RevokeNamespacePermission", NAMESPACE, "bob")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("MessageTTL", 60),
+        ("MaxProducers", 3),
+        ("MaxConsumers", 4),
+        ("MaxUnackMessagesPerConsumer", 5),
+        ("MaxUnackMessagesPerSubscription", 6),
+        ("DispatchRate", RATE),
+        ("PublishRate", PUBLISH_RATE),
+        ("DelayedDelivery", {"tickTime": 10, "active": True}),
+        ("DeduplicationStatus", True),
+        ("ReplicationClusters", ["us"]),
+        ("Persistence", PERSISTENCE),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_policy_of_a_topic_that_is_set_is_read_back(admin: GoAdmin, name: str, value: Any) -> None:
+    admin.call("Topics", f"Set{name}", TOPIC, value)
+    found = admin.call("Topics", f"Get{name}", TOPIC)
+    assert (found if not isinstance(value, dict) else {field: found[field] for field in value}) == value
+    if name != "ReplicationClusters":
+        admin.call("Topics", f"Remove{name}", TOPIC)
+
+
+def test_topics_with_partitions_grow_and_go(admin: GoAdmin) -> None:
+    admin.call("Topics", "CreateWithProperties", PARTITIONED, 2, {"of": "ada"})
+    assert admin.call("Topics", "GetMetadata", PARTITIONED)["partitions"] == 2
+    assert admin.call("Topics", "GetProperties", PARTITIONED) == {"of": "ada"}
+    admin.call("Topics", "Update", PARTITIONED, 3)
+    partitioned, others = admin.call("Topics", "List", NAMESPACE)
+    assert (PARTITIONED in partitioned, TOPIC in others) == (True, True)
+    assert admin.call("Topics", "GetPartitionedStats", PARTITIONED, True)["metadata"]["partitions"] == 3
+    with pytest.raises(Failed, match="409"):
+        admin.call("Topics", "Create", PARTITIONED, 2)
+    admin.call("Topics", "Delete", PARTITIONED, True, False)
+    assert PARTITIONED not in (admin.call("Topics", "List", NAMESPACE)[0] or [])
+
+
+def test_subscriptions_are_moved_and_messages_looked_at(us: Served, admin: GoAdmin) -> None:
+    admin.call("Subscriptions", "Create", TOPIC, "billing", LATEST)
+    assert admin.call("Subscriptions", "List", TOPIC) == ["billing"]
+
+    async def publish() -> None:
+        async with Client([f"pulsar://127.0.0.1:{us.service_port}"]) as client:
+            producer = await client.producer(TOPIC)
+            for number in range(3):
+                await producer.send(b"%d" % number)
+
+    asyncio.run(publish())
+    assert admin.call("Topics", "Lookup", TOPIC)["brokerUrl"].endswith(str(us.service_port))
+    assert admin.call("Topics", "GetStats", TOPIC)["subscriptions"]["billing"]["msgBacklog"] == 3
+    assert len(admin.call("Subscriptions", "PeekMessages", TOPIC, "billing", 2)) == 2
+    last = admin.call("Topics", "GetLastMessageID", TOPIC)
+    assert len(admin.call("Subscriptions", "GetMessagesByID", TOPIC, last["ledgerId"], last["entryId"])) == 1
+    admin.call("Subscriptions", "SkipMessages", TOPIC, "billing", 1)
+    assert admin.call("Topics", "GetStats", TOPIC)["subscriptions"]["billing"]["msgBacklog"] == 2
+    admin.call("Subscriptions", "ClearBacklog", TOPIC, "billing")
+    assert admin.call("Topics", "GetStats", TOPIC)["subscriptions"]["billing"]["msgBacklog"] == 0
+    admin.call("Subscriptions", "ResetCursorToTimestamp", TOPIC, "billing", 1)
+    assert admin.call("Topics", "GetStats", TOPIC)["subscriptions"]["billing"]["msgBacklog"] == 3
+    admin.call("Subscriptions", "ResetCursorToMessageID", TOPIC, "billing", last)
+    admin.call("Subscriptions", "ExpireMessages", TOPIC, "billing", 3_600)
+    assert admin.call("Topics", "OffloadStatus", TOPIC)["status"] == "NOT_RUN"
+    admin.call("Topics", "Compact", TOPIC)
+    assert admin.call("Topics", "CompactStatus", TOPIC)["status"] in ("RUNNING", "SUCCESS")
+    admin.call("Topics", "Unload", TOPIC)
+    admin.call("Subscriptions", "Delete", TOPIC, "billing")
+    with pytest.raises(Failed, match="404"):
+        admin.call("Subscriptions", "ClearBacklog", TOPIC, "billing")
+
+
+def test_schemas_are_brought_read_and_deleted(admin: GoAdmin) -> None:
+    avro = json.dumps(
+        {"type": "record", "name": "Order", "fields": [{"name": "n", "type": "int"}]},
+        separators=(",", ":"),
+    )
+    payload = {"type": "AVRO", "schema": avro, "properties": {"of": "ada"}}
+    admin.call("Schemas", "CreateSchemaByPayload", TOPIC, payload)
+    found = admin.call("Schemas", "GetSchemaInfo", TOPIC)
+    assert (found["type"], found["properties"]) == ("AVRO", {"of": "ada"})
+    assert admin.call("Schemas", "GetSchemaInfoWithVersion", TOPIC)["version"] == 0
+    assert admin.call("Schemas", "GetVersionByPayload", TOPIC, payload) == 0
+    assert len(admin.call("Schemas", "GetAllSchemas", TOPIC)) == 1
+    other = {"type": "STRING", "schema": "", "properties": {}}
+    judged = admin.call("Schemas", "TestCompatibilityWithPostSchemaPayload", TOPIC, other)
+    assert judged["compatibility"] is False
+    admin.call("Schemas", "DeleteSchema", TOPIC)
+    with pytest.raises(Failed, match="404"):
+        admin.call("Schemas", "GetSchemaInfo", TOPIC)
