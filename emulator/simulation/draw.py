@@ -34,7 +34,7 @@ from emulator.simulation.faults import (
 from emulator.simulation.medium import DiskFaults
 from emulator.simulation.plan import ConsumerPlan, Plan, ProducerPlan, ReaderPlan, with_settings
 from emulator.simulation.remote_log import RemoteFaults
-from emulator.simulation.vocabulary import WORDS
+from emulator.simulation.vocabulary import WORDS, holding_keys
 from emulator.simulation.world import NAMESPACE, SERVICE_PORT, simple_topology
 from emulator.topology import Cluster, Link, Region, Topology
 
@@ -448,5 +448,29 @@ def _quiet(seed: int, random: Random) -> Plan:
     )
 
 
-KINDS: dict[str, Callable[[int, Random], Plan]] = {"swarm": _swarm, "drill": _drill, "quiet": _quiet}
+def _hold_key(seed: int, random: Random) -> Plan:
+    """Programs with transaction keys, in one to three regions, and hardly anybody else."""
+    topology = _topology(random, random.choices((1, 2, 3), (4, 3, 1))[0])
+    names = topology.region_names
+    plan = Plan(
+        seed=seed,
+        kind=holding_keys.WORD.name,
+        topology=topology,
+        topics=(holding_keys.INBOX,),
+        producers=(),
+        consumers=(),
+        disks=tuple((name, _remote(random) if random.random() < 0.2 else _disk(random)) for name in names),
+        break_seconds=random.uniform(4, 10),
+    )
+    feeders = tuple(holding_keys.feeder(random, plan, number) for number in range(random.choice((1, 1, 2))))
+    plan = holding_keys.WORD.draw(random, replace(plan, producers=feeders))
+    return replace(plan, heal_seconds_max=plan.heal_seconds_max + _carrying_seconds(plan))
+
+
+KINDS: dict[str, Callable[[int, Random], Plan]] = {
+    "swarm": _swarm,
+    "drill": _drill,
+    "quiet": _quiet,
+    holding_keys.WORD.name: _hold_key,
+}
 """By the name that `geoemu simulate` takes."""
