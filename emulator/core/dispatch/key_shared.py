@@ -46,9 +46,13 @@ class KeyShared(Shared):
         """Of entries that are pending."""
         self._waiting: dict[int, IdSet] = {}
         """By slot: ids that wait, aside or in `replay`."""
+        self._slot_waited_for: dict[int, int] = {}
+        """By id: the slot in which it waits."""
         self._aside: dict[int, IdSet] = {}
         """By slot: those of them that are not in `replay`."""
         self._aside_count = 0
+        self._passed_over: set[ConsumerState] = set()
+        """Those that took nothing when something was theirs. Others' acknowledgements are no reason to look again."""
 
     @property
     def draining(self) -> dict[str, int]:
@@ -85,9 +89,12 @@ class KeyShared(Shared):
         waiting = self._waiting.get(slot)
         if waiting is not None:
             waiting.discard(entry_id)
+            self._slot_waited_for.pop(entry_id, None)
             if not waiting:
                 del self._waiting[slot]
                 waiting = None
+        if consumer is not None and not self._may_serve(consumer):
+            self._passed_over.add(consumer)
         if (
             consumer is None
             or not self._may_serve(consumer)
@@ -110,8 +117,12 @@ class KeyShared(Shared):
     # Waiting.
 
     def _put_aside(self, slot: int, entry_id: int) -> None:
-        self._waiting.setdefault(slot, IdSet()).add(entry_id)
+        self._wait(slot, entry_id)
         self._aside_count += self._aside.setdefault(slot, IdSet()).add(entry_id)
+
+    def _wait(self, slot: int, entry_id: int) -> None:
+        self._waiting.setdefault(slot, IdSet()).add(entry_id)
+        self._slot_waited_for[entry_id] = slot
 
     def _try_again(self, slots: Iterable[int]) -> None:
         """Something changed for these slots."""
@@ -123,7 +134,8 @@ class KeyShared(Shared):
 
     def _try_slots_of(self, consumer: ConsumerState) -> None:
         """The consumer can take something again."""
-        if self._aside and self._may_serve(consumer):
+        if consumer in self._passed_over and self._may_serve(consumer):
+            self._passed_over.discard(consumer)
             self._try_again([slot for slot in self._aside if self.shares.owner_of(slot) is consumer])
 
     def _settled(self, entry_id: int) -> None:
@@ -147,6 +159,7 @@ class KeyShared(Shared):
 
     def left(self, consumer: ConsumerState, now_ms: int) -> None:
         self.shares.remove(consumer)
+        self._passed_over.discard(consumer)
         super().left(consumer, now_ms)
         self._try_again(list(self._aside))
 
@@ -171,7 +184,7 @@ class KeyShared(Shared):
             slot = self._slot_of.get(entry_id)
             super()._give_back(consumer, [entry_id])
             if slot is not None:
-                self._waiting.setdefault(slot, IdSet()).add(entry_id)
+                self._wait(slot, entry_id)
                 self._settled(entry_id)
 
     def moved(self) -> None:
@@ -185,13 +198,15 @@ class KeyShared(Shared):
 
     def _forget(self, entry_id: int) -> None:
         super()._forget(entry_id)
-        for slot in [slot for slot, waiting in self._waiting.items() if entry_id in waiting]:
+        slot = self._slot_waited_for.get(entry_id)
+        if slot is not None:
             self._waits_no_more(slot, entry_id)
 
     def _waits_no_more(self, slot: int, entry_id: int) -> None:
         """It was acknowledged while it waited."""
         waiting, aside = self._waiting[slot], self._aside.get(slot)
         waiting.discard(entry_id)
+        self._slot_waited_for.pop(entry_id, None)
         if not waiting:
             del self._waiting[slot]
         if aside is not None:
@@ -204,5 +219,7 @@ class KeyShared(Shared):
         self._holds.clear()
         self._slot_of.clear()
         self._waiting.clear()
+        self._slot_waited_for.clear()
+        self._passed_over.clear()
         self._aside.clear()
         self._aside_count = 0

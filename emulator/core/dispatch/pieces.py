@@ -79,6 +79,15 @@ class Pieces:
             if not ids:
                 del self._waiting[receiver]
 
+    def discard(self, entry_id: int) -> None:
+        """It does not wait any more, if it did."""
+        for receiver, ids in self._waiting.items():
+            if ids.discard(entry_id):
+                self.waiting_count -= 1
+                if not ids:
+                    del self._waiting[receiver]
+                return
+
     def clear(self) -> None:
         self._receivers.clear()
         self._waiting.clear()

@@ -233,7 +233,7 @@ class Shared(Strategy):
 
     def _forget(self, entry_id: int) -> None:
         if self.pieces.waiting_count:
-            self.pieces.forget(lambda one: one == entry_id)
+            self.pieces.discard(entry_id)
         self.replay.discard(entry_id)
         self.delayed.discard(entry_id)
         self._redelivery_counts.pop(entry_id, None)

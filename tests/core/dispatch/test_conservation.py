@@ -210,6 +210,8 @@ class Model:
         if self.type is KEY_SHARED and consumers:
             aside = [entry_id for ids in strategy._aside.values() for entry_id in ids]
             assert strategy._aside_count == len(aside)
+            waited_for = {one: slot for slot, ids in strategy._waiting.items() for one in ids}
+            assert strategy._slot_waited_for == waited_for
             replay |= set(aside)
         for consumer in consumers:
             assert consumer.pending.messages == sum(consumer.pending.by_entry.values())

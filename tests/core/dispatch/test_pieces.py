@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from emulator.core.dispatch.pieces import MESSAGES_MAX, Pieces
+import time
+
+from emulator.core.dispatch import Read
+from emulator.core.dispatch.pieces import MESSAGES_MAX, WAITING_MAX, Pieces
 from emulator.core.transactions.pending_acks import Claim, PendingAcks
 from emulator.core.transactions.status import TxnId
 from tests.core.dispatch.playbook import SHARED, Candidate, Piece, dispatcher, handed_out, joined
@@ -103,3 +106,20 @@ def test_messages_in_pieces_that_never_end_are_forgotten_some_day() -> None:
         pieces.given(Piece(str(number), is_last=False), one)
     assert pieces.receiver_of(Piece("0", is_last=False)) is None
     assert pieces.receiver_of(Piece(str(MESSAGES_MAX), is_last=True)) is one
+
+
+def test_acknowledging_costs_the_same_however_many_pieces_wait() -> None:
+    """It had looked through all of them for each of the ids, which fit into a small frame in thousands."""
+    machine = dispatcher()
+    entries = [piece(number, "x") for number in range(WAITING_MAX + 1)]
+    joined(machine, "one", SHARED, permits=1)
+    handed_out(machine, entries[:1])
+    other = joined(machine, "two", SHARED, permits=100)
+    while isinstance(read := machine.next(len(entries), 0, 0), Read):
+        machine.offer(read, entries[read.from_entry_id : read.from_entry_id + read.entries_max], 0)
+    assert machine._strategy.pieces.waiting_count == WAITING_MAX  # type: ignore[attr-defined]
+    began = time.perf_counter()
+    machine.acknowledge(other, [(0, None)] * 20_000, len(entries))
+    assert time.perf_counter() - began < 5, "of 0.1"
+    machine.acknowledge(other, [(number, None) for number in range(1, len(entries))], len(entries))
+    assert machine._strategy.pieces.waiting_count == 0  # type: ignore[attr-defined]
