@@ -26,6 +26,7 @@ from emulator.region_config import RegionConfig
 from emulator.runtimes.admin_client import NoAnswer
 from emulator.runtimes.compose_command import compose, compose_command
 from emulator.runtimes.compose_file import (
+    CONFIGURATION_DIR,
     CONTAINER_USER,
     KAFKA_LABEL,
     REGION_LABEL,
@@ -155,11 +156,14 @@ class ComposeRuntime(RecordedRun):
         try:
             await self._stop(names)
         finally:
-            await self._keep_output()
-            await self._compose(
-                *("down", "--remove-orphans", "--volumes", "--timeout", f"{STOP_SECONDS:g}"),
-                seconds=UP_SECONDS,
-            )
+            try:
+                await self._keep_output()
+                await self._keep_stores()
+            finally:
+                await self._compose(
+                    *("down", "--remove-orphans", "--volumes", "--timeout", f"{STOP_SECONDS:g}"),
+                    seconds=UP_SECONDS,
+                )
 
     # --- one region -------------------------------------------------------------------------------------
 
@@ -315,6 +319,15 @@ class ComposeRuntime(RecordedRun):
         """Containers are about to be removed, and what they printed with them; a run's folder keeps it."""
         for name, container in (await self._containers()).items():
             output_log(self._directory.region_dir(name)).write_text(await self._engine.output(container))
+
+    async def _keep_stores(self) -> None:
+        """So are the volumes, and with them the clusters' configuration stores, which the verdict reads."""
+        containers = await self._containers()
+        record = self._directory.read()
+        kept = {record.regions[name].cluster: container for name, container in containers.items()}
+        for cluster, container in kept.items():
+            folder = self._directory.configuration_dir(cluster)
+            await self._engine.copy_out(container, str(CONFIGURATION_DIR), folder)
 
     # --- containers -------------------------------------------------------------------------------------
 
