@@ -210,6 +210,8 @@ class RegionConfig:
     """Named switches to upstream's behaviour where the proposals differ; see docs/PROTOCOL.md."""
     clock_ahead_ms: int = 0
     """How far its wall clock is set ahead of the machine's; behind if negative."""
+    log_format: str = "text"
+    """How it prints what it does: text or json."""
     ready_file: str = ""
     """Written (atomically) once the region listens: JSON {pid, service_port, admin_port}. Empty: none."""
     owner_pid: int = 0

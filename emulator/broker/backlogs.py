@@ -70,6 +70,7 @@ class Backlogs:
 
     async def expire(self, ttl_ms: int, now_ms: int) -> None:
         """Each subscription passes what is older. StorageError."""
+        self._ages.looked(self._topic.stored_end, now_ms)
         for subscription in self._standing():
             first = max(subscription.cursor.mark_delete + 1, self._topic.first_entry_id)
             last = first - 1
@@ -107,6 +108,7 @@ class Backlogs:
 
     async def hold_to(self, quotas: Quotas, now_ms: int) -> None:
         """Evict, or keep producers away, as long as a backlog is over its quota. StorageError."""
+        self._ages.looked(self._topic.stored_end, now_ms)
         over = exceeded(quotas, await self._backlog(quotas, now_ms))
         for one in over:
             if one.action is QuotaAction.EVICT:
@@ -184,6 +186,7 @@ class Backlogs:
     async def trim(self, retention: Retention, now_ms: int) -> None:
         """StorageError."""
         topic = self._topic
+        self._ages.looked(topic.stored_end, now_ms)
         need = topic.trimmer.need.entry_id
         if retention.keeps_nothing:
             await topic.trimmer.trim(need)

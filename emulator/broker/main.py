@@ -168,18 +168,19 @@ async def _owner_gone(pid: int) -> None:
 
 def main(arguments: list[str]) -> int:
     """Command line of the program."""
-    log_format = "text"
+    log_format = ""
     if len(arguments) == 3 and arguments[0] == "--log-format":
         log_format, arguments = arguments[1], arguments[2:]
-    if len(arguments) != 1 or log_format not in FORMATS:
+    if len(arguments) != 1 or log_format not in ("", *FORMATS):
         print("usage: python -m emulator.broker.main [--log-format text|json] REGION_JSON", file=sys.stderr)
         return 2
     logging.basicConfig(level=logging.INFO)
-    set_format(log_format)
     gc.set_threshold(50_000, 20, 20)
     sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
     try:
-        return asyncio.run(run(RegionConfig.load(Path(arguments[0]))))
+        config = RegionConfig.load(Path(arguments[0]))
+        set_format(log_format or config.log_format)
+        return asyncio.run(run(config))
     except (OSError, ValueError, GeoemuError) as problem:
         print(f"geoemu: {problem}", file=sys.stderr)
         return 2

@@ -15,6 +15,7 @@ from emulator.broker.liveness import Liveness
 from emulator.broker.pressure import Pressure
 from emulator.broker.replication.proof import publisher_of
 from emulator.broker.replication.schema_numbers import SchemaNumbers
+from emulator.broker.transactions.journal import Journal
 from emulator.core.access import Access
 from emulator.core.admission import Limits, Peer, Publisher, Refusal, Scanned, check
 from emulator.core.compaction import LatestOfKeys
@@ -22,6 +23,7 @@ from emulator.core.cursor import Cursor
 from emulator.core.cursor_parts import CursorParts
 from emulator.core.deduplication import ProducerDeduplication, SourceWatermarks
 from emulator.core.dispatch import Dispatcher, StrategyFactory, strategy_for
+from emulator.core.metadata_sync.rules import LATEST, Rule
 from emulator.core.replication import Forwarding, ReplicationProgress, forwarding
 from emulator.core.snapshots import SnapshotController
 from emulator.core.subscription_updates import (
@@ -32,6 +34,8 @@ from emulator.core.subscription_updates import (
     own_entry_id,
 )
 from emulator.core.topic_state import TopicState
+from emulator.core.transactions.coordinator import Coordinator
+from emulator.core.transactions.keys import KeyBook
 from emulator.markers import Marker, SubscriptionUpdate
 from emulator.wire.metadata import EntryInfo, scan_entry
 
@@ -76,6 +80,17 @@ class Parts:
     """(type, cursor, limits): how entries are given to the consumers of a subscription of that type."""
     keeper: type[StateKeeper] = StateKeeper
     """Makes small states durable: cursors, the progress of replicators."""
+
+    # Transactions.
+    coordinator: type[Coordinator] = Coordinator
+    key_book: type[KeyBook] = KeyBook
+    """Who may use which transaction key."""
+    transaction_journal: type[Journal] = Journal
+    """Makes durable what a coordinator decides."""
+
+    # What clusters share.
+    metadata_rule: Rule = LATEST
+    """Which of two metadata events wins."""
 
     # Compaction.
     latest_of_keys: type[LatestOfKeys] = LatestOfKeys

@@ -170,7 +170,9 @@ class Region:
     def _share_metadata(self) -> None:
         environment = self.environment
         draw = environment.random.getrandbits
-        settings = SyncSettings.of(self.config, environment.wall_clock_ms, lambda: draw(32))
+        settings = SyncSettings.of(
+            self.config, environment.wall_clock_ms, lambda: draw(32), environment.parts.metadata_rule
+        )
         if settings is not None:
             self.metadata.shared = settings
             self.synchronizer = Synchronizer(self, settings)

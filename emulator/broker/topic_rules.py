@@ -53,6 +53,8 @@ def follow(topic: Topic, effective: Effective) -> None:
 
     def publish_rate_changed() -> None:
         topic.publish_throttle = throttle_of(effective[PUBLISH_RATE], now_ms())
+        for producer in topic.producers.values():
+            producer.connection.speed_up()
 
     def dispatch_rate_changed() -> None:
         topic.dispatch_throttle = throttle_of(effective[DISPATCH_RATE], now_ms())
@@ -61,7 +63,7 @@ def follow(topic: Topic, effective: Effective) -> None:
     def subscription_rate_changed() -> None:
         topic.subscription_rate = effective[SUBSCRIPTION_DISPATCH_RATE]
         for subscription in topic.subscriptions.values():
-            subscription.set_rate(topic.subscription_rate)
+            subscription.handing_out.set_rate(topic.subscription_rate)
 
     def replicator_rate_changed() -> None:
         topic.replicator_rate = effective[REPLICATOR_DISPATCH_RATE]

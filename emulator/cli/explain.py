@@ -10,6 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
+from emulator.cli.curl import Request
 from emulator.errors import ConfigurationError, Problem
 from emulator.explanations import KINDS, Explanation
 from emulator.runtimes.admin_client import Answer, NoAnswer, call
@@ -70,9 +71,19 @@ def _refused(value: str, rule: str, suggestion: str | None = None) -> Configurat
     return ConfigurationError([Problem("explain", None, "", value, rule, suggestion)])
 
 
+def request_of(kind: str, words: Sequence[str]) -> Request:
+    """What each region is asked. ConfigurationError when the kind or the name is not known."""
+    _check(kind, words)
+    return Request("GET", _target(kind, " ".join(words)))
+
+
+def _target(kind: str, name: str) -> str:
+    return f"/geoemu/v1/explain/{quote(kind, safe='')}/{quote(name, safe='')}"
+
+
 async def _ask(region: RegionStatus, kind: str, name: str) -> Said:
     try:
-        answer = await _get(region, f"/geoemu/v1/explain/{quote(kind, safe='')}/{quote(name, safe='')}")
+        answer = await _get(region, _target(kind, name))
     except NoAnswer as silence:
         return Said(region.name, None, f"it is {region.state} and gives no answer ({silence})")
     raw = answer.json()

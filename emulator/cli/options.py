@@ -181,6 +181,16 @@ OnlyRegion = Annotated[
     typer.Option("--region", metavar="REGION", help="Ask this one only.", autocompletion=_complete_region),
 ]
 OneWay = Annotated[bool, typer.Option("--one-way", help="Only what goes from A to B.")]
+LogFormat = Annotated[
+    Literal["text", "json"],
+    typer.Option(
+        "--log-format", help="How regions print what they do: a line each, or a JSON object a line."
+    ),
+]
+AsCurl = Annotated[
+    bool,
+    typer.Option("--curl", help="Print what curl would have to be told for the same, and do nothing."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for other programs.")]
 
 

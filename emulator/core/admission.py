@@ -104,6 +104,8 @@ class Limits:
     entry_bytes: int
     """Of metadata and payload as a client sends them: leaves room for what replication adds, and for the command in
     whose frame the entry travels."""
+    batch_bytes: int
+    """What the messages of a batch may need: a topic that takes less of payload takes it compressed."""
 
 
 # What comes of it.
@@ -142,7 +144,7 @@ def check(
             and entry.source_position is None
             and entry.sequence_id <= SEQUENCE_ID_MAX
             and entry.highest_sequence_id <= SEQUENCE_ID_MAX
-            and entry.num_messages * MESSAGE_BYTES_MIN <= limits.payload_bytes
+            and entry.num_messages * MESSAGE_BYTES_MIN <= limits.batch_bytes
             and entry_bytes <= limits.entry_bytes
             and entry_bytes - entry.payload_offset <= limits.payload_bytes
         ):
@@ -211,8 +213,8 @@ def _impossible(entry: Scanned, limits: Limits) -> str:
     ):
         if number > SEQUENCE_ID_MAX:
             return f"{name} {number} exceeds the maximum of {SEQUENCE_ID_MAX}"
-    if entry.num_messages * MESSAGE_BYTES_MIN > limits.payload_bytes:
-        return f"a batch of {entry.num_messages} messages does not fit into {limits.payload_bytes} bytes"
+    if entry.num_messages * MESSAGE_BYTES_MIN > limits.batch_bytes:
+        return f"a batch of {entry.num_messages} messages does not fit into {limits.batch_bytes} bytes"
     return ""
 
 

@@ -9,12 +9,21 @@ each entry is looked at once before it goes, and once per look while it stays.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from bisect import bisect_right
+from itertools import pairwise
+from operator import itemgetter
+from typing import Final, NamedTuple
 
 from emulator.core.policies.lifetime import BYTES_PER_MEGABYTE, MS_PER_MINUTE, Retention
 
 EVICT_TO: float = 0.9
 """Of its quota: how much of a backlog is left after an eviction, as upstream."""
+
+
+LOOKS_MAX: Final = 512
+"""That are remembered of a log."""
+AGE_PARTS: Final = 16
+"""For by such a part of its age an entry that claims the future may be taken for younger."""
 
 
 class Seen(NamedTuple):
@@ -28,18 +37,33 @@ class Seen(NamedTuple):
 
 class Ages:
     """How old entries are. What a sender says counts, unless it claims the future: such a message is as old as the
-    time since it was looked at first, or it would keep everything behind it for ever."""
+    time since it was known to be there, or it would keep everything behind it for ever."""
 
     def __init__(self) -> None:
-        self._ahead: tuple[int, int] | None = None
-        """The entry that claimed the future last, and when that was seen."""
+        self._ends: list[tuple[int, int]] = []
+        """Where the log ended at some looks, and when that was; both ascend. What lies below was there by then."""
+
+    def looked(self, end_entry_id: int, now_ms: int) -> None:
+        """The log ends here now. Without it an entry is known from when it is asked about, one after the other."""
+        if not self._ends or self._ends[-1][0] < end_entry_id:
+            self._ends.append((end_entry_id, now_ms))
+            if len(self._ends) > LOOKS_MAX:
+                self._thin_out(now_ms)
+
+    def _thin_out(self, now_ms: int) -> None:
+        """The older a look is, the further it is from the next one that is kept."""
+        ends, kept = self._ends, self._ends[:1]
+        for one, following in pairwise(ends[1:]):
+            if (following[1] - kept[-1][1]) * AGE_PARTS > now_ms - one[1]:
+                kept.append(one)
+        self._ends = [*kept, ends[-1]][-LOOKS_MAX:]
 
     def published_ms(self, entry: Seen, now_ms: int) -> int:
         if entry.published_ms <= now_ms:
             return entry.published_ms
-        if self._ahead is None or self._ahead[0] != entry.entry_id:
-            self._ahead = entry.entry_id, now_ms
-        return min(self._ahead[1], now_ms)
+        self.looked(entry.entry_id + 1, now_ms)
+        _, known_ms = self._ends[bisect_right(self._ends, entry.entry_id, key=itemgetter(0))]
+        return min(known_ms, now_ms)
 
     def is_older(self, entry: Seen, age_ms: int, now_ms: int) -> bool:
         return now_ms - self.published_ms(entry, now_ms) >= age_ms

@@ -108,7 +108,12 @@ class ComposeRuntime(RecordedRun):
 
     @classmethod
     def create(
-        cls, topology: Topology, run_dir: Path | None = None, *, detached: bool = False
+        cls,
+        topology: Topology,
+        run_dir: Path | None = None,
+        *,
+        detached: bool = False,
+        log_format: str = "text",
     ) -> ComposeRuntime:
         """Make a new run, not started yet. `run_dir` None: one in the current folder.
 
@@ -118,7 +123,7 @@ class ComposeRuntime(RecordedRun):
         compose_command()
         _check_images(engine, topology, settings)
         with claim_new_run(run_dir) as directory:
-            _fill(directory, topology, settings, engine.subnets(), detached=detached)
+            _fill(directory, topology, settings, engine.subnets(), detached=detached, log_format=log_format)
         return cls(directory, engine)
 
     @cached_property
@@ -447,14 +452,14 @@ _KILLED_EXIT_CODE = 137
 # --- making a run ---------------------------------------------------------------------------------------
 
 
-def render(topology: Topology, run_dir: Path) -> None:
+def render(topology: Topology, run_dir: Path, *, log_format: str = "text") -> None:
     """Write everything that `docker compose up` needs, and start nothing. It is a run like any other: once it is up,
     all verbs work on it. Refused as `ComposeRuntime.create` is, but no engine is needed."""
     taken: list[str] = []
     with suppress(Refused):
         taken = Engine().subnets()
     with claim_new_run(run_dir) as directory:
-        _fill(directory, topology, settings_from(os.environ), taken, detached=True)
+        _fill(directory, topology, settings_from(os.environ), taken, detached=True, log_format=log_format)
 
 
 def _fill(
@@ -464,6 +469,7 @@ def _fill(
     taken_subnets: list[str],
     *,
     detached: bool,
+    log_format: str = "text",
 ) -> None:
     """Everything a new run consists of before it is started."""
     project = project_name(topology, directory.path)
@@ -490,6 +496,7 @@ def _fill(
     for name in regions:
         folders.append(directory.region_dir(name))
         config = apart_from_other_runs(container_config(plan, name, run_secret), run_token)
+        config = dataclasses.replace(config, log_format=log_format)
         if (servers := published_kafka(plan, name)) is not None:
             config = _patient(config)
         write_whole(folders[-1] / "region.json", config.to_json())

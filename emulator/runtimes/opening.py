@@ -12,17 +12,24 @@ RUNTIMES = ("process", "compose")
 """Where regions can run."""
 
 
-def create_run(runtime: str, topology: Topology, run_dir: Path | None, *, detached: bool = False) -> Runtime:
+def create_run(
+    runtime: str,
+    topology: Topology,
+    run_dir: Path | None,
+    *,
+    detached: bool = False,
+    log_format: str = "text",
+) -> Runtime:
     """A new run, nothing started yet. `run_dir` None: a new one in the current folder. Refused when it cannot be."""
     match runtime:
         case "process":
             from emulator.runtimes.process import ProcessRuntime
 
-            return ProcessRuntime.create(topology, run_dir, detached=detached)
+            return ProcessRuntime.create(topology, run_dir, detached=detached, log_format=log_format)
         case "compose":
             from emulator.runtimes.compose import ComposeRuntime
 
-            return ComposeRuntime.create(topology, run_dir, detached=detached)
+            return ComposeRuntime.create(topology, run_dir, detached=detached, log_format=log_format)
     raise Refused(_not_offered(runtime))
 
 

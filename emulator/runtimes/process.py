@@ -10,6 +10,7 @@ A region ends by itself when the program that owns the run is gone, unless the r
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import os
 import signal
 import subprocess
@@ -72,6 +73,7 @@ class ProcessRuntime(RecordedRun):
         run_dir: Path | None = None,
         *,
         detached: bool = False,
+        log_format: str = "text",
         program: Sequence[str] = BROKER,
     ) -> ProcessRuntime:
         """Make a new run, not started yet, owned by this process. `run_dir` None: one in the current folder.
@@ -101,7 +103,7 @@ class ProcessRuntime(RecordedRun):
                     run_secret=run_secret,
                     configuration_dir=directory.configuration_dir(regions[name].cluster),
                 )
-                config = apart_from_other_runs(config, run_token)
+                config = dataclasses.replace(apart_from_other_runs(config, run_token), log_format=log_format)
                 write_whole(region_dir / "region.json", config.to_json())
         return cls(directory, program=program)
 

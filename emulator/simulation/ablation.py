@@ -18,6 +18,8 @@ class Ablation:
     invariants: tuple[str, ...]
     """What its loss violates; the first is the one it is there for."""
     break_: Callable[[Seams], Seams]
+    kind: str = "swarm"
+    """Of the worlds that notice."""
 
 
 def parts(**changes: Any) -> Callable[[Seams], Seams]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from functools import lru_cache
 from math import inf
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from emulator.errors import GeoemuError
 from emulator.history import Event
@@ -24,6 +24,10 @@ from emulator.simulation.stored_cursor import StoredCursor, cursors_in
 from emulator.stored_keys import parse_key
 from emulator.wire.metadata import scan_entry
 from emulator.wire.payloads import split_batch
+
+if TYPE_CHECKING:
+    from emulator.simulation.stored_metadata import MetadataEvidence
+    from emulator.simulation.tasks import TaskEvidence
 
 MESSAGES = "persistent://"
 """Other logs are a region's own: those of transaction coordinators."""
@@ -403,6 +407,10 @@ class Evidence:
     """Who wanted topics for themselves, and what they were told."""
     grants: Mapping[Place, Sequence[GrantRow]] = field(default_factory=dict)
     """Exclusive access as the disks have it, by epoch."""
+    metadata: MetadataEvidence | None = None
+    """What clusters share. None: they share nothing."""
+    tasks: TaskEvidence | None = None
+    """Of programs with transaction keys. None: there are none."""
     lost: Collection[str] = ()
     """Regions that never came back. What they had not sent yet is what the loss cost; what others owe them is forgiven.
     Their disks are judged as they are."""

@@ -116,12 +116,10 @@ def _not_now(signals: Iterable[signal.Signals]) -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
 
 
-def first_caught(
-    ablation: Ablation, *, kind: str = "swarm", seeds_max: int = 200, jobs: int = 1
-) -> SeedResult | None:
+def first_caught(ablation: Ablation, *, seeds_max: int = 200, jobs: int = 1) -> SeedResult | None:
     """The first seed that notices the loss of a safeguard, by one of the invariants it is there for. None: none of
     them does."""
-    results = run_seeds(kind, range(1, seeds_max + 1), jobs=jobs, without=ablation.name)
+    results = run_seeds(ablation.kind, range(1, seeds_max + 1), jobs=jobs, without=ablation.name)
     with closing(results):
         for result in results:
             if result.violation is not None and result.violation.invariant in ablation.invariants:

@@ -98,6 +98,35 @@ class ClaimantPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkerPlan:
+    """Reads an inbox, processes, and writes results in transactions under a key, which it shares with others."""
+
+    name: str
+    region: str
+    key: str
+    """Also the name of its subscription, and part of the name of the topic for its results."""
+    inbox: str
+    place: str = ""
+    """Where it stands; empty: in its region."""
+    begins_seconds: float = 0.0
+    type: str = "SHARED"
+    cumulative: bool = False
+    at_once: int = 3
+    """So many messages it takes in one transaction at most."""
+    think_seconds: float = 0.05
+    """About how long it leaves a transaction open when everything is in it."""
+    fails: float = 0.2
+    """How often it aborts a transaction, or forgets it."""
+    rest_seconds: float = 1.0
+    """About how long it leaves the key to others, when it lost it."""
+    timeout_seconds: float = 30.0
+    """Of its transactions."""
+    queue: int = 20
+    goes_on: bool = False
+    """Of those with the key, it works to the end once everything is repaired."""
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     seed: int
     kind: str
@@ -107,6 +136,7 @@ class Plan:
     consumers: tuple[ConsumerPlan, ...]
     readers: tuple[ReaderPlan, ...] = ()
     claimants: tuple[ClaimantPlan, ...] = ()
+    workers: tuple[WorkerPlan, ...] = ()
     acts: tuple[Act, ...] = ()
     """What else is done, each once, by whom and when: the words of `simulation.vocabulary`."""
     faults: tuple[Fault, ...] = ()
@@ -130,8 +160,8 @@ class Plan:
     @property
     def clients(self) -> tuple[str, ...]:
         """Their names."""
-        parts: tuple[ProducerPlan | ConsumerPlan | ReaderPlan | ClaimantPlan, ...]
-        parts = (*self.producers, *self.consumers, *self.readers, *self.claimants)
+        parts: tuple[ProducerPlan | ConsumerPlan | ReaderPlan | ClaimantPlan | WorkerPlan, ...]
+        parts = (*self.producers, *self.consumers, *self.readers, *self.claimants, *self.workers)
         return tuple(one.name for one in parts)
 
 

@@ -9,6 +9,7 @@ from emulator.history import Event, Outcome
 from emulator.simulation.claims import Claims
 from emulator.simulation.clocks import EPOCH_MS
 from emulator.simulation.evidence import Asked, Deed, Given, Windows, full, note_publish, origin_of
+from emulator.simulation.tasks import Tasks
 
 
 class Record:
@@ -20,6 +21,7 @@ class Record:
         self.asked: Asked = {}
         self.deeds: list[Deed] = []
         self.claims = Claims()
+        self.tasks = Tasks()
         self.windows = Windows(now_seconds)
         self._now_seconds = now_seconds
         self._sessions = 0

@@ -71,7 +71,7 @@ def _smaller(plan: Plan) -> Iterator[Plan]:
     """Plans with something less, the boldest first."""
     if plan.heal_seconds_max > HEAL_SECONDS_MAX:
         yield replace(plan, heal_seconds_max=HEAL_SECONDS_MAX)
-    for part in ("faults", "acts", "consumers", "readers", "claimants", "producers"):
+    for part in ("faults", "acts", "consumers", "readers", "claimants", "workers", "producers"):
         for fewer in _fewer(getattr(plan, part)):
             change: Change = {part: fewer}
             yield _without_strangers(replace(plan, **change))
@@ -114,7 +114,7 @@ def _with(plan: Plan, part: str, index: int, changed: object) -> Plan:
 def _without_strangers(plan: Plan) -> Plan:
     """Faults of clients that are gone go with them."""
     clients = set(plan.clients)
-    known = clients | set(plan.regions)
+    known = clients | set(plan.regions) | {one.name for one in plan.topology.clusters}
     faults = tuple(fault for fault in plan.faults if set(fault.places) <= known)
     acts = tuple(act for act in plan.acts if set(act.places) <= known)
     return replace(plan, faults=faults, acts=acts)
@@ -134,6 +134,7 @@ def _without_region(plan: Plan, region: str) -> Plan:
                 if keep(c.region)
             ),
             readers=tuple(r for r in plan.readers if keep(r.region)),
+            workers=tuple(w for w in plan.workers if keep(w.region) and keep(w.place or w.region)),
             disks=tuple(one for one in plan.disks if keep(one[0])),
             clocks=tuple(one for one in plan.clocks if keep(one[0])),
         )
@@ -168,6 +169,7 @@ def story_of(outcome: Outcome) -> list[str]:
             f"{consumer.name} ({consumer.subscription}, {kind}) consumes in {consumer.region}{moves}"
         )
     lines += [f"{reader.name} reads in {reader.region}" for reader in plan.readers]
+    lines += [f"{worker.name} works in {worker.region} under the key {worker.key}" for worker in plan.workers]
     lines += [str(act) for act in plan.acts]
     lines += [str(fault) for fault in plan.faults]
     if violation is not None:

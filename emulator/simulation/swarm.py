@@ -33,11 +33,16 @@ from emulator.simulation.plan import Plan
 from emulator.simulation.record import Record
 from emulator.simulation.seams import AS_SHIPPED, Seams
 from emulator.simulation.simulation import Simulation
+from emulator.simulation.stored_metadata import MetadataEvidence, stored_metadata
+from emulator.simulation.tasks import TaskEvidence, stored_tasks
 from emulator.simulation.trace import Listener
 from emulator.simulation.vocabulary import CHECKS
+from emulator.simulation.vocabulary.changing_metadata import all_is_heard, stores_are_the_fold
+from emulator.simulation.vocabulary.key_checks import all_processed
 from emulator.simulation.vocabulary.seeking import given_from_there
 from emulator.simulation.vocabulary.word import Stage
 from emulator.simulation.watch import CursorWatch
+from emulator.simulation.worker import WorkerActor
 from emulator.simulation.world import World
 
 CARRY_SECONDS = 60.0
@@ -100,7 +105,8 @@ class _Run:
         self.consumers = [ConsumerActor(world, self.record, one) for one in plan.consumers]
         self.readers = [ReaderActor(world, self.record, one) for one in plan.readers]
         self.claimants = [ClaimantActor(world, self.record, one) for one in plan.claimants]
-        alone = (*self.producers, *self.readers, *self.claimants)
+        self.workers = [WorkerActor(world, self.record, one) for one in plan.workers]
+        alone = (*self.producers, *self.readers, *self.claimants, *self.workers)
         world.actors.update({actor.name: actor for actor in alone})
         world.actors.update({actor.plan.name: actor for actor in self.consumers})
         self.record.given.replicated.update(
@@ -131,7 +137,7 @@ class _Run:
         for region in self.world.regions.values():
             region.start()
         random = self.simulation.random("begin")
-        for actor in (*self.producers, *self.consumers, *self.readers, *self.claimants):
+        for actor in (*self.producers, *self.consumers, *self.readers, *self.claimants, *self.workers):
             self.simulation.at(random.uniform(0, 0.5), actor.begin)
         for consumer in self.consumers:
             for at_seconds, region_name in consumer.plan.moves:
@@ -179,6 +185,8 @@ class _Run:
             world.regions[name].disk.repair()
             world.resume(name)
             world.start(name)
+        for store in world.configurations.values():
+            store.repair()
         for consumer in self.consumers:
             consumer.hurry()
         for actor in world.actors.values():
@@ -221,8 +229,12 @@ class _Run:
         await asyncio.sleep(SETTLE_SECONDS)
 
     def _are_acts_answered(self) -> bool:
-        """What acts owe later on, as far as time helps."""
-        return not self.plan.acts or not any(given_from_there(self._evidence(healed=True)))
+        """What acts and workers owe later on, as far as time helps."""
+        if not self.plan.acts and not self.plan.workers:
+            return True
+        evidence = self._evidence(healed=True)
+        owed = (given_from_there, all_processed, all_is_heard, stores_are_the_fold)
+        return not any(any(find(evidence)) for find in owed)
 
     def _is_nothing_left(self) -> bool:
         self.disks.read_on()
@@ -291,7 +303,21 @@ class _Run:
             grants=self.disks.grants(),
             left=self._left() if healed else {},
             restless=self.restless,
+            metadata=self._metadata(),
+            tasks=self._tasks() if self.plan.workers else None,
         )
+
+    def _metadata(self) -> MetadataEvidence | None:
+        settings = self.plan.topology.clusters[0].regions[0].settings
+        if not settings.configuration_metadata_sync_event_topic:
+            return None
+        disks = {name: region.disk for name, region in self.world.regions.items()}
+        return stored_metadata(configurations_of(self.world), disks)
+
+    def _tasks(self) -> TaskEvidence:
+        stored = stored_tasks({name: region.disk for name, region in self.world.regions.items()})
+        tasks = tuple(sorted({one.task for one in self.workers}))
+        return TaskEvidence(self.record.tasks, stored, tasks, full(self.plan.workers[0].inbox))
 
     def _claims(self) -> Claims:
         self.record.claims.wanting = {one.name: one.last for one in self.claimants if not one.finished}

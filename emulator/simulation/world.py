@@ -357,10 +357,12 @@ class World:
         settings: ClientSettings | None = None,
         *,
         transaction_key: str | None = None,
+        instance: str = "",
     ) -> Client:
-        """A client for a program that runs on `host`."""
+        """A client for a program that runs on `host`. `instance`: which one, where a program makes several in a life,
+        one after the other, which are to be told apart."""
         urls = [f"pulsar://{region}:{SERVICE_PORT}" for region in regions]
-        chance = self.simulation.random(f"client {host.name} {host.life}")
+        chance = self.simulation.random(f"client {host.name} {host.life}{instance and f' {instance}'}")
         return Client(
             urls,
             network=host.network,

@@ -14,6 +14,9 @@ from emulator.wire.entry_building import build_entry
 from emulator.wire.metadata import ChunkPiece, EntryDetails, piece_of, read_entry, read_metadata
 from emulator.wire.payloads import decompress, split_batch
 
+UNPACKED_BYTES_MAX: Final = 67_108_864
+MESSAGES_MAX: Final = 100_000
+"""Of a batch that is looked into: a larger one would take seconds, or as much memory as it says."""
 _SIZE: Final = Struct(">I")
 
 
@@ -52,7 +55,11 @@ def _is_empty(details: EntryDetails, data: bytes) -> bool:
 
 
 def _of_batch(details: EntryDetails, data: bytes) -> tuple[KeyedMessage, ...] | None:
-    if details.is_encrypted:
+    if (
+        details.is_encrypted
+        or details.num_messages > MESSAGES_MAX
+        or details.uncompressed_size > UNPACKED_BYTES_MAX
+    ):
         return None
     payload = decompress(details.compression, data[details.payload_offset :], details.uncompressed_size)
     return tuple([_keyed(single, message) for single, message in split_batch(details, payload)])

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+
 from emulator.broker.pressure import Pause
 from emulator.broker.region import Region
 from emulator.broker.topic_slot import Wish
@@ -28,6 +30,7 @@ from emulator.errors import ServerError
 from emulator.stored_keys import NamespacePath, StoredKey, TopicPoliciesPath
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.codec import send_header
+from emulator.wire.entry_building import build_entry
 from tests.broker.commands.raw import RawClient, entry, raw_client
 from tests.broker.regions import regions, until
 
@@ -134,6 +137,50 @@ def test_who_publishes_too_fast_is_read_more_slowly() -> None:
             assert connection.pressure.is_ours, "its silence is no fault of the client"
             await sending
             assert us.directory.serving[TOPIC].stored_end == 30
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("then", ["the rate is gone", "the client is gone"])
+def test_who_published_years_ahead_of_its_rate_is_not_remembered_for_years(then: str) -> None:
+    async def story() -> None:
+        async with regions("us") as world, raw_client(world) as client:
+            us = world.running["us"]
+            await set_policy(us, PUBLISH_RATE, Pace(0, 1, 1))
+            await client.open_producer(1)
+            (connection,) = us.connections
+            for number in range(2):
+                send(client, entry(bytes(1_000_000), number), number)
+            assert (await client.next()).send_receipt.sequence_id == 0
+            await until(lambda: Pause.RATE in connection.pressure.reasons, DEADLINE)
+            if then == "the client is gone":
+                connection.abort()
+                await until(lambda: not us.connections, DEADLINE)
+                timers = asyncio.get_running_loop()._scheduled  # type: ignore[attr-defined]
+                assert not [
+                    one for one in timers if not one.cancelled() and connection.speed_up == one._callback
+                ]
+            else:
+                await set_policy(us, PUBLISH_RATE, None)
+                assert (await client.next()).send_receipt.sequence_id == 1
+                await client.open_producer(2, name="other")
+
+    asyncio.run(story())
+
+
+def test_how_large_a_message_may_be_says_nothing_of_how_many_are_in_a_batch() -> None:
+    """A batch may be compressed to less than its messages need; and a message of one byte has one."""
+
+    async def story() -> None:
+        async with regions("us") as world, raw_client(world) as client:
+            await set_policy(world.running["us"], MAX_MESSAGE_SIZE, 1, OF_TOPIC)
+            await client.open_producer(1)
+            for number, messages in enumerate((1, 50)):
+                metadata = pb.MessageMetadata(
+                    producer_name="p", sequence_id=number, publish_time=1, num_messages_in_batch=messages
+                )
+                send(client, build_entry(metadata, b"x"), number)
+                assert (await client.next()).send_receipt.sequence_id == number
 
     asyncio.run(story())
 

@@ -11,7 +11,7 @@ from emulator.errors import ServerError
 from emulator.markers import Marker, Snapshot, SnapshotRequest, SnapshotResponse, SubscriptionUpdate
 from emulator.model import Position
 
-LIMITS = Limits(payload_bytes=1_000, entry_bytes=1_200)
+LIMITS = Limits(payload_bytes=1_000, entry_bytes=1_200, batch_bytes=1_000)
 HERE = Position(1, 7)
 
 

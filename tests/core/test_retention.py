@@ -17,7 +17,7 @@ from emulator.core.policies.lifetime import (
     Retention,
 )
 from emulator.core.quotas import Backlog, exceeded
-from emulator.core.retention import Ages, Seen, Trimming, backlog_bytes
+from emulator.core.retention import AGE_PARTS, LOOKS_MAX, Ages, Seen, Trimming, backlog_bytes
 from emulator.errors import ServerError
 
 MINUTE = 60_000
@@ -53,6 +53,26 @@ def test_a_message_that_claims_the_future_is_as_old_as_it_is_known() -> None:
     assert not ages.is_older(entry, 1_000, 50_000)
     assert ages.is_older(entry, 1_000, 51_000)
     assert not ages.is_older(Seen(8, 10**15, 1), 1_000, 51_000), "another entry begins anew"
+
+
+def test_many_that_claim_the_future_hold_nobody_up_one_after_the_other() -> None:
+    """Each of them is known since the log was seen to reach behind it, whoever asks about which one first."""
+    ages, forged = Ages(), [Seen(entry_id, 10**15, 1) for entry_id in range(3)]
+    ages.looked(3, 1_000)
+    assert ages.published_ms(forged[0], 1_500) == ages.published_ms(forged[2], 1_500) == 1_000
+    ages.looked(4, 2_000)
+    assert not ages.is_older(Seen(3, 10**15, 1), 1_000, 2_500)
+    assert all(ages.is_older(one, 1_000, 2_000) for one in forged)
+
+
+def test_what_is_remembered_of_a_long_log_is_little_and_nearly_exact() -> None:
+    ages = Ages()
+    for second in range(86_400):
+        ages.looked(second + 1, second)
+    assert len(ages._ends) <= LOOKS_MAX
+    for entry_id in range(0, 86_400, 100):
+        known = ages.published_ms(Seen(entry_id, 10**15, 1), 86_400)
+        assert 0 <= known - entry_id <= (86_400 - entry_id) / AGE_PARTS
 
 
 def test_the_least_that_anybody_needs_counts() -> None:

@@ -29,7 +29,7 @@ def seeds(ablation: Ablation) -> Iterator[int]:
 
 @pytest.mark.parametrize("ablation", ABLATIONS, ids=lambda ablation: ablation.name)
 def test_its_loss_is_noticed(ablation: Ablation) -> None:
-    with closing(run_seeds("swarm", seeds(ablation), jobs=2, without=ablation.name)) as results:
+    with closing(run_seeds(ablation.kind, seeds(ablation), jobs=2, without=ablation.name)) as results:
         caught = any(
             result.violation is not None and result.violation.invariant in ablation.invariants
             for result in results

@@ -6,8 +6,9 @@ import zlib
 
 import pytest
 
+from emulator.wire import compacting
 from emulator.wire import pulsar_pb2 as pb
-from emulator.wire.compacting import KeyedMessage, last_index, read_keys, with_messages
+from emulator.wire.compacting import MESSAGES_MAX, KeyedMessage, last_index, read_keys, with_messages
 from emulator.wire.entry_building import build_entry
 from emulator.wire.metadata import ChunkPiece, read_entry
 from emulator.wire.payloads import decompress, split_batch
@@ -51,6 +52,18 @@ def test_a_batch_is_looked_into_an_encrypted_one_is_not() -> None:
     assert read_keys(sealed).messages is None
     damaged = build_entry(metadata(num_messages_in_batch=3), b"nothing of the kind")
     assert read_keys(damaged).messages is None
+
+
+@pytest.mark.parametrize("said", [{"num_messages_in_batch": MESSAGES_MAX + 1}, {"uncompressed_size": 2**31}])
+def test_a_batch_that_says_it_is_enormous_is_not_looked_into(
+    said: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It costs nothing: 2 MB of zlib are 2 GB, and a million messages of nothing are seconds."""
+    monkeypatch.setattr(compacting, "decompress", None)
+    fields = {"num_messages_in_batch": 1, "compression": pb.ZLIB, "uncompressed_size": 5} | said
+    data = build_entry(metadata(**fields), zlib.compress(b"hello"))
+    assert read_keys(data).messages is None
+    assert last_index(data) == fields["num_messages_in_batch"] - 1
 
 
 def test_a_piece_of_a_message_names_its_message() -> None:

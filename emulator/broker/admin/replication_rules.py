@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection
 
 from emulator.broker.admin.http import HttpError
 from emulator.broker.region import Region
 from emulator.core.policies.regions import ALLOWED_CLUSTERS
 from emulator.core.policies.topics import REPLICATION_CLUSTERS
+from emulator.stored_keys import ClusterPath
 
 OBEYS = (ALLOWED_CLUSTERS,)
 """Policies that this module acts upon (P1)."""
@@ -39,10 +41,21 @@ def check_sharing(region: Region, namespace: str, named: tuple[str, ...]) -> Non
             f"the list lacks {asked}, which is asked to keep it: a region shares its own messages; to take {asked} "
             f"out, ask another region of its cluster, and to end replication name {asked} alone",
         )
+    _check_peers(region, named)
     check_tenant_allows(region, namespace.partition("/")[0], named)
     if region.policies.has_namespace(namespace):
         allowed = region.policies.of_namespace(namespace, ALLOWED_CLUSTERS)
         _check_among(named, allowed or named, f"namespace [{namespace}]")
+
+
+def _check_peers(region: Region, named: tuple[str, ...]) -> None:
+    """HttpError 409 for two clusters of which somebody said that one stands in for the other."""
+    for name in named:
+        stored = region.metadata.get(ClusterPath(name).text)
+        said = {} if stored is None or stored.value is None else json.loads(stored.value)
+        for peer in said.get("peerClusterNames") or ():
+            if peer in named:
+                raise HttpError(409, f"{peer} is a peer cluster of {name}: they share no messages")
 
 
 def check_tenant_allows(region: Region, tenant: str, named: Collection[str]) -> None:

@@ -50,6 +50,8 @@ class Body:
     """From decoded JSON to what the handler gets. HttpError 400 names what is wrong."""
     schema: Mapping[str, Any]
     """JSON Schema, for the document."""
+    or_text: bool = False
+    """What is no JSON is a text: some of Pulsar's tools do not quote it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -127,5 +127,7 @@ def _parse_body(body: Body, content: bytes) -> Any:
     try:
         decoded = json.loads(content) if content.strip() else None
     except (ValueError, RecursionError) as problem:
+        if body.or_text and content.isascii():
+            return body.parse(content.decode())
         raise HttpError(400, f"the body is not JSON: {problem}") from None
     return body.parse(decoded)

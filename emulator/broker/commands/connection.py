@@ -119,8 +119,8 @@ class ClientConnection(asyncio.Protocol):
         self._frames = FrameBuffer(settings.max_message_bytes + FRAME_PADDING_BYTES)
         self._unserved: Iterator[Frame] | None = None
         """What is left of a chunk in the middle of which reading stopped."""
-        self._slow_until = 0.0
-        """Loop time."""
+        self._slow: asyncio.TimerHandle | None = None
+        """Set while it is not read from because it publishes too fast."""
         self._read_ms: int | None = None
         self._broken = False
         """What follows in the stream is not to be looked at."""
@@ -149,6 +149,8 @@ class ClientConnection(asyncio.Protocol):
             self.forget_consumer(consumer)
         for watcher in self.watchers.values():
             watcher.end()
+        if self._slow is not None:
+            self._slow.cancel()  # it may be for years, and would keep all that the connection has
         self.pressure.release()
 
     @property
@@ -318,17 +320,21 @@ class ClientConnection(asyncio.Protocol):
 
     def slow_down(self, seconds: float) -> None:
         """A topic was published to faster than its policies allow: read on later."""
+        if not self.is_open:
+            return
         loop = asyncio.get_running_loop()
-        self._slow_until = max(self._slow_until, loop.time() + seconds)
-        if Pause.RATE not in self.pressure.reasons:
-            self.pressure.pause(Pause.RATE)
-            loop.call_at(self._slow_until, self._fast_again)
+        until = loop.time() + seconds
+        if self._slow is not None:
+            until = max(until, self._slow.when())
+            self._slow.cancel()
+        self._slow = loop.call_at(until, self.speed_up)
+        self.pressure.pause(Pause.RATE)
 
-    def _fast_again(self) -> None:
-        loop = asyncio.get_running_loop()
-        if loop.time() < self._slow_until:
-            loop.call_at(self._slow_until, self._fast_again)
-        else:
+    def speed_up(self) -> None:
+        """It waited long enough, or what its topic's policies say has changed: who is still too fast is told again."""
+        if self._slow is not None:
+            self._slow.cancel()
+            self._slow = None
             self.pressure.resume(Pause.RATE)
 
     def no_longer_opening(self, key: tuple[str, int], command: CreateProducer | Subscribe) -> None:

@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from emulator.broker.commands import schemas
-from emulator.broker.commands.subscribing import check_policies
+from emulator.broker.commands.subscribing import check_policies, check_rate
 from emulator.broker.subscription.consumer import Consumer
 from emulator.broker.subscription.subscription import Subscription, check_subscription_name
 from emulator.broker.topic import positions
@@ -50,6 +50,7 @@ async def _subscribe(connection: ClientConnection, command: Subscribe) -> bool:
     wish = Wish.CREATE if command.may_create_topic else Wish.EXISTING
     topic = await connection.region.directory.acquire(command.topic, wish)
     connection.region.check_open_to_clients(topic.full_name, command.subscription)
+    check_rate(connection.region.policies, topic, connection.address.rpartition(":")[0], command)
     await schemas.of_consumer(connection, topic, command.schema)
     while True:
         if connection.opening.get(key) is not command or not connection.is_open:

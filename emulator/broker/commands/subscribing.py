@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from emulator.broker.policies import Policies
 from emulator.broker.topic.topic import Topic
 from emulator.core.dispatch import SubscriptionType
-from emulator.core.policies.subscribing import AUTO_SUBSCRIPTION_CREATION, SUBSCRIPTION_TYPES_ENABLED
+from emulator.core.policies.subscribing import (
+    AUTO_SUBSCRIPTION_CREATION,
+    SUBSCRIBE_RATE,
+    SUBSCRIPTION_TYPES_ENABLED,
+)
 from emulator.errors import ProtocolError, ServerError
 from emulator.wire.consumer_commands import Subscribe
 
-OBEYS = (AUTO_SUBSCRIPTION_CREATION, SUBSCRIPTION_TYPES_ENABLED)
+OBEYS = (AUTO_SUBSCRIPTION_CREATION, SUBSCRIBE_RATE, SUBSCRIPTION_TYPES_ENABLED)
 """Policies that this module acts upon (P1)."""
 _NAMES = {
     SubscriptionType.EXCLUSIVE: "Exclusive",
@@ -17,6 +23,19 @@ _NAMES = {
     SubscriptionType.FAILOVER: "Failover",
     SubscriptionType.KEY_SHARED: "Key_Shared",
 }
+
+
+def check_rate(policies: Policies, topic: Topic, host: str, command: Subscribe) -> None:
+    """ProtocolError for a consumer that comes too often. Its asking counts, whatever else is said to it."""
+    rate = policies.now(topic.name, SUBSCRIBE_RATE)
+    consumer = (host, command.consumer_name, command.consumer_id)
+    now_ms = asyncio.get_running_loop().time() * 1000
+    if not topic.arrivals.admit(consumer, rate, now_ms):
+        raise ProtocolError(
+            ServerError.NotAllowedError,
+            "Subscribe limited by subscribe rate limit per consumer. "
+            f"It is {rate.messages} in {rate.period_seconds} s of {topic.full_name}",
+        )
 
 
 def check_policies(policies: Policies, topic: Topic, command: Subscribe, type_: SubscriptionType) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from emulator.compatibility import Compatibility
 from emulator.core.metadata_sync.changes import Here, Transaction
 from emulator.core.metadata_sync.elements import is_synced, readable
-from emulator.core.metadata_sync.rules import LATEST, UPSTREAM
+from emulator.core.metadata_sync.rules import UPSTREAM, Rule
 from emulator.errors import ProtocolError, ServerError
 from emulator.model import TopicName
 from emulator.region_config import RegionConfig
@@ -43,9 +43,9 @@ class SyncSettings:
 
     @classmethod
     def of(
-        cls, config: RegionConfig, wall_clock_ms: Callable[[], int], draw: Callable[[], int]
+        cls, config: RegionConfig, wall_clock_ms: Callable[[], int], draw: Callable[[], int], rule: Rule
     ) -> SyncSettings | None:
-        """None: nothing is shared."""
+        """`rule`: which event wins, unless the region follows upstream. None: nothing is shared."""
         topic = config.settings.configuration_metadata_sync_event_topic
         regions = {peer.region: peer.cluster for peer in config.peers} | {config.region: config.cluster}
         if not topic or set(regions.values()) == {config.cluster}:
@@ -54,7 +54,7 @@ class SyncSettings:
         upstream = compatibility.follows_upstream("metadata_conflicts")
         here = Here(
             config.cluster,
-            rule=UPSTREAM if upstream else LATEST,
+            rule=UPSTREAM if upstream else rule,
             is_hybrid=config.settings.metadata_sync_hybrid_clocks,
             clock_ahead_ms_max=config.settings.metadata_sync_clock_ahead_ms_max,
         )

@@ -70,12 +70,12 @@ class NonPersistentTopic(Topic):
             self._checkpoint()
 
     def _hand_out(self, subscription: Subscription, entries: Sequence[StoredEntry]) -> None:
-        subscription.pump()
+        subscription.handing_out.pump()
         wall_ms = self.region.environment.wall_clock_ms()
         for _ in entries:  # a large group takes several turns; each hands out at least one entry
             if not isinstance(subscription.dispatcher.next(self.readable_end, self.now_ms(), wall_ms), Read):
                 break
-            subscription.pump()
+            subscription.handing_out.pump()
         is_acked, last = subscription.cursor.is_acked, self.readable_end - 1
         dropped = sum([entry.messages for entry in entries if not is_acked(entry.entry_id)])
         if dropped:

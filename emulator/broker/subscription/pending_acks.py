@@ -23,6 +23,7 @@ from emulator.storage.contract import Store
 from emulator.stored_keys import PendingAckKey, parse_key
 
 if TYPE_CHECKING:
+    from emulator.broker.subscription.handing_out import HandingOut
     from emulator.broker.topic.view import SubscriptionHost
 
 logger = logging.getLogger(__name__)
@@ -47,12 +48,12 @@ class TransactionalSubscription(Protocol):
     def durable(self) -> bool: ...
     @property
     def closed(self) -> bool: ...
+    @property
+    def handing_out(self) -> HandingOut: ...
 
     def acknowledged(self) -> None:
         """Its cursor moved on behalf of consumers."""
         ...
-
-    def schedule_pump(self) -> None: ...
 
     async def cursor_persisted(self) -> None:
         """Wait until its cursor, as it is now, is durable."""
@@ -139,7 +140,7 @@ class PendingAcksOfSubscription:
             self._rows.ended(txn)
             self._write_soon()
             self._subscription.dispatcher.released([*held.entries, *held.batches])
-            self._subscription.schedule_pump()
+            self._subscription.handing_out.schedule()
 
     async def _commit(self, txn: TxnId) -> None:
         """The rows go when the cursor is durable: until then they are what a restart has of it."""

@@ -1,46 +1,37 @@
 """One subscription of a topic: the shell around a Cursor and a Dispatcher.
 
-Reads what the dispatcher wants, writes what it decides, keeps the cursor durable.
+Admits consumers, applies what they say, keeps the cursor durable. `handing_out.py` gives them messages.
 """
 
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
+from emulator.broker.subscription.ack_sets import within_batch
 from emulator.broker.subscription.consumer import Consumer
+from emulator.broker.subscription.handing_out import HandingOut
 from emulator.broker.subscription.pending_acks import PendingAcksOfSubscription
 from emulator.broker.subscription.stored_cursor import StoredCursor
 from emulator.broker.topic.traffic import Traffic
 from emulator.core.cursor import WORD_BITS, Cursor
 from emulator.core.dispatch import (
     ConsumerState,
-    Delivery,
-    Read,
     SubscriptionType,
-    Wake,
 )
-from emulator.core.pace import Pace, throttle_of
 from emulator.core.transactions.pending_acks import Claim
 from emulator.core.transactions.status import TxnId
 from emulator.errors import ProtocolError, ServerError, StorageError
-from emulator.wire.codec import message_header
 
 if TYPE_CHECKING:
-    from emulator.broker.topic.tail import StoredEntry
     from emulator.broker.topic.view import Readable, SubscriptionHost
 
 CURSOR_WRITE_DELAY_SECONDS = 0.02
 """How long acknowledgements nobody waits for may gather before they are written."""
-READ_BYTES = 4_194_304
 RETURN_SECONDS = 60.0
 """How long a sought reader's place is kept for it."""
 _SEVERAL_ARE_SERVED: Final = (SubscriptionType.SHARED, SubscriptionType.KEY_SHARED)
-ROUNDING_SECONDS = 0.001
-READS_PER_PUMP = 8
-"""How many batches one subscription may hand out before others get the loop."""
 
 
 class Subscription:
@@ -70,13 +61,9 @@ class Subscription:
         region's clock, 0: not since the topic is in memory."""
         self.source: Readable = topic
         """Where its active consumer is given messages from."""
-        self._throttle = throttle_of(topic.subscription_rate, asyncio.get_running_loop().time() * 1000)
-        self._reading = False
-        self._pump_scheduled = False
+        self.handing_out = HandingOut(self)
         self._mark_delete_seen = cursor.mark_delete
         self._version_written = cursor.version
-        self._timer: asyncio.TimerHandle | None = None
-        """Set when dispatch can go on at a known time."""
         self._waiting: asyncio.TimerHandle | None = None
         """Set while the subscription outlives its last consumer, which was sent away by a seek."""
         self._seeks = 0
@@ -96,7 +83,7 @@ class Subscription:
         self.consumers[consumer.state] = consumer
         self._stop_waiting()
         if self.topic.is_over:
-            self.schedule_pump()
+            self.handing_out.schedule()
         self._choose_source()
         if type_ is SubscriptionType.FAILOVER:
             self._tell_active(None if self.dispatcher.active is not before else consumer)
@@ -111,7 +98,7 @@ class Subscription:
         if self.dispatcher.type is SubscriptionType.FAILOVER and self.dispatcher.active is not before:
             self._tell_active(None)
         self._end_if_abandoned()
-        self.schedule_pump()
+        self.handing_out.schedule()
 
     def _choose_source(self) -> None:
         """Who reads compacted is the only one that is served, so there is one source at a time."""
@@ -132,40 +119,15 @@ class Subscription:
         for consumer in list(self.consumers.values()):
             consumer.connection.close_consumer(consumer)
 
-    # Handing out.
+    # What was handed out.
 
-    def schedule_pump(self) -> None:
-        if not self._pump_scheduled and not self.closed:
-            self._pump_scheduled = True
-            asyncio.get_running_loop().call_soon(self._run_scheduled_pump)
+    @property
+    def is_seeking(self) -> bool:
+        """What consumers say meanwhile belongs to the place before."""
+        return self._seeks > 0
 
-    def _run_scheduled_pump(self) -> None:
-        self._pump_scheduled = False
-        self.pump()
-
-    def pump(self) -> None:
-        """Hand out everything that can be handed out without waiting; start a read if the store must be asked."""
-        if self._reading or self.closed or self._seeks:
-            return
-        for _ in range(READS_PER_PUMP):
-            if self._has_to_wait():
-                break
-            match self.dispatcher.next(self.topic.readable_end, _now_ms(), self._wall_clock_ms()):
-                case Read() as read:
-                    read = self._portion(read)
-                    entries = self.source.recent(read.from_entry_id, read.entries_max)
-                    if entries is None:
-                        self._reading = True
-                        self.topic.region.spawn(self._read_and_deliver(read))
-                        break
-                    self._deliver(read, entries)
-                case Wake(at_ms):
-                    self._wake_at(at_ms)
-                    break
-                case None:
-                    break
-        else:
-            self.schedule_pump()
+    def handed_out(self) -> None:
+        """The cursor may have passed what is no message, and all there is may have been given."""
         self._changed()
         if self.topic.is_over:
             self.tell_end()
@@ -179,131 +141,33 @@ class Subscription:
                 consumer.knows_end = True
                 consumer.connection.reached_end(consumer.consumer_id)
 
-    def _wake_at(self, at_ms: int) -> None:
-        loop = asyncio.get_running_loop()
-        # The numbers are rounded down: asked too early once, dispatch would be asked again at once and for ever.
-        at = max(at_ms / 1000, loop.time() + ROUNDING_SECONDS)
-        if self._timer is not None:
-            if self._timer.when() <= at:
-                return  # it asks again then
-            self._timer.cancel()
-        self._timer = loop.call_at(at, self._time_has_come)
-
-    def _time_has_come(self) -> None:
-        self._timer = None
-        self.pump()
-
-    async def _read_and_deliver(self, read: Read) -> None:
-        try:
-            entries = await self.source.read(read.from_entry_id, read.entries_max, READ_BYTES)
-        except StorageError as failure:
-            self.topic.failed(failure)
-            return
-        finally:
-            self._reading = False
-        if not self.closed:
-            self._deliver(read, entries)
-            self._changed()
-            self.schedule_pump()
-
-    def _deliver(self, read: Read, entries: list[StoredEntry]) -> None:
-        deliveries = self.dispatcher.offer(read, entries, self._wall_clock_ms())
-        if deliveries:
-            if self._throttle is not None or self.topic.dispatch_throttle is not None:
-                self._count(entries, deliveries)
-            self._write(entries, deliveries)
-        self.topic.entries_read(self.name, entries)
-
-    def _write(self, entries: list[StoredEntry], deliveries: list[Delivery]) -> None:
-        ledger_id, partition = self.topic.ledger_id, self.topic.name.partition_index
-        frames: dict[ConsumerState, list[bytes]] = {}
-        for state, index, redelivery_count, ack_set in deliveries:
-            entry, consumer = entries[index], self.consumers[state]
-            data, parts = entry.data, frames.get(state)
-            if parts is None:
-                parts = frames[state] = []
-            parts += (
-                message_header(
-                    consumer.consumer_id,
-                    ledger_id,
-                    entry.entry_id,
-                    partition,
-                    redelivery_count,
-                    ack_set,
-                    consumer.epoch,
-                    len(data),
-                ),
-                data,
-            )
-        now_ms = self._wall_clock_ms()
-        for state, parts in frames.items():
-            consumer, frame = self.consumers[state], b"".join(parts)
-            messages = consumer.granted_messages - state.permits - consumer.sent.messages
-            consumer.sent.add(messages, len(frame))
-            self.sent.add(messages, len(frame))
-            consumer.sent_ms = self.sent_ms = now_ms
-            consumer.connection.write(frame)
-
-    # How fast.
-
-    def set_rate(self, rate: Pace) -> None:
-        """From now on hand out no more than that."""
-        self._throttle = throttle_of(rate, asyncio.get_running_loop().time() * 1000)
-        self.limits_changed()
-
-    def _has_to_wait(self) -> bool:
-        """Whether nothing may be handed out now; then it goes on by itself."""
-        mine, topics = self._throttle, self.topic.dispatch_throttle
-        if mine is None and topics is None:
-            return False
-        now_ms = asyncio.get_running_loop().time() * 1000
-        wait_ms = max((one.wait_ms(now_ms) for one in (mine, topics) if one is not None), default=0.0)
-        if wait_ms > 0:
-            self._wake_at(math.ceil(now_ms + wait_ms))
-        return wait_ms > 0
-
-    def _portion(self, read: Read) -> Read:
-        """No more than may go now."""
-        for throttle in (self._throttle, self.topic.dispatch_throttle):
-            if throttle is not None:
-                read = read._replace(entries_max=throttle.portion(read.entries_max))
-        return read
-
-    def _count(self, entries: list[StoredEntry], deliveries: list[Delivery]) -> None:
-        messages = sum(max(1, entries[index].messages) for _, index, _, _ in deliveries)
-        size_bytes = sum(len(entries[index].data) for _, index, _, _ in deliveries)
-        for throttle in (self._throttle, self.topic.dispatch_throttle):
-            if throttle is not None:
-                throttle.take(messages, size_bytes)
-
-    def limits_changed(self) -> None:
-        """Of the topic."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        self.schedule_pump()
-
     # What consumers say.
 
     def flow(self, consumer: Consumer, permits: int) -> None:
         consumer.granted_messages += permits
         consumer.flow_ms = self.flow_ms = consumer.connection.read_ms
         self.dispatcher.flow(consumer.state, permits)
-        self.pump()
+        self.handing_out.pump()
 
     def set_blocked(self, consumer: Consumer, *, blocked: bool) -> None:
         self.dispatcher.blocked(consumer.state, blocked=blocked)
         if not blocked:
-            self.schedule_pump()
+            self.handing_out.schedule()
 
     def acknowledge(
         self, consumer: Consumer, ids: Sequence[tuple[int, int, tuple[int, ...] | None]], *, cumulative: bool
     ) -> None:
-        """Apply acknowledgements of (ledger, entry, ack_set). Ids of another ledger are not ours any more: ignored."""
+        """Apply acknowledgements of (ledger, entry, ack_set). Ids of another ledger are not ours any more: ignored.
+        ProtocolError: none of them counts."""
         if self._seeks:
             return
+        held = consumer.state.pending.by_entry
+        ours = [
+            (entry_id, ack_set and within_batch(self.topic, entry_id, ack_set, held))
+            for ledger, entry_id, ack_set in ids
+            if ledger == self.topic.ledger_id
+        ]
         consumer.acked_ms = self.acked_ms = now_ms = consumer.connection.read_ms
-        ours = [(entry_id, ack_set) for ledger, entry_id, ack_set in ids if ledger == self.topic.ledger_id]
         end_entry_id = self.topic.readable_end
         if cumulative:
             self.dispatcher.acknowledge_cumulative(ours, end_entry_id)
@@ -355,13 +219,13 @@ class Subscription:
     def acknowledged(self) -> None:
         """A transaction of consumers here was committed. What it held had left the dispatcher's books before."""
         self._changed()
-        self.schedule_pump()
+        self.handing_out.schedule()
 
     def _pump_if_unblocked(self) -> None:
         """An acknowledgement can free a SHARED consumer that was held back by its limit, all of them by the limit that
         they share, and the keys that others wait for in a KEY_SHARED subscription."""
         if self.dispatcher.type in _SEVERAL_ARE_SERVED:
-            self.schedule_pump()
+            self.handing_out.schedule()
 
     def redeliver(self, consumer: Consumer, ids: Sequence[tuple[int, int]] | None, epoch: int | None) -> None:
         """None: everything the consumer has not acknowledged."""
@@ -371,17 +235,18 @@ class Subscription:
         if ids:
             entry_ids = [entry for ledger, entry in ids if ledger == self.topic.ledger_id]
         self.dispatcher.returned(consumer.state, entry_ids)
-        self.schedule_pump()
+        self.handing_out.schedule()
 
     async def seek(self, next_entry_id: int, ack_set: Sequence[int] = ()) -> None:
         """Go on at `next_entry_id`; in it with what `ack_set` leaves, if there is one. Durable when it returns, and
         every consumer was just sent away: an answer that follows at once arrives before they are back. Meanwhile
         nothing is handed out, and what consumers acknowledge belongs to the place before."""
+        left = within_batch(self.topic, next_entry_id, tuple(ack_set))
         self._seeks += 1
         try:
             self.cursor.seek(next_entry_id)
-            if ack_set:
-                self.cursor.ack_batch(next_entry_id, ack_set, WORD_BITS * len(ack_set))
+            if left:
+                self.cursor.ack_batch(next_entry_id, left, WORD_BITS * len(left))
             if self.pending_acks is not None:
                 self.pending_acks.sought()
             self._mark_delete_seen = self.cursor.mark_delete
@@ -432,7 +297,7 @@ class Subscription:
             self.dispatcher.moved()
             self._mark_delete_seen = self.cursor.mark_delete
             self._changed()
-            self.schedule_pump()
+            self.handing_out.schedule()
 
     async def persisted(self) -> None:
         """Wait until the cursor as it is now is durable. At once for a subscription that is not."""
@@ -500,9 +365,9 @@ class Subscription:
     def close(self) -> None:
         """Serve nobody any more; the cursor stays as it was written last."""
         self.closed = True
-        for timer in (self._timer, self._waiting):
-            if timer is not None:
-                timer.cancel()
+        self.handing_out.close()
+        if self._waiting is not None:
+            self._waiting.cancel()
         self._keeper.close()
         if self.pending_acks is not None:
             self.pending_acks.close()

@@ -26,6 +26,7 @@ def limits_of(config: RegionConfig) -> Limits:
     return Limits(
         payload_bytes=config.settings.max_message_bytes,
         entry_bytes=frame_bytes - COMMAND_BYTES_MAX - replication_bytes_max(config.region),
+        batch_bytes=config.settings.max_message_bytes,
     )
 
 

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from emulator.broker.compaction.compaction import Compaction
 from emulator.broker.compaction.reading import CompactedReading
-from emulator.broker.compaction.stored import log_name, read_row
 from emulator.broker.environment import RegionServices
 from emulator.broker.subscription.stored_cursor import StoredCursor
 from emulator.broker.subscription.subscription import Subscription
 from emulator.broker.topic.access import TopicAccess
 from emulator.broker.topic.checkpoints import Checkpoints
 from emulator.broker.topic.ending import Ending
+from emulator.broker.topic.loading import check_is_whole, replay
 from emulator.broker.topic.publishing import (
     Attachment,
     CheckedEntry,
@@ -29,13 +29,14 @@ from emulator.broker.topic.publishing import (
     limits_of,
     slow_down,
 )
+from emulator.broker.topic.reading import TopicReading
 from emulator.broker.topic.tail import StoredEntry, TailCache
 from emulator.broker.topic.traffic import Traffic
 from emulator.broker.topic.transactions import TopicTransactions
 from emulator.broker.topic.trimming import Trimmer
 from emulator.broker.topic.view import CarriedSubscription
-from emulator.compatibility import Compatibility
 from emulator.core.admission import check
+from emulator.core.arrivals import Arrivals
 from emulator.core.caps import NO_CAPS
 from emulator.core.cursor import Cursor
 from emulator.core.dispatch import Limits as DispatchLimits
@@ -51,7 +52,7 @@ from emulator.storage.contract import Log
 from emulator.stored_keys import CursorKey
 from emulator.wire.codec import SendCommand
 from emulator.wire.markers import encode_marker
-from emulator.wire.metadata import EntryInfo, scan_entry
+from emulator.wire.metadata import EntryInfo
 
 if TYPE_CHECKING:
     from emulator.broker.replication.replicator import Replicator
@@ -59,9 +60,6 @@ if TYPE_CHECKING:
     from emulator.broker.topic.producer import Producer
 
 logger = logging.getLogger(__name__)
-
-REPLAY_ENTRIES = 1_000
-REPLAY_BYTES = 4_194_304
 
 _attachment: Final = attrgetter("attachment")
 
@@ -93,6 +91,7 @@ class Topic:
             watermarks=parts.watermarks,
         )
         self.checkpoints = Checkpoints(region.store, self.full_name, log.ledger_id, self.state)
+        self.reading = TopicReading(self)
         self.producers: dict[str, Producer] = {}
         """Connected producers by name, inbound replicators included."""
         self.subscriptions: dict[str, Subscription] = {}
@@ -123,6 +122,8 @@ class Topic:
         """What an entry may weigh; of another region, and of a client."""
         self.caps = NO_CAPS
         """How many may use it at once."""
+        self.arrivals = Arrivals()
+        """How often each consumer came."""
         self.publish_throttle: Throttle | None = None
         self.dispatch_throttle: Throttle | None = None
         """Of all its consumers. None: as fast as they can."""
@@ -151,49 +152,22 @@ class Topic:
 
     @classmethod
     async def load(cls, region: RegionServices, name: TopicName, log: Log, *, deduplicates: bool) -> Topic:
-        """Rebuild what is known of the log: the last checkpoint, then every entry after it; or all of it from the log,
-        when the checkpoint cannot be read. CheckpointDamaged when the log does not go back to its beginning."""
+        """Rebuild what is known of the log. CheckpointDamaged when it does not go back to its beginning, and the
+        checkpoint cannot be read."""
         topic = cls(region, name, log, deduplicates=deduplicates)
         try:
             at = topic.checkpoints.restore(log.next_entry_id)
         except CheckpointDamaged as damage:
-            if log.first_entry_id > 0:
-                raise CheckpointDamaged(
-                    f"{damage}, and the log of {name} begins at entry {log.first_entry_id}: what came before it cannot "
-                    "be made again"
-                ) from None
+            check_is_whole(log, name, damage)
             logger.warning("%s: all of %s is made again from the log", damage, name)
             topic = cls(region, name, log, deduplicates=deduplicates)
             at = 0
-        topic.state.begins_at(log.first_entry_id)
-        chosen = Compatibility(region.config.compatibility)
-        topic.state.deduplication.drops_overlaps = chosen.follows_upstream("overlapping_batches")
-        while entries := await log.read(at, REPLAY_ENTRIES, REPLAY_BYTES):
-            for entry in entries:
-                topic.state.fold(entry.entry_id, scan_entry(entry.data))
-            topic._entries_since_checkpoint += len(entries)
-            at = entries[-1].entry_id + 1
-        topic.state.ends_at(log.next_entry_id)
-        row = read_row(region.store, topic.full_name)
-        compacted = None
-        if row is not None:
-            compacted = await region.store.open_log(log_name(name, row.generation), create=False)
-        topic.compaction.load(row, compacted)
+        topic._entries_since_checkpoint = await replay(topic, at)
         return topic
 
     async def discard_checkpoint(self) -> None:
         """Have the topic made again from its log when it is loaded next. StorageError when that cannot be written."""
         await self.checkpoints.discard()
-
-    def _remember_from(self, entry_id: int) -> None:
-        """A cursor is about to stand there. CheckpointDamaged when what is known of what follows cannot be read: then
-        the topic is loaded again, from its log."""
-        try:
-            self.checkpoints.remember_from(entry_id)
-        except CheckpointDamaged as damage:
-            self.checkpoints.discard().add_done_callback(lambda done: done.exception())
-            self.failed(damage)
-            raise
 
     def _checkpoint(self) -> None:
         """Let a restart begin here, and let go of what every cursor has passed."""
@@ -320,7 +294,7 @@ class Topic:
     def pump(self) -> None:
         """Let consumers and replicators go on."""
         for subscription in list(self.subscriptions.values()):
-            subscription.pump()
+            subscription.handing_out.pump()
         for replicator in self.replicators.values():
             replicator.pump()
 
@@ -328,7 +302,7 @@ class Topic:
         """Its subscriptions keep to other limits from now on."""
         change(self.dispatch_limits)
         for subscription in self.subscriptions.values():
-            subscription.limits_changed()
+            subscription.handing_out.limits_changed()
 
     def create_subscription(self, name: str, cursor: Cursor, *, durable: bool = True) -> Subscription:
         """Add a subscription that does not exist yet. Not durable before its `persisted` returns."""
@@ -337,10 +311,10 @@ class Topic:
         return self.add_subscription(StoredCursor(CursorKey(self.full_name, name), parts), durable=durable)
 
     def add_subscription(self, stored: StoredCursor, *, durable: bool = True) -> Subscription:
-        """Add one whose cursor the store may have. CheckpointDamaged: see `_remember_from`."""
+        """Add one whose cursor the store may have. CheckpointDamaged: see `TopicReading.remember_from`."""
         name = stored.key.subscription
         subscription = Subscription(self, name, stored, durable=durable)
-        self._remember_from(subscription.cursor.mark_delete + 1)
+        self.reading.remember_from(subscription.cursor.mark_delete + 1)
         self.subscriptions[name] = subscription
         return subscription
 
@@ -372,7 +346,7 @@ class Topic:
         subscription = self.subscriptions.get(name)
         if subscription is None:
             return
-        self._remember_from(subscription.cursor.mark_delete + 1)
+        self.reading.remember_from(subscription.cursor.mark_delete + 1)
         if self.sync is not None:
             self.sync.sought(subscription)
 
@@ -471,28 +445,7 @@ class Topic:
         )
 
     def recent(self, from_entry_id: int, entries_max: int) -> list[StoredEntry] | None:
-        entries = self.tail.read(from_entry_id, entries_max)
-        if entries is None:
-            return None
-        try:
-            return self._readable(from_entry_id, entries)
-        except CheckpointDamaged:
-            return None  # whoever asks the store next is told
-
-    def _readable(self, from_entry_id: int, entries: list[StoredEntry]) -> list[StoredEntry]:
-        """Without what is of an open transaction, or behind it; what is of an aborted one is hidden. CheckpointDamaged
-        when nobody knows which that is."""
-        buffer, visibility = self.state.buffer, self.state.visibility
-        if buffer.open_from is not None:
-            end = self.readable_end
-            entries = [entry for entry in entries if entry.entry_id < end]
-        if from_entry_id <= visibility.last_aborted:
-            if from_entry_id < visibility.known_from:
-                self._remember_from(from_entry_id)
-            for entry in entries:
-                if entry.entry_id in visibility.hidden:
-                    entry.hidden = True
-        return entries
+        return self.reading.recent(from_entry_id, entries_max)
 
     @property
     def last_position(self) -> Position:
@@ -500,15 +453,7 @@ class Topic:
         return Position(self.ledger_id, self.end_entry_id - 1)
 
     async def read(self, from_entry_id: int, entries_max: int, bytes_max: int) -> list[StoredEntry]:
-        """Read from the tail or the store. StorageError when the store fails."""
-        cached = self.recent(from_entry_id, entries_max)
-        if cached is not None:
-            return cached
-        entries = await self.log.read(from_entry_id, entries_max, bytes_max)
-        end = self.end_entry_id
-        return self._readable(
-            from_entry_id, [StoredEntry.read(entry_id, data) for entry_id, data in entries if entry_id < end]
-        )
+        return await self.reading.read(from_entry_id, entries_max, bytes_max)
 
     @property
     def compacted(self) -> CompactedReading:

@@ -14,13 +14,12 @@ from typing import Final, NamedTuple, Protocol
 from weakref import WeakValueDictionary
 
 from emulator.broker.environment import RegionServices
-from emulator.broker.transactions.journal import CHECKPOINT_ENTRIES, Journal, damaged
+from emulator.broker.transactions.journal import CHECKPOINT_ENTRIES, damaged
 from emulator.broker.transactions.telling import HasDirectory, Teller
 from emulator.core.transactions import journal_entries, key_entries
-from emulator.core.transactions.coordinator import FENCED, TIMED_OUT, Bounds, Coordinator
+from emulator.core.transactions.coordinator import FENCED, TIMED_OUT, Bounds
 from emulator.core.transactions.journal_entries import Decided, Holder, JournalEntry
 from emulator.core.transactions.key_entries import KeyEntry
-from emulator.core.transactions.keys import KeyBook
 from emulator.core.transactions.status import Status, TxnId
 from emulator.errors import ProtocolError, ServerError, StorageError
 
@@ -72,7 +71,7 @@ class Life:
         figures: Figures,
         on_failure: Callable[[Life, StorageError], None],
     ) -> None:
-        settings = region.config.settings
+        settings, parts = region.config.settings, region.environment.parts
         bounds = Bounds(
             settings.transactions_open_max,
             settings.transaction_participants_max,
@@ -82,16 +81,16 @@ class Life:
         )
         self.number = number
         self.figures = figures
-        self.core = Coordinator(number, bounds)
-        self.book = KeyBook(number, settings.transaction_keys_max)
+        self.core = parts.coordinator(number, bounds)
+        self.book = parts.key_book(number, settings.transaction_keys_max)
         self.holders: WeakValueDictionary[tuple[str, str], Closable] = WeakValueDictionary()
         """(owner, key) -> the connection that was accepted last."""
         self.over = False
         self.teller = Teller(region, lambda: self.core.low_watermark)
         self._region = region
         self._on_failure = on_failure
-        self._journal = Journal(region.store, f"{LOG}{number}", region.spawn)
-        self._key_journal = Journal(region.store, f"{KEY_LOG}{number}", region.spawn)
+        self._journal = parts.transaction_journal(region.store, f"{LOG}{number}", region.spawn)
+        self._key_journal = parts.transaction_journal(region.store, f"{KEY_LOG}{number}", region.spawn)
         self._told: dict[int, asyncio.Future[None]] = {}
         """Number of a decided transaction -> done when every participant was told."""
         self._timer: asyncio.TimerHandle | None = None
@@ -190,15 +189,18 @@ class Life:
         return self._told.get(least)
 
     def _carry_out(self, least: int, entry: Decided | None) -> None:
+        """`entry`: None when the log has it already. It is written at once: what is begun next under the same key comes
+        behind it in the log (INV-57)."""
         self._told[least] = asyncio.get_running_loop().create_future()
-        self._region.spawn(self._carried_out(least, entry))
+        written = None if entry is None else self._issue(entry)
+        self._region.spawn(self._carried_out(least, written))
 
-    async def _carried_out(self, least: int, entry: Decided | None) -> None:
-        """TX3 to TX5: decided durably, told to everybody, over. `entry`: None when the log has it already."""
+    async def _carried_out(self, least: int, written: asyncio.Future[int] | None) -> None:
+        """TX3 to TX5: decided durably, told to everybody, over."""
         transaction = self.core.live[least]
         try:
-            if entry is not None:
-                await self._issue(entry)
+            if written is not None:
+                await written
         except StorageError:
             return  # the life is over, and who waits was told
         await self.teller.tell_all(transaction, lambda: self.over)

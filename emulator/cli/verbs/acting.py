@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from emulator.runtimes.contract import Runtime
+
+if TYPE_CHECKING:
+    from emulator.cli.curl import Request
 
 Change = Callable[[Runtime], Awaitable[None]]
 
@@ -34,3 +38,11 @@ def act(run_dir: Path | None, verb: str, change: Change, **fact: str) -> None:
     asyncio.run(perform())
     with closing(operator_history(run)) as history:
         history.write(verb, "fact", **fact)
+
+
+def print_curl(run_dir: Path | None, request: Request, regions: Sequence[str] | None = None) -> None:
+    """What curl would be told, a line for each region that is meant."""
+    from emulator.cli.curl import as_curls
+
+    for line in asyncio.run(as_curls(open_run_of(run_dir), request, regions)):
+        print(line)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import typer
 
 from emulator.cli.options import (
+    AsCurl,
     JitterMilliseconds,
     LinkEnd,
     Milliseconds,
@@ -18,7 +20,7 @@ from emulator.cli.options import (
     RunDir,
     SignedMilliseconds,
 )
-from emulator.cli.verbs.acting import Change, act
+from emulator.cli.verbs.acting import Change, act, print_curl
 from emulator.cli.verbs.application import app
 
 
@@ -58,10 +60,18 @@ def latency(
 
 
 @app.command(epilog="Example: geoemu skew us-east +250ms", context_settings={"ignore_unknown_options": True})
-def skew(region: Region, time: SignedMilliseconds, run_dir: RunDir = None) -> None:
+def skew(region: Region, time: SignedMilliseconds, as_curl: AsCurl = False, run_dir: RunDir = None) -> None:
     """Set a region's wall clock so far ahead, or behind (-250ms); `0ms` sets it right. Its timers go on as they did."""
+    from emulator.cli.curl import Request
     from emulator.history import skew_detail
 
+    if as_curl:
+        print(
+            "what curl does is not in the run's history, and is over when the region restarts",
+            file=sys.stderr,
+        )
+        print_curl(run_dir, Request("PUT", "/geoemu/v1/clock", {"ahead_ms": time}), [region])
+        return
     act(run_dir, "skew", lambda run: run.skew(region, time), region=region, detail=skew_detail(time))
     how = f"{abs(time)} ms {'behind' if time < 0 else 'ahead'}" if time else "right"
     print(f"the clock of {region} is {how}")

@@ -13,14 +13,16 @@ import typer
 from emulator import __version__
 from emulator.cli.options import (
     DEFAULT_TOPOLOGY,
+    AsCurl,
     AsJson,
+    LogFormat,
     NewRunDir,
     Region,
     RunDir,
     RuntimeName,
     TopologyFile,
 )
-from emulator.cli.verbs.acting import open_run_of
+from emulator.cli.verbs.acting import open_run_of, print_curl
 from emulator.cli.verbs.application import app
 
 
@@ -44,6 +46,7 @@ def up(
     detach: Annotated[
         bool, typer.Option("--detach", "-d", help="Return when all is ready; `geoemu down` ends the run.")
     ] = False,
+    log_format: LogFormat = "text",
 ) -> None:
     """Start a new run: all regions of a topology. Ctrl-C ends it, unless detached."""
     from emulator.cli.session import come_up
@@ -52,9 +55,10 @@ def up(
     from emulator.topology_file import load_topology
 
     topology = load_topology(file)
-    run = create_run(runtime or topology.runtime, topology, run_dir, detached=detach)
+    run = create_run(runtime or topology.runtime, topology, run_dir, detached=detach, log_format=log_format)
     given = [] if file == DEFAULT_TOPOLOGY else ["--file", str(file)]
     given += [] if runtime is None else ["--runtime", runtime]
+    given += [] if log_format == "text" else ["--log-format", log_format]
     note_made_by(run.run_dir, __version__, shlex.join(["geoemu", "up", *given]))
     raise typer.Exit(asyncio.run(come_up(run, stay=not detach)))
 
@@ -68,22 +72,27 @@ def render(
         Path,
         typer.Option("-o", "--output", metavar="DIR", help="A new folder, which becomes a run directory."),
     ] = Path("containers"),
+    log_format: LogFormat = "text",
 ) -> None:
     """Write what `up --runtime compose` would start, and start nothing: you can read, change and start it."""
     from emulator.runtimes.compose import render as render_run
     from emulator.topology_file import load_topology
 
-    render_run(load_topology(file), output)
+    render_run(load_topology(file), output, log_format=log_format)
     print(
         f"{output}/compose.yaml is written: `docker compose --file {output}/compose.yaml up --detach --wait`"
     )
 
 
 @app.command(epilog="Example: geoemu status --json")
-def status(as_json: AsJson = False, run_dir: RunDir = None) -> None:
+def status(as_json: AsJson = False, as_curl: AsCurl = False, run_dir: RunDir = None) -> None:
     """Show every region and every link as they are now."""
+    from emulator.cli.curl import Request
     from emulator.cli.output import show_status, status_as_json
 
+    if as_curl:
+        print_curl(run_dir, Request("GET", "/geoemu/v1/status"))
+        return
     found = asyncio.run(open_run_of(run_dir).status())
     if as_json:
         print(json.dumps(status_as_json(found), indent=1))

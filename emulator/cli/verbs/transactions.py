@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from emulator.cli.options import RunDir
-from emulator.cli.verbs.acting import open_run_of
+from emulator.cli.options import AsCurl, RunDir
+from emulator.cli.verbs.acting import open_run_of, print_curl
 from emulator.cli.verbs.application import app
 
 family = typer.Typer(
@@ -24,10 +24,13 @@ Key = Annotated[
 
 
 @family.command("list-transaction-keys", epilog="Example: geoemu transactions list-transaction-keys us-east")
-def list_keys(region: OfRegion, run_dir: RunDir = None) -> None:
+def list_keys(region: OfRegion, as_curl: AsCurl = False, run_dir: RunDir = None) -> None:
     """List all transaction keys of a region, one a line."""
-    from emulator.cli.transaction_keys import ask
+    from emulator.cli.transaction_keys import ask, request_of
 
+    if as_curl:
+        print_curl(run_dir, request_of("GET", None), [region])
+        return
     for name in asyncio.run(ask(open_run_of(run_dir), region, "GET", None)):
         print(name)
 
@@ -35,18 +38,24 @@ def list_keys(region: OfRegion, run_dir: RunDir = None) -> None:
 @family.command(
     "get-transaction-key", epilog="Example: geoemu transactions get-transaction-key us-east task-1"
 )
-def get_key(region: OfRegion, key: Key, run_dir: RunDir = None) -> None:
+def get_key(region: OfRegion, key: Key, as_curl: AsCurl = False, run_dir: RunDir = None) -> None:
     """Show a key's epoch, its newest transaction and whether somebody is connected with it, as JSON."""
-    from emulator.cli.transaction_keys import ask
+    from emulator.cli.transaction_keys import ask, request_of
 
+    if as_curl:
+        print_curl(run_dir, request_of("GET", key), [region])
+        return
     print(json.dumps(asyncio.run(ask(open_run_of(run_dir), region, "GET", key)), indent=1))
 
 
 @family.command(
     "delete-transaction-key", epilog="Example: geoemu transactions delete-transaction-key us-east task-1"
 )
-def delete_key(region: OfRegion, key: Key, run_dir: RunDir = None) -> None:
+def delete_key(region: OfRegion, key: Key, as_curl: AsCurl = False, run_dir: RunDir = None) -> None:
     """Forget a key. Its open transaction is aborted and its connection closed; its epoch is kept."""
-    from emulator.cli.transaction_keys import ask
+    from emulator.cli.transaction_keys import ask, request_of
 
+    if as_curl:
+        print_curl(run_dir, request_of("DELETE", key), [region])
+        return
     asyncio.run(ask(open_run_of(run_dir), region, "DELETE", key))

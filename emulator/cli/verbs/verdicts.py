@@ -160,7 +160,8 @@ def simulate(
         str,
         typer.Argument(
             metavar="SCENARIO",
-            help="A scenario, as for `run`; or swarm (anything), drill (one kill, one cut), quiet.",
+            help="A scenario, as for `run`; or swarm (anything), drill (one kill, one cut), quiet, hold-key "
+            "(transaction keys), change-metadata (policies of several clusters).",
         ),
     ] = "swarm",
     file: TopologyFile = DEFAULT_TOPOLOGY,

@@ -9,13 +9,14 @@ from typing import Annotated
 import typer
 
 from emulator.cli.options import (
+    AsCurl,
     AsJson,
     ExplainedKind,
     ExplainedName,
     OnlyRegion,
     RunDir,
 )
-from emulator.cli.verbs.acting import open_run_of
+from emulator.cli.verbs.acting import open_run_of, print_curl
 from emulator.cli.verbs.application import app
 
 
@@ -25,12 +26,16 @@ def explain(
     name: ExplainedName,
     region: OnlyRegion = None,
     as_json: AsJson = False,
+    as_curl: AsCurl = False,
     run_dir: RunDir = None,
 ) -> None:
     """Ask the regions why something is as it is: what it is, since when, why, and what it waits for."""
     from emulator.cli.explain import as_json as answers_as_json
-    from emulator.cli.explain import as_text, ask_regions
+    from emulator.cli.explain import as_text, ask_regions, request_of
 
+    if as_curl:
+        print_curl(run_dir, request_of(kind, name), None if region is None else [region])
+        return
     said = asyncio.run(ask_regions(open_run_of(run_dir), kind, name, region))
     print(answers_as_json(kind, name, said) if as_json else as_text(said))
     raise typer.Exit(0 if any(one.explanation for one in said) else 1)

@@ -65,6 +65,8 @@ class Policy(Generic[T]):
     at_topic: str = ""
     at_broker: str = ""
     """What Pulsar calls it among a broker's settings, if it may be set there while regions run."""
+    set_without_body: bool = False
+    """To set it is to say yes: tools send no body."""
     query_at_topic: str = ""
     """Tools send a topic's value behind the `?`, under this name, and no body."""
     merge: Callable[[Sequence[T]], T] = nearest

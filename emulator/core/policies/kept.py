@@ -262,6 +262,31 @@ ENTRY_FILTERS: Policy[Mapping[str, Any] | None] = Policy(
     kept="Only an empty list is accepted: filters are Java classes, which a region cannot run.",
     doc="Which entries are sent to consumers.",
 )
+ANTI_AFFINITY: Policy[str | None] = Policy(
+    name="anti_affinity_group",
+    at_namespace="antiAffinity",
+    codec=TEXT,  # type: ignore[arg-type]
+    default=None,
+    own_rows=True,
+    scopes=NAMESPACE,
+    obeyed_by="",
+    kept="A region is one broker, which serves all namespaces: none can be kept apart from another.",
+    doc="Namespaces of one group are served by different brokers.",
+)
+PAUSE_ON_ACK_STATE: Policy[bool] = Policy(
+    name="dispatcher_pause_on_ack_state_persistent",
+    at_namespace="dispatcherPauseOnAckStatePersistent",
+    at_topic="dispatcherPauseOnAckStatePersistent",
+    codec=BOOLEAN,
+    default=False,
+    unset=False,
+    set_without_body=True,
+    scopes=NAMESPACE_AND_TOPIC,
+    obeyed_by="",
+    kept="A region writes down everything that was acknowledged, however scattered, so dispatch never has to pause "
+    "for what would not be written down.",
+    doc="Whether dispatch pauses while more was acknowledged one by one than can be written down.",
+)
 
 POLICIES: tuple[Policy[Any], ...] = (
     PERSISTENCE,
@@ -278,4 +303,6 @@ POLICIES: tuple[Policy[Any], ...] = (
     DEDUPLICATION_SNAPSHOT_INTERVAL,
     ENCRYPTION_REQUIRED,
     ENTRY_FILTERS,
+    ANTI_AFFINITY,
+    PAUSE_ON_ACK_STATE,
 )

@@ -54,6 +54,8 @@ FIELD_OF: Final = {
     "resourcegroup": "resource_group_name",
     "entryFilters": "entryFilters",
     "bundles": "bundles",
+    "antiAffinity": "antiAffinityGroup",
+    "dispatcherPauseOnAckStatePersistent": "dispatcherPauseOnAckStatePersistentEnabled",
 }
 """By the segment of a policy's path."""
 BY_REGION: Final = frozenset(

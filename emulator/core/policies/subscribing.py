@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from emulator.core.pace import UNLIMITED, Pace
 from emulator.core.policies.codecs import BOOLEAN
-from emulator.core.policies.declaration import Codec, Policy, Scope
+from emulator.core.policies.declaration import Codec, OutOfRange, Policy, Scope
+from emulator.core.policies.lifetime import fields_of, whole_number
 
 TYPES: Final = ("Exclusive", "Shared", "Failover", "Key_Shared")
+PERIOD_SECONDS_MAX: Final = 86_400
+RATE_NAMES: Final = ("subscribeThrottlingRatePerConsumer", "ratePeriodInSecond")
 
 
 def _auto_creation(value: Any) -> bool:
@@ -23,6 +27,20 @@ def _types(value: Any) -> tuple[str, ...]:
     if wrong:
         raise ValueError(f"{wrong[0][:100]!r} is none of {', '.join(TYPES)}")
     return tuple(dict.fromkeys(value))
+
+
+def _rate(value: Any) -> Pace:
+    """-1 and 0: as often as it wants."""
+    found = fields_of(value, ())
+    times = max(0, whole_number(found.get(RATE_NAMES[0], -1), RATE_NAMES[0], least=-1))
+    seconds = whole_number(found.get(RATE_NAMES[1], 30), RATE_NAMES[1], least=1)
+    if seconds > PERIOD_SECONDS_MAX:
+        raise OutOfRange(f"{RATE_NAMES[1]}: {seconds} is more than a day")
+    return Pace(times, 0, seconds)
+
+
+def _rate_as_json(rate: Pace) -> dict[str, int]:
+    return dict(zip(RATE_NAMES, (rate.messages or -1, rate.period_seconds), strict=True))
 
 
 AUTO_SUBSCRIPTION_CREATION: Policy[bool] = Policy(
@@ -54,5 +72,19 @@ SUBSCRIPTION_TYPES_ENABLED: Policy[tuple[str, ...]] = Policy(
     obeyed_by="emulator.broker.commands.subscribing",
     doc="Which types of subscriptions consumers may use. Empty: all.",
 )
+SUBSCRIBE_RATE: Policy[Pace] = Policy(
+    name="subscribe_rate",
+    at_namespace="subscribeRate",
+    at_topic="subscribeRate",
+    codec=Codec(
+        _rate,
+        _rate_as_json,
+        {"type": "object", "properties": {name: {"type": "integer"} for name in RATE_NAMES}},
+    ),
+    default=UNLIMITED,
+    scopes=frozenset(Scope),
+    obeyed_by="emulator.broker.commands.subscribing",
+    doc="How often each consumer may subscribe, or come back, in so many seconds. -1: as often as it wants.",
+)
 
-POLICIES = (AUTO_SUBSCRIPTION_CREATION, SUBSCRIPTION_TYPES_ENABLED)
+POLICIES = (AUTO_SUBSCRIPTION_CREATION, SUBSCRIPTION_TYPES_ENABLED, SUBSCRIBE_RATE)

@@ -27,17 +27,19 @@ _LISTS = {
     "type": BRANCHES_MAX,
     "items": BRANCHES_MAX,
     "values": BRANCHES_MAX,
+    "aliases": BRANCHES_MAX,
 }
 STEPS_MAX = 20_000
 """Pairs of types that one comparison looks at, some 10 µs each. Two schemas as large as is allowed need half as many;
 more are needed by unions of records that are all alike."""
+REASONS_MAX = 10
+"""That are told of one record."""
 
 
 def parse_avro(data: bytes) -> AvroSchema:
     """BadSchema for what is no Avro schema."""
     described = read_json(data)
     _check_sizes(described)
-    from avro.errors import AvroException
     from avro.schema import make_avsc_object
 
     try:
@@ -46,8 +48,16 @@ def parse_avro(data: bytes) -> AvroSchema:
             return make_avsc_object(described)
     except RecursionError:
         raise BadSchema("its types refer to each other too deeply") from None
-    except (AvroException, TypeError, ValueError, AttributeError, KeyError) as problem:
+    except _failures() as problem:
         raise BadSchema(f"no Avro schema: {_short(str(problem))}") from None
+
+
+@cache
+def _failures() -> tuple[type[Exception], ...]:
+    """How the library fails over what it did not expect in a schema, when it reads it or only when it compares it."""
+    from avro.errors import AvroException
+
+    return (AvroException, TypeError, ValueError, AttributeError, LookupError, ArithmeticError)
 
 
 def _check_sizes(described: Any) -> None:
@@ -70,6 +80,10 @@ def check_reads(reader: AvroSchema, writer: AvroSchema) -> None:
         found = _checker()(reader, writer)
     except RecursionError:
         raise BadSchema("its types refer to each other too deeply") from None
+    except BadSchema:
+        raise
+    except _failures() as problem:
+        raise BadSchema(f"Avro cannot compare it: {_short(str(problem))}") from None
     if found:
         raise Incompatible(_short(found))
 
@@ -77,7 +91,15 @@ def check_reads(reader: AvroSchema, writer: AvroSchema) -> None:
 @cache
 def _checker() -> Callable[[AvroSchema, AvroSchema], str]:
     """Gives a sentence: what keeps the reader from reading; empty when nothing does."""
-    from avro.compatibility import ReaderWriterCompatibilityChecker, SchemaCompatibilityType
+    from avro.compatibility import (
+        CompatibleResult,
+        ReaderWriterCompatibilityChecker,
+        SchemaCompatibilityResult,
+        SchemaCompatibilityType,
+        SchemaIncompatibilityType,
+        incompatible,
+        merge,
+    )
 
     class Bounded(ReaderWriterCompatibilityChecker):
         def __init__(self) -> None:
@@ -89,6 +111,35 @@ def _checker() -> Callable[[AvroSchema, AvroSchema], str]:
             if self.steps > STEPS_MAX:
                 raise BadSchema("comparing it takes too long: its unions have too many types that are alike")
             return super().calculate_compatibility(reader, writer, location)
+
+        def check_reader_writer_record_fields(self, reader: Any, writer: Any, location: list[str]) -> Any:
+            """As the library does it. But for each field it makes a new index of all the writer's fields, and a copy of
+            all reasons found before: seconds, for records that are referred to again and again."""
+            by_name, result, wrong = writer.fields_dict, CompatibleResult, 0
+            for at, field in enumerate(reader.fields):
+                found = self._field(field, by_name, writer, [*location, "fields", str(at)])
+                if found.compatibility is not SchemaCompatibilityType.compatible:
+                    result, wrong = merge(result, found), wrong + 1
+                    if wrong == REASONS_MAX:
+                        break
+            return SchemaCompatibilityResult(
+                result.compatibility,
+                result.incompatibilities[:REASONS_MAX],
+                set(sorted(result.messages)[:REASONS_MAX]),
+                set(sorted(result.locations)[:REASONS_MAX]),
+            )
+
+        def _field(self, field: Any, by_name: dict[str, Any], writer: Any, location: list[str]) -> Any:
+            names = [field.name, *(field.props.get("aliases") or ())]
+            written = next((by_name[name] for name in names if name in by_name), None)
+            if written is not None:
+                return self.get_compatibility(field.type, written.type, "type", location)
+            if field.has_default:
+                return CompatibleResult
+            if field.type.type == "enum" and field.type.props.get("default"):
+                return self.get_compatibility(field.type, writer, "type", location)
+            missing = SchemaIncompatibilityType.reader_field_missing_default_value
+            return incompatible(missing, field.name, location)
 
     def check(reader: AvroSchema, writer: AvroSchema) -> str:
         result = Bounded().get_compatibility(reader, writer)

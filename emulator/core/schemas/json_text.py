@@ -17,7 +17,7 @@ def read_json(data: bytes) -> Any:
     """BadSchema for what is no JSON, or is nested too deeply."""
     _check_depth(data)
     try:
-        return json.loads(data)
+        return json.loads(data.decode())  # as bytes it might be UTF-16, whose brackets were not counted
     except (ValueError, RecursionError) as problem:
         raise BadSchema(f"no JSON: {problem}") from None
 

@@ -19,7 +19,7 @@ from emulator.simulation.ablations import (
     subscriptions,
 )
 from emulator.simulation.seams import AS_SHIPPED, Seams
-from emulator.simulation.vocabulary import WORDS
+from emulator.simulation.vocabulary import ASKED_FOR, WORDS
 
 OF_THE_BROKER = (
     *publishing.ABLATIONS,
@@ -30,7 +30,7 @@ OF_THE_BROKER = (
     *media.ABLATIONS,
 )
 
-ABLATIONS = (*OF_THE_BROKER, *(one for word in WORDS for one in word.ablations))
+ABLATIONS = (*OF_THE_BROKER, *(one for word in (*WORDS, *ASKED_FOR) for one in word.ablations))
 
 BY_NAME = {ablation.name: ablation for ablation in ABLATIONS}
 

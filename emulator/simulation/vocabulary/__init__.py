@@ -6,11 +6,13 @@ from emulator.simulation import checkers
 from emulator.simulation.vocabulary import (
     administering,
     ahead,
+    changing_metadata,
     claiming,
     evolving,
     forging,
     half_open,
     hoarding,
+    holding_keys,
     lying,
     neighbours,
     oversized,
@@ -42,5 +44,9 @@ WORDS: tuple[Word, ...] = (
     transacting.WORD,
 )
 
-CHECKS = (*checkers.CHECKS, *(check for word in WORDS for check in word.checks))
+ASKED_FOR: tuple[Word, ...] = (holding_keys.WORD, changing_metadata.WORD)
+"""Words with worlds of their own, which are drawn when they are asked for by the word's name: seeds of the swarm stay
+what they are."""
+
+CHECKS = (*checkers.CHECKS, *(check for word in (*WORDS, *ASKED_FOR) for check in word.checks))
 """What every world is judged by."""

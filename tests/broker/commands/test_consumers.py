@@ -209,3 +209,40 @@ def test_acknowledgements_of_parts_of_a_batch_are_kept_when_the_rest_is_given_ba
             assert (list(message.ack_set), message.redelivery_count) == ([0b01010], 1)
 
     asyncio.run(story())
+
+
+@pytest.mark.parametrize("by", ["acknowledgement", "cumulative", "seek"])
+@pytest.mark.parametrize("at_hand", [True, False])
+def test_what_is_said_to_be_left_of_an_entry_beyond_all_it_has_poisons_nobody(by: str, at_hand: bool) -> None:
+    """It came back in the MESSAGE of the next consumer, which was larger than any client takes."""
+
+    async def story() -> None:
+        async with regions("us") as world, raw_client(world) as client:
+            await publish(world, 1)
+            if not at_hand:
+                await world.stop("us")
+                await world.start("us")
+                client = await RawClient.connect(world)
+            await client.subscribe(initialPosition=pb.CommandSubscribe.Earliest)
+            ledger_id = world.running["us"].directory.serving["persistent://public/default/orders"].ledger_id
+            words = (-2,) + (-1,) * 400_000
+            if by == "seek":
+                seek = pb.CommandSeek(consumer_id=1, request_id=5)
+                seek.message_id.CopyFrom(pb.MessageIdData(ledgerId=ledger_id, entryId=0, ack_set=words))
+                answer = await client.ask(pb.BaseCommand(type=pb.BaseCommand.SEEK, seek=seek))
+            else:
+                said = pb.CommandAck(consumer_id=1, request_id=5, ack_type=int(by == "cumulative"))
+                said.message_id.add(ledgerId=ledger_id, entryId=0, ack_set=words)
+                answer = await client.ask(pb.BaseCommand(type=pb.BaseCommand.ACK, ack=said))
+            if not at_hand:
+                refusal = answer.error.error if by == "seek" else answer.ackResponse.error
+                assert refusal == pb.NotAllowedError
+            close = pb.CommandCloseConsumer(consumer_id=1, request_id=6)
+            client.send(pb.BaseCommand(type=pb.BaseCommand.CLOSE_CONSUMER, close_consumer=close))
+            async with raw_client(world) as other:
+                while not (await other.subscribe()).HasField("success"):
+                    await asyncio.sleep(0)
+                other.writer.write(frame_of(encode_flow(1, 1)))
+                assert len((await other.next()).message.ack_set) <= 1
+
+    asyncio.run(story())

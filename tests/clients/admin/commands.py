@@ -73,7 +73,9 @@ SAMPLES = {
     "--ledgerId": "1",
     "--entryId": "0",
     "--domain-name": "d",
-    "--peer-clusters": "us",
+    "--peer-clusters": "venus",
+    "--cluster": "us",
+    "--brokers": "b1",
     "--bundle": "0x00000000_0xffffffff",
 }
 """What parameters are given that a command must have; a number for those that are not here."""
@@ -109,6 +111,7 @@ MORE = {
     "namespaces set-schema-compatibility-strategy": "--compatibility FULL",
     "namespaces set-encryption-required": "--disable",
     "schemas upload": "--filename {schema}",
+    "schemas compatibility": "--filename {schema}",
 }
 OPTIONAL_SAMPLES = {
     "--enable": "",
@@ -149,7 +152,14 @@ PARTITIONED_COMMANDS = frozenset(
         "topics create-missed-partitions",
     }
 )
-LAST = ("truncate", "trim-topic", "unsubscribe", "delete", "delete-partitioned-topic")
+LAST = (
+    "truncate",
+    "trim-topic",
+    "unsubscribe",
+    "delete",
+    "delete-partitioned-topic",
+    "delete-failure-domain",
+)
 """Words of commands that come last in their group: they take away what others need."""
 READY = (
     ("PUT", "/admin/v2/persistent/public/default/orders", None),
@@ -162,6 +172,13 @@ READY = (
         b'{"ledgerId":-1,"entryId":-1}',
     ),
     ("PUT", "/admin/v2/resourcegroups/small", b"{}"),
+    ("PUT", "/admin/v2/clusters/venus", b"{}"),
+    ("POST", "/admin/v2/clusters/us/failureDomains/d", b'{"brokers": ["b1"]}'),
+    (
+        "POST",
+        "/admin/v2/schemas/public/default/orders/schema",
+        b'{"type": "STRING", "schema": "", "properties": {}}',
+    ),
     ("POST", "/admin/v2/persistent/public/default/orders/permissions/ada", b'["consume"]'),
 )
 

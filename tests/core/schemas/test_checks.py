@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import time
 from typing import Any
 
 import pytest
@@ -12,7 +14,7 @@ from hypothesis import strategies as st
 from emulator.core.schemas import avro
 from emulator.core.schemas.avro import check_reads, parse_avro
 from emulator.core.schemas.checks import check_follows, check_form
-from emulator.core.schemas.json_text import DEPTH_MAX
+from emulator.core.schemas.json_text import DEPTH_MAX, normalized
 from emulator.core.schemas.key_value import data_as_text, data_from_text, join_data, split_data
 from emulator.core.schemas.problems import BadSchema, Incompatible
 from emulator.core.schemas.strategy import Strategy
@@ -202,6 +204,50 @@ def test_a_comparison_that_would_take_long_is_given_up(monkeypatch: pytest.Monke
     monkeypatch.setattr(avro, "STEPS_MAX", 200)
     with pytest.raises(BadSchema, match="takes too long"):
         check_reads(union("P"), union("Q"))
+
+
+def test_records_that_are_referred_to_again_and_again_are_compared_soon() -> None:
+    def referring(type_: str, order: range) -> bytes:
+        fields = [{"name": f"f{number}", "type": type_} for number in range(1_000)]
+        large = {"type": "record", "name": "Large", "fields": fields}
+        again = [{"name": f"r{number}", "type": "Large"} for number in order]
+        whole = {"type": "record", "name": "R", "fields": [{"name": "a", "type": large}, *again]}
+        return json.dumps(whole).encode()
+
+    began = time.perf_counter()
+    with pytest.raises(Incompatible, match="type mismatch"):
+        check_reads(
+            parse_avro(referring("int", range(1_900))), parse_avro(referring("long", range(1_899, -1, -1)))
+        )
+    assert time.perf_counter() - began < 5  # of 0.1; a copy of all that was found, for each field, took 20
+
+
+UNFORESEEN: list[Any] = [
+    {"type": "error", "name": "R", "fields": []},
+    {"type": "record", "name": "R", "fields": [{"name": "f", "type": "int", "aliases": [{}]}]},
+    {"type": "record", "name": "R", "fields": [{"name": "f", "type": "int", "aliases": 5}]},
+    {"type": "record", "name": "R", "fields": [{"name": "f", "type": "int", "aliases": ["a"] * 50_000}]},
+    {"type": "enum", "name": "R", "symbols": ["a"], "default": []},
+]
+
+
+@pytest.mark.parametrize("described", UNFORESEEN, ids=lambda described: json.dumps(described)[:80])
+def test_what_the_library_does_not_expect_is_said_and_not_our_failure(described: Any) -> None:
+    odd = Schema(SchemaType.AVRO, json.dumps(described).encode())
+    for old, new in ((odd, odd._replace(data=odd.data + b" ")), (odd, record("x")), (record("x"), odd)):
+        with contextlib.suppress(BadSchema, Incompatible):
+            check_form(new)
+            check_follows(old, new, Strategy.FULL)
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be", "utf-32"])
+def test_only_utf_8_is_json_so_that_no_other_code_hides_how_deep_it_is(encoding: str) -> None:
+    """A byte of an ∁ or ∢ is a quotation mark to who counts brackets."""
+    deep = '{"type":"object","\u2241":' + "[" * 400 + "]" * 400 + ',"\u2241":1}'
+    data = deep.encode(encoding)
+    with pytest.raises(BadSchema):
+        check_form(Schema(SchemaType.JSON, data))
+    assert normalized(data) == data
 
 
 def test_what_means_the_same_is_one_version() -> None:

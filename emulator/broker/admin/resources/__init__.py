@@ -6,14 +6,17 @@ from collections.abc import Sequence
 
 from emulator.broker.admin.resource import Resource, Table
 from emulator.broker.admin.resources import (
+    anti_affinity,
     backlog_quotas,
     brokers,
     clock,
     clusters,
     compaction,
     cursors,
+    elsewhere,
     emulator,
     explain,
+    failure_domains,
     logs,
     lookup,
     losses,
@@ -27,6 +30,7 @@ from emulator.broker.admin.resources import (
     properties,
     resource_groups,
     schemas,
+    subscription_properties,
     tenants,
     topic_life,
     topic_properties,
@@ -36,7 +40,7 @@ from emulator.broker.admin.resources import (
 
 SUBJECTS: dict[str, Sequence[Resource]] = {
     "Brokers": brokers.RESOURCES,
-    "Clusters": clusters.RESOURCES,
+    "Clusters": (*clusters.RESOURCES, *failure_domains.RESOURCES),
     "Tenants": tenants.RESOURCES,
     "Namespaces": namespaces.RESOURCES,
     "Policies": (
@@ -44,15 +48,17 @@ SUBJECTS: dict[str, Sequence[Resource]] = {
         *properties.RESOURCES,
         *permissions.RESOURCES,
         *resource_groups.RESOURCES,
+        *anti_affinity.RESOURCES,
         *backlog_quotas.RESOURCES,
     ),
     "Topics": (*topics.RESOURCES, *topic_life.RESOURCES, *topic_properties.RESOURCES),
-    "Subscriptions": cursors.RESOURCES,
+    "Subscriptions": (*cursors.RESOURCES, *subscription_properties.RESOURCES),
     "Messages": messages.RESOURCES,
     "Partitioned topics": partitions.RESOURCES,
     "Transactions": transactions.RESOURCES,
     "Schemas": schemas.RESOURCES,
     "Compaction": compaction.RESOURCES,
+    "Elsewhere": elsewhere.RESOURCES,
     "Lookup": lookup.RESOURCES,
     "The emulator itself": (
         *emulator.RESOURCES,

@@ -57,22 +57,22 @@ async def names(call: Call) -> Response:
 
 
 async def get(call: Call) -> Response:
-    return Response(_described(call.place, call.names["cluster"]))
+    return Response(described(call.place, call.names["cluster"]))
 
 
-def _described(place: Place, name: str) -> Mapping[str, Any]:
+def described(place: Place, name: str) -> Mapping[str, Any]:
     """HttpError 404 when there is none."""
     region = place.region
+    stored = region.metadata.get(ClusterPath(name).text)
+    said: Mapping[str, Any] = {} if stored is None or stored.value is None else json.loads(stored.value)
     if name == region.config.region:
-        return {"serviceUrl": place.url, "brokerServiceUrl": region.service_url, **_NO_MORE}
+        return {"serviceUrl": place.url, "brokerServiceUrl": region.service_url, **_NO_MORE, **said}
     for peer in region.config.peers:
         if peer.region == name:
-            return {"brokerServiceUrl": f"pulsar://{peer.host}:{peer.port}", **_NO_MORE}
-    stored = region.metadata.get(ClusterPath(name).text)
+            return {"brokerServiceUrl": f"pulsar://{peer.host}:{peer.port}", **_NO_MORE, **said}
     if stored is None or stored.value is None:
         raise HttpError(404, "Cluster does not exist")
-    description: Mapping[str, Any] = json.loads(stored.value)
-    return description
+    return said
 
 
 _NO_MORE: Final = {"brokerClientTlsEnabled": False, "migrated": False}
@@ -95,7 +95,7 @@ async def create(call: Call) -> Response:
 async def change(call: Call) -> Response:
     """Of a region it may say what is so."""
     region, name = call.place.region, call.names["cluster"]
-    present = _described(call.place, name)
+    present = described(call.place, name)
     if name not in regions_of(region):
         await region.metadata.put(ClusterPath(name).text, json.dumps(call.body or {}).encode())
         return Response(status=204)
@@ -110,7 +110,7 @@ async def change(call: Call) -> Response:
 
 async def delete(call: Call) -> Response:
     region, name = call.place.region, call.names["cluster"]
-    _described(call.place, name)
+    described(call.place, name)
     if name in regions_of(region):
         raise HttpError(412, f"{name} is a region of the topology: stop it there")
     for tenant in region.policies.tenants():
@@ -121,7 +121,32 @@ async def delete(call: Call) -> Response:
 
 
 async def get_peers(call: Call) -> Response:
-    return Response(_described(call.place, call.names["cluster"]).get("peerClusterNames") or [])
+    return Response(described(call.place, call.names["cluster"]).get("peerClusterNames") or [])
+
+
+async def set_peers(call: Call) -> Response:
+    """HttpError 412 for a cluster that is none, or its own peer."""
+    region, name, peers = call.place.region, call.names["cluster"], call.body or []
+    described(call.place, name)
+    known = known_clusters(region)
+    for peer in peers:
+        if peer == name:
+            raise HttpError(412, f"{name} itself can't be part of peer-list")
+        if peer not in known:
+            raise HttpError(412, f"Peer cluster {peer} does not exist; there are {', '.join(known)}")
+
+    def changed(present: bytes | None) -> bytes:
+        before = {} if present is None else json.loads(present)
+        return json.dumps(before | {"peerClusterNames": list(dict.fromkeys(peers))}).encode()
+
+    await region.metadata.update(ClusterPath(name).text, changed)
+    return Response(status=204)
+
+
+def _parse_peers(raw: Any) -> list[str] | None:
+    if raw is not None and (not isinstance(raw, list) or not all(isinstance(one, str) for one in raw)):
+        raise HttpError(400, f"{str(raw)[:100]} is no list of names of clusters")
+    return raw
 
 
 def _parse(raw: Any) -> dict[str, Any] | None:
@@ -168,6 +193,13 @@ RESOURCES = (
         kept=KEPT,
     ),
     Resource(
-        f"{_CLUSTER}/peers", Scope.REGION, get=reads(get_peers, "Names of its peer clusters."), kept=KEPT
+        f"{_CLUSTER}/peers",
+        Scope.REGION,
+        get=reads(get_peers, "Names of its peer clusters."),
+        post=changes(
+            set_peers,
+            "Its peer clusters: no namespace or topic may be shared by it and one of them.",
+            body=Body(_parse_peers, {"type": ["array", "null"], "items": {"type": "string"}}),
+        ),
     ),
 )

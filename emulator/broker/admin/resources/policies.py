@@ -106,6 +106,8 @@ def _row(
             value = parse_text(call.query[behind])
         if value is None and segment in UNSET_BY_NULL:
             return await delete(call)
+        if value is None and policy.set_without_body:
+            value = True
         if value is None:
             raise HttpError(400, f"{policy.name}: a value is needed; DELETE takes it away")
         check(call, policy, value)

@@ -6,6 +6,7 @@ from emulator.broker.admin import stats
 from emulator.broker.admin.http import HttpError, Response
 from emulator.broker.admin.place import topic_name
 from emulator.broker.admin.resource import Call, Query, Resource, changes, reads
+from emulator.broker.admin.resources.elsewhere import refuse_shadow
 from emulator.broker.admin.resources.topic_properties import PROPERTIES_BODY, change_properties
 from emulator.broker.admin.scope import Scope
 from emulator.broker.topic.topic import Topic
@@ -49,6 +50,7 @@ async def unload(call: Call) -> Response:
 async def create(call: Call) -> Response:
     region = call.place.region
     topic = region.check_topic(topic_name(call.names))
+    refuse_shadow(call.body)
     if region.partitioned.get(topic) is not None or region.directory.exists(str(topic)):
         raise HttpError(409, "This topic already exists")
     if topic.full_namespace in region.tenancy.closing:

@@ -1,0 +1,69 @@
+"""Namespaces that want to be served by different brokers: kept and given back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from emulator.broker.admin.http import HttpError, Response
+from emulator.broker.admin.resource import Body, Call, Query, Resource, changes, reads
+from emulator.broker.admin.resources.policies import parser
+from emulator.broker.admin.resources.tenants import known_clusters
+from emulator.broker.admin.scope import Scope
+from emulator.core.policies.kept import ANTI_AFFINITY
+from emulator.stored_keys import NamespacePath
+
+
+def _place(call: Call) -> NamespacePath:
+    return NamespacePath(call.place.namespace(call.names["tenant"], call.names["namespace"]))
+
+
+def _group(call: Call, namespace: NamespacePath) -> Any:
+    return call.place.region.policies.set_at(namespace).get(ANTI_AFFINITY.name)
+
+
+async def get(call: Call) -> Response:
+    group = _group(call, _place(call))
+    return Response(status=204) if group is None else Response(group, text=True)
+
+
+async def set_(call: Call) -> Response:
+    if not call.body or not call.body.strip():
+        raise HttpError(412, "Anti-affinity group name can't be null or empty")
+    await call.place.region.policies.set(_place(call), ANTI_AFFINITY, call.body)
+    return Response(status=204)
+
+
+async def delete(call: Call) -> Response:
+    await call.place.region.policies.set(_place(call), ANTI_AFFINITY, None)
+    return Response(status=204)
+
+
+async def members(call: Call) -> Response:
+    """Of a group, whoever's they are."""
+    region = call.place.region
+    if call.names["cluster"] not in known_clusters(region):
+        raise HttpError(404, f"Cluster {call.names['cluster']} does not exist")
+    namespaces = region.policies.namespaces()
+    return Response([one for one in namespaces if _group(call, NamespacePath(one)) == call.names["group"]])
+
+
+_BODY = Body(parser(ANTI_AFFINITY), ANTI_AFFINITY.codec.schema, or_text=True)
+
+RESOURCES = (
+    Resource(
+        "/admin/v2/namespaces/{tenant}/{namespace}/antiAffinity",
+        Scope.NAMESPACE,
+        get=reads(get, "The namespace's group; 204 when it is in none.", text=True),
+        post=changes(set_, "Be in this group. The body is its name, quoted as JSON or not.", body=_BODY),
+        delete=changes(delete, "Be in no group."),
+        kept=ANTI_AFFINITY.kept,
+    ),
+    Resource(
+        "/admin/namespaces/{cluster}/antiAffinity/{group}",
+        Scope.REGION,
+        get=reads(
+            members, "Full names of the namespaces in a group.", Query("tenant", "Who asks; any tenant.", str)
+        ),
+        kept=ANTI_AFFINITY.kept,
+    ),
+)

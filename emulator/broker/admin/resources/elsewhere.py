@@ -1,0 +1,141 @@
+"""What Pulsar does with other clusters, stores and brokers, and a region does not: what is so is told, what would be
+ignored is refused. No answer here is kept: there is nothing to set.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any, Final
+
+from emulator.broker.admin.http import HttpError, Response
+from emulator.broker.admin.place import topic_name
+from emulator.broker.admin.resource import Body, Call, Query, Resource, changes, reads
+from emulator.broker.admin.resources.clusters import described
+from emulator.broker.admin.scope import Scope
+
+SHADOW_SOURCE: Final = "PULSAR.SHADOW_SOURCE"
+"""The property by which tools make a topic another one's shadow."""
+WHOLE_BUNDLE: Final = "0x00000000_0xffffffff"
+"""The only one of each namespace."""
+_NO_SHADOWS: Final = "a region has no shadow topics: each topic keeps its own messages"
+
+
+def refuse_shadow(properties: Any) -> None:
+    """HttpError 412 for a topic that is to show another one's messages: it would be an ordinary one."""
+    if SHADOW_SOURCE in (properties or {}):
+        raise HttpError(412, f"{SHADOW_SOURCE}: {_NO_SHADOWS}")
+
+
+def _topic(call: Call) -> str:
+    """HttpError 404 when there is none."""
+    region = call.place.region
+    topic = region.check_topic(topic_name(call.names))
+    if region.partitioned.get(topic) is None and not region.directory.exists(str(topic)):
+        raise HttpError(404, f"topic {topic} does not exist")
+    return str(topic)
+
+
+async def shadows(call: Call) -> Response:
+    _topic(call)
+    return Response([])
+
+
+async def shadow(call: Call) -> Response:
+    _topic(call)
+    if call.body:
+        raise HttpError(412, _NO_SHADOWS)
+    return Response(status=204)
+
+
+async def offloading(call: Call) -> Response:
+    _topic(call)
+    return Response({"status": "NOT_RUN", "lastError": ""})
+
+
+async def migration(call: Call) -> Response:
+    described(call.place, call.names["cluster"])
+    return Response({"migrated": False, "migratedClusterUrl": None})
+
+
+async def migrate_cluster(call: Call) -> Response:
+    described(call.place, call.names["cluster"])
+    return _stays(call)
+
+
+async def migrate_namespace(call: Call) -> Response:
+    call.place.namespace(call.names["tenant"], call.names["namespace"])
+    return _stays(call)
+
+
+def _stays(call: Call) -> Response:
+    if call.query.get("migrated", False):
+        raise HttpError(412, "migrated: true: a region sends no client to another cluster for good")
+    return Response(status=204)
+
+
+async def hash_positions(call: Call) -> Response:
+    """Where Pulsar would see topics in the ring of bundles: CRC32 of their full names."""
+    region = call.place.region
+    namespace = call.place.namespace(call.names["tenant"], call.names["namespace"])
+    directory = region.directory
+    present = [*directory.names(namespace), *directory.non_persistent_names(namespace)]
+    asked = [name for name in call.query.get("topics", "").split(",") if name]
+    positions = {name: zlib.crc32(name.encode()) for name in present if not asked or name in asked}
+    return Response({"namespace": namespace, "bundle": WHOLE_BUNDLE, "topicHashPositions": positions})
+
+
+def _names(raw: Any) -> Any:
+    if raw is not None and (not isinstance(raw, list) or not all(isinstance(one, str) for one in raw)):
+        raise HttpError(400, f"{str(raw)[:100]} is no list of names of topics")
+    return raw
+
+
+def _any_object(raw: Any) -> Any:
+    if raw is not None and not isinstance(raw, dict):
+        raise HttpError(400, f"{str(raw)[:100]} is no JSON object")
+    return raw
+
+
+_TOPIC = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"
+_NAMES = Body(_names, {"type": ["array", "null"], "items": {"type": "string"}})
+_MIGRATED = Query("migrated", "Only false: 412 for true.")
+
+RESOURCES = (
+    Resource(
+        f"{_TOPIC}/shadowTopics",
+        Scope.TOPIC,
+        get=reads(shadows, "None: `[]`."),
+        put=changes(shadow, "412, unless it names none.", body=_NAMES),
+        delete=changes(shadow, "There are none: done."),
+    ),
+    Resource(
+        f"{_TOPIC}/offload",
+        Scope.TOPIC,
+        get=reads(offloading, "NOT_RUN: a region moves nothing to another store."),
+    ),
+    Resource(
+        "/admin/v2/clusters/{cluster}/migrate",
+        Scope.REGION,
+        get=reads(migration, "It is not migrated."),
+        post=changes(
+            migrate_cluster,
+            "412, unless it is not to be migrated.",
+            _MIGRATED,
+            body=Body(_any_object, {"type": ["object", "null"]}),
+        ),
+    ),
+    Resource(
+        "/admin/v2/namespaces/{tenant}/{namespace}/migration",
+        Scope.NAMESPACE,
+        post=changes(migrate_namespace, "412, unless it is not to be migrated.", _MIGRATED),
+    ),
+    Resource(
+        f"/admin/v2/namespaces/{{tenant}}/{{namespace}}/{WHOLE_BUNDLE}/topicHashPositions",
+        Scope.NAMESPACE,
+        get=reads(
+            hash_positions,
+            "Where Pulsar would see topics in the ring of bundles, of which a namespace has one here.",
+            Query("topics", "Only these, full names with commas between them.", str),
+        ),
+    ),
+)

@@ -1,0 +1,107 @@
+"""Failure domains of clusters: kept and given back."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+from emulator.broker.admin.http import HttpError, Response
+from emulator.broker.admin.resource import Body, Call, Resource, changes, reads
+from emulator.broker.admin.resources.tenants import known_clusters
+from emulator.broker.admin.scope import Scope
+from emulator.core.policies.codecs import TEXTS
+from emulator.core.policies.kept import ANTI_AFFINITY
+from emulator.model import is_valid_name
+from emulator.stored_keys import KeptPath, StoredKey, parse_path
+
+KIND: Final = "failure-domain"
+
+
+def _cluster(call: Call) -> str:
+    """HttpError 404 when there is none."""
+    name = call.names["cluster"]
+    if name not in known_clusters(call.place.region):
+        raise HttpError(404, f"Cluster {name} does not exist")
+    return name
+
+
+def _path(cluster: str, domain: str) -> str:
+    """Both names, the cluster's first: neither has a slash in it."""
+    return KeptPath(KIND, f"{cluster}/{domain}").text
+
+
+def _named(call: Call) -> str:
+    """Its path. HttpError 412 for a name that nobody can have."""
+    cluster, domain = _cluster(call), call.names["domain"]
+    if not is_valid_name(domain):
+        raise HttpError(412, f"{domain[:100]!r} is no name of a failure domain")
+    return _path(cluster, domain)
+
+
+async def domains(call: Call) -> Response:
+    cluster, metadata = _cluster(call), call.place.region.metadata
+    found: dict[str, Any] = {}
+    for change in metadata.list(KeptPath.prefix(KIND)):
+        key: StoredKey | None = parse_path(change.path)
+        if isinstance(key, KeptPath) and key.name.startswith(f"{cluster}/") and change.value is not None:
+            found[key.name.removeprefix(f"{cluster}/")] = json.loads(change.value)
+    return Response(dict(sorted(found.items())))
+
+
+async def get(call: Call) -> Response:
+    stored = call.place.region.metadata.get(_named(call))
+    if stored is None or stored.value is None:
+        raise HttpError(404, f"Domain {call.names['domain']} does not exist in {call.names['cluster']}")
+    return Response(json.loads(stored.value))
+
+
+async def put(call: Call) -> Response:
+    value = json.dumps(call.body or {"brokers": []}).encode()
+    await call.place.region.metadata.put(_named(call), value)
+    return Response(status=204)
+
+
+async def delete(call: Call) -> Response:
+    await get(call)
+    await call.place.region.metadata.put(_named(call), None)
+    return Response(status=204)
+
+
+def _parse(raw: Any) -> dict[str, list[str]] | None:
+    if raw is None:
+        return None
+    if not isinstance(raw, dict) or any(name != "brokers" for name in raw):
+        raise HttpError(400, f"{str(raw)[:100]} does not say brokers, and nothing else")
+    try:
+        return {"brokers": list(TEXTS.decode(raw.get("brokers") or []))}
+    except ValueError as problem:
+        raise HttpError(400, f"brokers: {problem}") from None
+
+
+_BODY = Body(
+    _parse,
+    {
+        "type": "object",
+        "properties": {"brokers": {"type": ["array", "null"], "items": {"type": "string"}}},
+        "additionalProperties": False,
+    },
+)
+_DOMAINS = "/admin/v2/clusters/{cluster}/failureDomains"
+
+RESOURCES = (
+    Resource(
+        _DOMAINS,
+        Scope.REGION,
+        get=reads(domains, "The cluster's failure domains, by name."),
+        kept=ANTI_AFFINITY.kept,
+    ),
+    Resource(
+        f"{_DOMAINS}/{{domain}}",
+        Scope.REGION,
+        get=reads(get, "Its brokers."),
+        put=changes(put, "Name its brokers.", body=_BODY),
+        post=changes(put, "Name its brokers.", body=_BODY),
+        delete=changes(delete, "Forget it."),
+        kept=ANTI_AFFINITY.kept,
+    ),
+)

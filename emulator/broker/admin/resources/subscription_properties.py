@@ -1,0 +1,43 @@
+"""Notes of people and tools on a subscription. They are stored with its place, and come and go with it."""
+
+from __future__ import annotations
+
+from emulator.broker.admin.http import HttpError, Response
+from emulator.broker.admin.resource import Call, Resource, changes, reads
+from emulator.broker.admin.resources.topic_properties import PROPERTIES_BODY
+from emulator.broker.admin.scope import Scope
+from emulator.broker.admin.topics_named import every_subscription
+from emulator.broker.commands.consumers import PROPERTIES_LENGTH_MAX
+
+
+async def get(call: Call) -> Response:
+    """Of several partitions: what any of them says."""
+    found = await every_subscription(call)
+    return Response({name: one for _, each in found for name, one in each.cursor.properties.items()})
+
+
+async def put(call: Call) -> Response:
+    given = call.body or {}
+    length = sum(len(name) + len(one) for name, one in given.items())
+    if length > PROPERTIES_LENGTH_MAX:
+        raise HttpError(
+            412, f"properties of {length:,} characters; a subscription may have {PROPERTIES_LENGTH_MAX:,}"
+        )
+    found = await every_subscription(call)
+    for _, subscription in found:
+        subscription.move(lambda cursor: cursor.set_properties(given))
+    for _, subscription in found:
+        await subscription.persisted()
+    return Response(status=204)
+
+
+RESOURCES = (
+    Resource(
+        "/admin/v2/persistent/{tenant}/{namespace}/{topic}/subscription/{subscription}/properties",
+        Scope.TOPIC,
+        get=reads(get, "All notes."),
+        put=changes(
+            put, "These notes instead of those there are; none takes all away.", body=PROPERTIES_BODY
+        ),
+    ),
+)

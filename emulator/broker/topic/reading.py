@@ -1,0 +1,79 @@
+"""Reads a topic's entries, from memory or from its log, and leaves out what is not readable yet."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from emulator.broker.topic.tail import StoredEntry, TailCache
+from emulator.errors import CheckpointDamaged
+
+if TYPE_CHECKING:
+    from emulator.broker.topic.checkpoints import Checkpoints
+    from emulator.core.topic_state import TopicState
+    from emulator.storage.contract import Log
+
+
+class ReadTopic(Protocol):
+    """The topic."""
+
+    log: Log
+    tail: TailCache
+    state: TopicState
+    checkpoints: Checkpoints
+
+    def failed(self, failure: BaseException) -> None: ...
+
+
+class TopicReading:
+    """Kept by its topic."""
+
+    def __init__(self, topic: ReadTopic) -> None:
+        self._topic = topic
+
+    def recent(self, from_entry_id: int, entries_max: int) -> list[StoredEntry] | None:
+        """What memory has from there on. None: the log must be asked."""
+        entries = self._topic.tail.read(from_entry_id, entries_max)
+        if entries is None:
+            return None
+        try:
+            return self._readable(from_entry_id, entries)
+        except CheckpointDamaged:
+            return None  # whoever asks the store next is told
+
+    async def read(self, from_entry_id: int, entries_max: int, bytes_max: int) -> list[StoredEntry]:
+        """StorageError when the store fails."""
+        cached = self.recent(from_entry_id, entries_max)
+        if cached is not None:
+            return cached
+        entries = await self._topic.log.read(from_entry_id, entries_max, bytes_max)
+        end = self._topic.state.readable_end
+        return self._readable(
+            from_entry_id, [StoredEntry.read(entry_id, data) for entry_id, data in entries if entry_id < end]
+        )
+
+    def _readable(self, from_entry_id: int, entries: list[StoredEntry]) -> list[StoredEntry]:
+        """Without what is of an open transaction, or behind it; what is of an aborted one is hidden. CheckpointDamaged
+        when nobody knows which that is."""
+        state = self._topic.state
+        visibility = state.visibility
+        if state.buffer.open_from is not None:
+            end = state.readable_end
+            entries = [entry for entry in entries if entry.entry_id < end]
+        if from_entry_id <= visibility.last_aborted:
+            if from_entry_id < visibility.known_from:
+                self.remember_from(from_entry_id)
+            for entry in entries:
+                if entry.entry_id in visibility.hidden:
+                    entry.hidden = True
+        return entries
+
+    def remember_from(self, entry_id: int) -> None:
+        """A cursor is about to stand there. CheckpointDamaged when what is known of what follows cannot be read: then
+        the topic is loaded again, from its log."""
+        checkpoints = self._topic.checkpoints
+        try:
+            checkpoints.remember_from(entry_id)
+        except CheckpointDamaged as damage:
+            checkpoints.discard().add_done_callback(lambda done: done.exception())
+            self._topic.failed(damage)
+            raise

@@ -1,0 +1,97 @@
+"""Coordinators of transactions that are careless with keys, and what notices each."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from emulator.broker.transactions.journal import Journal
+from emulator.core.transactions.coordinator import Coordinator, Transaction
+from emulator.core.transactions.journal_entries import Began
+from emulator.core.transactions.key_entries import Granted, KeyEntry
+from emulator.core.transactions.keys import KeyBook
+from emulator.simulation.ablation import Ablation, parts
+
+KIND = "hold-key"
+"""Of the worlds that notice."""
+
+
+class _FencesNobody(Coordinator):
+    def of_key(self, owner: str, key: str) -> list[Transaction]:
+        return []
+
+
+class _FencesLate(Coordinator):
+    """Asked for what is open under a key it tells only him who is about to begin."""
+
+    _begins = False
+
+    def check_begin(self, timeout_ms: int) -> None:
+        super().check_begin(timeout_ms)
+        self._begins = True
+
+    def begin(self, *args: Any, **kwargs: Any) -> Began:
+        began = super().begin(*args, **kwargs)
+        self._begins = False
+        return began
+
+    def of_key(self, owner: str, key: str) -> list[Transaction]:
+        return super().of_key(owner, key) if self._begins else []
+
+
+class _ForgetsEpochs(KeyBook):
+    """Everything else of the log is read."""
+
+    _grants = False
+
+    def connect(self, *args: Any, **kwargs: Any) -> Granted:
+        self._grants = True
+        try:
+            return super().connect(*args, **kwargs)
+        finally:
+            self._grants = False
+
+    def apply(self, entry: KeyEntry) -> None:
+        if self._grants or not isinstance(entry, Granted):
+            super().apply(entry)
+
+
+class _BelievedAtOnce(Journal):
+    def append(self, entries: Sequence[bytes]) -> asyncio.Future[int]:
+        super().append(entries).add_done_callback(lambda written: written.cancelled() or written.exception())
+        believed: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        believed.set_result(0)
+        return believed
+
+
+def _ablation(name: str, safeguard: str, invariants: Iterable[str], **changes: Any) -> Ablation:
+    return Ablation(name, safeguard, tuple(invariants), parts(**changes), kind=KIND)
+
+
+ABLATIONS = (
+    _ablation(
+        "former-goes-on",
+        "A new connection under a transaction key does not abort the transaction of the one before it.",
+        ("INV-57", "INV-74"),
+        coordinator=_FencesNobody,
+    ),
+    _ablation(
+        "fenced-when-next-begins",
+        "A new connection under a transaction key leaves the former transaction open until it begins its own.",
+        ("INV-74",),
+        coordinator=_FencesLate,
+    ),
+    _ablation(
+        "key-epoch-not-stored",
+        "After a restart a coordinator knows nothing of the epochs that it had granted.",
+        ("INV-55",),
+        key_book=_ForgetsEpochs,
+    ),
+    _ablation(
+        "journal-believed",
+        "What a coordinator decides is told when it is written, not when it is durable.",
+        ("INV-58", "INV-55", "INV-57", "INV-74", "INV-75"),
+        transaction_journal=_BelievedAtOnce,
+    ),
+)

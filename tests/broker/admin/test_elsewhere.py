@@ -1,0 +1,139 @@
+"""What Pulsar does with other clusters, stores and brokers: kept, told, obeyed or refused, never ignored."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import zlib
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from emulator.client import Client, ClientError
+from tests.broker.admin.served import Served, served
+
+CLUSTER = "/admin/v2/clusters/us"
+NAMESPACE = "/admin/v2/namespaces/public/default"
+TOPIC = "/admin/v2/persistent/public/default/orders"
+NAME = "persistent://public/default/orders"
+SUBSCRIPTION = f"{TOPIC}/subscription/billing"
+
+
+@pytest.fixture
+def us() -> Iterator[Served]:
+    with served() as region:
+        assert region.ask("PUT", TOPIC).status == 204
+        yield region
+
+
+def test_failure_domains_are_kept_and_given_back(us: Served) -> None:
+    rack = f"{CLUSTER}/failureDomains/rack-1"
+    assert us.get(f"{CLUSTER}/failureDomains") == {}
+    assert us.ask("GET", rack).status == 404
+    assert us.ask("POST", rack, b'{"brokers": ["b1"]}').status == 204
+    assert us.ask("POST", rack, b'{"brokers": ["b1", "b2"]}').status == 204
+    assert us.get(rack) == {"brokers": ["b1", "b2"]}
+    assert us.get(f"{CLUSTER}/failureDomains") == {"rack-1": {"brokers": ["b1", "b2"]}}
+    assert "x-geoemu-kept" in us.ask("GET", rack).headers
+    assert us.ask("DELETE", rack).status == 204
+    assert [us.ask("DELETE", rack).status, us.ask("GET", rack).status] == [404, 404]
+    assert us.ask("POST", rack, b'{"colour": "red"}').status == 400
+    assert us.ask("POST", "/admin/v2/clusters/mars/failureDomains/d", b"{}").status == 404
+
+
+@pytest.mark.parametrize("body", [b'"apart"', b"apart"])
+def test_a_group_of_namespaces_is_kept_quoted_or_not(us: Served, body: bytes) -> None:
+    """Java's client does not quote it, although it says that it is JSON."""
+    path, members = f"{NAMESPACE}/antiAffinity", "/admin/namespaces/us/antiAffinity/apart?tenant=public"
+    assert (us.ask("GET", path).status, us.get(members)) == (204, [])
+    assert us.ask("POST", path, body).status == 204
+    assert us.ask("GET", path).body == b"apart"
+    assert us.get(members) == ["public/default"]
+    assert us.ask("DELETE", path).status == 204
+    assert us.get(members) == []
+    assert us.ask("POST", path, b" ").status == 412
+    assert us.ask("POST", path, b'["apart"]').status == 400
+
+
+def test_pausing_for_acknowledgements_is_set_without_a_body(us: Served) -> None:
+    for place in (NAMESPACE, TOPIC):
+        path = f"{place}/dispatcherPauseOnAckStatePersistent"
+        assert us.get(path) is False
+        assert us.ask("POST", path).status == 204
+        assert us.get(path) is True
+        assert us.ask("DELETE", path).status == 204
+        assert us.get(path) is False
+
+
+def test_a_cluster_and_its_peer_share_no_namespace(us: Served) -> None:
+    assert us.ask("PUT", "/admin/v2/clusters/mars", b"{}").status == 204
+    assert us.ask("POST", f"{CLUSTER}/peers", b'["mars"]').status == 204
+    assert us.get(f"{CLUSTER}/peers") == ["mars"]
+    assert us.get(CLUSTER)["brokerServiceUrl"].startswith("pulsar://"), "a region stays what it is"
+    assert us.ask("POST", f"{CLUSTER}/peers", b'["us"]').status == 412
+    assert us.ask("POST", f"{CLUSTER}/peers", b'["venus"]').status == 412
+    assert us.ask("POST", f"{CLUSTER}/peers", b"[]").status == 204
+    assert us.get(f"{CLUSTER}/peers") == []
+
+
+def test_nothing_is_offloaded_and_nothing_migrates(us: Served) -> None:
+    assert us.get(f"{TOPIC}/offload")["status"] == "NOT_RUN"
+    assert us.get(f"{CLUSTER}/migrate") == {"migrated": False, "migratedClusterUrl": None}
+    for path in (f"{CLUSTER}/migrate", f"{NAMESPACE}/migration"):
+        assert us.ask("POST", f"{path}?migrated=false").status == 204
+        reply = us.ask("POST", f"{path}?migrated=true")
+        assert (reply.status, "migrated: true" in reply.json()["reason"]) == (412, True)
+
+
+def test_a_topic_that_would_show_the_messages_of_another_one_is_refused(us: Served) -> None:
+    assert us.get(f"{TOPIC}/shadowTopics") == []
+    body = json.dumps({"PULSAR.SHADOW_SOURCE": NAME}).encode()
+    assert us.ask("PUT", "/admin/v2/persistent/public/default/shadow", body).status == 412
+    assert us.ask("PUT", f"{TOPIC}/shadowTopics", b'["persistent://public/default/shadow"]').status == 412
+    assert us.ask("DELETE", f"{TOPIC}/shadowTopics").status == 204
+    assert us.get("/admin/v2/persistent/public/default") == [NAME]
+
+
+def test_a_topics_place_in_the_ring_is_the_checksum_of_its_name(us: Served) -> None:
+    path = f"{NAMESPACE}/0x00000000_0xffffffff/topicHashPositions"
+    assert us.get(path)["topicHashPositions"] == {NAME: zlib.crc32(NAME.encode())}
+    assert us.get(f"{path}?topics=persistent://public/default/other")["topicHashPositions"] == {}
+    assert us.ask("GET", f"{NAMESPACE}/0x00000000_0x7fffffff/topicHashPositions").status == 404
+
+
+def test_notes_on_a_subscription_come_and_go_with_it(us: Served) -> None:
+    path = f"{SUBSCRIPTION}/properties"
+    assert us.ask("GET", path).status == 404
+    assert us.ask("PUT", SUBSCRIPTION).status == 204
+    assert us.get(path) == {}
+    assert us.ask("PUT", path, b'{"a": "1"}').status == 204
+    assert us.ask("PUT", path, b'{"b": "2"}').status == 204
+    assert us.get(path) == {"b": "2"}
+    assert us.ask("PUT", f"{TOPIC}/unload").status == 204
+    assert us.get(path) == {"b": "2"}
+    assert us.ask("PUT", path, json.dumps({"b": "2" * 65_536}).encode()).status == 412
+    assert us.ask("DELETE", SUBSCRIPTION).status == 204
+    assert us.ask("PUT", SUBSCRIPTION).status == 204
+    assert us.get(path) == {}
+
+
+def test_a_consumer_that_comes_too_often_is_refused(us: Served) -> None:
+    def come() -> None:
+        async def story() -> None:
+            async with Client([f"pulsar://127.0.0.1:{us.service_port}"]) as client:
+                await client.subscribe(NAME, "billing", name="me")
+
+        asyncio.run(story())
+
+    rate: dict[str, Any] = {"subscribeThrottlingRatePerConsumer": 2, "ratePeriodInSecond": 3_600}
+    come()
+    assert us.ask("POST", f"{TOPIC}/subscribeRate", json.dumps(rate).encode()).status == 204
+    assert us.get(f"{TOPIC}/subscribeRate?applied=true") == rate
+    come()
+    come()
+    with pytest.raises(ClientError, match="Subscribe limited by subscribe rate limit per consumer"):
+        come()
+    assert us.ask("DELETE", f"{TOPIC}/subscribeRate").status == 204
+    come()
+    assert us.ask("POST", f"{NAMESPACE}/subscribeRate", b'{"ratePeriodInSecond": 0}').status == 412

@@ -1,0 +1,272 @@
+"""A region dies behind every single durable step of a transaction, one world a step: all of it counts or nothing, what
+was told stands, and a key has one open transaction."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from itertools import count
+from typing import Any
+
+import pytest
+
+from emulator.client import (
+    EARLIEST,
+    Client,
+    ClientError,
+    Consumer,
+    ConsumerType,
+    InitialPosition,
+    Producer,
+    Transaction,
+)
+from emulator.core.transactions.status import Status
+from emulator.simulation.evidence import scan_once
+from emulator.simulation.tasks import ABORT_MARKER, COMMIT_MARKER, COORDINATOR_LOG
+from emulator.simulation.world import World, world
+from emulator.transaction_names import coordinator_of
+
+KEY = "task"
+OUTBOX = "persistent://public/default/outbox"
+SUBSCRIPTION = "s"
+STEPS_MAX = 60
+
+
+class Killed:
+    """A region that dies behind its n-th commit, counted from `arm`, and is started again."""
+
+    def __init__(self, w: World, after: int) -> None:
+        self.w = w
+        self.after = after
+        self.stored: tuple[str, ...] | None = None
+        """What was durable of transactions when it died; None: it did not."""
+        self._commits: int | None = None
+        disk = w.regions["us"].disk
+        tell = disk.on_event
+
+        def on_event(what: str) -> None:
+            tell(what)
+            if self._commits is not None and what.startswith("commit"):
+                self._commits += 1
+                if self._commits == self.after:
+                    w.simulation.at(w.simulation.now, self._die)
+
+        disk.on_event = on_event
+
+    def arm(self) -> None:
+        self._commits = 0
+
+    def disarm(self) -> None:
+        self._commits = None
+
+    def _die(self) -> None:
+        self.stored = steps_on_disk(self.w)
+        self.w.kill("us")
+        self.w.start("us")
+
+
+def steps_on_disk(w: World) -> tuple[str, ...]:
+    """What the journals of coordinators and the log of the outbox say, each step once."""
+    found: dict[str, None] = {}
+    for name, log in sorted(w.regions["us"].disk.logs.items()):
+        if name.startswith(COORDINATOR_LOG):
+            found |= dict.fromkeys(json.loads(data)[0] for data in log.entries)
+        elif name == OUTBOX:
+            infos = [scan_once(data, verify=True) for data in log.entries]
+            found |= dict.fromkeys(
+                {None: "message", COMMIT_MARKER: "commit", ABORT_MARKER: "abort"}[info.marker_type]
+                for info in infos
+            )
+    return tuple(found)
+
+
+class Bench:
+    """One message in an inbox, and a program that is to process it."""
+
+    def __init__(self, w: World, key: str | None) -> None:
+        self.w = w
+        host = w.client_host("program", "us")
+        host.network.loop = w.simulation.driver.loop
+        self.client = w.client_on(host, ("us",), transaction_key=key)
+        self.consumer: Consumer
+        self.outbox: Producer
+
+    async def ready(self) -> None:
+        inbox = await self.client.producer("inbox")
+        await inbox.send(b"it")
+        self.outbox = await self.client.producer("outbox")
+        self.consumer = await self.subscribed(self.client)
+        await self.w.quiet()
+
+    async def subscribed(self, client: Client) -> Consumer:
+        return await client.subscribe(
+            "inbox", SUBSCRIPTION, type_=ConsumerType.SHARED, initial_position=InitialPosition.EARLIEST
+        )
+
+    async def process(self) -> Transaction:
+        """Everything but the end."""
+        message = await self.consumer.receive()
+        transaction = await self.client.new_transaction()
+        try:
+            await self.outbox.send(b"result", transaction=transaction)
+            await self.consumer.acknowledge(message, transaction=transaction)
+        except ClientError:
+            await transaction.abort()
+            raise
+        return transaction
+
+    async def results(self) -> list[bytes]:
+        reader = await self.client.reader("outbox", EARLIEST)
+        found = []
+        while await reader.has_message():
+            found.append((await reader.receive()).payload)
+        return found
+
+    async def is_consumed(self) -> bool:
+        """Whether nothing is left in the inbox. Every other consumer is gone by then."""
+        await self.consumer.close()
+        await self.w.quiet()
+        broker = self.w.regions["us"].broker
+        assert broker is not None
+        stats = await self.w.ask_admin("us", "GET", "/admin/v2/persistent/public/default/inbox/stats")
+        backlog: int = stats.json()["subscriptions"][SUBSCRIPTION]["msgBacklog"]
+        return backlog == 0
+
+
+Story = Callable[[Bench, Killed], Awaitable[None]]
+
+
+def killed_behind_every_step(story: Story, key: str | None = None) -> set[tuple[str, ...]]:
+    """What was durable at each of the deaths."""
+    seen: set[tuple[str, ...]] = set()
+    for after in count(1):
+        assert after < STEPS_MAX, "it never ends"
+        with world("us", seed=after) as w:
+            killed, bench = Killed(w, after), Bench(w, key)
+
+            async def whole(bench: Bench = bench, killed: Killed = killed) -> None:
+                await bench.ready()
+                await story(bench, killed)
+
+            w.play(whole())
+            if killed.stored is None:
+                return seen
+            seen.add(killed.stored)
+    raise AssertionError("not reached")
+
+
+async def _all_or_nothing(bench: Bench, told: str) -> None:
+    found, consumed = await bench.results(), await bench.is_consumed()
+    assert (found, consumed) in (([b"result"], True), ([], False)), (told, found, consumed)
+    if told:
+        assert found == ([b"result"] if told == "committed" else []), (told, found)
+
+
+@pytest.mark.parametrize("key", [None, KEY])
+@pytest.mark.parametrize("end", ["committed", "aborted"])
+def test_all_or_nothing_of_a_transaction_counts_behind_whatever_step_its_region_dies(
+    end: str, key: str | None
+) -> None:
+    async def story(bench: Bench, killed: Killed) -> None:
+        killed.arm()
+        told = ""
+        try:
+            transaction = await bench.process()
+            await (transaction.commit() if end == "committed" else transaction.abort())
+            told = end
+        except ClientError:
+            told = "aborted"  # what was in it is not certain, so its program gave it up
+        await bench.w.quiet()  # what the coordinator has still to write is a step, too
+        killed.disarm()
+        await bench.w.ready()
+        await _all_or_nothing(bench, told)
+
+    steps = killed_behind_every_step(story, key)
+    last = [journal[-1] if journal else "" for journal in map(_of_journal, steps)]
+    assert {"began", "partitions", "subscriptions", "decided", "ended"} <= set(last)
+    marker = "commit" if end == "committed" else "abort"
+    assert any("decided" in one and marker not in one for one in steps), "nothing between decision and marker"
+    assert any(marker in one and "ended" not in one for one in steps), "nothing between marker and end"
+
+
+def _of_journal(steps: tuple[str, ...]) -> list[str]:
+    return [one for one in steps if one not in ("message", "commit", "abort")]
+
+
+def test_a_key_has_one_open_transaction_behind_whatever_step_its_region_dies_when_another_begins() -> None:
+    """The first is forgotten: the second one aborts it."""
+
+    async def story(bench: Bench, killed: Killed) -> None:
+        await bench.process()
+        killed.arm()
+        await bench.client.new_transaction()
+        await bench.w.quiet()
+        killed.disarm()
+        await bench.w.ready()
+        _check_open(bench.w)
+
+    killed_behind_every_step(_watched(story), KEY)
+
+
+def test_so_it_is_when_another_program_takes_the_key() -> None:
+    """And once that one was told its epoch, the former's transaction does not count, though its client asks for it
+    without a key."""
+
+    async def story(bench: Bench, killed: Killed) -> None:
+        transaction = await bench.process()
+        killed.arm()
+        host = bench.w.client_host("newcomer", "us")
+        host.network.loop = bench.w.simulation.driver.loop
+        newcomer = bench.w.client_on(host, ("us",), transaction_key=KEY)
+        await newcomer.new_transaction()
+        keyless = bench.w.client("us")
+        late = Transaction(keyless.coordinators, transaction.id, keyless.service_address)
+        with pytest.raises(ClientError):
+            await late.commit()
+        await bench.w.quiet()
+        killed.disarm()
+        await bench.w.ready()
+        _check_open(bench.w)
+        await newcomer.close()
+        bench.client = keyless
+        assert await bench.results() == []
+        assert not await bench.is_consumed()
+
+    killed_behind_every_step(_watched(story), KEY)
+
+
+def _watched(story: Story) -> Story:
+    """And what lies on the disk is looked at whenever it dies."""
+
+    async def whole(bench: Bench, killed: Killed) -> None:
+        die = killed._die
+
+        def looked_at() -> None:
+            die()
+            assert _open_at_once(bench.w) <= 1
+
+        killed._die = looked_at  # type: ignore[method-assign]
+        await story(bench, killed)
+
+    return whole
+
+
+def _open_at_once(w: World) -> int:
+    """Of the key, at most, wherever its coordinator's log may end."""
+    open_ones: set[int] = set()
+    most = 0
+    for data in w.regions["us"].disk.logs[f"{COORDINATOR_LOG}{coordinator_of(KEY, 4)}"].entries:
+        what, least, *_ = json.loads(data)
+        if what == "began":
+            open_ones.add(least)
+        elif what == "decided":
+            open_ones.discard(least)
+        most = max(most, len(open_ones))
+    return most
+
+
+def _check_open(w: World) -> None:
+    assert _open_at_once(w) <= 1
+    broker: Any = w.regions["us"].broker
+    of_key = broker.coordinators.life(coordinator_of(KEY, 4)).core.of_key("", KEY)
+    assert sum(one.status is Status.OPEN for one in of_key) <= 1
