@@ -52,7 +52,7 @@ from emulator.runtimes.linked_regions import (
     ask,
     refuse_unknown,
 )
-from emulator.runtimes.losses import lost_clusters
+from emulator.runtimes.losses import forget_store, lost_clusters
 from emulator.runtimes.ports import WantedPort, choose_ports
 from emulator.runtimes.processes import ProcessState, identify
 from emulator.runtimes.recorded_run import RecordedRun
@@ -192,6 +192,7 @@ class ComposeRuntime(RecordedRun):
     async def stop(self, region: str) -> None:
         refuse_unknown(self._directory.read(), region)
         await self._stop([region])
+        await self._keep_stores()
 
     async def kill(self, region: str) -> None:
         refuse_unknown(self._directory.read(), region)
@@ -326,13 +327,16 @@ class ComposeRuntime(RecordedRun):
             output_log(self._directory.region_dir(name)).write_text(await self._engine.output(container))
 
     async def _keep_stores(self) -> None:
-        """So are the volumes, and with them the clusters' configuration stores, which the verdict reads."""
+        """So are the volumes, and with them the clusters' configuration stores, which the verdict reads: those that no
+        region has open."""
         containers = await self._containers()
-        record = self._directory.read()
-        kept = {record.regions[name].cluster: container for name, container in containers.items()}
-        for cluster, container in kept.items():
+        clusters = {name: region.cluster for name, region in self._directory.read().regions.items()}
+        in_use = {clusters[name] for name, container in containers.items() if container.state != "gone"}
+        last = {clusters[name]: container for name, container in containers.items()}
+        for cluster in last.keys() - in_use:
             folder = self._directory.configuration_dir(cluster)
-            await self._engine.copy_out(container, str(CONFIGURATION_DIR), folder)
+            forget_store(folder)
+            await self._engine.copy_out(last[cluster], str(CONFIGURATION_DIR), folder)
 
     # --- containers -------------------------------------------------------------------------------------
 
@@ -394,6 +398,7 @@ class ComposeRuntime(RecordedRun):
 
     def _prepare_start(self, record: RunRecord, name: str) -> None:
         self._write_links(record, name)
+        forget_store(self._directory.configuration_dir(record.regions[name].cluster))
         record.regions[name].stopped = False
         record.regions[name].was_ready = False
         record.regions[name].lost = False
