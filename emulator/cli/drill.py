@@ -76,7 +76,8 @@ class Drill:
         from emulator.topology_file import load_topology
 
         topology = load_topology(self.topology)
-        return topology, load_scenario(find_scenario(self.scenario), topology)
+        scenario = load_scenario(find_scenario(self.scenario), topology)
+        return scenario.settings.obeyed_by(topology), scenario
 
     @property
     def _command(self) -> str:

@@ -26,6 +26,7 @@ from emulator.region_config import RegionConfig
 from emulator.runtimes.admin_client import NoAnswer
 from emulator.runtimes.compose_command import compose, compose_command
 from emulator.runtimes.compose_file import (
+    CONFIGURATION_DIR,
     CONTAINER_USER,
     KAFKA_LABEL,
     REGION_LABEL,
@@ -53,7 +54,7 @@ from emulator.runtimes.linked_regions import (
     ask,
     refuse_unknown,
 )
-from emulator.runtimes.losses import lost_clusters
+from emulator.runtimes.losses import forget_store, lost_clusters
 from emulator.runtimes.ports import WantedPort, choose_ports
 from emulator.runtimes.processes import ProcessState, identify
 from emulator.runtimes.recorded_run import RecordedRun
@@ -162,11 +163,14 @@ class ComposeRuntime(RecordedRun):
         try:
             await self._stop(names)
         finally:
-            await self._keep_output()
-            await self._compose(
-                *("down", "--remove-orphans", "--volumes", "--timeout", f"{STOP_SECONDS:g}"),
-                seconds=UP_SECONDS,
-            )
+            try:
+                await self._keep_output()
+                await self._keep_stores()
+            finally:
+                await self._compose(
+                    *("down", "--remove-orphans", "--volumes", "--timeout", f"{STOP_SECONDS:g}"),
+                    seconds=UP_SECONDS,
+                )
 
     # --- one region -------------------------------------------------------------------------------------
 
@@ -190,6 +194,7 @@ class ComposeRuntime(RecordedRun):
     async def stop(self, region: str) -> None:
         refuse_unknown(self._directory.read(), region)
         await self._stop([region])
+        await self._keep_stores()
 
     async def kill(self, region: str) -> None:
         refuse_unknown(self._directory.read(), region)
@@ -323,6 +328,18 @@ class ComposeRuntime(RecordedRun):
         for name, container in (await self._containers()).items():
             output_log(self._directory.region_dir(name)).write_text(await self._engine.output(container))
 
+    async def _keep_stores(self) -> None:
+        """So are the volumes, and with them the clusters' configuration stores, which the verdict reads: those that no
+        region has open."""
+        containers = await self._containers()
+        clusters = {name: region.cluster for name, region in self._directory.read().regions.items()}
+        in_use = {clusters[name] for name, container in containers.items() if container.state != "gone"}
+        last = {clusters[name]: container for name, container in containers.items()}
+        for cluster in last.keys() - in_use:
+            folder = self._directory.configuration_dir(cluster)
+            forget_store(folder)
+            await self._engine.copy_out(last[cluster], str(CONFIGURATION_DIR), folder)
+
     # --- containers -------------------------------------------------------------------------------------
 
     async def _compose(self, *arguments: str, seconds: float) -> None:
@@ -383,6 +400,7 @@ class ComposeRuntime(RecordedRun):
 
     def _prepare_start(self, record: RunRecord, name: str) -> None:
         self._write_links(record, name)
+        forget_store(self._directory.configuration_dir(record.regions[name].cluster))
         record.regions[name].stopped = False
         record.regions[name].was_ready = False
         record.regions[name].lost = False

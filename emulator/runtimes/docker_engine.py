@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import io
+import tarfile
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
 import docker
@@ -123,6 +126,23 @@ class Engine:
                 getattr(self._client.api, verb)(container.id, **options)
 
         await _in_thread(tell)
+
+    # --- what they hold -------------------------------------------------------------------------------------
+
+    async def copy_out(self, container: Container, folder: str, to: Path) -> None:
+        """Files of a folder inside of it, whether it runs or not; nothing where there is no such folder."""
+
+        def copy() -> None:
+            with _sentences(f"copying {folder} of {container.name}", (404,)):
+                stream, _ = self._client.api.get_archive(container.id, folder)
+                with tarfile.open(fileobj=io.BytesIO(b"".join(stream))) as archive:
+                    for member in filter(tarfile.TarInfo.isfile, archive):
+                        content = archive.extractfile(member)
+                        assert content is not None, "it is a file"
+                        to.mkdir(parents=True, exist_ok=True)
+                        (to / PurePosixPath(member.name).name).write_bytes(content.read())
+
+        await _in_thread(copy)
 
     # --- what they print ------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from emulator.runtimes.contract import Refused
 from emulator.runtimes.processes import ProcessState
 from emulator.runtimes.run_directory import RunRecord
+from emulator.topology import CONFIGURATION_FILE
 
 
 def lost_clusters(record: RunRecord) -> frozenset[str]:
@@ -36,3 +37,9 @@ def put_aside(store: Path) -> None:
     aside.mkdir()
     for file in files:
         file.rename(aside / file.name)
+
+
+def forget_store(folder: Path) -> None:
+    """Of a cluster of containers: what was copied out of its volume is old from here on."""
+    for file in folder.glob(f"{CONFIGURATION_FILE}*"):
+        file.unlink(missing_ok=True)

@@ -31,6 +31,7 @@ from emulator.scenarios.cast import Cast
 from emulator.scenarios.steps import (
     StepEntry,
 )
+from emulator.scenarios.wanted import AS_DECLARED, WantedSettings
 from emulator.scenarios.words import (
     LIST,
     NOT_EMPTY,
@@ -100,6 +101,8 @@ class ScenarioFile(Written):
     """Who takes part."""
     answers: Annotated[tuple[AnswersEntry, ...], LIST] = ()
     """What services promise beside what Pulsar promises; the verdict holds them to it."""
+    settings: WantedSettings = AS_DECLARED
+    """Knobs of the brokers that the story is about, whatever the topology says."""
     expect: Expected = Expected()
     """Limits for what the report measures; a missed one fails the run, whatever the verdict."""
     steps: Annotated[tuple[StepEntry, ...], LIST, NOT_EMPTY, Field(json_schema_extra={"minItems": 1})]

@@ -25,6 +25,7 @@ from emulator.scenarios.language import ScenarioFile
 from emulator.scenarios.shares import hosts_named
 from emulator.scenarios.steps import Action, Begin, Drain, Finish, Move, OnRegion
 from emulator.scenarios.tasks import TaskDid, TaskEntry
+from emulator.scenarios.wanted import AS_DECLARED, WantedSettings
 from emulator.scenarios.words import GROUPS, Names
 from emulator.scenarios.workload import ConsumerPart, HostPart, Part, ProducerPart, ProgramPart, TaskPart
 from emulator.spelling import nearest
@@ -66,6 +67,8 @@ class Scenario:
     """What is expected of the figures."""
     answers: tuple[Answers, ...] = ()
     """What services promise."""
+    settings: WantedSettings = AS_DECLARED
+    """What it wants of the regions that play it."""
 
     def part(self, name: str) -> Part:
         return next(part for part in self.parts if part.name == name)
@@ -127,7 +130,14 @@ def _check(file: YamlFile, topology: Topology) -> Scenario:
     _refuse_problems(file)
     answers = tuple(entry.promised(written.topic) for entry in written.answers)
     return Scenario(
-        written.name, written.description, written.topic, parts, steps, written.expect.limits, answers
+        written.name,
+        written.description,
+        written.topic,
+        parts,
+        steps,
+        written.expect.limits,
+        answers,
+        written.settings,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -289,6 +290,16 @@ def test_a_topic_that_keeps_nothing_is_refused_in_one_sentence() -> None:
 def test_text_that_is_no_scenario_gets_an_answer_too(text: str, problem: str) -> None:
     found = problems(text)
     assert any(each.startswith(problem) for each in found), found
+
+
+def test_a_story_sets_knobs_of_the_regions_that_play_it_and_leaves_the_others() -> None:
+    text = scenario_text("begin: fast") + "settings: {metadata_sync_hybrid_clocks: true}\n"
+    played = parse_scenario(text, TOPOLOGY).settings.obeyed_by(TOPOLOGY)
+    for region, declared in zip(played.regions, TOPOLOGY.regions, strict=True):
+        assert region.settings == replace(declared.settings, metadata_sync_hybrid_clocks=True)
+    assert problems(text.replace("hybrid_clocks: true", "hybrid_clock: true"))[0].endswith(
+        "(did you mean 'metadata_sync_hybrid_clocks'?)"
+    )
 
 
 def test_a_missing_file_is_told_with_the_scenarios_that_exist(tmp_path: Path) -> None:

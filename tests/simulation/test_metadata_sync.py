@@ -148,8 +148,8 @@ class Story:
         return found
 
 
-def play(seed: int, seams: Seams = AS_SHIPPED) -> Story:
-    story = Story(seed, seams)
+def play(seed: int, seams: Seams = AS_SHIPPED, *, kind: type[Story] | None = None) -> Story:
+    story = (kind or Story)(seed, seams)
     with story.world as world:
         world.play(story.told(), within_seconds=3600)
         fold: dict[str, Record] = {}

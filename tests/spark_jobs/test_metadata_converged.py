@@ -269,6 +269,17 @@ def test_a_cluster_that_is_lost_with_its_store_gets_everything_back(tmp_path: Pa
     assert shipped(tmp_path, "cluster-lost", seed)[0] == "valid"
 
 
+@pytest.mark.parametrize("clocks", ["clock-ahead", "clock-ahead-hybrid"])
+def test_the_story_of_a_clock_that_is_ahead_ends_alike_under_plain_and_hybrid_clocks(
+    tmp_path: Path, clocks: str
+) -> None:
+    """What was refused or not on the way is a step of each."""
+    verdict, outcome = shipped(tmp_path, clocks, 1)
+    assert verdict == "valid"
+    region = outcome.plan.topology.regions[0]
+    assert region.settings.metadata_sync_hybrid_clocks == (clocks == "clock-ahead-hybrid")
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_a_race_between_two_clusters_ends_the_same_in_both(tmp_path: Path, seed: int) -> None:
     verdict, outcome = shipped(tmp_path, "policy-race", seed)

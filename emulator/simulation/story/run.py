@@ -70,7 +70,7 @@ class Story:
 
     scenario: Scenario
     topology: Topology
-    """As the file says it."""
+    """As the file says it, with the settings that the scenario wants."""
     namespace: NamespaceConfig
     """Of all its topics."""
 
@@ -87,7 +87,7 @@ def load_story(scenario_path: Path, topology: Topology) -> Story:
         rule = "a scenario is simulated in one namespace; give all actors topics of the same one"
         raise ConfigurationError([Problem(str(scenario_path), None, "topic", ", ".join(names), rule)])
     namespace = next(one for one in topology.namespaces if one.name == names[0])
-    return Story(scenario, topology, namespace)
+    return Story(scenario, scenario.settings.obeyed_by(topology), namespace)
 
 
 def run_story(

@@ -1,0 +1,66 @@
+"""Two clusters in containers share their metadata: a clock is set wrong, and the verdict reads the stores they kept."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from emulator.runtimes.compose import ComposeRuntime
+from emulator.runtimes.contract import Refused
+from emulator.topology_file import load_topology
+from spark_jobs.checks.finding import Circumstances
+from spark_jobs.metadata_converged import metadata_converged
+from spark_jobs.run_folder import open_run_folder
+
+from .containers import need_containers, remove
+from .fixtures import write_topology
+from .test_metadata_sync import CREATION, EVENTS, asked, until_said
+
+pytestmark = [pytest.mark.real, pytest.mark.long]
+
+CLOCK = "/geoemu/v1/clock"
+OFF = {"allowAutoTopicCreation": False}
+
+
+def is_off(said: Any) -> bool:
+    return isinstance(said, dict) and said.get("allowAutoTopicCreation") is False
+
+
+def test_a_clock_is_set_wrong_in_a_container_and_what_clusters_share_is_judged(tmp_path: Path) -> None:
+    need_containers("region")
+    path, run_dir = write_topology(tmp_path), tmp_path / "run"
+    path.write_text(path.read_text() + f"settings: {{configuration_metadata_sync_event_topic: '{EVENTS}'}}\n")
+    runtime = ComposeRuntime.create(load_topology(path), run_dir, detached=True)
+
+    async def story() -> None:
+        await runtime.up()
+        east, _, europe = (await runtime.status()).regions
+        assert await asked(east, "POST", CREATION, OFF) == 204
+        await until_said(europe, CREATION, is_off)
+        await runtime.skew("eu-central", -60_000)
+        assert await asked(europe, "DELETE", CREATION) == 409, "older than what is there, by this clock"
+        await runtime.kill("eu-central")
+        await runtime.start("eu-central")
+        assert (await asked(europe, "GET", CLOCK))["ahead_ms"] == -60_000
+        await runtime.skew("eu-central", 0)
+        assert await asked(europe, "DELETE", CREATION) == 204
+        await until_said(east, CREATION, lambda said: not is_off(said))
+        await runtime.lose("eu-central")
+        assert (await asked(east, "GET", "/geoemu/v1/clusters/europe/lost"))["lost"] is True
+        with pytest.raises(Refused, match="is in a volume"):
+            await runtime.lose_store("europe")
+        await runtime.start("eu-central")
+        assert (await asked(east, "GET", "/geoemu/v1/clusters/europe/lost"))["lost"] is False
+        await runtime.down()
+
+    try:
+        asyncio.run(asyncio.wait_for(story(), 120))
+    finally:
+        asyncio.run(remove(run_dir))
+    found = metadata_converged(open_run_folder(run_dir), Circumstances(namespaces={}), end_ms=1e15)
+    assert found is not None
+    assert found.verdict == "valid", found.sentence
+    assert "americas and europe" in found.sentence
