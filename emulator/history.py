@@ -229,13 +229,32 @@ class HistoryWriter:
         self.write("subscribe", "ok", **place, **said)
 
     def received(
-        self, region: str, topic: str, subscription: str, message_id: str, payload: bytes | None = None
+        self,
+        region: str,
+        topic: str,
+        subscription: str,
+        message_id: str,
+        payload: bytes | None = None,
+        *,
+        transaction: tuple[int, int] | None = None,
     ) -> None:
-        """A consumer was given what stands at `message_id` (`ledger:entry:batch_index`) in `region`."""
+        """A consumer was given what stands at `message_id` (`ledger:entry:batch_index`) in `region`. `transaction`:
+        what is made of it belongs to that."""
         place = {"region": region, "topic": topic, "subscription": subscription, "message_id": message_id}
-        self.write(
-            "receive", "ok", **place, payload_digest=None if payload is None else payload_digest(payload)
-        )
+        digest = None if payload is None else payload_digest(payload)
+        self.write("receive", "ok", **place, payload_digest=digest, transaction=transaction_text(transaction))
+
+    def begun(
+        self,
+        region: str,
+        transaction: tuple[int, int],
+        *,
+        key: str | None = None,
+        key_epoch: int | None = None,
+    ) -> None:
+        """A transaction (most, least) began; under a transaction key, with the epoch that was granted."""
+        said = {"transaction": transaction_text(transaction), "transaction_key": key, "key_epoch": key_epoch}
+        self.write("begin_transaction", "ok", region=region, **said)
 
     def asked_to_acknowledge(
         self,

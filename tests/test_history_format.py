@@ -142,6 +142,8 @@ def test_a_program_writes_down_what_it_does(tmp_path: Path) -> None:
     second.asked_publish(b"three").failed("too big")
     history.subscribed("us", "orders", "billing", replicated=True)
     history.received("us", "orders", "billing", "1:0:-1", b"one")
+    history.begun("us", (0, 7), key="settlement", key_epoch=2)
+    history.received("us", "orders", "billing", "1:1:-1", transaction=(0, 7))
     history.asked_to_acknowledge("us", "orders", "billing", "1:0:-1")
     history.close()
     events = list(read_events(tmp_path / "history" / "shop.jsonl"))
@@ -158,6 +160,9 @@ def test_a_program_writes_down_what_it_does(tmp_path: Path) -> None:
     assert publishes[0].attributes_digest == attributes_digest("k", {"a": "b"})
     assert publishes[0].replicate_to == ["eu"]
     assert len({event.session for event in publishes}) == 2
+    (begun,) = (event for event in events if event.op == "begin_transaction")
+    assert (begun.transaction, begun.transaction_key, begun.key_epoch) == ("0,7", "settlement", 2)
+    assert [event.transaction for event in events if event.op == "receive"] == [None, "0,7"]
 
 
 def test_what_is_no_history_is_not_written(tmp_path: Path) -> None:
