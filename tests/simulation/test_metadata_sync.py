@@ -31,9 +31,9 @@ POLICIES = ("deduplication", "keep_alive_interval_ms", "exclusive_home")
 STEPS = 40
 
 
-def topology(of: dict[str, str], *, hybrid: bool) -> Topology:
+def topology(of: dict[str, str], *, hybrid: bool, **changes: bool) -> Topology:
     chosen = BrokerSettings(
-        configuration_metadata_sync_event_topic=EVENTS, metadata_sync_hybrid_clocks=hybrid
+        configuration_metadata_sync_event_topic=EVENTS, metadata_sync_hybrid_clocks=hybrid, **changes
     )
     regions = [Region(name, of[name], host=name, service_port=SERVICE_PORT, settings=chosen) for name in of]
     shape = LinkShape(latency_ms=20.0, jitter_ms=5.0)
