@@ -38,9 +38,10 @@ class Announcing(Protocol):
     """Where other clusters are told something before a shared path is changed."""
 
     async def announced(
-        self, path: str, value: bytes | None, touched: Iterable[str]
+        self, path: str, value: bytes | None, touched: Iterable[str], of: int | None = None
     ) -> Callable[[Rows], None]:
-        """What to do in the transaction then. StorageError."""
+        """What to do in the transaction then. `of`: the version that the change was made of (-1: there was none);
+        Conflict, before anybody is told, when it is another one by now. StorageError."""
         ...
 
 
@@ -145,8 +146,11 @@ class Metadata:
         while True:
             value = change(None if current is None else current.value)
             try:
-                expected = -1 if current is None else current.version
-                return await self.put(path, value, expected, touched=touched)
+                of = -1 if current is None else current.version
+                if self.announcing is None or self.shared is None or not self.shared.covers(path):
+                    return await self.put(path, value, of, touched=touched)
+                await self.transact(await self.announcing.announced(path, value, touched, of))
+                return self._mirror.revision
             except Conflict as conflict:
                 current = conflict.current
 

@@ -36,6 +36,7 @@ from emulator.core.subscription_updates import (
 from emulator.core.topic_state import TopicState
 from emulator.core.transactions.coordinator import Coordinator
 from emulator.core.transactions.keys import KeyBook
+from emulator.core.transactions.pending_acks import PendingAcks
 from emulator.markers import Marker, SubscriptionUpdate
 from emulator.wire.metadata import EntryInfo, scan_entry
 
@@ -87,6 +88,8 @@ class Parts:
     """Who may use which transaction key."""
     transaction_journal: type[Journal] = Journal
     """Makes durable what a coordinator decides."""
+    pending_acks: type[PendingAcks] = PendingAcks
+    """What open transactions acknowledged at a subscription."""
 
     # What clusters share.
     metadata_rule: Rule = LATEST

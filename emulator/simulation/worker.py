@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from emulator.client import (
     EARLIEST,
@@ -22,6 +22,7 @@ from emulator.client import (
     Producer,
     Transaction,
 )
+from emulator.history import payload_digest
 from emulator.simulation.actors import RETRY_SECONDS, Actor, place_of, text_of
 from emulator.simulation.evidence import Deed
 from emulator.simulation.plan import WorkerPlan
@@ -104,7 +105,8 @@ class WorkerActor(Actor):
         return work, transaction
 
     async def _subscribe(self, client: Client) -> Consumer:
-        return await client.subscribe(
+        self._note("subscribe", "asked", replicated=False, initial="earliest")
+        consumer = await client.subscribe(
             self.plan.inbox,
             self.plan.key,
             type_=ConsumerType[self.plan.type],
@@ -112,6 +114,8 @@ class WorkerActor(Actor):
             name=self.name,
             receiver_queue_size=self.plan.queue,
         )
+        self._note("subscribe", "ok", replicated=False, initial="earliest")
+        return consumer
 
     async def _take(self, consumer: Consumer) -> list[Message]:
         """Each once: a consumer that lost its connection is given again what it had, and a transaction may acknowledge
@@ -186,16 +190,17 @@ class WorkerActor(Actor):
             await reader.close()
 
     def _note_received(self, message: Message) -> None:
-        self.record.note(
-            self.name,
+        self._note(
             "receive",
             "ok",
-            region=self.region,
-            topic=self.plan.inbox,
-            subscription=self.plan.key,
             origin_region=message.replicated_from or self.region,
             producer=message.producer_name,
             sequence_id=message.sequence_id,
             message_id=place_of(message),
+            payload_digest=payload_digest(message.payload),
             detail=text_of(message),
         )
+
+    def _note(self, op: str, outcome: Any, **fields: Any) -> None:
+        fields |= {"region": self.region, "topic": self.plan.inbox, "subscription": self.plan.key}
+        self.record.note(self.name, op, outcome, **fields)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from dataclasses import replace
 
@@ -12,7 +13,7 @@ from emulator.core.policies.topics import DEDUPLICATION
 from emulator.simulation.world import World
 from emulator.storage.configuration import Conflict
 from emulator.stored_keys import TenantPath
-from tests.simulation.test_metadata_sync import Story, play, topology
+from tests.simulation.test_metadata_sync import EVENTS, Story, play, topology
 from tests.simulation.test_metadata_sync_unreachable import NAMESPACE, is_known, region, soon, told
 
 TENANT = TenantPath("acme").text
@@ -64,3 +65,29 @@ def test_clusters_converge_with_the_proposal_s_order_too(seed: int, monkeypatch:
     )
     story: Story = play(seed)
     assert story.acknowledged > 0
+
+
+def test_with_the_proposal_s_order_changes_at_the_same_time_are_published_once_each() -> None:
+    """What was published is not drawn up again because another change came between: two that gave way to each other
+    would publish for ever."""
+
+    async def story(world: World, us: Region) -> None:
+        published = _published(world)
+        world.configurations["americas"].faults.call_seconds = (0.02, 0.03)  # so that all come between
+        values = (True, False, True, False)
+        changes = [us.policies.set(NAMESPACE, DEDUPLICATION, value) for value in values]
+        await asyncio.gather(*changes, return_exceptions=True)  # one that lost to a later one is told so
+        await soon(world, lambda: _is_same(world))
+        assert _published(world) - published <= len(values)
+
+    told(story, proposal=True)
+
+
+def _published(world: World) -> int:
+    log = world.regions["us"].disk.logs[EVENTS]
+    return sum(b'"kind":"events","source":"americas"' in data for data in log.entries)
+
+
+def _is_same(world: World) -> bool:
+    us, eu = (world.configurations[one].memory.values[NAMESPACE.text].value for one in ("americas", "europe"))
+    return us == eu

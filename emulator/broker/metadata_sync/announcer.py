@@ -20,7 +20,7 @@ from emulator.core.metadata_sync import packs
 from emulator.core.metadata_sync.changes import Transaction
 from emulator.core.metadata_sync.event import Event
 from emulator.errors import ProtocolError, StorageError
-from emulator.storage.configuration import Rows
+from emulator.storage.configuration import Rows, check_expected
 
 Work = Callable[[Rows], None]
 
@@ -36,22 +36,28 @@ class Announcer:
         self._channel: Channel | None = None
         self._opening = asyncio.Lock()
 
-    async def announced(self, path: str, value: bytes | None, touched: Iterable[str]) -> Work:
+    async def announced(
+        self, path: str, value: bytes | None, touched: Iterable[str], of: int | None = None
+    ) -> Work:
         """What to do in the transaction that makes the change. StorageError when the event topic takes nothing now:
-        then nothing was changed here (`definite`: nor will it be); Overruled."""
+        then nothing was changed here (`definite`: nor will it be); Overruled; Conflict when the path is not `of` this
+        version any more. What is published is not drawn up again because another change came between: each that is
+        published comes true, and two that gave way to each other would publish for ever."""
         if self._settings.publishes_first:
-            return await self._published(path, value, tuple(touched))
+            return await self._published(path, value, tuple(touched), of)
         await self._probe()
-        return self._settings.changing(path, value, is_seed=False, touched=touched)
+        return _checked(path, of, self._settings.changing(path, value, is_seed=False, touched=touched))
 
-    async def _published(self, path: str, value: bytes | None, touched: tuple[str, ...]) -> Work:
+    async def _published(
+        self, path: str, value: bytes | None, touched: tuple[str, ...], of: int | None
+    ) -> Work:
         channel = await self._open()  # before numbers are used up
         drawn: list[list[Event]] = []
 
         def draw_up(transaction: Transaction) -> None:
             drawn.append(transaction.drawn_up(path, value, is_seed=False, touched=touched))
 
-        await self._metadata.transact(self._settings.transaction(draw_up))
+        await self._metadata.transact(_checked(path, of, self._settings.transaction(draw_up)))
         events = drawn[-1]
         if events:
             await channel.publish([packs.encode(self._pack(events))])
@@ -83,3 +89,13 @@ class Announcer:
     def _refusal(self, problem: ProtocolError | StorageError) -> StorageError:
         sentence = f"the event topic {self._settings.topic} takes no messages, and no change is made without: {problem}"
         return StorageError(sentence, definite=True)
+
+
+def _checked(path: str, of: int | None, work: Work) -> Work:
+    """The same, if the path is of this version."""
+
+    def whole(rows: Rows) -> None:
+        check_expected(path, of, rows.get(path))
+        work(rows)
+
+    return whole

@@ -15,7 +15,7 @@ from emulator.broker.keeper import KeyChanges
 from emulator.core.admission import MESSAGE_BYTES_MIN
 from emulator.core.cursor import WORD_BITS, Cursor
 from emulator.core.dispatch import ConsumerState, Dispatcher
-from emulator.core.transactions.pending_acks import Claim, PendingAcks, commit
+from emulator.core.transactions.pending_acks import Claim, commit
 from emulator.core.transactions.pending_rows import PendingRows, RowName
 from emulator.core.transactions.status import Status, TxnId
 from emulator.errors import GeoemuError, ProtocolError, ServerError, StorageDamaged
@@ -65,9 +65,9 @@ class PendingAcksOfSubscription:
 
     def __init__(self, subscription: TransactionalSubscription) -> None:
         self._subscription = subscription
-        self.acks = PendingAcks()
-        self._rows = PendingRows(self.acks)
         topic = subscription.topic
+        self.acks = topic.region.environment.parts.pending_acks()
+        self._rows = PendingRows(self.acks)
         self._key = PendingAckKey(topic.full_name, subscription.name, "")
         self._keeper = topic.region.environment.parts.keeper(
             topic.region.store,

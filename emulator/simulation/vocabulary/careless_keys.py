@@ -7,10 +7,13 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from emulator.broker.transactions.journal import Journal
+from emulator.core.cursor import Cursor
 from emulator.core.transactions.coordinator import Coordinator, Transaction
 from emulator.core.transactions.journal_entries import Began
 from emulator.core.transactions.key_entries import Granted, KeyEntry
 from emulator.core.transactions.keys import KeyBook
+from emulator.core.transactions.pending_acks import Claim, PendingAcks, commit
+from emulator.core.transactions.status import TxnId
 from emulator.simulation.ablation import Ablation, parts
 
 KIND = "hold-key"
@@ -65,6 +68,12 @@ class _BelievedAtOnce(Journal):
         return believed
 
 
+class _CountsAtOnce(PendingAcks):
+    def acknowledge(self, txn: TxnId, claims: Sequence[Claim], cursor: Cursor) -> None:
+        super().acknowledge(txn, claims, cursor)
+        commit(self.by_txn[txn], cursor)
+
+
 def _ablation(name: str, safeguard: str, invariants: Iterable[str], **changes: Any) -> Ablation:
     return Ablation(name, safeguard, tuple(invariants), parts(**changes), kind=KIND)
 
@@ -93,5 +102,11 @@ ABLATIONS = (
         "What a coordinator decides is told when it is written, not when it is durable.",
         ("INV-58", "INV-55", "INV-57", "INV-74", "INV-75"),
         transaction_journal=_BelievedAtOnce,
+    ),
+    _ablation(
+        "acknowledged-before-commit",
+        "What a transaction acknowledges counts at once, and stays so when the transaction is aborted.",
+        ("INV-75",),
+        pending_acks=_CountsAtOnce,
     ),
 )
