@@ -14,7 +14,7 @@ import pytest
 from emulator.cli.curl import Request, as_curl
 from emulator.history import read_events
 from emulator.region_config import RegionConfig
-from tests.runtimes.fixtures import end_all, write_topology
+from tests.runtimes.fixtures import end_all, wait_until, write_topology
 from tests.test_cli import ROOT
 from tests.test_cli_runs import CURRENT, geoemu, typed
 
@@ -75,11 +75,21 @@ def test_curl_does_what_the_verb_would_have_done_and_regions_print_json_when_tol
     assert before["ahead_ms"] == 0, "printing it did nothing"
     assert done_by_shell(skew.stdout) == [""]
     assert json.loads(done_by_shell(f"curl -s {ask_clock}")[0])["ahead_ms"] == -2_000
+    cut = geoemu("cut", "us-east", "eu-central", "--curl", folder=folder)
+    assert len(done_by_shell(cut.stdout)) == 4, "two ways, two ends"
+    ask_link = typed(folder, "explain", "link", "us-east", "eu-central", "--region", "us-east", "--curl")
+    wait_until(
+        lambda: json.loads(done_by_shell(ask_link)[0])["what"] != "established", "the link is no longer there"
+    )
+    assert set(done_by_shell(geoemu("heal", "--curl", folder=folder).stdout)) == {""}
+    wait_until(
+        lambda: json.loads(done_by_shell(ask_link)[0])["what"] == "established", "the link is there again"
+    )
+    none = geoemu("hold", "us-east", "us-east", "--curl", folder=folder)
+    assert (none.returncode, "no link us-east -> us-east" in none.stderr) == (2, True)
     operator = folder / CURRENT / "history" / "operator.jsonl"
     assert not operator.exists() or list(read_events(operator)) == []
 
-    printed = typed(folder, "explain", "link", "us-east", "eu-central", "--region", "us-east", "--curl")
-    assert json.loads(done_by_shell(printed)[0])["region"] == "us-east"
     printed = typed(folder, "transactions", "list-transaction-keys", "us-east", "--curl")
     assert [json.loads(one) for one in done_by_shell(printed)] == [[]]
     refused = geoemu("explain", "colour", "red", "--curl", folder=folder)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from emulator.runtimes.contract import RegionStatus, Runtime
+from emulator.region_config import LinkShape
+from emulator.runtimes.contract import LinkStatus, Refused, RegionStatus, Runtime
+from emulator.runtimes.region_admin import link_request
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,24 @@ async def as_curls(run: Runtime, request: Request, regions: Iterable[str] | None
     wanted = None if regions is None else {run.topology.region(name).name for name in regions}
     found = (await run.status()).regions
     return [_line(region, request) for region in found if wanted is None or region.name in wanted]
+
+
+async def links_as_curls(
+    run: Runtime, ends: tuple[str, str] | None, *, one_way: bool, shaped: Callable[[LinkStatus], LinkShape]
+) -> list[str]:
+    """To give links other shapes both ends of each are told. `ends` None: all links. Refused for a link that there is
+    not."""
+    status = await run.status()
+    regions = {region.name: region for region in status.regions}
+    wanted = None if ends is None else {ends} if one_way else {ends, ends[::-1]}
+    links = [link for link in status.links if wanted is None or (link.source, link.target) in wanted]
+    if not links:
+        raise Refused(f"there is no link {' -> '.join(ends or ())} in this run")
+    return [
+        _line(regions[end], Request(*link_request((link.source, link.target), shaped(link))))
+        for link in links
+        for end in (link.source, link.target)
+    ]
 
 
 def _line(region: RegionStatus, request: Request) -> str:

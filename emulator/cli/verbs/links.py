@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import typer
@@ -20,19 +23,33 @@ from emulator.cli.options import (
     RunDir,
     SignedMilliseconds,
 )
-from emulator.cli.verbs.acting import Change, act, print_curl
+from emulator.cli.verbs.acting import Change, act, open_run_of, print_curl
 from emulator.cli.verbs.application import app
+from emulator.region_config import LinkShape
+from emulator.runtimes.contract import LinkStatus
+
+UNKNOWN_TO_THE_RUN = "what curl does is not in the run's history, and is over when the region restarts"
 
 
 @app.command(epilog="Example: geoemu cut us-east eu-central --one-way")
-def cut(a: LinkEnd, b: OtherLinkEnd, one_way: OneWay = False, run_dir: RunDir = None) -> None:
+def cut(
+    a: LinkEnd, b: OtherLinkEnd, one_way: OneWay = False, as_curl: AsCurl = False, run_dir: RunDir = None
+) -> None:
     """Let nothing pass between two regions: connecting fails, and who is connected hears nothing any more."""
+    if as_curl:
+        _print_curls(run_dir, (a, b), one_way, lambda link: replace(link.shape, state="cut"))
+        return
     _change_link(run_dir, (a, b), one_way, "cut", lambda run: run.cut(a, b, one_way=one_way), "is cut")
 
 
 @app.command(epilog="Example: geoemu hold us-east eu-central")
-def hold(a: LinkEnd, b: OtherLinkEnd, one_way: OneWay = False, run_dir: RunDir = None) -> None:
+def hold(
+    a: LinkEnd, b: OtherLinkEnd, one_way: OneWay = False, as_curl: AsCurl = False, run_dir: RunDir = None
+) -> None:
     """Let what two regions send each other wait; `heal` delivers it in order."""
+    if as_curl:
+        _print_curls(run_dir, (a, b), one_way, lambda link: replace(link.shape, state="held"))
+        return
     _change_link(run_dir, (a, b), one_way, "hold", lambda run: run.hold(a, b, one_way=one_way), "is held")
 
 
@@ -43,11 +60,16 @@ def latency(
     time: Milliseconds,
     jitter: JitterMilliseconds = None,
     one_way: OneWay = False,
+    as_curl: AsCurl = False,
     run_dir: RunDir = None,
 ) -> None:
     """Let what two regions send each other take so long; `heal` goes back to what the topology declares."""
     from emulator.history import latency_detail
 
+    if as_curl:
+        changes = {"latency_ms": time} | ({} if jitter is None else {"jitter_ms": jitter})
+        _print_curls(run_dir, (a, b), one_way, lambda link: replace(link.shape, **changes))  # type: ignore[arg-type]
+        return
     act(
         run_dir,
         "latency",
@@ -66,10 +88,7 @@ def skew(region: Region, time: SignedMilliseconds, as_curl: AsCurl = False, run_
     from emulator.history import skew_detail
 
     if as_curl:
-        print(
-            "what curl does is not in the run's history, and is over when the region restarts",
-            file=sys.stderr,
-        )
+        print(UNKNOWN_TO_THE_RUN, file=sys.stderr)
         print_curl(run_dir, Request("PUT", "/geoemu/v1/clock", {"ahead_ms": time}), [region])
         return
     act(run_dir, "skew", lambda run: run.skew(region, time), region=region, detail=skew_detail(time))
@@ -78,11 +97,20 @@ def skew(region: Region, time: SignedMilliseconds, as_curl: AsCurl = False, run_
 
 
 @app.command(epilog="Example: geoemu heal us-east eu-central; or everything: geoemu heal")
-def heal(a: OptionalLinkEnd = None, b: OptionalOtherLinkEnd = None, run_dir: RunDir = None) -> None:
+def heal(
+    a: OptionalLinkEnd = None,
+    b: OptionalOtherLinkEnd = None,
+    as_curl: AsCurl = False,
+    run_dir: RunDir = None,
+) -> None:
     """Undo `cut`, `hold` and `latency` between two regions, or everywhere, and wait until regions are linked again."""
+    if a is not None and b is None:
+        raise typer.BadParameter("name two regions, or none to heal everything", param_hint="B")
+    if as_curl:
+        ends = None if a is None or b is None else (a, b)
+        _print_curls(run_dir, ends, False, lambda link: replace(link.declared, state="up"))
+        return
     if a is None or b is None:
-        if a is not None:
-            raise typer.BadParameter("name two regions, or none to heal everything", param_hint="B")
         act(run_dir, "heal", lambda run: run.heal(), detail="everything")
         print("all links are up")
     else:
@@ -95,3 +123,16 @@ def _change_link(
     way = "one way" if one_way else "both ways"
     act(run_dir, verb, change, region=ends[0], other_region=ends[1], detail=way)
     print(f"{ends[0]} {'->' if one_way else '<->'} {ends[1]} {outcome}")
+
+
+def _print_curls(
+    run_dir: Path | None,
+    ends: tuple[str, str] | None,
+    one_way: bool,
+    shaped: Callable[[LinkStatus], LinkShape],
+) -> None:
+    from emulator.cli.curl import links_as_curls
+
+    print(UNKNOWN_TO_THE_RUN, file=sys.stderr)
+    for line in asyncio.run(links_as_curls(open_run_of(run_dir), ends, one_way=one_way, shaped=shaped)):
+        print(line)

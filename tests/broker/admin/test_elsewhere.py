@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from emulator.client import Client, ClientError
+from emulator.client import Client, ClientError, ConsumerType
 from tests.broker.admin.served import Served, served
 
 CLUSTER = "/admin/v2/clusters/us"
@@ -141,3 +141,31 @@ def test_a_consumer_that_comes_too_often_is_refused(us: Served) -> None:
     assert us.ask("DELETE", f"{TOPIC}/subscribeRate").status == 204
     come()
     assert us.ask("POST", f"{NAMESPACE}/subscribeRate", b'{"ratePeriodInSecond": 0}').status == 412
+
+
+def test_what_is_stored_of_a_topic_is_told_until_its_end(us: Served) -> None:
+    assert us.ask("PUT", SUBSCRIPTION).status == 204
+
+    async def story() -> None:
+        async with Client([f"pulsar://127.0.0.1:{us.service_port}"]) as client:
+            consumer = await client.subscribe(NAME, "billing", type_=ConsumerType.SHARED)
+            producer = await client.producer(NAME)
+            for number in range(3):
+                await producer.send(b"%d" % number)
+            found = [await consumer.receive() for _ in range(3)]
+            await consumer.acknowledge(found[2], confirmed=True)
+
+    asyncio.run(story())
+    stored = us.get(f"{TOPIC}/internal-info")
+    ledger = stored["ledgers"][0]["ledgerId"]
+    assert stored["ledgers"][0]["entries"] == 3
+    assert stored["cursors"]["billing"] == {
+        "cursorsLedgerId": -1,
+        "markDelete": {"ledgerId": ledger, "entryId": -1},
+        "individualDeletedMessages": [
+            {"from": {"ledgerId": ledger, "entryId": 1}, "to": {"ledgerId": ledger, "entryId": 2}}
+        ],
+    }
+    assert "terminatedPosition" not in stored
+    assert us.ask("POST", f"{TOPIC}/terminate").status == 200
+    assert us.get(f"{TOPIC}/internal-info")["terminatedPosition"] == {"ledgerId": ledger, "entryId": 2}

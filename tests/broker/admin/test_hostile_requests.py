@@ -103,3 +103,9 @@ def test_a_slash_inside_of_a_tenant_or_namespace_is_refused(us: Served, target: 
     reply = us.ask("GET", target)
     assert reply.status == 412
     assert "is not a valid" in reply.json()["reason"]
+
+
+@pytest.mark.parametrize("number", ["¹", "٣", "9" * 5_000, "-1", ""])
+def test_a_quoted_number_of_partitions_that_is_none_is_refused(us: Served, number: str) -> None:
+    reply = us.ask("PUT", "/admin/v2/persistent/public/default/parts/partitions", json.dumps(number).encode())
+    assert 400 <= reply.status < 500, reply

@@ -228,6 +228,9 @@ def test_subscriptions_are_moved_and_messages_looked_at(us: Served, admin: GoAdm
     last = admin.call("Topics", "GetLastMessageID", TOPIC)
     assert len(admin.call("Subscriptions", "GetMessagesByID", TOPIC, last["ledgerId"], last["entryId"])) == 1
     admin.call("Subscriptions", "SkipMessages", TOPIC, "billing", 1)
+    stored = admin.call("Topics", "GetInternalInfo", TOPIC)
+    assert stored["cursors"]["billing"]["markDelete"] == {"ledgerId": last["ledgerId"], "entryId": 0}
+    assert (stored["ledgers"][0]["ledgerId"], stored["ledgers"][0]["entries"]) == (last["ledgerId"], 3)
     assert admin.call("Topics", "GetStats", TOPIC)["subscriptions"]["billing"]["msgBacklog"] == 2
     admin.call("Subscriptions", "ClearBacklog", TOPIC, "billing")
     assert admin.call("Topics", "GetStats", TOPIC)["subscriptions"]["billing"]["msgBacklog"] == 0

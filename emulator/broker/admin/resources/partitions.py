@@ -127,7 +127,7 @@ def _parse(raw: Any) -> Partitioned | None:
         raw, properties = raw.get("partitions"), raw.get("properties") or {}
     if raw is None:
         return None
-    if isinstance(raw, str) and raw.isdigit():
+    if isinstance(raw, str) and raw.isascii() and raw.isdigit() and len(raw) < 20:
         raw = int(raw)
     if not isinstance(properties, dict) or not all(isinstance(value, str) for value in properties.values()):
         raise HttpError(400, f"properties: {properties!r} must be an object of texts")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from emulator.broker.admin import stats
 from emulator.broker.admin.http import HttpError, Response
+from emulator.broker.admin.ledger_info import ledger_info
 from emulator.broker.admin.place import topic_name
 from emulator.broker.admin.resource import Call, Query, Resource, changes, reads
 from emulator.broker.admin.resources.elsewhere import refuse_shadow
@@ -35,6 +36,10 @@ async def figures(call: Call) -> Response:
 
 async def internal_figures(call: Call) -> Response:
     return Response(stats.internal_stats(await _topic(call)))
+
+
+async def stored(call: Call) -> Response:
+    return Response(ledger_info(await _topic(call)))
 
 
 async def unload(call: Call) -> Response:
@@ -109,6 +114,12 @@ def _rows(domain: str, kept: str) -> tuple[Resource, ...]:
             f"{topic}/internalStats",
             Scope.TOPIC,
             get=reads(internal_figures, "The log's ledger, and where each cursor stands in it."),
+            given=given,
+        ),
+        Resource(
+            f"{topic}/internal-info",
+            Scope.TOPIC,
+            get=reads(stored, "What is stored of it: the log's ledger, and how far each durable cursor is."),
             given=given,
         ),
         Resource(
