@@ -69,6 +69,13 @@ SWITCHES: Mapping[str, Switch] = {
         "remembered (PIP-136)",
         why="clusters that hear of changes in different orders must end up with the same",
     ),
+    "metadata_order": Switch(
+        what="in which order a change of metadata is published and made",
+        upstream="PIP-136's own: published first, then made. One that the store refuses has been told to everybody, "
+        "and comes true; without the event topic nothing can be changed",
+        here="made first, in one transaction with what is to be told, then published",
+        why="nobody is told what was refused, and nothing that was acknowledged remains untold",
+    ),
 }
 
 

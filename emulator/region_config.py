@@ -165,6 +165,15 @@ class BrokerSettings:
     metadata_sync_hybrid_clocks: bool = False
     """Order changes by hybrid logical clocks: what follows from another change counts as later, whatever the wall
     clocks say."""
+    metadata_sync_lost_clusters: str = ""
+    """Clusters that never come back, separated by commas: what was deleted is not remembered on their account. So does
+    `geoemu lose --cluster`."""
+    metadata_sync_requires_event_topic: bool = False
+    """Refuse changes while the event topic takes no messages. Otherwise they are made in their cluster at once, and
+    sent when it does."""
+    metadata_sync_clock_ahead_ms_max: int = 300_000
+    """How far in the future a change may have been made. One from further ahead counts as any other, but whoever knows
+    of it may change again what it set, and no clock follows it."""
 
 
 @dataclass(frozen=True, slots=True)

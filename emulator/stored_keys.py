@@ -332,11 +332,22 @@ class SyncPeerPath(StoredKey):
     cluster: str
 
 
+@dataclass(frozen=True, slots=True)
+class SyncLossPath(StoredKey):
+    """How often another cluster was declared lost, and by whom it is."""
+
+    KIND: ClassVar[str] = "sync-loss"
+
+    cluster: str
+
+
 BROKER_POLICIES_PATH = BrokerPoliciesPath("all")
 SYNC_CLOCK_PATH = SyncStatePath("clock")
 """Numbers and times that the cluster gave its own events."""
 SYNC_APPLIED_PATH = SyncStatePath("applied")
 """How far it has the events of others."""
+SYNC_SEEN_TO_PATH = SyncStatePath("seen-to")
+"""Which declarations that this cluster is lost it has seen to, by the cluster that declared it."""
 SYNC_LEASE_PATH = SyncStatePath("lease")
 """Which of its regions carries the events."""
 SEEDED_PATH = SeededPath("topology")
@@ -359,6 +370,7 @@ PATHS: dict[str, type[StoredKey]] = {
         SyncRecordPath,
         SyncStatePath,
         SyncPeerPath,
+        SyncLossPath,
     )
 }
 

@@ -2,6 +2,7 @@
 
 Written without a look at the regions' own code: the later event of an element wins; of equal times the cluster whose
 name sorts first; of one cluster the later number. What is not later than the latest deletion of its document is gone.
+Of the numbers of partitions that a topic was given the largest counts.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ SHARED: tuple[type[StoredKey], ...] = (TenantPath, NamespacePath, TopicPoliciesP
 EXISTENCE = ""
 """The element that says whether there is a document."""
 WHOLE = "="
-"""The only element of a document whose fields mean nothing apart from each other."""
+"""Fields of a document that mean nothing apart from each other."""
+PARTITIONS = "partitions"
+"""How many a partitioned topic has: the largest of the numbers that it was given, each of which is an element."""
 
 
 class Stamp(NamedTuple):
@@ -82,15 +85,22 @@ class Folded:
         counting = {name: one for name, one in self.winners.items() if self._counts(one)}
         if EXISTENCE not in counting:
             return {}
-        return {name: True if name == EXISTENCE else one.value for name, one in counting.items()}
+        elements = {name: True if name == EXISTENCE else one.value for name, one in counting.items()}
+        numbers = [elements.pop(name) for name in list(elements) if name.startswith(f"{PARTITIONS}/")]
+        return elements | {PARTITIONS: max(numbers)} if numbers else elements
 
     def _counts(self, event: MetadataEvent) -> bool:
         return not event.is_deletion and (self.deletion is None or event.stamp.beats(self.deletion.stamp))
 
     def deciding(self, element: str) -> list[MetadataEvent]:
         """The events that make an element what it is."""
-        found = (self.winners.get(element), self.winners.get(EXISTENCE), self.deletion)
-        return [event for event in found if event is not None]
+        found = [one for name, one in self.winners.items() if decides(name, element)]
+        return [*found, self.deletion] if self.deletion is not None else found
+
+
+def decides(name: str, element: str) -> bool:
+    """Whether the winner for `name` makes an element what it is: itself, existence, one of the numbers."""
+    return name in (element, EXISTENCE) or (element == PARTITIONS and name.startswith(f"{PARTITIONS}/"))
 
 
 def fold(events: Iterable[MetadataEvent]) -> dict[str, Folded]:
@@ -112,7 +122,8 @@ def document_in(path: str, stored: bytes) -> Document:
     if not isinstance(parsed, dict):
         raise ValueError(f"what is stored at {path} is no document")
     if isinstance(parse_path(path), PartitionedTopicPath):
-        return {EXISTENCE: True, WHOLE: parsed}
+        number = {PARTITIONS: parsed.pop(PARTITIONS)} if PARTITIONS in parsed else {}
+        return {EXISTENCE: True, WHOLE: parsed, **number}
     fields = {_escaped(name): value for name, value in parsed.items() if name != "policies"}
     policies = {f"policies/{_escaped(name)}": value for name, value in parsed.get("policies", {}).items()}
     return {EXISTENCE: True, **fields, **policies}

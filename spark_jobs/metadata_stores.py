@@ -19,7 +19,7 @@ from emulator.stored_keys import (
     SyncRecordPath,
     TopicPoliciesPath,
 )
-from spark_jobs.metadata_fold import EXISTENCE, Stamp, as_written, is_shared
+from spark_jobs.metadata_fold import Stamp, as_written, decides, is_shared
 from spark_jobs.run_folder import RunFolder
 from spark_jobs.source_sqlite import connect_read_only
 
@@ -73,7 +73,7 @@ class Store:
         if record is None:
             return []
         raw = json.loads(record)
-        entries = [raw["entries"][name] for name in (element, EXISTENCE) if name in raw["entries"]]
+        entries = [entry for name, entry in raw["entries"].items() if decides(name, element)]
         found = [(Stamp(*entry[:5]), float(entry[7])) for entry in entries]
         return [*found, *([(Stamp(*raw["deleted"]), 0.0)] if "deleted" in raw else [])]
 

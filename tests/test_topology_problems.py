@@ -314,7 +314,7 @@ CASES = [
           snapshots: upstream
         """,
         """
-        topology.yaml:4: compatibility.snapshots: "upstream": is no switch; there are overlapping_batches, queue_priority, failed_promotion, unloaded_owner, fenced_producers, metadata_conflicts
+        topology.yaml:4: compatibility.snapshots: "upstream": is no switch; there are overlapping_batches, queue_priority, failed_promotion, unloaded_owner, fenced_producers, metadata_conflicts, metadata_order
         """,
     ),
     Case(

@@ -70,10 +70,14 @@ async def open_configuration(config: RegionConfig, store: Store) -> Configuratio
 
         return MemoryConfiguration()
     from emulator.storage.configuration_sqlite import open_sqlite_configuration
+    from emulator.storage.lost_configuration import lost_configurations
 
+    path = Path(config.configuration.path)
     stored = store.get(CONFIGURATION_KEY.text)
     known = None if stored is None else stored.value.decode()
-    medium = await open_sqlite_configuration(Path(config.configuration.path), config.cluster, known=known)
+    if known in lost_configurations(path):
+        known = None
+    medium = await open_sqlite_configuration(path, config.cluster, known=known)
     if known is None:
         await store.put(CONFIGURATION_KEY.text, medium.identity.encode())
     return medium

@@ -34,6 +34,16 @@ class SharedPaths(Protocol):
         ...
 
 
+class Announcing(Protocol):
+    """Where other clusters are told something before a shared path is changed."""
+
+    async def announced(
+        self, path: str, value: bytes | None, touched: Iterable[str]
+    ) -> Callable[[Rows], None]:
+        """What to do in the transaction then. StorageError."""
+        ...
+
+
 class Metadata:
     """One a region."""
 
@@ -54,6 +64,8 @@ class Metadata:
         self._closed = False
         self.shared: SharedPaths | None = None
         """None: nothing is shared with other clusters."""
+        self.announcing: Announcing | None = None
+        """None: they are told afterwards."""
 
     async def open(self) -> None:
         """Read everything once, and follow it from there. StorageError when the store cannot be had."""
@@ -103,7 +115,10 @@ class Metadata:
             revision = await self._medium.write(path, value, expected)
             await self._until(revision)
             return revision
-        change = self.shared.changing(path, value, is_seed=is_seed, touched=touched)
+        if self.announcing is not None and not is_seed:
+            change = await self.announcing.announced(path, value, touched)
+        else:
+            change = self.shared.changing(path, value, is_seed=is_seed, touched=touched)
 
         def work(rows: Rows) -> None:
             check_expected(path, expected, rows.get(path))

@@ -23,6 +23,7 @@ from emulator.core.cursor import Cursor
 from emulator.core.cursor_parts import CursorParts
 from emulator.core.deduplication import ProducerDeduplication, SourceWatermarks
 from emulator.core.dispatch import Dispatcher, StrategyFactory, strategy_for
+from emulator.core.metadata_sync.rules import LATEST, Rule
 from emulator.core.replication import Forwarding, ReplicationProgress, forwarding
 from emulator.core.snapshots import SnapshotController
 from emulator.core.subscription_updates import (
@@ -86,6 +87,10 @@ class Parts:
     """Who may use which transaction key."""
     transaction_journal: type[Journal] = Journal
     """Makes durable what a coordinator decides."""
+
+    # What clusters share.
+    metadata_rule: Rule = LATEST
+    """Which of two metadata events wins."""
 
     # Compaction.
     latest_of_keys: type[LatestOfKeys] = LatestOfKeys

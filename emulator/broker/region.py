@@ -17,6 +17,7 @@ from emulator.broker.environment import Environment
 from emulator.broker.housekeeper import Housekeeper
 from emulator.broker.log_kinds import LogKind, kind_of
 from emulator.broker.metadata import Metadata
+from emulator.broker.metadata_sync.announcer import Announcer
 from emulator.broker.metadata_sync.settings import SyncSettings
 from emulator.broker.metadata_sync.synchronizer import Synchronizer
 from emulator.broker.partitions import PartitionedTopics
@@ -169,10 +170,14 @@ class Region:
     def _share_metadata(self) -> None:
         environment = self.environment
         draw = environment.random.getrandbits
-        settings = SyncSettings.of(self.config, environment.wall_clock_ms, lambda: draw(32))
+        settings = SyncSettings.of(
+            self.config, environment.wall_clock_ms, lambda: draw(32), environment.parts.metadata_rule
+        )
         if settings is not None:
             self.metadata.shared = settings
             self.synchronizer = Synchronizer(self, settings)
+            if settings.publishes_first or settings.requires_topic:
+                self.metadata.announcing = Announcer(self, self.metadata, settings)
 
     def _owing(self) -> list[str]:
         keys = [parse_key(text) for text, _ in self.store.scan(OwesKey.prefix())]

@@ -79,6 +79,13 @@ Cluster = Annotated[
         "--cluster", metavar="NAME", help="All regions of a cluster.", autocompletion=_complete_cluster
     ),
 ]
+WithStore = Annotated[
+    bool,
+    typer.Option(
+        "--with-store",
+        help="With --cluster: its configuration store is lost, too. Started again, it begins with an empty one.",
+    ),
+]
 LinkEnd = Annotated[str, typer.Argument(metavar="A", autocompletion=_complete_region, show_default=False)]
 OtherLinkEnd = Annotated[
     str, typer.Argument(metavar="B", autocompletion=_complete_region, show_default=False)

@@ -51,6 +51,7 @@ from emulator.runtimes.linked_regions import (
     ask,
     refuse_unknown,
 )
+from emulator.runtimes.losses import lost_clusters
 from emulator.runtimes.ports import WantedPort, choose_ports
 from emulator.runtimes.processes import ProcessState, identify
 from emulator.runtimes.recorded_run import RecordedRun
@@ -173,6 +174,7 @@ class ComposeRuntime(RecordedRun):
         state = _state(containers, region)
         with self._directory.edit() as record:
             self._refuse_if_over(record)
+            lost = lost_clusters(record)
             if state == "paused":
                 raise RuntimeFailure(f"{region} is paused: `geoemu resume {region}`")
             if state == "gone":
@@ -181,6 +183,7 @@ class ComposeRuntime(RecordedRun):
             # With what it depends on.
             await self._compose("up", "--detach", "--no-recreate", "--quiet-pull", region, seconds=UP_SECONDS)
         await self._while_kafkas_live([region], self._linked.wait_until_linked(region))
+        await self._linked.tell_of_losses(lost)
 
     async def stop(self, region: str) -> None:
         refuse_unknown(self._directory.read(), region)
@@ -199,6 +202,13 @@ class ComposeRuntime(RecordedRun):
             self._refuse_if_over(record)
             record.regions[region].lost = True
         await self.kill(region)
+        await self._linked.tell_of_losses(lost_clusters(self._directory.read()))
+
+    async def lose_store(self, cluster: str) -> None:
+        raise Refused(
+            f"the configuration store of {cluster} is in a volume, which only containers can reach: lose it where "
+            "regions are processes, with `--runtime process`"
+        )
 
     async def restart(self, region: str) -> None:
         await self.stop(region)

@@ -124,7 +124,12 @@ class Runtime(Protocol):
     async def lose(self, region: str) -> None:
         """kill -9, for good: from now on nobody waits for the region, and what only it had is what the loss costs.
         What it stored stays as evidence, in the run directory or in its Kafka, and `start` brings the region back
-        on it."""
+        on it. Once all regions of a cluster are lost, the other clusters are told so."""
+        ...
+
+    async def lose_store(self, cluster: str) -> None:
+        """A cluster none of whose regions runs loses its configuration store, too: they start on a new one, and have
+        what other clusters tell them. What it held stays as evidence. Refused where that cannot be done."""
         ...
 
     async def restart(self, region: str) -> None:

@@ -10,11 +10,13 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
+from urllib.parse import quote
 
 from emulator.errors import RuntimeFailure
 from emulator.region_config import LinkShape
 from emulator.runtimes.admin_client import Exchange, NoAnswer, call
 from emulator.runtimes.contract import Refused
+from emulator.runtimes.losses import lost_clusters
 from emulator.runtimes.processes import ProcessState
 from emulator.runtimes.region_admin import RegionReport, ask_region, describe, link_request
 from emulator.runtimes.run_directory import RegionRecord, RunDirectory, RunRecord, links_of
@@ -104,6 +106,23 @@ class LinkedRegions:
             raise RuntimeFailure(f"{name} was not told of its clock: {silence}") from None
         if answer.status != 204:
             raise RuntimeFailure(f"the clock of {name} was not set: {describe(answer)}")
+
+    # --- losses -----------------------------------------------------------------------------------------
+
+    async def tell_of_losses(self, clusters: Iterable[str]) -> None:
+        """Make all other clusters know whether each of these is lost. One whose regions are all away at the moment
+        learns it with the next such change; where clusters share no metadata none wants to know."""
+        record, states = self._directory.read(), await self._look()
+        for cluster in clusters:
+            method = "PUT" if cluster in lost_clusters(record) else "DELETE"
+            target = f"/geoemu/v1/clusters/{quote(cluster, safe='')}/lost"
+            for other in {region.cluster for region in record.regions.values()} - {cluster}:
+                for name, region in record.regions.items():
+                    if region.cluster != other or states[name] != "running":
+                        continue
+                    with suppress(NoAnswer):
+                        await call(region.host, region.admin_port, method, target)
+                        break
 
     async def thaw(self, name: str, resume: Callable[[], Awaitable[None]]) -> None:
         """Let a frozen region go on, with word of all its links waiting in its sockets already."""

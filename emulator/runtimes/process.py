@@ -24,6 +24,7 @@ from emulator.runtimes import region_kafka
 from emulator.runtimes.admin_client import NoAnswer
 from emulator.runtimes.contract import Refused, RegionState, RegionStatus, RunStatus
 from emulator.runtimes.linked_regions import LinkedRegions, ask, refuse_unknown
+from emulator.runtimes.losses import lost_clusters, put_aside, refuse_living
 from emulator.runtimes.ports import WantedPort, choose_ports
 from emulator.runtimes.processes import ProcessState, identify, send_signal, state_of
 from emulator.runtimes.recorded_run import RecordedRun
@@ -45,7 +46,7 @@ from emulator.runtimes.run_directory import (
     links_of,
     write_whole,
 )
-from emulator.topology import Topology, region_config
+from emulator.topology import CONFIGURATION_FILE, Topology, region_config
 
 READY_POLL_SECONDS = 0.02
 SIGNAL_POLL_SECONDS = 0.005
@@ -153,9 +154,11 @@ class ProcessRuntime(RecordedRun):
             state = self._state(record, region)
             if state == "paused":
                 raise RuntimeFailure(f"{region} is paused: `geoemu resume {region}`")
+            lost = lost_clusters(record)
             if state == "gone":
                 self._spawn(record, region)
         await self._linked.wait_until_linked(region)
+        await self._linked.tell_of_losses(lost)
 
     async def stop(self, region: str) -> None:
         refuse_unknown(self._directory.read(), region)
@@ -176,6 +179,12 @@ class ProcessRuntime(RecordedRun):
             record.regions[region].lost = True
         self._signal(region, signal.SIGKILL)
         await self._wait_for_state(region, "gone")
+        await self._linked.tell_of_losses(lost_clusters(self._directory.read()))
+
+    async def lose_store(self, cluster: str) -> None:
+        with self._directory.edit() as record:
+            refuse_living(record, cluster, self._states(record))
+            put_aside(self._directory.configuration_dir(cluster) / CONFIGURATION_FILE)
 
     async def restart(self, region: str) -> None:
         await self.stop(region)

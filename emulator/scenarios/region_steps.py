@@ -7,7 +7,7 @@ import asyncio
 from emulator.history import latency_detail, skew_detail
 from emulator.scenarios.asking import unwelcome
 from emulator.scenarios.playing import Playing, StepFailed
-from emulator.scenarios.steps import AdminCall, Heal, Latency, OnLink, OnRegion, Skew
+from emulator.scenarios.steps import AdminCall, Heal, Latency, Lose, OnLink, OnRegion, Skew
 
 
 class RegionSteps:
@@ -44,6 +44,14 @@ class RegionSteps:
             all_of_them(),
             lambda: f"not done to {', '.join(region for region in regions if region not in done)}",
         )
+        if isinstance(change, Lose) and change.with_store and change.cluster is not None:
+            await self._lose_store(change.cluster, change.within)
+
+    async def _lose_store(self, cluster: str, seconds: float) -> None:
+        await self._play.in_time(
+            seconds, self._play.runtime.lose_store(cluster), lambda: "the store is there"
+        )
+        self._play.fact("note", detail=f"the configuration store of {cluster} is lost")
 
     async def change_link(self, verb: str, change: OnLink) -> None:
         verbs = {"cut": self._play.runtime.cut, "hold": self._play.runtime.hold}

@@ -111,6 +111,20 @@ class OnRegion(Deadline):
         return exactly_one(self, "region", "cluster", "program", "host", "task")
 
 
+class Lose(OnRegion):
+    """A region never comes back, or a whole cluster."""
+
+    with_store: bool = False
+    """Of a cluster: its configuration store is lost, too. Its regions, if they are started again, begin with an empty
+    one, and have what other clusters tell them."""
+
+    @model_validator(mode="after")
+    def _has_a_store(self) -> Self:
+        if self.with_store and self.cluster is None:
+            raise rule("with_store is for a whole cluster, whose regions share the store")
+        return self
+
+
 class OnLink(Deadline):
     """Something is done to the link between two regions."""
 
@@ -236,7 +250,7 @@ class StepEntry(Written):
     """An actor goes on in another region."""
     kill: OnRegion | None = None
     """kill -9 a region."""
-    lose: OnRegion | None = None
+    lose: Lose | None = None
     """kill -9 a region that never comes back: from here on nobody waits for it."""
     stop: OnRegion | None = None
     """End a region in an orderly way."""

@@ -34,7 +34,7 @@ from emulator.simulation.faults import (
 from emulator.simulation.medium import DiskFaults
 from emulator.simulation.plan import ConsumerPlan, Plan, ProducerPlan, ReaderPlan, with_settings
 from emulator.simulation.remote_log import RemoteFaults
-from emulator.simulation.vocabulary import WORDS, holding_keys
+from emulator.simulation.vocabulary import WORDS, changing_metadata, holding_keys
 from emulator.simulation.world import NAMESPACE, SERVICE_PORT, simple_topology
 from emulator.topology import Cluster, Link, Region, Topology
 
@@ -208,10 +208,11 @@ def _anything(seed: int, random: Random) -> Plan:
     )
 
 
-def _topology(random: Random, size: int) -> Topology:
+def _topology(random: Random, size: int, count: int | None = None) -> Topology:
+    """Regions in so many clusters; None: as chance has it."""
     names = REGION_NAMES[:size]
     settings = _settings(random)
-    count = random.randint(1, min(3, size))
+    count = random.randint(1, min(3, size)) if count is None else count
     clusters: dict[str, list[Region]] = {f"cluster-{number}": [] for number in range(count)}
     for number, name in enumerate(names):
         cluster = f"cluster-{number if number < count else random.randrange(count)}"
@@ -467,10 +468,29 @@ def _hold_key(seed: int, random: Random) -> Plan:
     return replace(plan, heal_seconds_max=plan.heal_seconds_max + _carrying_seconds(plan))
 
 
+def _change_metadata(seed: int, random: Random) -> Plan:
+    """Two to five clusters that share their metadata, and administrators."""
+    size = random.choices((2, 3, 4, 5), (4, 4, 2, 1))[0]
+    topology = _topology(random, size, random.randint(2, size))
+    names = topology.region_names
+    plan = Plan(
+        seed=seed,
+        kind=changing_metadata.WORD.name,
+        topology=topology,
+        topics=(),
+        producers=(),
+        consumers=(),
+        disks=tuple((name, _remote(random) if random.random() < 0.1 else _disk(random)) for name in names),
+        break_seconds=random.uniform(4, 12),
+    )
+    return changing_metadata.WORD.draw(random, plan)
+
+
 KINDS: dict[str, Callable[[int, Random], Plan]] = {
     "swarm": _swarm,
     "drill": _drill,
     "quiet": _quiet,
     holding_keys.WORD.name: _hold_key,
+    changing_metadata.WORD.name: _change_metadata,
 }
 """By the name that `geoemu simulate` takes."""

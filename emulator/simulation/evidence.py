@@ -26,6 +26,7 @@ from emulator.wire.metadata import scan_entry
 from emulator.wire.payloads import split_batch
 
 if TYPE_CHECKING:
+    from emulator.simulation.stored_metadata import MetadataEvidence
     from emulator.simulation.tasks import TaskEvidence
 
 MESSAGES = "persistent://"
@@ -406,6 +407,8 @@ class Evidence:
     """Who wanted topics for themselves, and what they were told."""
     grants: Mapping[Place, Sequence[GrantRow]] = field(default_factory=dict)
     """Exclusive access as the disks have it, by epoch."""
+    metadata: MetadataEvidence | None = None
+    """What clusters share. None: they share nothing."""
     tasks: TaskEvidence | None = None
     """Of programs with transaction keys. None: there are none."""
     lost: Collection[str] = ()

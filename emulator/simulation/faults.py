@@ -263,6 +263,27 @@ class ConfigurationAway(Fault):
 
 
 @dataclass(frozen=True, slots=True)
+class ConfigurationLosesAnswers(Fault):
+    """A cluster's configuration store does what it is asked, and its answer is lost."""
+
+    cluster: str
+    probability: float = 0.3
+
+    op = "lose answers of the configuration of"
+    end_op = "deliver all answers of the configuration of"
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        return (self.cluster,)
+
+    def begin(self, world: World) -> None:
+        world.configurations[self.cluster].faults.lost_answer_probability = self.probability
+
+    def end(self, world: World) -> None:
+        world.configurations[self.cluster].faults.lost_answer_probability = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class ClockJump(RegionFault):
     """Somebody sets the wall clock."""
 

@@ -114,7 +114,7 @@ def _with(plan: Plan, part: str, index: int, changed: object) -> Plan:
 def _without_strangers(plan: Plan) -> Plan:
     """Faults of clients that are gone go with them."""
     clients = set(plan.clients)
-    known = clients | set(plan.regions)
+    known = clients | set(plan.regions) | {one.name for one in plan.topology.clusters}
     faults = tuple(fault for fault in plan.faults if set(fault.places) <= known)
     acts = tuple(act for act in plan.acts if set(act.places) <= known)
     return replace(plan, faults=faults, acts=acts)

@@ -33,9 +33,11 @@ from emulator.simulation.plan import Plan
 from emulator.simulation.record import Record
 from emulator.simulation.seams import AS_SHIPPED, Seams
 from emulator.simulation.simulation import Simulation
+from emulator.simulation.stored_metadata import MetadataEvidence, stored_metadata
 from emulator.simulation.tasks import TaskEvidence, stored_tasks
 from emulator.simulation.trace import Listener
 from emulator.simulation.vocabulary import CHECKS
+from emulator.simulation.vocabulary.changing_metadata import all_is_heard, stores_are_the_fold
 from emulator.simulation.vocabulary.key_checks import all_processed
 from emulator.simulation.vocabulary.seeking import given_from_there
 from emulator.simulation.vocabulary.word import Stage
@@ -183,6 +185,8 @@ class _Run:
             world.regions[name].disk.repair()
             world.resume(name)
             world.start(name)
+        for store in world.configurations.values():
+            store.repair()
         for consumer in self.consumers:
             consumer.hurry()
         for actor in world.actors.values():
@@ -229,7 +233,8 @@ class _Run:
         if not self.plan.acts and not self.plan.workers:
             return True
         evidence = self._evidence(healed=True)
-        return not any(given_from_there(evidence)) and not any(all_processed(evidence))
+        owed = (given_from_there, all_processed, all_is_heard, stores_are_the_fold)
+        return not any(any(find(evidence)) for find in owed)
 
     def _is_nothing_left(self) -> bool:
         self.disks.read_on()
@@ -298,8 +303,16 @@ class _Run:
             grants=self.disks.grants(),
             left=self._left() if healed else {},
             restless=self.restless,
+            metadata=self._metadata(),
             tasks=self._tasks() if self.plan.workers else None,
         )
+
+    def _metadata(self) -> MetadataEvidence | None:
+        settings = self.plan.topology.clusters[0].regions[0].settings
+        if not settings.configuration_metadata_sync_event_topic:
+            return None
+        disks = {name: region.disk for name, region in self.world.regions.items()}
+        return stored_metadata(configurations_of(self.world), disks)
 
     def _tasks(self) -> TaskEvidence:
         stored = stored_tasks({name: region.disk for name, region in self.world.regions.items()})

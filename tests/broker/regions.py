@@ -52,10 +52,12 @@ class Regions:
         self.running: dict[str, Region] = {}
         self.links: dict[tuple[str, str], ShapedLink] = {}
 
-    async def start(self, name: str) -> Region:
-        """Start one; peers whose port is not known yet are told of it later by being started after it."""
+    async def start(self, name: str, **changes: object) -> Region:
+        """Start one; peers whose port is not known yet are told of it later by being started after it. `changes` are
+        settings for this life."""
         network, chance = SocketNetwork(), random.Random(1)
         config = self._config(name)
+        config = replace(config, settings=replace(config.settings, **changes))  # type: ignore[arg-type]
         by_address = {}
         for peer in config.peers:
             link = self.links.setdefault((name, peer.region), ShapedLink(peer.outbound, peer.inbound, chance))

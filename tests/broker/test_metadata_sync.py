@@ -232,7 +232,7 @@ def test_a_clock_that_is_ahead_wins_for_a_while_unless_clocks_are_hybrid(hybrid:
         async with clusters(TWO, metadata_sync_hybrid_clocks=hybrid) as world:
             us, eu = world.running["us"], world.running["eu"]
             await create(eu)
-            world.skews_ms["us"] = 600_000
+            world.skews_ms["us"] = 200_000
             await soon(lambda: us.policies.has_namespace("acme/orders"))
             await us.policies.set(NAMESPACE, DEDUPLICATION, True)
             await soon(lambda: eu.policies.of_namespace("acme/orders", DEDUPLICATION))

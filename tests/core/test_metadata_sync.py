@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emulator.core.metadata_sync import packs
-from emulator.core.metadata_sync.changes import Here, Overruled, Tally, Transaction
+from emulator.core.metadata_sync.changes import CLOCK_AHEAD_MS_MAX, Here, Overruled, Tally, Transaction
 from emulator.core.metadata_sync.elements import document_of, elements_of, is_synced
 from emulator.core.metadata_sync.event import Event, Stamp
 from emulator.core.metadata_sync.outbox import Outbox
@@ -112,6 +112,22 @@ class Cluster:
         transaction.advance(upto or {})
         transaction.finish()
         return tally
+
+    def lets_all_tombstones_go(self) -> None:
+        transaction = self._transaction()
+        for path in PATHS:
+            transaction.let_go(path, lambda stamp: True)
+        transaction.finish()
+
+    def sees_to_its_loss(self, other: Cluster) -> None:
+        """Gets all that the other one has, which had declared it lost."""
+        events, has = other.events(), other.vector()
+        transaction = self._transaction()
+        transaction.apply(events)
+        transaction.advance(has)
+        for path in PATHS:
+            transaction.reconcile(path, {event.stamp for event in events}, has)
+        transaction.finish()
 
 
 def stamp(time_ms: int, source: str, sequence: int = 1) -> Stamp:
@@ -280,7 +296,8 @@ def test_what_is_changed_after_a_tombstone_went_is_later_than_it() -> None:
     assert fast.rows.documents() == slow.rows.documents() == {NAMESPACE: b"{}"}
 
 
-PATHS = (NAMESPACE, NamespacePath("acme/bills").text, TenantPath("acme").text)
+TOPIC = PartitionedTopicPath("persistent://acme/orders/one").text
+PATHS = (NAMESPACE, NamespacePath("acme/bills").text, TenantPath("acme").text, TOPIC)
 
 
 @settings(deadline=None, max_examples=150)
@@ -288,7 +305,8 @@ PATHS = (NAMESPACE, NamespacePath("acme/bills").text, TenantPath("acme").text)
 def test_all_clusters_end_up_with_the_same(count: int, seed: int, hybrid: bool) -> None:
     """Random changes, skewed clocks, links that pass a part, twice, out of order or nothing, until all is well."""
     chance = random.Random(seed)
-    clusters = [Cluster(f"c{n}", chance.choice((0, 0, -250, 400)), hybrid=hybrid) for n in range(count)]
+    skews_ms = (0, 0, -250, 400, FAR_MS)
+    clusters = [Cluster(f"c{n}", chance.choice(skews_ms), hybrid=hybrid) for n in range(count)]
     everything: dict[Stamp, Event] = {}
     for step in range(30):
         one = chance.choice(clusters)
@@ -319,12 +337,222 @@ def _change(one: Cluster, chance: random.Random) -> None:
     match chance.randrange(5):
         case 0:
             one.set(path, None)
+        case _ if path == TOPIC:
+            present = one.rows.get(TOPIC)
+            document = {} if present is None or present.value is None else json.loads(present.value)
+            known = document.get("partitions", 0)  # a part of what was sent may have come
+            one.set(TOPIC, partitioned(known + chance.randrange(1, 4), {"n": str(chance.randrange(3))}))
         case 1:
             one.set(path, {"policies": {"a": chance.randrange(9)}, "adminRoles": [str(chance.randrange(3))]})
         case 2:
             one.policy(chance.choice("ab"), None, path)
         case _:
             one.policy(chance.choice("abc"), chance.randrange(9), path)
+
+
+def partitioned(count: int, properties: Mapping[str, str] | None = None) -> Mapping[str, object]:
+    return {"partitions": count, "properties": properties or {}}
+
+
+def partitions(one: Cluster) -> int:
+    count = json.loads(one.rows.documents()[TOPIC])["partitions"]
+    assert isinstance(count, int)
+    return count
+
+
+@pytest.mark.parametrize("larger_is_later", [False, True])
+def test_two_clusters_that_let_a_topic_grow_at_once_end_with_the_larger_number(larger_is_later: bool) -> None:
+    us, eu = Cluster("us"), Cluster("eu")
+    us.set(TOPIC, partitioned(2))
+    eu.told(us.events())
+    us.now_ms, eu.now_ms = (20, 10) if larger_is_later else (10, 20)
+    us.set(TOPIC, partitioned(8, {"by": "us"}))
+    eu.set(TOPIC, partitioned(4, {"by": "eu"}))
+    theirs, ours = eu.events(), us.events()
+    us.told(theirs)
+    eu.told(ours)
+    later = "us" if larger_is_later else "eu"
+    assert us.rows.documents() == eu.rows.documents()
+    assert json.loads(us.rows.documents()[TOPIC]) == partitioned(8, {"by": later})
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.integers(0, 2**32), st.booleans())
+def test_partitions_never_get_fewer_and_none_that_was_acknowledged_is_taken_back(
+    seed: int, hybrid: bool
+) -> None:
+    """INV-80. Clusters let one topic grow, with wrong clocks, and hear of each other in any order."""
+    chance = random.Random(seed)
+    clusters = [Cluster(f"c{n}", chance.choice((0, -250, 400)), hybrid=hybrid) for n in range(3)]
+    clusters[0].set(TOPIC, partitioned(1))
+    for one in clusters[1:]:
+        one.told(clusters[0].events())
+    largest = 1
+    for step in range(20):
+        one = chance.choice(clusters)
+        one.now_ms = step * 10
+        before = {cluster.name: partitions(cluster) for cluster in clusters}
+        try:
+            count = partitions(one) + chance.randrange(3)
+            one.set(TOPIC, partitioned(count, {"n": str(chance.randrange(5))}))
+            largest = max(largest, count)
+        except Overruled:
+            assert not hybrid, "whoever heard of a change makes a later one"
+        said = chance.choice(clusters).events()
+        chance.shuffle(said)
+        one.told(said[: chance.randrange(len(said) + 1)])
+        assert all(partitions(cluster) >= before[cluster.name] for cluster in clusters)
+    everything = [event for one in clusters for event in one.events()]
+    for one in clusters:
+        chance.shuffle(everything)
+        one.told(everything)
+    assert {partitions(one) for one in clusters} == {largest}
+
+
+def test_a_partitioned_topic_that_was_deleted_and_made_again_may_have_fewer_partitions() -> None:
+    us, eu = Cluster("us"), Cluster("eu")
+    us.set(TOPIC, partitioned(8))
+    us.now_ms = 10
+    us.set(TOPIC, None)
+    us.set(TOPIC, partitioned(3))
+    eu.told(us.events())
+    assert partitions(us) == partitions(eu) == 3
+
+
+@pytest.mark.parametrize(
+    ("element", "value"),
+    [("partitions/4", 5), ("partitions/0", 0), ("partitions/x", "x"), ("partitions/1", True), ("=", [])],
+)
+def test_what_is_no_number_of_partitions_is_no_event(element: str, value: object) -> None:
+    raw = Event(TOPIC, element, value, False, stamp(1, "us")).to_json()
+    with pytest.raises(ValueError, match="partitions"):
+        Event.from_json(raw)
+
+
+FAR_MS = 7_000_000_000_000
+"""A clock that is two centuries ahead."""
+
+
+@pytest.mark.parametrize("hybrid", [False, True])
+def test_a_policy_from_the_far_future_counts_until_somebody_changes_it(hybrid: bool) -> None:
+    """INV-81. It is applied as what it is, so all clusters have it; and whoever knows of it may replace it."""
+    us, eu = Cluster("us", FAR_MS, hybrid=hybrid), Cluster("eu", hybrid=hybrid)
+    us.now_ms = eu.now_ms = 1_000_000
+    us.policy("deduplication", True)
+    eu.told(us.events())
+    eu.policy("deduplication", False)
+    us.told(eu.events())
+    assert us.rows.documents() == eu.rows.documents()
+    assert json.loads(us.rows.documents()[NAMESPACE])["policies"] == {"deduplication": False}
+    eu.policy("other", 1, TenantPath("acme").text)
+    assert max(event.stamp.time_ms for event in eu.events() if event.path != NAMESPACE) == 1_000_000
+
+
+@pytest.mark.parametrize("hybrid", [False, True])
+def test_a_document_from_the_far_future_can_be_deleted_and_its_tombstone_stays(hybrid: bool) -> None:
+    us, eu = Cluster("us", FAR_MS, hybrid=hybrid), Cluster("eu", hybrid=hybrid)
+    us.now_ms = eu.now_ms = 1_000_000
+    us.policy("deduplication", True)
+    eu.told(us.events())
+    eu.set(NAMESPACE, None)
+    us.told(eu.events())
+    assert us.rows.documents() == eu.rows.documents() == {}
+    eu.set(NAMESPACE, {"policies": {}})
+    us.told(eu.events())
+    assert us.rows.documents() == eu.rows.documents() == {NAMESPACE: b"{}"}
+
+
+@pytest.mark.parametrize("hybrid", [False, True])
+def test_a_cluster_whose_clock_is_set_right_again_does_not_stay_in_the_future(hybrid: bool) -> None:
+    us = Cluster("us", FAR_MS, hybrid=hybrid)
+    us.now_ms = 1_000_000
+    us.policy("deduplication", True)
+    us.skew_ms = 0
+    us.policy("deduplication", False)
+    us.policy("a", 1, TenantPath("acme").text)
+    events = {event.full_path: event.stamp.time_ms for event in us.events()}
+    assert json.loads(us.rows.documents()[NAMESPACE])["policies"] == {"deduplication": False}
+    assert events[f"{TenantPath('acme').text}/policies/a"] == 1_000_000
+
+
+def test_within_the_bound_the_older_change_is_refused_as_ever() -> None:
+    us, eu = Cluster("us", CLOCK_AHEAD_MS_MAX), Cluster("eu")
+    us.policy("deduplication", True)
+    eu.told(us.events())
+    with pytest.raises(Overruled, match="300000 ms ahead"):
+        eu.policy("deduplication", False)
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.integers(0, 2**32), st.booleans())
+def test_a_lost_cluster_that_comes_back_ends_with_what_the_others_have(seed: int, hybrid: bool) -> None:
+    """INV-82. Two go on without it, and forget what they deleted, each in its time. It goes on alone, unheard."""
+    chance = random.Random(seed)
+    first, second, lost = clusters = [Cluster(name, hybrid=hybrid) for name in "abc"]
+    for step in range(8):
+        changed = chance.choice(clusters)
+        changed.now_ms = 100 + step
+        _change(changed, chance)
+        _exchange(clusters)
+    for step in range(10):
+        for one in clusters:
+            one.now_ms = 200 + step
+        _change(chance.choice((first, second)), chance)
+        _exchange([first, second])
+        if chance.random() < 0.3:
+            _change(lost, chance)
+        if chance.random() < 0.3:
+            chance.choice((first, second)).lets_all_tombstones_go()
+    lost.sees_to_its_loss(chance.choice((first, second)))
+    for _ in range(2):
+        _exchange(clusters)
+    assert first.rows.documents() == second.rows.documents() == lost.rows.documents()
+
+
+def _exchange(clusters: list[Cluster]) -> None:
+    for one in clusters:
+        for other in clusters:
+            one.told(other.events(), other.vector())
+
+
+def test_of_two_that_forgot_a_deletion_at_different_times_neither_differs_over_a_lost_cluster_s_change() -> (
+    None
+):
+    """By its own time it would count where the tombstone is gone, and lose where it is not."""
+    first, second, lost = clusters = [Cluster(name) for name in "abc"]
+    first.set(NAMESPACE, {})
+    _exchange(clusters)
+    for now_ms, one in ((5, lost), (7, first), (9, second)):
+        one.now_ms = now_ms
+    lost.policy("deduplication", True)
+    first.set(NAMESPACE, None)
+    _exchange([first, second])
+    first.lets_all_tombstones_go()
+    second.set(NAMESPACE, {})
+    first.told([event for event in second.events() if not event.is_deleted], second.vector())
+    lost.now_ms = 30
+    lost.sees_to_its_loss(first)
+    _exchange(clusters)
+    assert first.rows.documents() == second.rows.documents() == lost.rows.documents()
+    assert json.loads(first.rows.documents()[NAMESPACE]) == {"policies": {"deduplication": True}}
+
+
+def test_what_a_lost_cluster_changed_unheard_counts_as_changed_when_it_came_back() -> None:
+    first, lost = Cluster("a"), Cluster("b")
+    first.set(NAMESPACE, {})
+    first.set(TenantPath("acme").text, {})
+    _exchange([first, lost])
+    first.now_ms = lost.now_ms = 10
+    lost.policy("deduplication", True, TenantPath("acme").text)
+    first.set(NAMESPACE, None)
+    first.lets_all_tombstones_go()
+    assert lost.rows.documents().keys() == {NAMESPACE, TenantPath("acme").text}
+    lost.now_ms = 30
+    lost.sees_to_its_loss(first)
+    _exchange([first, lost])
+    assert first.rows.documents() == lost.rows.documents()
+    assert first.rows.documents().keys() == {TenantPath("acme").text}
+    assert [event.stamp.time_ms for event in first.events() if event.element] == [30]
 
 
 def test_a_vector_says_what_is_missing() -> None:
@@ -349,9 +577,10 @@ MESSAGES: list[packs.Message] = [
         3,
         (policy_event(1, "us", {"x": [1]}), Event(NAMESPACE, "", None, True, stamp(2, "us", 2))),
     ),
-    packs.Standing("us", {"us:1": 3}, asks=True),
+    packs.Standing("us", {"us:1": 3}, asks=True, declared={"eu": 2}),
     packs.Request("us", "eu", {"us:1": 3}),
     packs.Answer("us", "eu", 4, 0, 2, {"us:1": 3}, (policy_event(1, "eu", None),)),
+    packs.Answer("us", "eu", 5, 0, 1, {"us:1": 3}, (), is_whole=True, declared=2, seen_to={"eu": 1}),
 ]
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from emulator.runtimes.admin_client import call
-from emulator.runtimes.contract import RegionStatus
+from emulator.runtimes.contract import Refused, RegionStatus
 from emulator.runtimes.process import ProcessRuntime
 from emulator.topology_file import load_topology
 
@@ -76,5 +76,31 @@ def test_what_is_set_in_one_cluster_is_obeyed_by_a_client_of_another(tmp_path: P
 
     def _is_off(said: Any) -> bool:
         return isinstance(said, dict) and said.get("allowAutoTopicCreation") is False
+
+    asyncio.run(asyncio.wait_for(story(), 120))
+
+
+def test_a_cluster_that_lost_its_store_starts_on_a_new_one_and_gets_its_policies_back(tmp_path: Path) -> None:
+    path = write_topology(tmp_path)
+    path.write_text(path.read_text() + f"settings: {{configuration_metadata_sync_event_topic: '{EVENTS}'}}\n")
+    runtime = ProcessRuntime.create(load_topology(path), tmp_path / "run", detached=False)
+    lost = "/geoemu/v1/clusters/europe/lost"
+
+    async def story() -> None:
+        await runtime.up()
+        east, _, europe = (await runtime.status()).regions
+        assert await asked(europe, "POST", CREATION, {"allowAutoTopicCreation": False}) == 204
+        await until_said(east, CREATION, lambda said: isinstance(said, dict))
+        with pytest.raises(Refused, match="eu-central of cluster europe runs"):
+            await runtime.lose_store("europe")
+        await runtime.lose("eu-central")
+        assert await asked(east, "GET", lost) == {"lost": True, "by": "operator", "times": 1}
+        await runtime.lose_store("europe")
+        assert (tmp_path / "run/configuration/europe/lost-1/configuration.sqlite").exists()
+        await runtime.start("eu-central")
+        await until_said(europe, CREATION, lambda said: isinstance(said, dict))
+        assert (await asked(east, "GET", lost))["lost"] is False
+        await runtime.restart("eu-central")
+        await runtime.down()
 
     asyncio.run(asyncio.wait_for(story(), 120))

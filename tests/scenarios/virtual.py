@@ -114,6 +114,9 @@ class PretendedRuntime:
     async def lose(self, region: str) -> None:
         await self._do("lose", region, state="lost")
 
+    async def lose_store(self, cluster: str) -> None:
+        await self._do("lose_store", cluster)
+
     async def restart(self, region: str) -> None:
         await self._do("restart", region, state="running")
 

@@ -12,7 +12,6 @@ from random import Random
 
 import pytest
 
-from emulator.broker.metadata_sync import settings
 from emulator.core.metadata_sync.elements import is_synced
 from emulator.core.metadata_sync.event import Event, Stamp
 from emulator.core.metadata_sync.record import Record
@@ -21,6 +20,7 @@ from emulator.errors import ProtocolError, StorageError
 from emulator.region_config import BrokerSettings, LinkShape, NamespaceConfig
 from emulator.simulation.configuration import ConfigurationFaults
 from emulator.simulation.disk import DiskFaults
+from emulator.simulation.seams import AS_SHIPPED, Seams
 from emulator.simulation.world import SERVICE_PORT, World
 from emulator.stored_keys import NamespacePath, SyncRecordPath, TenantPath, parse_path
 from emulator.topology import Cluster, Link, Region, Topology
@@ -31,9 +31,9 @@ POLICIES = ("deduplication", "keep_alive_interval_ms", "exclusive_home")
 STEPS = 40
 
 
-def topology(of: dict[str, str], *, hybrid: bool) -> Topology:
+def topology(of: dict[str, str], *, hybrid: bool, **changes: bool) -> Topology:
     chosen = BrokerSettings(
-        configuration_metadata_sync_event_topic=EVENTS, metadata_sync_hybrid_clocks=hybrid
+        configuration_metadata_sync_event_topic=EVENTS, metadata_sync_hybrid_clocks=hybrid, **changes
     )
     regions = [Region(name, of[name], host=name, service_port=SERVICE_PORT, settings=chosen) for name in of]
     shape = LinkShape(latency_ms=20.0, jitter_ms=5.0)
@@ -52,7 +52,7 @@ def topology(of: dict[str, str], *, hybrid: bool) -> Topology:
 class Story:
     """One seed."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, seams: Seams = AS_SHIPPED) -> None:
         self.random = Random(seed)
         count = self.random.randint(2, 4)
         of = {f"r{n}": f"c{n}" for n in range(count)}
@@ -60,7 +60,7 @@ class Story:
             if self.random.random() < 0.4:
                 of[f"r{n}x"] = f"c{n}"
         self.hybrid = self.random.random() < 0.5
-        self.world = World(topology(of, hybrid=self.hybrid), seed, disk=DiskFaults())
+        self.world = World(topology(of, hybrid=self.hybrid), seed, disk=DiskFaults(), seams=seams)
         self.acknowledged = 0
 
     async def told(self) -> None:
@@ -148,8 +148,8 @@ class Story:
         return found
 
 
-def play(seed: int) -> Story:
-    story = Story(seed)
+def play(seed: int, seams: Seams = AS_SHIPPED) -> Story:
+    story = Story(seed, seams)
     with story.world as world:
         world.play(story.told(), within_seconds=3600)
         fold: dict[str, Record] = {}
@@ -167,17 +167,16 @@ def test_all_clusters_have_the_same_in_the_end(seed: int) -> None:
     assert play(seed).acknowledged > 0
 
 
-def test_without_an_order_of_events_the_fold_tells(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_an_order_of_events_the_fold_tells() -> None:
     """What came last wins: clusters differ, or hold what is not the latest."""
-    with monkeypatch.context() as patch:
-        patch.setattr(settings, "LATEST", replace(LATEST, wins=lambda stamp, present, here: True))
-        with pytest.raises((AssertionError, TimeoutError)):
-            _play_many(30)
+    rule = replace(LATEST, wins=lambda stamp, present, here: True)
+    with pytest.raises((AssertionError, TimeoutError)):
+        _play_many(30, AS_SHIPPED.with_parts(metadata_rule=rule))
 
 
-def _play_many(count: int) -> None:
+def _play_many(count: int, seams: Seams) -> None:
     for seed in range(count):
-        play(seed)
+        play(seed, seams)
 
 
 @pytest.mark.slow

@@ -18,8 +18,8 @@ from emulator.core.metadata_sync.record import Record
 from emulator.region_config import BrokerSettings, LinkShape, NamespaceConfig
 from emulator.scenarios.scenario import find_scenario, parse_scenario
 from emulator.simulation.run_folder import write_evidence
-from emulator.simulation.story.run import Story, load_story, run_story
-from emulator.stored_keys import NamespacePath
+from emulator.simulation.story.run import Outcome, Story, load_story, run_story
+from emulator.stored_keys import NamespacePath, PartitionedTopicPath
 from emulator.topology import Cluster, Link, Region, Topology
 from emulator.topology_file import load_topology
 from spark_jobs.checks.finding import Circumstances
@@ -229,17 +229,51 @@ def test_it_agrees_with_the_regions_on_any_events_in_any_order(seed: int) -> Non
     assert ours[PLACE].document() == ({} if theirs is None else document_in(PLACE, theirs))
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_a_race_between_two_clusters_ends_the_same_in_both(tmp_path: Path, seed: int) -> None:
+@pytest.mark.parametrize("seed", range(50))
+def test_it_agrees_with_the_regions_on_numbers_of_partitions(seed: int) -> None:
+    chance, path = Random(seed), PartitionedTopicPath("persistent://acme/orders/one").text
+    made = []
+    for sequence in range(1, chance.randint(2, 12)):
+        stamp = (chance.randint(1, 4), 0, chance.choice("abc"), sequence, "1")
+        count = chance.randint(1, 4)
+        element, value = chance.choice(
+            ((EXISTENCE, None), (f"partitions/{count}", count), ("=", {"properties": {"n": count}}))
+        )
+        made.append((element, value, chance.random() < 0.2, stamp))
+    record = Record(path)
+    for element, value, gone, stamp in chance.sample(made, len(made)):
+        record.merge(core_event.Event(path, element, value, gone, core_event.Stamp(*stamp)), "a", 0)
+    ours = fold(
+        MetadataEvent(path, element, value, gone, Stamp(*stamp), 0.0)
+        for element, value, gone, stamp in chance.sample(made, len(made))
+    )[path].document()
+    theirs = record.document()
+    assert ({} if not ours else {"=": {}, **ours}) == ({} if theirs is None else document_in(path, theirs))
+
+
+def shipped(tmp_path: Path, scenario: str, seed: int) -> tuple[str, Outcome]:
+    """The verdict over a shipped scenario in a simulated world."""
     sample = load_topology(Path(__file__).parents[2] / "topology.yaml")
-    outcome = run_story(load_story(find_scenario(Path("policy-race")), sample), seed)
+    outcome = run_story(load_story(find_scenario(Path(scenario)), sample), seed)
     assert outcome.violation is None, outcome.violation
-    assert [(one.region, one.detail) for one in outcome.events if one.op == "skew"] == [
-        ("eu-central", "clock +250 ms"),
-        ("eu-central", "clock +0 ms"),
-    ]
     run = tmp_path / "run"
     write_evidence(outcome, run)
     (run / "run.json").write_text("{}")
     (run / "topology.json").write_text(sample.to_json())
-    assert judged(run)[0] == "valid"
+    return judged(run)[0], outcome
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_cluster_that_is_lost_with_its_store_gets_everything_back(tmp_path: Path, seed: int) -> None:
+    """INV-82; the tombstone of what was deleted meanwhile went without it."""
+    assert shipped(tmp_path, "cluster-lost", seed)[0] == "valid"
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_race_between_two_clusters_ends_the_same_in_both(tmp_path: Path, seed: int) -> None:
+    verdict, outcome = shipped(tmp_path, "policy-race", seed)
+    assert [(one.region, one.detail) for one in outcome.events if one.op == "skew"] == [
+        ("eu-central", "clock +250 ms"),
+        ("eu-central", "clock +0 ms"),
+    ]
+    assert verdict == "valid"

@@ -19,6 +19,7 @@ def figures_of(region: Region) -> Iterator[tuple[str, str, str, float]]:
         ("lost", "Metadata events of other clusters that came when a later one was there.", figures.lost),
         ("undone", "Changes made in this cluster that lost to a later one of another.", figures.undone),
         ("refused", "Messages of the event topic that are no events, or nobody's to send.", figures.refused),
+        ("ahead", "Metadata events from further in the future than clocks may be.", figures.from_the_future),
     ):
         yield f"geoemu_metadata_events_{name}_total", "counter", help_, value
     carries = "1: this region carries the metadata events of its cluster."

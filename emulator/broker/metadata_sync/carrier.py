@@ -10,19 +10,19 @@ import asyncio
 import json
 import logging
 from collections.abc import Callable
-from itertools import islice
 
 from emulator.broker.metadata import Metadata
 from emulator.broker.metadata_sync.channel import Channel, ChannelHost, Received
 from emulator.broker.metadata_sync.inbox import Figures, Inbox
+from emulator.broker.metadata_sync.losses import Losses
 from emulator.broker.metadata_sync.settings import SyncSettings
+from emulator.broker.metadata_sync.tombstones import Tombstones
 from emulator.core.metadata_sync import packs
 from emulator.core.metadata_sync.changes import Transaction
 from emulator.core.metadata_sync.elements import is_synced
-from emulator.core.metadata_sync.event import Stamp
 from emulator.core.metadata_sync.outbox import Outbox
 from emulator.core.metadata_sync.record import Record
-from emulator.core.metadata_sync.standing import OwnClock, covers, may_go, merged, missing, vector_of
+from emulator.core.metadata_sync.standing import OwnClock, covers, missing, vector_of
 from emulator.model import Change
 from emulator.stored_keys import (
     SYNC_APPLIED_PATH,
@@ -42,9 +42,6 @@ ANSWER_SECONDS = 3.0
 """How long an answer is waited for."""
 MESSAGES_AT_ONCE = 4
 """So many packs are one transaction; between two of them everything else has its turn."""
-LET_GO_SECONDS = 1.0
-LET_GO_AT_ONCE = 500
-"""So many documents' tombstones are looked at in one transaction."""
 
 
 class Carrier:
@@ -57,11 +54,14 @@ class Carrier:
         self._settings = settings
         self._figures = figures
         self._channel = channel
-        self._inbox = Inbox(metadata, settings, figures)
+        self._losses = Losses(metadata, settings)
+        self._inbox = Inbox(metadata, settings, figures, self._losses)
         self._taken: list[Received] = []
         """Taken from the channel, not yet applied."""
         self._said: dict[str, int] | None = None
         """What others were told last that this cluster has."""
+        self._told: dict[str, int] = {}
+        """Which losses they were told of."""
         self._say_at: float | None = 0.0
         self._asks = True
         self._behind_since = 0.0
@@ -69,11 +69,9 @@ class Carrier:
         self._had: dict[str, int] = {}
         self._asked_until = 0.0
         self._outbox = Outbox(settings.here.cluster, self._clock.incarnation, self._published())
-        self._tombstones: dict[str, None] = {}
-        """Documents that have some."""
-        self._let_go_at = 0.0
-        self._looked_with: object = None
-        """What everybody was said to have when nothing could be let go."""
+        self._due_at_sequence = -1
+        self._due_since: float | None = None
+        self._tombstones = Tombstones(metadata, settings, self._losses)
         for path in self._shared_paths():
             self._note(self.record(path))
         self._watch = metadata.watch(SyncRecordPath.prefix(), self._record_changed)
@@ -91,6 +89,7 @@ class Carrier:
         channel = await Channel.open(host, settings.topic, on_news)
         try:
             await _adopt(metadata, settings)
+            await Losses(metadata, settings).obey_topology()
         except BaseException:
             channel.close()
             raise
@@ -119,7 +118,7 @@ class Carrier:
         await self._apply()
         await self._say()
         await self._ask()
-        await self._let_go()
+        await self._tombstones.let_go(self._vector(), self._inbox.heard)
 
     # What is so, from the mirror.
 
@@ -144,7 +143,7 @@ class Carrier:
     def _published(self) -> int:
         """Everybody has at least this much of this cluster's own events."""
         own = f"{self._settings.here.cluster}:{self._clock.incarnation}"
-        said = [self._metadata.get(SyncPeerPath(cluster).text) for cluster in self._settings.clusters]
+        said = [self._metadata.get(SyncPeerPath(cluster).text) for cluster in self._losses.expected]
         return min(
             (0 if one is None or one.value is None else json.loads(one.value).get(own, 0) for one in said),
             default=0,
@@ -159,20 +158,30 @@ class Carrier:
 
     def _note(self, record: Record) -> None:
         self._outbox.noted(record)
-        if record.has_tombstones:
-            self._tombstones[record.path] = None
-        else:
-            self._tombstones.pop(record.path, None)
+        self._tombstones.noted(record)
 
     async def _publish(self) -> None:
         due = self._outbox.due
         if not due:
+            self._due_since = None
+        if not due or not self._may_publish():
             return
         characters_max = min(packs.PACK_CHARACTERS, self._channel.payload_bytes_max // 2)
-        made = self._outbox.packs(map(self.record, due), self._clock, characters_max)
+        seen_to = self._losses.all_seen_to
+        made = self._outbox.packs(map(self.record, due), self._clock, characters_max, seen_to)
         await self._channel.publish([packs.encode(pack) for pack in made])
         self._outbox.sent(made, map(self.record, due))
         self._figures.sent += sum(len(pack.events) for pack in made)
+
+    def _may_publish(self) -> bool:
+        """Where changes are published before they are made, that comes back by itself; what does not, came from no
+        change, or from one whose number another one overtook."""
+        if not self._settings.publishes_first:
+            return True
+        now = asyncio.get_running_loop().time()
+        if self._due_at_sequence != self._outbox.published or self._due_since is None:
+            self._due_at_sequence, self._due_since = self._outbox.published, now
+        return now - self._due_since >= BEHIND_SECONDS
 
     # Applying.
 
@@ -182,10 +191,12 @@ class Carrier:
                 self._taken.append(self._channel.received.popleft())
             if not self._taken:
                 return
-            batch = await self._inbox.apply(self._taken)
+            batch = await self._inbox.apply(self._taken, self._shared_paths)
             await asyncio.sleep(0)
             self._channel.acknowledge(self._taken)
             self._taken = []
+            for pack in batch.own:
+                self._outbox.heard(pack)
             for request in batch.requests:
                 await self._answer(request)
             if any(standing.asks for standing in batch.standings.values()):
@@ -197,35 +208,54 @@ class Carrier:
         now = asyncio.get_running_loop().time()
         own = f"{self._settings.here.cluster}:{self._clock.incarnation}"
         has = {**self._vector(), own: self._outbox.published}
-        if self._said is not None and _others(has, own) == _others(self._said, own):
+        declared = self._losses.declared
+        if self._said is not None and (_others(has, own), declared) == (_others(self._said, own), self._told):
             self._say_at = None
             return
         if self._say_at is None:
             self._say_at = now + STANDING_SECONDS
         if now >= self._say_at:
-            standing = packs.Standing(self._settings.here.cluster, has, self._asks)
+            standing = packs.Standing(self._settings.here.cluster, has, self._asks, declared)
             await self._channel.publish([packs.encode(standing)])
-            self._said, self._asks, self._say_at = has, False, None
+            self._said, self._told, self._asks, self._say_at = has, declared, False, None
 
     async def _ask(self) -> None:
         """For what others have, if nothing brings it."""
         now, mine = asyncio.get_running_loop().time(), self._vector()
+        unseen = self._unseen
+        if unseen and now >= self._asked_until:
+            whom = unseen[int(now / ANSWER_SECONDS) % len(unseen)]  # one of them may not be there
+            logger.info("cluster %s had declared this one lost, and is asked for all that it has", whom)
+            await self._request(whom, {}, now)
+            return
         if mine != self._had:
             self._had, self._behind_since = mine, now
             self._asked_until = min(self._asked_until, now + BEHIND_SECONDS)
-        lacks = {source: missing(mine, has) for source, has in self._inbox.heard.items()}
+        heard = {source: has for source, has in self._inbox.heard.items() if source not in self._losses.lost}
+        lacks = {source: missing(mine, has) for source, has in heard.items()}
         self._behind = {origin: upto for one in lacks.values() for origin, upto in one.items()}
         if not self._behind:
             self._behind_since = now
         elif now - self._behind_since >= BEHIND_SECONDS and now >= self._asked_until:
             whom = max(sorted(lacks), key=lambda source: len(lacks[source]))
             logger.info("cluster %s is asked for what it has and this cluster lacks", whom)
-            request = packs.Request(self._settings.here.cluster, whom, mine)
-            await self._channel.publish([packs.encode(request)])
-            self._asked_until = now + ANSWER_SECONDS
+            await self._request(whom, mine, now)
+
+    async def _request(self, whom: str, has: dict[str, int], now: float) -> None:
+        await self._channel.publish([packs.encode(packs.Request(self._settings.here.cluster, whom, has))])
+        self._asked_until = now + ANSWER_SECONDS
+
+    @property
+    def _unseen(self) -> list[str]:
+        """Clusters that declared this one lost since it saw to that last."""
+        told = self._inbox.declared
+        return sorted(source for source, times in told.items() if times > self._losses.seen_to(source))
 
     async def _answer(self, request: packs.Request) -> None:
-        """Everything that the asker lacks, whoever made it."""
+        """Everything that the asker lacks, whoever made it. While this cluster may have what all others deleted, others
+        are to ask somebody else."""
+        if self._unseen and request.vector:
+            return
         events = [
             event
             for path in self._shared_paths()
@@ -234,51 +264,15 @@ class Carrier:
         ]
         characters_max = min(packs.PACK_CHARACTERS, self._channel.payload_bytes_max // 2)
         parts = list(packs.portions(events, characters_max)) or [()]
-        number, vector = self._settings.draw(), self._vector()
-        here = self._settings.here.cluster
-        await self._channel.publish(
-            [
-                packs.encode(packs.Answer(here, request.source, number, part, len(parts), vector, its))
-                for part, its in enumerate(parts)
-            ]
-        )
+        number, vector, count = self._settings.draw(), self._vector(), len(parts)
+        here, to, is_whole = self._settings.here.cluster, request.source, not request.vector
+        declared, seen_to = self._losses.of(to).times, self._losses.all_seen_to
+        answers = [
+            packs.Answer(here, to, number, part, count, vector, its, is_whole, declared, seen_to)
+            for part, its in enumerate(parts)
+        ]
+        await self._channel.publish([packs.encode(answer) for answer in answers])
         self._figures.answers += 1
-
-    # Tombstones.
-
-    async def _let_go(self) -> None:
-        """Of those that every cluster has."""
-        now = asyncio.get_running_loop().time()
-        if not self._tombstones or now < self._let_go_at or not self._settings.here.rule.has_tombstones:
-            return
-        self._let_go_at = now + LET_GO_SECONDS
-        known = {cluster: self._said_to_have(cluster) for cluster in self._settings.clusters}
-        looked_with = (self._vector(), known, len(self._tombstones))
-        if looked_with == self._looked_with:
-            return
-        is_had = may_go(looked_with[0], known)
-        found = (path for path in self._tombstones if self._has_one_to_let_go(path, is_had))
-        paths = list(islice(found, LET_GO_AT_ONCE))
-        if not paths:
-            self._looked_with = looked_with
-        else:
-
-            def work(transaction: Transaction) -> None:
-                for path in paths:
-                    transaction.let_go(path, is_had)
-
-            await self._metadata.transact(self._settings.transaction(work))
-            for path in paths:
-                self._note(self.record(path))
-
-    def _said_to_have(self, cluster: str) -> dict[str, int]:
-        """Empty for one that was never heard of."""
-        said = self._metadata.get(SyncPeerPath(cluster).text)
-        stored = {} if said is None or said.value is None else json.loads(said.value)
-        return merged(stored, self._inbox.heard.get(cluster, {}))
-
-    def _has_one_to_let_go(self, path: str, is_had: Callable[[Stamp], bool]) -> bool:
-        return any(event.is_deleted and is_had(event.stamp) for event in self.record(path).events())
 
 
 def _others(vector: dict[str, int], own: str) -> dict[str, int]:

@@ -62,6 +62,7 @@ class Channel:
         self._on_received = on_received
         self._frames = FrameBuffer(0x7FFFFFFF)
         self._consumer: Consumer | None = None
+        self._closed = False
         self._unanswered: deque[asyncio.Future[None]] = deque()
         self.received: deque[Received] = deque()
         """Handed out, not yet taken."""
@@ -73,6 +74,11 @@ class Channel:
         channel = cls(host, topic, on_received)
         await channel._subscribe()
         return channel
+
+    @classmethod
+    async def open_to_publish(cls, host: ChannelHost, name: str) -> Channel:
+        """One that consumes nothing. ProtocolError or StorageError."""
+        return cls(host, await host.directory.acquire(name, Wish.CREATE_BY_COMMAND), lambda: None)
 
     async def _subscribe(self) -> None:
         topic = self._topic
@@ -89,7 +95,7 @@ class Channel:
 
     @property
     def is_open(self) -> bool:
-        return self._consumer is not None and not self._topic.closed
+        return not self._closed and not self._topic.closed
 
     @property
     def payload_bytes_max(self) -> int:
@@ -166,6 +172,7 @@ class Channel:
 
     def close(self) -> None:
         """What was handed out and not acknowledged is handed out again to whoever comes next."""
+        self._closed = True
         consumer, self._consumer = self._consumer, None
         if consumer is not None:
             consumer.subscription.detach(consumer)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import NamedTuple
 
 from emulator.broker.metadata import Metadata
-from emulator.broker.metadata_sync.settings import SyncSettings
 from emulator.broker.metadata_sync.synchronizer import Synchronizer
 from emulator.core.metadata_sync.elements import EXISTENCE
 from emulator.core.metadata_sync.event import Stamp
@@ -35,7 +34,7 @@ def shared(metadata: Metadata, synchronizer: Synchronizer | None, path: str) -> 
     record = Record.decode(path, stored.value)
     won = [_won(element, entry) for element, entry in sorted(record.entries.items())]
     lost = [_lost(loser) for loser in record.losers]
-    waits_for = [*_behind(metadata, synchronizer.settings, record)]
+    waits_for = [*_behind(metadata, synchronizer.losses.expected, record)]
     if waits_for and not synchronizer.lease.holder:
         waits_for.append("a region of this cluster to carry its metadata events")
     if waits_for and synchronizer.why_not:
@@ -74,10 +73,10 @@ def _name(element: str) -> str:
     return "the document" if element == EXISTENCE else element
 
 
-def _behind(metadata: Metadata, settings: SyncSettings, record: Record) -> Iterator[str]:
-    """Which clusters have not said that they have it."""
+def _behind(metadata: Metadata, clusters: Iterable[str], record: Record) -> Iterator[str]:
+    """Which clusters have not said that they have it. Those that are declared lost are not waited for."""
     newest = {event.stamp for event in record.events()}
-    for cluster in sorted(settings.clusters):
+    for cluster in sorted(clusters):
         said = metadata.get(SyncPeerPath(cluster).text)
         has = {} if said is None or said.value is None else json.loads(said.value)
         lacks = [stamp for stamp in newest if stamp.source != cluster and not covers(has, stamp)]

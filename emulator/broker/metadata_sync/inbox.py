@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 
 from emulator.broker.metadata import Metadata
 from emulator.broker.metadata_sync.channel import Received
+from emulator.broker.metadata_sync.losses import Losses, see_to
 from emulator.broker.metadata_sync.settings import SyncSettings
 from emulator.core.metadata_sync.changes import Tally, Transaction
-from emulator.core.metadata_sync.event import Event
+from emulator.core.metadata_sync.event import Event, Stamp
 from emulator.core.metadata_sync.packs import Answer, Events, Message, Request, Standing, decode
 from emulator.core.metadata_sync.standing import Vector, covers, merged
 from emulator.storage.configuration import Rows
@@ -36,6 +37,8 @@ class Figures:
     """Changes made in this cluster that were acknowledged, and lost to one of another cluster."""
     refused: int = 0
     """Messages of the event topic that are none, or that nobody may send."""
+    from_the_future: int = 0
+    """Events of others from further ahead than clocks may be (INV-81)."""
     lag_ms: int = 0
     """Of the newest event that was applied: from when it was made, by the clock there, to now, by the clock here."""
     answers: int = 0
@@ -48,6 +51,8 @@ class Batch:
 
     events: list[Event] = field(default_factory=list)
     packs: list[Events] = field(default_factory=list)
+    own: list[Events] = field(default_factory=list)
+    """Of this cluster, where changes are published before they are made."""
     answered: list[Answer] = field(default_factory=list)
     standings: dict[str, Standing] = field(default_factory=dict)
     requests: list[Request] = field(default_factory=list)
@@ -56,16 +61,21 @@ class Batch:
 class Inbox:
     """Of the region that carries the events."""
 
-    def __init__(self, metadata: Metadata, settings: SyncSettings, figures: Figures) -> None:
+    def __init__(self, metadata: Metadata, settings: SyncSettings, figures: Figures, losses: Losses) -> None:
+        self._losses = losses
         self._metadata = metadata
         self._settings = settings
         self._figures = figures
         self._parts: dict[tuple[str, int], set[int]] = {}
         """Of answers: which parts came."""
+        self._all: dict[tuple[str, int], set[Stamp]] = {}
+        """Of answers with all that counts in a cluster: what that is, as far as it came."""
         self.heard: dict[str, dict[str, int]] = {}
         """By cluster: up to where it said that it has something."""
+        self.declared: dict[str, int] = {}
+        """By cluster: how often it said that it declared this one lost."""
 
-    async def apply(self, received: Sequence[Received]) -> Batch:
+    async def apply(self, received: Sequence[Received], shared_paths: Callable[[], list[str]]) -> Batch:
         """Durable when it returns. StorageError when the store does not take it; then nothing was applied, or may have
         been, and applying it again is the same."""
         batch = self._sorted(received)
@@ -74,8 +84,9 @@ class Inbox:
             self._hear(pack.source, {f"{pack.source}:{pack.incarnation}": pack.upto})
         for standing in batch.standings.values():
             self._hear(standing.source, dict(standing.vector))
-        if batch.packs or batch.answered or batch.standings:
-            self._count(await self._metadata.transact(self._work(batch)), knew)
+            self.declared[standing.source] = standing.declared.get(self._settings.here.cluster, 0)
+        if batch.packs or batch.own or batch.answered or batch.standings:
+            self._count(await self._metadata.transact(self._work(batch, shared_paths)), knew)
         if batch.packs and batch.events:
             made_ms = max(event.stamp.time_ms for event in batch.events)
             self._figures.lag_ms = max(0, self._settings.wall_clock_ms() - made_ms) if made_ms else 0
@@ -84,9 +95,11 @@ class Inbox:
     def _hear(self, source: str, vector: dict[str, int]) -> None:
         self.heard[source] = merged(self.heard.get(source, {}), vector)
 
-    def _work(self, batch: Batch) -> Callable[[Rows], Tally]:
+    def _work(self, batch: Batch, shared_paths: Callable[[], list[str]]) -> Callable[[Rows], Tally]:
         tallies: list[Tally] = []
         completed = [answer for answer in batch.answered if self._is_complete(answer)]
+        whole = [(answer, frozenset(self._all[_key(answer)])) for answer in completed if answer.is_whole]
+        paths = shared_paths() if whole else []
 
         def work(transaction: Transaction) -> None:
             tallies.append(transaction.apply(batch.events))
@@ -94,13 +107,18 @@ class Inbox:
                 origin = f"{pack.source}:{pack.incarnation}"
                 if pack.after <= transaction.applied().get(origin, 0):
                     transaction.advance({origin: pack.upto})
-            for answer in completed:
+            for answer in filter(self._speaks, completed):
                 transaction.advance(answer.vector)
+            for answer, kept in whole:
+                for path in paths:
+                    transaction.reconcile(path, kept, answer.vector)
 
-        whole = self._settings.transaction(work)
+        in_transaction = self._settings.transaction(work)
 
         def rows_too(rows: Rows) -> Tally:
-            whole(rows)
+            in_transaction(rows)
+            for answer, _ in whole:
+                see_to(rows, answer.source, answer.declared)
             for standing in batch.standings.values():
                 said = json.dumps(dict(standing.vector), sort_keys=True).encode()
                 rows.put(SyncPeerPath(standing.source).text, said)
@@ -109,14 +127,20 @@ class Inbox:
         return rows_too
 
     def _is_complete(self, answer: Answer) -> bool:
-        came = self._parts.setdefault((answer.source, answer.number), set())
+        came = self._parts.setdefault(_key(answer), set())
         came.add(answer.part)
+        if answer.is_whole:
+            self._all.setdefault(_key(answer), set()).update(event.stamp for event in answer.events)
         return len(came) == answer.parts
 
     def _count(self, tally: Tally, knew: Mapping[str, Vector]) -> None:
         """Whoever did not know of our change when it made its own did not mean to replace it."""
         self._figures.won += tally.won
         self._figures.lost += tally.lost
+        self._figures.from_the_future += len(tally.from_the_future)
+        for event in tally.from_the_future[:10]:
+            sentence = "%s was changed at %s: the clock of that cluster is wrong, or this one's"
+            logger.warning(sentence, event.full_path, event.stamp)
         undone = [
             (event, ours)
             for event, ours in tally.replaced
@@ -139,7 +163,11 @@ class Inbox:
                 logger.warning("entry %d of the event topic is not obeyed: %s", one.entry_id, problem)
                 continue
             if message.source != self._settings.here.cluster:
-                self._sort(message, batch)
+                if self._may_be_obeyed(message):
+                    self._sort(message, batch)
+            elif isinstance(message, Events) and self._settings.publishes_first:
+                batch.own.append(message)
+                batch.events += self._wanted(message.events)
         return batch
 
     def _check(self, one: Received, message: Message) -> None:
@@ -148,15 +176,28 @@ class Inbox:
         if self._settings.regions.get(region) != message.source:
             raise ValueError(f"region {region} speaks for cluster {message.source}, which it is not part of")
 
+    def _may_be_obeyed(self, message: Message) -> bool:
+        """INV-82. What is passed over comes again once its source has seen to it that it was lost."""
+        if not isinstance(message, Events | Answer) or self._speaks(message):
+            return True
+        if isinstance(message, Answer) and message.is_whole:
+            return True
+        logger.info("cluster %s was declared lost, and is not obeyed before it knows", message.source)
+        return False
+
+    def _speaks(self, message: Events | Answer) -> bool:
+        """Of two that declared each other lost each hears at first only what the other one has no more."""
+        return self._losses.speaks(message.source, message.seen_to)
+
     def _sort(self, message: Message, batch: Batch) -> None:
         here = self._settings.here.cluster
         match message:
-            case Events():
+            case Events() if message.events:
                 batch.packs.append(message)
                 batch.events += self._wanted(message.events)
             case Answer() if message.to == here:
                 batch.answered.append(message)
-                batch.events += self._wanted(message.events)
+                batch.events += self._wanted(message.events) if self._speaks(message) else []
             case Standing():
                 batch.standings[message.source] = message
             case Request() if message.to == here:
@@ -166,3 +207,7 @@ class Inbox:
         return [
             event for event in events if self._settings.covers(event.path) and EPHEMERAL not in event.options
         ]
+
+
+def _key(answer: Answer) -> tuple[str, int]:
+    return answer.source, answer.number

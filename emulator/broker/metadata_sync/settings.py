@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from emulator.compatibility import Compatibility
 from emulator.core.metadata_sync.changes import Here, Transaction
 from emulator.core.metadata_sync.elements import is_synced, readable
-from emulator.core.metadata_sync.rules import LATEST, UPSTREAM
+from emulator.core.metadata_sync.rules import UPSTREAM, Rule
 from emulator.errors import ProtocolError, ServerError
 from emulator.model import TopicName
 from emulator.region_config import RegionConfig
@@ -34,37 +34,53 @@ class SyncSettings:
     wall_clock_ms: Callable[[], int]
     draw: Callable[[], int]
     """A random number of 32 bits."""
+    publishes_first: bool = False
+    """The proposal's order: a change is published, then made (decision 0155)."""
+    lost_clusters: tuple[str, ...] = ()
+    """That the topology declares lost."""
+    requires_topic: bool = False
+    """No change is made while the event topic takes no messages."""
 
     @classmethod
     def of(
-        cls, config: RegionConfig, wall_clock_ms: Callable[[], int], draw: Callable[[], int]
+        cls, config: RegionConfig, wall_clock_ms: Callable[[], int], draw: Callable[[], int], rule: Rule
     ) -> SyncSettings | None:
-        """None: nothing is shared."""
+        """`rule`: which event wins, unless the region follows upstream. None: nothing is shared."""
         topic = config.settings.configuration_metadata_sync_event_topic
         regions = {peer.region: peer.cluster for peer in config.peers} | {config.region: config.cluster}
         if not topic or set(regions.values()) == {config.cluster}:
             return None
-        upstream = Compatibility(config.compatibility).follows_upstream("metadata_conflicts")
+        compatibility = Compatibility(config.compatibility)
+        upstream = compatibility.follows_upstream("metadata_conflicts")
         here = Here(
             config.cluster,
-            rule=UPSTREAM if upstream else LATEST,
+            rule=UPSTREAM if upstream else rule,
             is_hybrid=config.settings.metadata_sync_hybrid_clocks,
+            clock_ahead_ms_max=config.settings.metadata_sync_clock_ahead_ms_max,
         )
-        excluded = [one.strip() for one in config.settings.metadata_sync_excluded_paths.split(",")]
+        excluded = _listed(config.settings.metadata_sync_excluded_paths)
         return cls(
             here,
             str(TopicName.parse(topic)),
-            tuple(filter(None, excluded)),
+            excluded,
             regions,
             config.region,
             wall_clock_ms,
             draw,
+            publishes_first=compatibility.follows_upstream("metadata_order"),
+            lost_clusters=_listed(config.settings.metadata_sync_lost_clusters),
+            requires_topic=config.settings.metadata_sync_requires_event_topic,
         )
 
     @property
     def clusters(self) -> set[str]:
         """The others."""
         return set(self.regions.values()) - {self.here.cluster}
+
+    @property
+    def lets_tombstones_go(self) -> bool:
+        """Not where this cluster's own events may come back long after they were made, and count."""
+        return self.here.rule.has_tombstones and not self.publishes_first
 
     @property
     def is_alone(self) -> bool:
@@ -113,3 +129,8 @@ class SyncSettings:
             transaction.finish()
 
         return whole
+
+
+def _listed(text: str) -> tuple[str, ...]:
+    """What stands between commas."""
+    return tuple(filter(None, (one.strip() for one in text.split(","))))

@@ -11,6 +11,7 @@ from emulator.broker.metadata_sync.carrier import Carrier
 from emulator.broker.metadata_sync.channel import ChannelHost
 from emulator.broker.metadata_sync.inbox import Figures
 from emulator.broker.metadata_sync.lease import Lease
+from emulator.broker.metadata_sync.losses import Losses
 from emulator.broker.metadata_sync.settings import SyncSettings
 from emulator.errors import ProtocolError, StorageError
 
@@ -34,6 +35,7 @@ class Synchronizer:
         self.settings = settings
         self.figures = Figures()
         self.lease = Lease(host.metadata, settings.region, is_alone=settings.is_alone)
+        self.losses = Losses(host.metadata, settings)
         self.carrier: Carrier | None = None
         """While this region carries."""
         self.why_not = ""

@@ -14,6 +14,7 @@ from emulator.cli.options import (
     Cluster,
     Regions,
     RunDir,
+    WithStore,
 )
 from emulator.cli.verbs.acting import open_run_of
 from emulator.cli.verbs.application import app
@@ -33,9 +34,18 @@ def kill(regions: Regions = None, cluster: Cluster = None, run_dir: RunDir = Non
 
 
 @app.command(epilog="Example: geoemu lose us-east; or a whole cluster: geoemu lose --cluster americas")
-def lose(regions: Regions = None, cluster: Cluster = None, run_dir: RunDir = None) -> None:
+def lose(
+    regions: Regions = None, cluster: Cluster = None, with_store: WithStore = False, run_dir: RunDir = None
+) -> None:
     """Kill regions that never come back: nobody waits for them, and the verdict tells what the loss cost."""
+    if with_store and cluster is None:
+        raise typer.BadParameter(
+            "needs --cluster: regions of a cluster share one store", param_hint="--with-store"
+        )
     _change_regions(run_dir, regions, cluster, "lose", lambda run, region: run.lose(region), "is lost")
+    if with_store and cluster is not None:
+        asyncio.run(open_run_of(run_dir).lose_store(cluster))
+        print(f"the configuration store of {cluster} is lost")
 
 
 @app.command(epilog="Example: geoemu stop us-east")

@@ -161,7 +161,7 @@ def simulate(
         typer.Argument(
             metavar="SCENARIO",
             help="A scenario, as for `run`; or swarm (anything), drill (one kill, one cut), quiet, hold-key "
-            "(transaction keys).",
+            "(transaction keys), change-metadata (policies of several clusters).",
         ),
     ] = "swarm",
     file: TopologyFile = DEFAULT_TOPOLOGY,

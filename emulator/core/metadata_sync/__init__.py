@@ -6,5 +6,6 @@ record.py     what is known of one document: the winner of each element, tombsto
 rules.py      which of two events wins: the proposal's rule, and upstream's
 changes.py    one transaction of a cluster's store: a change made here, events that came from elsewhere
 standing.py   what each cluster has of each source, what it misses, which tombstones may go
+losses.py     clusters that are declared lost, and come back
 packs.py      the messages of the event topic
 """

@@ -8,12 +8,12 @@ depends on who publishes it (INV-47).
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Final, Protocol
 
 from emulator.core.hybrid_clock import BEGINNING, Reading, heard, tick
-from emulator.core.metadata_sync.elements import EXISTENCE, elements_of
+from emulator.core.metadata_sync.elements import EXISTENCE, elements_of, is_implied
 from emulator.core.metadata_sync.event import Event, Stamp
 from emulator.core.metadata_sync.record import Outcome, Record
 from emulator.core.metadata_sync.rules import LATEST, Rule
@@ -21,6 +21,9 @@ from emulator.core.metadata_sync.standing import OwnClock, Vector, covers, merge
 from emulator.errors import StorageError
 from emulator.model import Change
 from emulator.stored_keys import SYNC_APPLIED_PATH, SYNC_CLOCK_PATH, SyncRecordPath
+
+CLOCK_AHEAD_MS_MAX: Final = 300_000
+"""What Kerberos allows, too."""
 
 
 class Rows(Protocol):
@@ -51,6 +54,9 @@ class Here:
     rule: Rule = LATEST
     is_hybrid: bool = False
     """Hybrid logical clocks, which respect cause and effect whatever the wall clocks say."""
+    clock_ahead_ms_max: int = CLOCK_AHEAD_MS_MAX
+    """An event from further in the future counts as any other, but moves no clock, and keeps nobody who knows of it
+    from changing what it set (INV-81)."""
 
 
 @dataclass(slots=True)
@@ -60,6 +66,8 @@ class Tally:
     won: int = 0
     lost: int = 0
     known: int = 0
+    from_the_future: list[Event] = field(default_factory=list)
+    """Events from further ahead than clocks may be."""
     replaced: list[tuple[Event, Stamp]] = field(default_factory=list)
     """Events that took the place of a change made in this cluster."""
 
@@ -76,22 +84,36 @@ class Transaction:
         known = None if stored is None or stored.value is None else OwnClock.decode(stored.value)
         self._stored_clock = known
         self._clock = known or OwnClock(new_incarnation)
+        self._after = BEGINNING
+        """The document that is changed has something from the far future, and what is changed follows that."""
 
     # A change that is made here.
 
     def change(self, path: str, value: bytes | None, *, is_seed: bool, touched: Iterable[str] = ()) -> None:
         """Set a document, or delete it. `is_seed`: it stands in the topology, and carries the lowest time. `touched`:
         elements that are set anew even if their value is the same. Overruled; ValueError for what is no document."""
+        self.make(path, self.drawn_up(path, value, is_seed=is_seed, touched=touched))
+
+    def drawn_up(
+        self, path: str, value: bytes | None, *, is_seed: bool, touched: Iterable[str] = ()
+    ) -> list[Event]:
+        """The events of a change, with their numbers; nothing is made of them yet."""
         record = self._record(path)
-        events = self._events(record, value, is_seed, frozenset(touched))
+        self._after = max(filter(self._is_too_far_ahead, record.readings()), default=BEGINNING)
+        return self._events(record, value, is_seed, frozenset(touched))
+
+    def make(self, path: str, events: Iterable[Event]) -> None:
+        """What was drawn up becomes so. Overruled."""
+        record, is_changed = self._record(path), False
         for event in events:
+            is_changed = True
             before = record.entries.get(event.element)
             outcome = record.merge(event, self._here.cluster, self._now_ms, self._local_rule)
             if outcome is Outcome.LOST:
                 by = before.stamp if before is not None else record.deleted
                 assert by is not None
                 raise Overruled(event, by)
-        if events:
+        if is_changed:
             self._write(record)
 
     @property
@@ -113,7 +135,11 @@ class Transaction:
         for element, one in wanted.items():
             if element not in present or present[element] != one or element in touched:
                 events.append(Event(path, element, one, False, self._next(is_seed)))
-        gone = [element for element in record.elements() if element not in wanted]
+        gone = [
+            element
+            for element, one in record.elements().items()
+            if element not in wanted and not is_implied(element, one, wanted)
+        ]
         events += [Event(path, element, None, True, self._next(is_seed)) for element in gone]
         return events
 
@@ -121,14 +147,22 @@ class Transaction:
         clock = self._clock
         reading = clock.reading
         if not is_seed:
-            reading = tick(reading, self._now_ms) if self._here.is_hybrid else self._not_before(reading)
+            known = BEGINNING if self._is_too_far_ahead(reading) else reading
+            reading = tick(known, self._now_ms) if self._here.is_hybrid else self._not_before(known)
         self._clock = OwnClock(clock.incarnation, clock.sequence + 1, reading)
-        stamped = BEGINNING if is_seed else reading
+        stamped = BEGINNING if is_seed else self._behind_what_is_known(reading)
         return Stamp(*stamped, self._here.cluster, clock.sequence + 1, clock.incarnation)
 
     def _not_before(self, reading: Reading) -> Reading:
         """A clock that was set back does not set back the order of the cluster's own events."""
         return Reading(max(reading.time_ms, self._now_ms), 0)
+
+    def _behind_what_is_known(self, reading: Reading) -> Reading:
+        after = self._after
+        return reading if reading > after else Reading(after.time_ms, after.counter + 1)
+
+    def _is_too_far_ahead(self, reading: Reading) -> bool:
+        return reading.time_ms > self._now_ms + self._here.clock_ahead_ms_max
 
     # Events that came from elsewhere.
 
@@ -148,10 +182,13 @@ class Transaction:
         return tally
 
     def _apply(self, record: Record, event: Event, applied: Vector, tally: Tally) -> None:
-        if self._here.is_hybrid:
+        if self._is_too_far_ahead(event.stamp.reading):
+            tally.from_the_future.append(event)
+        elif self._here.is_hybrid:
             self._hear(event.stamp)
         present = record.entries.get(event.element)
-        if present is None and self._here.rule.has_tombstones and covers(applied, event.stamp):
+        is_own = event.stamp.source == self._here.cluster  # it was published first, and perhaps never made
+        if present is None and not is_own and self._here.rule.has_tombstones and covers(applied, event.stamp):
             tally.known += 1  # it was applied, and its tombstone went when everybody had it
             return
         match record.merge(event, self._here.cluster, self._now_ms, self._here.rule):
@@ -159,6 +196,7 @@ class Transaction:
                 tally.won += 1
                 if (
                     present is not None
+                    and not is_own
                     and present.stamp.source == self._here.cluster
                     and present.stamp.time_ms
                 ):
@@ -184,6 +222,22 @@ class Transaction:
         if latest is not None:
             after = Reading(latest.time_ms + 1, 0)
             self._clock = replace(self._clock, reading=heard(self._clock.reading, after))
+            self._write(record)
+
+    def reconcile(self, path: str, kept: Collection[Stamp], has: Vector) -> None:
+        """Another cluster has everything up to `has`, and of that only `kept` still counts there: what it once had and
+        has no more was deleted, and its tombstone let go. What was changed here and it never heard of is changed once
+        more, now (INV-82)."""
+        record = self._record(path)
+        before = record.encode()
+        record.forget(lambda stamp: covers(has, stamp) and stamp not in kept)
+        self._after = max(filter(self._is_too_far_ahead, record.readings()), default=BEGINNING)
+        for event in list(record.events()):
+            stamp = event.stamp
+            if stamp.origin == self._own_origin and stamp.time_ms and not covers(has, stamp):
+                again = replace(event, stamp=self._next(is_seed=False))
+                record.merge(again, self._here.cluster, self._now_ms, self._local_rule)
+        if record.encode() != before:
             self._write(record)
 
     # What is written.

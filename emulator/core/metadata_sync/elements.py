@@ -5,6 +5,7 @@ namespace at the same time lose neither.
     namespace/acme%2Forders                         there is such a namespace
     namespace/acme%2Forders/policies/deduplication  one of its policies
     tenant/acme/adminRoles                          a field
+    partitioned-topic/persistent:%2F%2F…/partitions/8  it has eight partitions at least (INV-80)
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Final
 
+from emulator.core.partitions import PARTITIONS_MAX
 from emulator.stored_keys import (
     NamespacePath,
     PartitionedTopicPath,
@@ -28,6 +30,7 @@ EXISTENCE: Final = ""
 WHOLE: Final = "="
 """The element that is a document as a whole, where its fields mean nothing apart from each other."""
 _POLICIES: Final = "policies"
+_PARTITIONS: Final = "partitions"
 SYNCED: Final[tuple[type[StoredKey], ...]] = (
     TenantPath,
     NamespacePath,
@@ -74,7 +77,7 @@ def elements_of(path: str, document: bytes | None) -> dict[str, Any]:
     if not isinstance(parsed, Mapping):
         raise ValueError(f"what is to be stored at {path} is no document")
     if path.partition("/")[0] in _UNDIVIDED:
-        return {WHOLE: parsed}
+        return _of_partitioned(parsed)
     found = {_escaped(field): value for field, value in parsed.items() if field != _POLICIES}
     policies = parsed.get(_POLICIES, {})
     if not isinstance(policies, Mapping):
@@ -90,7 +93,7 @@ def policy_element(name: str) -> str:
 def document_of(path: str, elements: Mapping[str, Any]) -> bytes:
     """Inverse of `elements_of`: the same elements give the same bytes everywhere."""
     if path.partition("/")[0] in _UNDIVIDED:
-        return _dumped(elements.get(WHOLE, {}))
+        return _dumped(_partitioned_of(elements))
     fields: dict[str, Any] = {}
     policies: dict[str, Any] = {}
     for element, value in elements.items():
@@ -102,6 +105,42 @@ def document_of(path: str, elements: Mapping[str, Any]) -> bytes:
     if policies:
         fields[_POLICIES] = policies
     return _dumped(fields)
+
+
+def _of_partitioned(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Each number of partitions that the topic was given is an element of its own, so that of two clusters that let it
+    grow at the same time neither takes partitions away (INV-80, decision 0156)."""
+    others = {name: value for name, value in document.items() if name != _PARTITIONS}
+    count = document.get(_PARTITIONS)
+    return {WHOLE: others} if count is None else {f"{_PARTITIONS}/{count}": count, WHOLE: others}
+
+
+def _partitioned_of(elements: Mapping[str, Any]) -> dict[str, Any]:
+    counts = [value for element, value in elements.items() if _is_count(element)]
+    document = dict(elements.get(WHOLE, {}))
+    return document | {_PARTITIONS: max(counts)} if counts else document
+
+
+def _is_count(element: str) -> bool:
+    return element.startswith(f"{_PARTITIONS}/")
+
+
+def is_implied(element: str, value: Any, wanted: Mapping[str, Any]) -> bool:
+    """Whether an element may stay although the document that is wanted does not name it: a smaller number."""
+    return _is_count(element) and any(_is_count(one) and value <= count for one, count in wanted.items())
+
+
+def check_element(path: str, element: str, value: Any) -> None:
+    """The gate for what others say an element is. ValueError when no document can have it."""
+    if path.partition("/")[0] not in _UNDIVIDED or element == EXISTENCE:
+        return
+    if element == WHOLE:
+        if not isinstance(value, Mapping) or _PARTITIONS in value:
+            raise ValueError(f"{element} of {path} is no document without its number of partitions")
+    elif type(value) is not int or not 1 <= value <= PARTITIONS_MAX or element != f"{_PARTITIONS}/{value}":
+        raise ValueError(
+            f"{element} {str(value)[:80]!r} is no number of partitions from 1 to {PARTITIONS_MAX}"
+        )
 
 
 def _dumped(document: Any) -> bytes:

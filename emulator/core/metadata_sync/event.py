@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from emulator.core.hybrid_clock import Reading
-from emulator.core.metadata_sync.elements import EXISTENCE, joined_path, split_path
+from emulator.core.metadata_sync.elements import EXISTENCE, check_element, joined_path, split_path
 from emulator.model import is_valid_name
 
 CREATED, MODIFIED, DELETED = "Created", "Modified", "Deleted"
@@ -31,7 +31,8 @@ class Stamp(NamedTuple):
 
     time_ms: int
     counter: int
-    """Orders what happened in one millisecond of a hybrid clock; 0 with plain clocks."""
+    """Orders what happened in one millisecond of a hybrid clock. With plain clocks 0, but for what follows something
+    from the far future."""
     source: str
     """The cluster."""
     sequence: int
@@ -113,6 +114,8 @@ class Event:
         value = raw.get("value")
         if len(json.dumps(value)) > VALUE_BYTES_MAX:
             raise ValueError(f"the value of {path} is larger than {VALUE_BYTES_MAX} bytes")
+        if kind != DELETED:
+            check_element(path, element, value)
         return cls(
             path,
             element,

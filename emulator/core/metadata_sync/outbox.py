@@ -5,7 +5,7 @@ Nothing is kept but how far it is published: whoever takes over finds the rest i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from emulator.core.metadata_sync.event import Stamp
 from emulator.core.metadata_sync.packs import PACK_CHARACTERS, Events, portions
@@ -38,7 +38,11 @@ class Outbox:
         return list(self._paths)
 
     def packs(
-        self, records: Iterable[Record], clock: OwnClock, characters_max: int = PACK_CHARACTERS
+        self,
+        records: Iterable[Record],
+        clock: OwnClock,
+        characters_max: int = PACK_CHARACTERS,
+        seen_to: Mapping[str, int] | None = None,
     ) -> list[Events]:
         """Everything that is due. `records` and `clock` are of one moment."""
         events = [event for record in records for event in record.events() if self._is_due(event.stamp)]
@@ -47,15 +51,20 @@ class Outbox:
         after = self.published
         for portion in portions(events, characters_max):
             upto = portion[-1].stamp.sequence
-            made.append(Events(self._cluster, self.incarnation, after, upto, portion))
+            made.append(Events(self._cluster, self.incarnation, after, upto, portion, seen_to or {}))
             after = upto
         return made
+
+    def heard(self, pack: Events) -> None:
+        """A pack of this cluster came by the event topic: whoever made the change published it."""
+        if pack.incarnation == self.incarnation and pack.after <= self.published:
+            self.published = max(self.published, pack.upto)
 
     def sent(self, packs: Sequence[Events], records: Iterable[Record]) -> None:
         """They are durable in the event topic. `records`: those that were due, as they are now. What was changed while
         the packs were under way is due again."""
         if packs:
-            self.published = packs[-1].upto
+            self.published = max(self.published, packs[-1].upto)
         for record in records:
             self._paths.pop(record.path, None)
             self.noted(record)

@@ -1,8 +1,8 @@
 """The messages of the event topic. Each is one JSON object: many events, or what a cluster has, or what it asks for.
 
 events    a source's own events, the newest of each element, from one sequence to another
-standing  what a cluster has of each origin; `asks`: it wants to hear the same of the others
-request   what a cluster has, and whom it asks for everything else
+standing  what a cluster has of each origin; `asks`: it wants to hear the same of the others; `declared`: losses
+request   what a cluster has, and whom it asks for everything else; that it has nothing: for all there is
 answer    a part of what was asked for; the last one says what the asker has then
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from emulator.core.metadata_sync.event import Event, number
@@ -33,6 +33,8 @@ class Events:
     upto: int
     """Whoever had everything up to `after` has everything up to here now."""
     events: tuple[Event, ...]
+    seen_to: Mapping[str, int] = field(default_factory=dict)
+    """Which declarations of others that it is lost the source has seen to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,8 @@ class Standing:
     source: str
     vector: Mapping[str, int]
     asks: bool = False
+    declared: Mapping[str, int] = field(default_factory=dict)
+    """How often it declared other clusters lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +64,11 @@ class Answer:
     vector: Mapping[str, int]
     """What the asker has once it has all parts."""
     events: tuple[Event, ...]
+    is_whole: bool = False
+    """The parts together are all that counts there, not only what the asker lacked."""
+    declared: int = 0
+    """How often it had declared the asker lost by then."""
+    seen_to: Mapping[str, int] = field(default_factory=dict)
 
 
 Message = Events | Standing | Request | Answer
@@ -72,14 +81,16 @@ def encode(message: Message) -> bytes:
         "source": message.source,
     }
     match message:
-        case Events(_, incarnation, after, upto, events):
+        case Events(_, incarnation, after, upto, events, seen_to):
             raw |= {"incarnation": incarnation, "after": after, "upto": upto, "events": _all(events)}
-        case Standing(_, vector, asks):
-            raw |= {"vector": dict(vector), "asks": asks}
+            raw |= {"seenTo": dict(seen_to)}
+        case Standing(_, vector, asks, declared):
+            raw |= {"vector": dict(vector), "asks": asks, "declared": dict(declared)}
         case Request(_, to, vector):
             raw |= {"to": to, "vector": dict(vector)}
-        case Answer(_, to, number_, part, parts, vector, events):
+        case Answer(_, to, number_, part, parts, vector, events, is_whole, declared_times, seen_to):
             raw |= {"to": to, "number": number_, "part": part, "parts": parts}
+            raw |= {"whole": is_whole, "declared": declared_times, "seenTo": dict(seen_to)}
             raw |= {"vector": dict(vector), "events": _all(events)}
     return json.dumps(raw, separators=(",", ":")).encode()
 
@@ -102,9 +113,11 @@ def decode(payload: bytes) -> Message:
             strangers = [one for one in events if one.stamp.origin != f"{source}:{incarnation}"]
             if strangers:
                 raise ValueError(f"{source} speaks for {strangers[0].stamp.source}")
-            return Events(source, incarnation, after, upto, events)
+            return Events(source, incarnation, after, upto, events, vector_from_json(raw.get("seenTo", {})))
         case "standing":
-            return Standing(source, vector_from_json(raw.get("vector")), raw.get("asks") is True)
+            vector = vector_from_json(raw.get("vector"))
+            declared = vector_from_json(raw.get("declared", {}))
+            return Standing(source, vector, raw.get("asks") is True, declared)
         case "request":
             return Request(source, _cluster(raw, "to"), vector_from_json(raw.get("vector")))
         case "answer":
@@ -113,7 +126,16 @@ def decode(payload: bytes) -> Message:
             if part >= parts:
                 raise ValueError(f"part {part} is none of {parts}")
             return Answer(
-                source, _cluster(raw, "to"), number(raw, "number"), part, parts, vector, _events(raw)
+                source,
+                _cluster(raw, "to"),
+                number(raw, "number"),
+                part,
+                parts,
+                vector,
+                _events(raw),
+                raw.get("whole") is True,
+                number(raw, "declared", default=0),
+                vector_from_json(raw.get("seenTo", {})),
             )
         case other:
             raise ValueError(f"kind {other!r} is not known")

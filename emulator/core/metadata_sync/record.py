@@ -99,6 +99,17 @@ class Record:
             self.deleted = None
         return max((stamp.reading for stamp in gone), default=None)
 
+    def forget(self, is_gone: Callable[[Stamp], bool]) -> None:
+        """Let go of what is no more."""
+        self.entries = {element: entry for element, entry in self.entries.items() if not is_gone(entry.stamp)}
+        if self.deleted is not None and is_gone(self.deleted):
+            self.deleted = None
+
+    def readings(self) -> list[Reading]:
+        """When all of it was changed last."""
+        found = [entry.stamp.reading for entry in self.entries.values()]
+        return found if self.deleted is None else [*found, self.deleted.reading]
+
     @property
     def exists(self) -> bool:
         entry = self.entries.get(EXISTENCE)

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from emulator.errors import RuntimeFailure
+from emulator.errors import RuntimeFailure, StorageError
 from emulator.region_config import LinkShape
 from emulator.runtimes.contract import (
     LinkStatus,
@@ -21,8 +22,9 @@ from emulator.runtimes.contract import (
     RegionStatus,
     RunStatus,
 )
-from emulator.simulation.host import HostState
+from emulator.simulation.host import HostDied, HostState
 from emulator.simulation.world import ADMIN_PORT, SERVICE_PORT, World
+from emulator.storage.configuration_memory import ConfigurationMemory
 
 READY_SECONDS = 30.0
 """How long a region may take until it is ready."""
@@ -64,10 +66,12 @@ class SimulatedRuntime:
         self._check(region)
         if self._state(region) == "paused":
             raise Refused(f"{region} is paused: resume it")
+        lost = self._lost_clusters()
         self._stopped.discard(region)
         self.lost.discard(region)
         self._world.start(region)
         await self._until_linked(region)
+        await self._tell_of_losses(lost)
 
     async def stop(self, region: str) -> None:
         self._check(region)
@@ -86,6 +90,35 @@ class SimulatedRuntime:
     async def lose(self, region: str) -> None:
         await self.kill(region)
         self.lost.add(region)
+        await self._tell_of_losses(self._lost_clusters())
+
+    async def lose_store(self, cluster: str) -> None:
+        living = [name for name in self._regions_of(cluster) if self._world.regions[name].is_wanted]
+        if living:
+            raise Refused(f"{', '.join(living)} of cluster {cluster} runs")
+        self._world.configurations[cluster].memory = ConfigurationMemory()
+
+    def _regions_of(self, cluster: str) -> list[str]:
+        return [region.name for region in self.topology.regions if region.cluster == cluster]
+
+    def _lost_clusters(self) -> set[str]:
+        clusters = {region.cluster for region in self.topology.regions}
+        return {cluster for cluster in clusters if self.lost.issuperset(self._regions_of(cluster))}
+
+    async def _tell_of_losses(self, clusters: set[str]) -> None:
+        """One region of each other cluster, as `runtimes.linked_regions` does."""
+        for cluster in sorted(clusters):
+            is_lost = cluster in self._lost_clusters()
+            for other in self.topology.clusters:
+                up = [name for name in self._regions_of(other.name) if self._state(name) == "running"]
+                if other.name != cluster and up:
+                    await self._tell_of_loss(up[0], cluster, is_lost)
+
+    async def _tell_of_loss(self, region: str, cluster: str, is_lost: bool) -> None:
+        there = self._world.regions[region]
+        if there.broker is not None and there.broker.synchronizer is not None:
+            with suppress(StorageError, HostDied):
+                await there.host.ask(there.broker.synchronizer.losses.declare(cluster, lost=is_lost))
 
     async def restart(self, region: str) -> None:
         await self.stop(region)

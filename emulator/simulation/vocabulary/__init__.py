@@ -6,6 +6,7 @@ from emulator.simulation import checkers
 from emulator.simulation.vocabulary import (
     administering,
     ahead,
+    changing_metadata,
     claiming,
     evolving,
     forging,
@@ -43,7 +44,7 @@ WORDS: tuple[Word, ...] = (
     transacting.WORD,
 )
 
-ASKED_FOR: tuple[Word, ...] = (holding_keys.WORD,)
+ASKED_FOR: tuple[Word, ...] = (holding_keys.WORD, changing_metadata.WORD)
 """Words with worlds of their own, which are drawn when they are asked for by the word's name: seeds of the swarm stay
 what they are."""
 

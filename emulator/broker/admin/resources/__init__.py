@@ -19,6 +19,7 @@ from emulator.broker.admin.resources import (
     failure_domains,
     logs,
     lookup,
+    losses,
     messages,
     metrics,
     namespaces,
@@ -62,6 +63,7 @@ SUBJECTS: dict[str, Sequence[Resource]] = {
     "The emulator itself": (
         *emulator.RESOURCES,
         *clock.RESOURCES,
+        *losses.RESOURCES,
         *logs.RESOURCES,
         openapi.row_about(lambda: SUBJECTS),
     ),

@@ -1,0 +1,50 @@
+"""Clusters that are declared lost: nobody keeps on their account what was deleted (docs/rooms/metadata-sync.md)."""
+
+from __future__ import annotations
+
+from emulator.broker.admin.http import HttpError, Response
+from emulator.broker.admin.resource import Call, Resource, changes, reads
+from emulator.broker.admin.scope import Scope
+from emulator.broker.metadata_sync.losses import Losses
+
+_LOSS = "/geoemu/v1/clusters/{cluster}/lost"
+
+
+def _losses(call: Call) -> Losses:
+    synchronizer = call.place.region.synchronizer
+    if synchronizer is None:
+        raise HttpError(
+            412, "clusters of this run share no metadata, so nobody keeps anything for one of them"
+        )
+    known = sorted(synchronizer.settings.clusters)
+    if call.names["cluster"] not in known:
+        raise HttpError(
+            404, f"there is no other cluster {call.names['cluster']}; there are {', '.join(known)}"
+        )
+    return synchronizer.losses
+
+
+async def get(call: Call) -> Response:
+    declared = _losses(call).of(call.names["cluster"])
+    return Response({"lost": declared.is_lost, "by": declared.by, "times": declared.times})
+
+
+async def declare(call: Call) -> Response:
+    await _losses(call).declare(call.names["cluster"], lost=True)
+    return Response(status=204)
+
+
+async def take_back(call: Call) -> Response:
+    await _losses(call).declare(call.names["cluster"], lost=False)
+    return Response(status=204)
+
+
+RESOURCES = (
+    Resource(
+        _LOSS,
+        Scope.REGION,
+        get=reads(get, "Whether this cluster counts another one as lost, who said so, and how often."),
+        put=changes(declare, "Count it as lost: what was deleted is not remembered on its account."),
+        delete=changes(take_back, "It is back."),
+    ),
+)

@@ -1,0 +1,85 @@
+"""What a region says to the event topic before a change of metadata is made, where it was told to.
+
+The proposal's order (`metadata_order: upstream`): the change is drawn up, published, then made. Whoever was told
+that it failed may have been told wrong: the event is out, and the carriers obey it.
+
+`metadata_sync_requires_event_topic`: the change is made first, as ever, but only once the event topic has taken a
+message. Without either nothing is said here, and the carrier publishes what it finds in the store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+from emulator.broker.metadata import Metadata
+from emulator.broker.metadata_sync.channel import Channel, ChannelHost
+from emulator.broker.metadata_sync.losses import Losses
+from emulator.broker.metadata_sync.settings import SyncSettings
+from emulator.core.metadata_sync import packs
+from emulator.core.metadata_sync.changes import Transaction
+from emulator.core.metadata_sync.event import Event
+from emulator.errors import ProtocolError, StorageError
+from emulator.storage.configuration import Rows
+
+Work = Callable[[Rows], None]
+
+
+class Announcer:
+    """One a region. Implements `metadata.Announcing`."""
+
+    def __init__(self, host: ChannelHost, metadata: Metadata, settings: SyncSettings) -> None:
+        self._host = host
+        self._metadata = metadata
+        self._settings = settings
+        self._losses = Losses(metadata, settings)
+        self._channel: Channel | None = None
+        self._opening = asyncio.Lock()
+
+    async def announced(self, path: str, value: bytes | None, touched: Iterable[str]) -> Work:
+        """What to do in the transaction that makes the change. StorageError when the event topic takes nothing now:
+        then nothing was changed here (`definite`: nor will it be); Overruled."""
+        if self._settings.publishes_first:
+            return await self._published(path, value, tuple(touched))
+        await self._probe()
+        return self._settings.changing(path, value, is_seed=False, touched=touched)
+
+    async def _published(self, path: str, value: bytes | None, touched: tuple[str, ...]) -> Work:
+        channel = await self._open()  # before numbers are used up
+        drawn: list[list[Event]] = []
+
+        def draw_up(transaction: Transaction) -> None:
+            drawn.append(transaction.drawn_up(path, value, is_seed=False, touched=touched))
+
+        await self._metadata.transact(self._settings.transaction(draw_up))
+        events = drawn[-1]
+        if events:
+            await channel.publish([packs.encode(self._pack(events))])
+        return self._settings.transaction(lambda transaction: transaction.make(path, events))
+
+    def _pack(self, events: list[Event]) -> packs.Events:
+        first, last = events[0].stamp, events[-1].stamp
+        cluster = self._settings.here.cluster
+        after, seen_to = first.sequence - 1, self._losses.all_seen_to
+        return packs.Events(cluster, first.incarnation, after, last.sequence, tuple(events), seen_to)
+
+    async def _probe(self) -> None:
+        """A pack without events, which says nothing of anybody."""
+        channel = await self._open()
+        try:
+            await channel.publish([packs.encode(packs.Events(self._settings.here.cluster, "-", 0, 0, ()))])
+        except (ProtocolError, StorageError) as problem:
+            raise self._refusal(problem) from problem
+
+    async def _open(self) -> Channel:
+        async with self._opening:
+            if self._channel is None or not self._channel.is_open:
+                try:
+                    self._channel = await Channel.open_to_publish(self._host, self._settings.topic)
+                except (ProtocolError, StorageError) as problem:
+                    raise self._refusal(problem) from problem
+            return self._channel
+
+    def _refusal(self, problem: ProtocolError | StorageError) -> StorageError:
+        sentence = f"the event topic {self._settings.topic} takes no messages, and no change is made without: {problem}"
+        return StorageError(sentence, definite=True)

@@ -1,0 +1,86 @@
+"""Which clusters this one has declared lost, as its store says, and which declarations of others it has seen to."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from emulator.broker.metadata import Metadata
+from emulator.broker.metadata_sync.settings import SyncSettings
+from emulator.core.metadata_sync.losses import BY_OPERATOR, BY_TOPOLOGY, Declared
+from emulator.storage.configuration import Rows
+from emulator.stored_keys import SYNC_SEEN_TO_PATH, SyncLossPath
+
+
+class Losses:
+    """One a region."""
+
+    def __init__(self, metadata: Metadata, settings: SyncSettings) -> None:
+        self._metadata = metadata
+        self._settings = settings
+
+    def of(self, cluster: str) -> Declared:
+        return Declared.decode(self._metadata.get(SyncLossPath(cluster).text))
+
+    @property
+    def lost(self) -> set[str]:
+        return {cluster for cluster in self._settings.clusters if self.of(cluster).is_lost}
+
+    @property
+    def expected(self) -> set[str]:
+        """The other clusters that are not declared lost."""
+        return self._settings.clusters - self.lost
+
+    @property
+    def declared(self) -> dict[str, int]:
+        """How often each other cluster was."""
+        times = {cluster: self.of(cluster).times for cluster in self._settings.clusters}
+        return {cluster: often for cluster, often in times.items() if often}
+
+    async def declare(self, cluster: str, *, lost: bool) -> None:
+        """By an operator: it is lost, or it is back. StorageError."""
+        path = SyncLossPath(cluster).text
+
+        def work(rows: Rows) -> None:
+            present = Declared.decode(rows.get(path))
+            declared = present.lost(BY_OPERATOR) if lost else present.back()
+            if declared != present:
+                rows.put(path, declared.encode())
+
+        await self._metadata.transact(work)
+
+    async def obey_topology(self) -> None:
+        """What the settings say, who stands there no more is back. StorageError."""
+        for cluster in sorted(self._settings.clusters):
+            present = self.of(cluster)
+            declared = present
+            if cluster in self._settings.lost_clusters:
+                declared = present.lost(BY_TOPOLOGY)
+            elif present.by == BY_TOPOLOGY:
+                declared = present.back()
+            if declared != present:
+                await self._metadata.put(SyncLossPath(cluster).text, declared.encode())
+
+    @property
+    def all_seen_to(self) -> dict[str, int]:
+        """By cluster: which declaration of it that this one is lost was seen to last."""
+        change = self._metadata.get(SYNC_SEEN_TO_PATH.text)
+        times: dict[str, int] = {} if change is None or change.value is None else json.loads(change.value)
+        return times
+
+    def seen_to(self, cluster: str) -> int:
+        return self.all_seen_to.get(cluster, 0)
+
+    def speaks(self, cluster: str, seen_to: Mapping[str, int]) -> bool:
+        """Whether what another cluster says may be obeyed: it has seen to every declaration that it is lost."""
+        return seen_to.get(self._settings.here.cluster, 0) >= self.of(cluster).times
+
+
+def see_to(rows: Rows, cluster: str, times: int) -> None:
+    """Write down, in the transaction that does it, that a declaration was seen to."""
+    stored = rows.get(SYNC_SEEN_TO_PATH.text)
+    seen: dict[str, int] = {} if stored is None or stored.value is None else json.loads(stored.value)
+    rows.put(
+        SYNC_SEEN_TO_PATH.text,
+        json.dumps(seen | {cluster: max(times, seen.get(cluster, 0))}, sort_keys=True).encode(),
+    )

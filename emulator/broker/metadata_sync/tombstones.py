@@ -1,0 +1,85 @@
+"""When the cluster forgets what was deleted: once every cluster that is not declared lost has it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping
+from itertools import islice
+
+from emulator.broker.metadata import Metadata
+from emulator.broker.metadata_sync.losses import Losses
+from emulator.broker.metadata_sync.settings import SyncSettings
+from emulator.core.metadata_sync.changes import Transaction
+from emulator.core.metadata_sync.event import Stamp
+from emulator.core.metadata_sync.record import Record
+from emulator.core.metadata_sync.standing import Vector, may_go, merged
+from emulator.stored_keys import SyncPeerPath, SyncRecordPath
+
+LET_GO_SECONDS = 1.0
+LET_GO_AT_ONCE = 500
+"""So many documents' tombstones are looked at in one transaction."""
+
+
+class Tombstones:
+    """Of the region that carries the events."""
+
+    def __init__(self, metadata: Metadata, settings: SyncSettings, losses: Losses) -> None:
+        self._metadata = metadata
+        self._settings = settings
+        self._losses = losses
+        self._paths: dict[str, None] = {}
+        """Documents that have some."""
+        self._look_at = 0.0
+        self._looked_with: object = None
+        """What everybody was said to have when nothing could be let go."""
+
+    def noted(self, record: Record) -> None:
+        """A record is so now."""
+        if record.has_tombstones:
+            self._paths[record.path] = None
+        else:
+            self._paths.pop(record.path, None)
+
+    async def let_go(self, mine: Vector, heard: Mapping[str, Vector]) -> None:
+        """`mine`: what this cluster has; `heard`: what others said lately. StorageError."""
+        now = asyncio.get_running_loop().time()
+        if not self._paths or now < self._look_at or not self._settings.lets_tombstones_go:
+            return
+        self._look_at = now + LET_GO_SECONDS
+        known = {cluster: self._said_to_have(cluster, heard) for cluster in self._losses.expected}
+        looked_with = (mine, known, len(self._paths))
+        if looked_with == self._looked_with:
+            return
+        is_had = self._rule(mine, known)
+        paths = list(islice((path for path in self._paths if self._has_one(path, is_had)), LET_GO_AT_ONCE))
+        if not paths:
+            self._looked_with = looked_with
+            return
+
+        def work(transaction: Transaction) -> None:
+            for path in paths:
+                transaction.let_go(path, is_had)
+
+        await self._metadata.transact(self._settings.transaction(work))
+        for path in paths:
+            self.noted(self._record(path))
+
+    def _rule(self, mine: Vector, known: Mapping[str, Vector]) -> Callable[[Stamp], bool]:
+        """Who forgets a tombstone lets its clock follow it, which none may do that is from the far future (INV-81)."""
+        is_had = may_go(mine, known)
+        latest_ms = self._settings.wall_clock_ms() + self._settings.here.clock_ahead_ms_max
+        return lambda stamp: stamp.time_ms <= latest_ms and is_had(stamp)
+
+    def _said_to_have(self, cluster: str, heard: Mapping[str, Vector]) -> dict[str, int]:
+        """Empty for one that was never heard of."""
+        said = self._metadata.get(SyncPeerPath(cluster).text)
+        stored = {} if said is None or said.value is None else json.loads(said.value)
+        return merged(stored, heard.get(cluster, {}))
+
+    def _has_one(self, path: str, is_had: Callable[[Stamp], bool]) -> bool:
+        return any(event.is_deleted and is_had(event.stamp) for event in self._record(path).events())
+
+    def _record(self, path: str) -> Record:
+        change = self._metadata.get(SyncRecordPath(path).text)
+        return Record.decode(path, None if change is None else change.value)

@@ -1,0 +1,66 @@
+"""What the proposal's order (`metadata_order: upstream`), a change published first and then made, differs in."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from emulator.broker.region import Region
+from emulator.core.policies.topics import DEDUPLICATION
+from emulator.simulation.world import World
+from emulator.storage.configuration import Conflict
+from emulator.stored_keys import TenantPath
+from tests.simulation.test_metadata_sync import Story, play, topology
+from tests.simulation.test_metadata_sync_unreachable import NAMESPACE, is_known, region, soon, told
+
+TENANT = TenantPath("acme").text
+OURS, THEIRS = b'{"adminRoles": ["ours"]}', b'{"adminRoles": ["theirs"]}'
+
+
+def roles(world: World) -> set[str]:
+    """What all regions take for the roles of the tenant."""
+    found = set()
+    for name in world.regions:
+        change = region(world, name).metadata.get(TENANT)
+        found.add("" if change is None or change.value is None else json.loads(change.value)["adminRoles"][0])
+    return found
+
+
+@pytest.mark.parametrize("proposal", [False, True])
+def test_a_change_that_the_store_refused_comes_true_only_where_it_is_published_first(proposal: bool) -> None:
+    async def story(world: World, us: Region) -> None:
+        await us.metadata.put(TENANT, OURS)
+        await soon(world, lambda: roles(world) == {"ours"})
+        with pytest.raises(Conflict):
+            await us.metadata.put(TENANT, THEIRS, expected=-1)
+        await us.policies.set(NAMESPACE, DEDUPLICATION, True)  # what comes behind it was heard
+        await soon(world, lambda: is_known(world.regions["eu"].broker))
+        await soon(world, lambda: roles(world) == ({"theirs"} if proposal else {"ours"}))
+
+    told(story, proposal=proposal)
+
+
+def test_with_the_proposal_s_order_each_change_is_published_once() -> None:
+    async def story(world: World, us: Region) -> None:
+        assert us.synchronizer is not None
+        before = us.synchronizer.figures.sent
+        for value in (True, False, True):
+            await us.policies.set(NAMESPACE, DEDUPLICATION, value)
+            await soon(world, lambda v=value: is_known(world.regions["eu"].broker) == v)  # type: ignore[misc]
+        await region(world, "eu").metadata.put(TENANT, THEIRS)
+        await soon(world, lambda: roles(world) == {"theirs"})
+        assert us.synchronizer.figures.sent == before, "the carrier found nothing that was not sent"
+
+    told(story, proposal=True)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_clusters_converge_with_the_proposal_s_order_too(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "tests.simulation.test_metadata_sync.topology",
+        lambda of, **how: replace(topology(of, **how), compatibility={"metadata_order": "upstream"}),
+    )
+    story: Story = play(seed)
+    assert story.acknowledged > 0
