@@ -115,8 +115,8 @@ class Housekeeper:
         kept = self._kept[topic] = Kept(topic, effective)
         topic.before_producers = lambda: self._before_producers(kept)
         for policy in OBEYS:
-            effective.on_change(policy, self._wake)
-        self._wake()
+            effective.on_change(policy, lambda: self._wake((kept,)))
+        self._wake((kept,))
 
     @staticmethod
     def concerned(policies: Policies, names: Iterable[str]) -> list[str]:
@@ -155,10 +155,11 @@ class Housekeeper:
 
     # Rounds.
 
-    def _wake(self) -> None:
+    def _wake(self, changed: Iterable[Kept]) -> None:
+        """Have a round if one of these wants it."""
         if self._timer is not None or self._looking or self._closed:
             return
-        if any(kept.is_wanted or kept.topic.quota_refusal for kept in self._kept.values()):
+        if any(kept.is_wanted or kept.topic.quota_refusal for kept in changed):
             seconds = self._region.config.settings.housekeeping_interval_ms / 1000
             self._timer = asyncio.get_running_loop().call_later(seconds, self._begin_round)
 
@@ -173,7 +174,7 @@ class Housekeeper:
                     await self._look_after(kept)
         finally:  # a round that failed is no reason for there to be no other one
             self._looking = False
-            self._wake()
+            self._wake(self._kept.values())
 
     async def _look_after(self, kept: Kept) -> None:
         if kept.topic.closed:

@@ -340,8 +340,7 @@ class Region:
         most = self.policies.of_namespace(namespace, MAX_TOPICS)
         if not most:
             return
-        names, others = self.directory.names(namespace), self.directory.non_persistent_names(namespace)
-        if len(names) + len(others) + more > most:
+        if self.directory.count(namespace) + more > most:
             raise ProtocolError(
                 ServerError.NotAllowedError, f"Exceed maximum number of topics in namespace: {most}"
             )

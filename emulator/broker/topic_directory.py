@@ -102,6 +102,8 @@ class Directory:
         self._lives = 0
         self._damaged: dict[str, tuple[StorageDamaged, float]] = {}
         """By name: why a topic could not be loaded, and the loop time from which on it is worth another look."""
+        self._creating: dict[str, None] = {}
+        """Those that may be made, and are being made."""
         self._observers: list[Callable[[TopicMoved], None]] = []
         self._closed = False
         self.serving: dict[str, Topic] = {}
@@ -120,6 +122,11 @@ class Directory:
         """Full names of those of its topics that keep nothing, sorted: they are there while they are in memory."""
         prefix = f"{NON_PERSISTENT}://{namespace}/"
         return sorted(name for name in self.serving if name.startswith(prefix))
+
+    def count(self, namespace: str) -> int:
+        """Of all topics of a namespace, those counted that are being created."""
+        creating = [name for name in self._creating if TopicName.parse(name).full_namespace == namespace]
+        return len({*self.names(namespace), *self.non_persistent_names(namespace), *creating})
 
     def exists(self, name: str) -> bool:
         """Whether there is a topic of this full name, in memory or not."""
@@ -213,7 +220,12 @@ class Directory:
             wishes = slot.waiters.values()
             create = Wish.CREATE_BY_COMMAND in wishes or (may_create and Wish.CREATE in wishes)
             asking = list(slot.waiters.items())
-            topic = await self._opener.open(slot.name, create=create)
+            if create:
+                self._creating[str(slot.name)] = None
+            try:
+                topic = await self._opener.open(slot.name, create=create)
+            finally:
+                self._creating.pop(str(slot.name), None)
             if topic is not None:
                 return topic
             missing = ProtocolError(ServerError.TopicNotFound, f"topic {slot.name} does not exist")

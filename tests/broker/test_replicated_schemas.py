@@ -11,10 +11,12 @@ import pytest
 
 from emulator.broker.region import Region
 from emulator.broker.replication.replicator import Replicator
+from emulator.broker.replication.schema_numbers import SchemaNumbers
 from emulator.client import InitialPosition, Message, Schema, SchemaType
 from emulator.core.policies.schemas import SCHEMA_COMPATIBILITY, SCHEMA_UPDATES, SCHEMA_VALIDATION
 from emulator.core.replication import ReplicatorState
 from emulator.core.schemas.strategy import Strategy
+from emulator.errors import ProtocolError
 from emulator.model import TopicName
 from emulator.region_config import BrokerSettings, LinkShape, NamespaceConfig
 from emulator.simulation.faults import ConfigurationAway
@@ -319,3 +321,24 @@ def test_a_schema_that_fits_there_only_by_its_strategy_is_judged_there() -> None
         assert len(await received(w, "ap", 2)) == 2
 
     play(w, story)
+
+
+@pytest.mark.parametrize("answer", [b"x" * 7, b"x" * 5_000_000])
+def test_a_version_of_another_size_goes_into_no_entry(answer: bytes) -> None:
+    """It would be in each entry that is sent, and remembered."""
+
+    class Lying:
+        def ask_schema_version(self, topic: str, schema: Schema) -> asyncio.Future[bytes]:
+            told: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+            told.set_result(answer)
+            return told
+
+    async def story() -> None:
+        async with regions("us") as world, world.client("us") as client:
+            await client.producer(TOPIC, schema=FIRST)
+            numbers = SchemaNumbers(world.running["us"].schemas, NAME, Lying())
+            with pytest.raises(ProtocolError, match="a version has 8"):
+                await numbers.learn(version(0))
+            assert numbers.there(version(0)) is None
+
+    asyncio.run(story())

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from emulator.broker import housekeeper
 from emulator.broker.region import Region
 from emulator.client import InitialPosition
 from emulator.core.policies.declaration import Policy
@@ -309,5 +310,31 @@ def test_a_quota_holds_back_clients_and_never_another_region() -> None:
             await seen(lambda: there.quota_refusal is not None)
             await producer.send(b"one more")
             await seen(lambda: backlog() == 7)
+
+    asyncio.run(story())
+
+
+def test_looking_after_one_more_topic_costs_the_same_however_many_there_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """All of them were asked about with each that came: a topic of 2,000 partitions took half a minute to make."""
+    asked = 0
+
+    def counting(says: housekeeper.Says) -> bool:
+        nonlocal asked
+        asked += 1
+        return lets_go(says)
+
+    lets_go = housekeeper._lets_go
+    monkeypatch.setattr(housekeeper, "_lets_go", counting)
+
+    async def story() -> None:
+        async with regions("us") as world, world.client("us") as client:
+            for number in range(40):
+                await client.producer(f"persistent://public/default/{number}")
+            assert asked <= 4 * 40
+            await set_policy(world.running["us"], MESSAGE_TTL, 1)
+            await set_policy(world.running["us"], MESSAGE_TTL, None)
+            assert asked <= 20 * 40
 
     asyncio.run(story())

@@ -305,3 +305,19 @@ def test_what_a_producer_counted_before_a_pause_of_deduplication_drops_nothing()
                 assert topic.stored_end == before + 1
 
     asyncio.run(story())
+
+
+def test_of_topics_that_are_created_at_once_there_are_no_more_than_a_namespace_may_have() -> None:
+    async def story() -> None:
+        async with regions("us") as world, world.client("us") as client:
+            us = world.running["us"]
+            await set_policy(us, MAX_TOPICS, 2)
+            made = await asyncio.gather(
+                *[client.producer(f"persistent://public/default/{number}") for number in range(10)],
+                *[client.producer(f"non-persistent://public/default/{number}") for number in range(10)],
+                return_exceptions=True,
+            )
+            assert len([one for one in made if not isinstance(one, BaseException)]) == 2
+            assert us.directory.count("public/default") == 2
+
+    asyncio.run(story())

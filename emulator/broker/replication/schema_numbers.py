@@ -12,6 +12,7 @@ from typing import Protocol
 
 from emulator.broker.schemas import Schemas
 from emulator.core.schemas.versions import version_number
+from emulator.errors import ProtocolError, ServerError
 from emulator.model import Schema, TopicName
 
 NO_SCHEMA = b""
@@ -50,6 +51,9 @@ class SchemaNumbers:
             there = NO_SCHEMA
         else:
             there = await self._peer.ask_schema_version(str(self._topic), found.schema)
+            if len(there) not in (0, len(version)):
+                sentence = f"it calls it by {len(there):,} bytes; a version has {len(version)}"
+                raise ProtocolError(ServerError.UnknownError, sentence)
         if len(self._there) >= KNOWN_MAX:
             self._there.clear()
         self._there[version] = there

@@ -60,6 +60,9 @@ async def last_message(topic: Readable) -> tuple[Position, int]:
         return BEFORE_EVERYTHING, -1
     entry_id, messages = topic.last_data
     if messages == UNKNOWN_MESSAGES:
-        info = (await topic.read(entry_id, 1, 1))[0].info
+        found = await topic.read(entry_id, 1, 1)
+        if not found or found[0].entry_id != entry_id:
+            return BEFORE_EVERYTHING, -1  # it was let go meanwhile
+        info = found[0].info
         messages = info.num_messages if info.is_batch else -1
     return Position(topic.ledger_id, entry_id), messages - 1 if messages > 0 else -1

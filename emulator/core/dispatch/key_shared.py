@@ -116,6 +116,12 @@ class KeyShared(Shared):
 
     # Waiting.
 
+    def _put_off(self, entry_id: int, due_ms: int) -> None:
+        super()._put_off(entry_id, due_ms)
+        slot = self._slot_waited_for.get(entry_id)
+        if slot is not None:
+            self._waits_no_more(slot, entry_id)
+
     def _put_aside(self, slot: int, entry_id: int) -> None:
         self._wait(slot, entry_id)
         self._aside_count += self._aside.setdefault(slot, IdSet()).add(entry_id)

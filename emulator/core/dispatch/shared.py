@@ -147,19 +147,25 @@ class Shared(Strategy):
             self.replay.update(self.pieces.release(consumer))
 
     def _is_ready(self, candidate: Candidate, horizon_ms: int) -> bool:
-        """Whether it is its turn. What is new and not due yet is set aside."""
+        """Whether it is its turn. What is not due yet is set aside."""
         entry_id = candidate.entry_id
-        if entry_id < self._read_end:
-            return entry_id in self.replay or (
-                self.delayed.count > 0
-                and self.delayed.first_id == entry_id
-                and candidate.due_ms <= horizon_ms
-            )
-        if candidate.due_ms <= horizon_ms or candidate.hidden or self.cursor.is_taken(entry_id):
+        is_due = candidate.due_ms <= horizon_ms
+        if self.delayed.count > 0 and self.delayed.first_id == entry_id:
+            return is_due
+        if entry_id < self._read_end and entry_id not in self.replay:
+            return False
+        if is_due or candidate.hidden or self.cursor.is_taken(entry_id):
             return True
-        self._pass_to(entry_id)
-        self.delayed.add(min(candidate.due_ms, LATEST_MS), entry_id)
+        self._put_off(entry_id, candidate.due_ms)
         return False
+
+    def _put_off(self, entry_id: int, due_ms: int) -> None:
+        """It is new, or a transaction gave it back that had named it before its time (INV-29)."""
+        if entry_id >= self._read_end:
+            self._pass_to(entry_id)
+        else:
+            self.replay.discard(entry_id)
+        self.delayed.add(min(due_ms, LATEST_MS), entry_id)
 
     def _take(self, entry_id: int) -> None:
         """Its turn has come: out of wherever it was."""

@@ -7,7 +7,11 @@ import asyncio
 import pytest
 
 from emulator.broker.commands.tasks import TaskGroup
+from emulator.broker.topic.positions import last_message
+from emulator.broker.topic.tail import StoredEntry
 from emulator.client.producer import Batching
+from emulator.core.topic_state import UNKNOWN_MESSAGES
+from emulator.model import BEFORE_EVERYTHING
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.codec import encode_ack, encode_flow
 from emulator.wire.frames import frame_of
@@ -246,3 +250,15 @@ def test_what_is_said_to_be_left_of_an_entry_beyond_all_it_has_poisons_nobody(by
                 assert len((await other.next()).message.ack_set) <= 1
 
     asyncio.run(story())
+
+
+def test_a_last_message_that_is_let_go_while_it_is_looked_up_is_none() -> None:
+    """Of one that was published before a restart the store is asked how many messages it has."""
+
+    class Trimmed:
+        ledger_id, first_entry_id, last_data = 1, 0, (7, UNKNOWN_MESSAGES)
+
+        async def read(self, from_entry_id: int, entries_max: int, bytes_max: int) -> list[StoredEntry]:
+            return []
+
+    assert asyncio.run(last_message(Trimmed())) == (BEFORE_EVERYTHING, -1)  # type: ignore[arg-type]

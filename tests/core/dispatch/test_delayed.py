@@ -43,6 +43,19 @@ def test_nothing_is_delivered_before_its_time_and_the_earliest_first(type_):
     assert machine.next(5, 0, 1_000) is None
 
 
+@pytest.mark.parametrize("type_", [SHARED, KEY_SHARED])
+def test_what_a_transaction_acknowledged_before_its_time_and_gives_back_is_not_due_by_that(type_):
+    """Ids can be named by who was never given their messages."""
+    machine, entries = dispatcher(), [due(0, 300), due(1, 0)]
+    consumer = joined(machine, "a", type_)
+    assert handed_out(machine, entries) == [("a", 1)]
+    machine.held(consumer, [0])
+    machine.released([0])
+    assert handed_out(machine, entries, wall_ms=299) == []
+    assert machine.next(2, 0, 299) == Wake(1)
+    assert handed_out(machine, entries, wall_ms=300) == [("a", 0)]
+
+
 @pytest.mark.parametrize("type_", [EXCLUSIVE, FAILOVER])
 def test_one_that_is_served_alone_gets_everything_at_once(type_):
     machine = dispatcher()
