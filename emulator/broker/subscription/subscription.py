@@ -254,14 +254,16 @@ class Subscription:
             self.topic.sought(self.name)
             await self.persisted()
         finally:
+            # The cursor stands elsewhere also when whoever asked went away meanwhile.
             self._seeks -= 1
-        self._expect_return()
-        self.close_consumers()
+            self._expect_return()
+            self.close_consumers()
 
     def _expect_return(self) -> None:
         """A reader that seeks is sent away and comes back: what it sought must still be there."""
-        if not self.durable:
-            self._stop_waiting()
+        if not self.durable and not self.closed:
+            if self._waiting is not None:
+                self._waiting.cancel()
             self._waiting = asyncio.get_running_loop().call_later(RETURN_SECONDS, self._stop_waiting)
 
     def _stop_waiting(self) -> None:
