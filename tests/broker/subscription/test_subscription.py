@@ -182,6 +182,33 @@ def test_who_asks_for_an_end_and_goes_away_does_not_keep_the_name() -> None:
         w.play(story(), within_seconds=60)
 
 
+def test_a_subscription_that_two_delete_at_once_takes_no_new_one_of_its_name_along() -> None:
+    """The second deletion was under way when the name was free: it deleted what was made anew meanwhile."""
+    with world("us", disk=SLOW) as w:
+
+        async def story() -> None:
+            client = w.client("us")
+            await (await client.subscribe(TOPIC, "s")).close()
+            old = subscription_of(w, "s")
+            host, over = w.regions["us"].host, []
+
+            async def delete() -> None:
+                await old.delete()
+                over.append(1)
+
+            host.start(delete())
+            await w.simulation.until(lambda: old.closed)
+            again = asyncio.ensure_future(client.subscribe(TOPIC, "s"))
+            await asyncio.sleep(0.2)
+            host.start(delete())
+            await again
+            await w.simulation.until(lambda: len(over) == 2)
+            assert subscription_of(w, "s") is not old
+            assert on_disk(w, "s")
+
+        w.play(story(), within_seconds=60)
+
+
 def test_a_consumer_whose_unsubscribe_failed_is_given_messages_again() -> None:
     """Its region had forgotten it, and it did not know."""
     with world("us") as w:
