@@ -2,7 +2,7 @@
 
 Both the check of what a person wrote and the JSON Schemas that editors use (`topology_schema`) come from here.
 Everything is optional that has a sensible default; a part with nothing behind its key means the
-default, too. Relations between fields are checked in `topology_file`.
+default, too. Relations between fields are checked in `topology_relations`.
 """
 
 from __future__ import annotations

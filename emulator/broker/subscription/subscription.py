@@ -69,7 +69,8 @@ class Subscription:
         self._seeks = 0
         """Under way."""
         self._ended = asyncio.Event()
-        self._deleting = False
+        self._deletion: asyncio.Future[None] | None = None
+        """Set once it is being deleted for good."""
         self.closed = False
 
     # Consumers.
@@ -254,14 +255,16 @@ class Subscription:
             self.topic.sought(self.name)
             await self.persisted()
         finally:
+            # The cursor stands elsewhere also when whoever asked went away meanwhile.
             self._seeks -= 1
-        self._expect_return()
-        self.close_consumers()
+            self._expect_return()
+            self.close_consumers()
 
     def _expect_return(self) -> None:
         """A reader that seeks is sent away and comes back: what it sought must still be there."""
-        if not self.durable:
-            self._stop_waiting()
+        if not self.durable and not self.closed:
+            if self._waiting is not None:
+                self._waiting.cancel()
             self._waiting = asyncio.get_running_loop().call_later(RETURN_SECONDS, self._stop_waiting)
 
     def _stop_waiting(self) -> None:
@@ -334,12 +337,14 @@ class Subscription:
     async def delete(self) -> None:
         """UNSUBSCRIBE: forget the subscription for good. Until that is durable its name stays taken, so that nothing of
         it becomes part of a new subscription. It goes on when the one that asked for it goes away: half a deletion
-        would keep the name for ever."""
-        self._deleting = True
-        self.close()
-        outcome: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.topic.region.spawn(self._delete(outcome))
-        await outcome
+        would keep the name for ever. Who asks meanwhile waits for the same deletion: one of its own would take along
+        what has the name afterwards."""
+        if self._deletion is None:
+            self._deletion = asyncio.get_running_loop().create_future()
+            self._deletion.add_done_callback(lambda done: done.exception())
+            self.close()
+            self.topic.region.spawn(self._delete(self._deletion))
+        await asyncio.shield(self._deletion)
 
     async def _delete(self, outcome: asyncio.Future[None]) -> None:
         try:
@@ -349,12 +354,10 @@ class Subscription:
                 if self.pending_acks is not None:
                     await self.pending_acks.delete(self.topic.region.store)
             self.topic.subscription_ended(self.name)
-            if not outcome.done():
-                outcome.set_result(None)
+            outcome.set_result(None)
         except StorageError as failure:
             self.topic.failed(failure)
-            if not outcome.done():
-                outcome.set_exception(failure)
+            outcome.set_exception(failure)
         finally:
             self._ended.set()
 
@@ -371,7 +374,7 @@ class Subscription:
         self._keeper.close()
         if self.pending_acks is not None:
             self.pending_acks.close()
-        if not self._deleting:
+        if self._deletion is None:
             self._ended.set()
 
 

@@ -10,10 +10,10 @@ from typing import ClassVar
 from emulator.client import MessageId
 from emulator.core.dispatch import Dispatcher
 from emulator.simulation.ablation import Ablation, parts
-from emulator.simulation.actors import ConsumerActor
-from emulator.simulation.host import Host, HostState
+from emulator.simulation.host import Host
 from emulator.simulation.plan import Plan
-from emulator.simulation.vocabulary.word import Act, Stage, Word
+from emulator.simulation.vocabulary.of_consumers import ConsumerAct
+from emulator.simulation.vocabulary.word import Stage, Word
 
 ENTRY_ID_MAX = 2**63 - 1
 ENTRIES_AHEAD = (100_000, 1_000_000)
@@ -21,28 +21,19 @@ ENTRIES_AHEAD = (100_000, 1_000_000)
 
 
 @dataclass(frozen=True, slots=True)
-class AcknowledgeAhead(Act):
-    consumer: str
+class AcknowledgeAhead(ConsumerAct):
     entries: int
     """So many behind the newest it was given."""
     cumulative: bool
 
     word: ClassVar[str] = "acknowledge-ahead"
 
-    @property
-    def places(self) -> tuple[str, ...]:
-        return (self.consumer,)
-
     def host(self, stage: Stage) -> Host | None:
-        actor = stage.world.actors[self.consumer]
-        assert isinstance(actor, ConsumerActor)
-        usable = actor.host.state is HostState.UP and actor.consumer is not None and actor.known_ids
-        return actor.host if usable else None
+        return ConsumerAct.host(self, stage) if self.actor(stage).known_ids else None
 
     async def perform(self, stage: Stage) -> None:
         """The broker says nothing to what it ignores, so its answer proves only that it is still there."""
-        actor = stage.world.actors[self.consumer]
-        assert isinstance(actor, ConsumerActor)
+        actor = self.actor(stage)
         consumer = actor.consumer
         if consumer is None or not actor.known_ids:
             return

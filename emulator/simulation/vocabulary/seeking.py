@@ -21,8 +21,8 @@ from emulator.simulation.actors import ConsumerActor
 from emulator.simulation.checkers import Check, Found, witness_of
 from emulator.simulation.clocks import EPOCH_MS
 from emulator.simulation.evidence import Deed, Evidence, full
-from emulator.simulation.host import Host, HostState
 from emulator.simulation.plan import Plan
+from emulator.simulation.vocabulary.of_consumers import ConsumerAct
 from emulator.simulation.vocabulary.word import Act, Stage, Word
 
 TARGETS = ("earliest", "known", "time", "end")
@@ -31,26 +31,15 @@ READ_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Seek(Act):
+class Seek(ConsumerAct):
     """A consumer seeks, in whatever region it is."""
 
-    consumer: str
     target: str
 
     word: ClassVar[str] = "seek"
 
-    @property
-    def places(self) -> tuple[str, ...]:
-        return (self.consumer,)
-
-    def host(self, stage: Stage) -> Host | None:
-        actor = stage.world.actors[self.consumer]
-        assert isinstance(actor, ConsumerActor)
-        return actor.host if actor.host.state is HostState.UP and actor.consumer is not None else None
-
     async def perform(self, stage: Stage) -> None:
-        actor = stage.world.actors[self.consumer]
-        assert isinstance(actor, ConsumerActor)
+        actor = self.actor(stage)
         consumer = actor.consumer
         if consumer is None:
             return

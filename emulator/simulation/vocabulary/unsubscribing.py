@@ -6,31 +6,18 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import ClassVar
 
-from emulator.simulation.actors import ConsumerActor
 from emulator.simulation.evidence import full
-from emulator.simulation.host import Host, HostState
 from emulator.simulation.plan import Plan
-from emulator.simulation.vocabulary.word import Act, Stage, Word
+from emulator.simulation.vocabulary.of_consumers import ConsumerAct
+from emulator.simulation.vocabulary.word import Stage, Word
 
 
 @dataclass(frozen=True, slots=True)
-class Unsubscribe(Act):
-    consumer: str
-
+class Unsubscribe(ConsumerAct):
     word: ClassVar[str] = "unsubscribe"
 
-    @property
-    def places(self) -> tuple[str, ...]:
-        return (self.consumer,)
-
-    def host(self, stage: Stage) -> Host | None:
-        actor = stage.world.actors[self.consumer]
-        assert isinstance(actor, ConsumerActor)
-        return actor.host if actor.host.state is HostState.UP and actor.consumer is not None else None
-
     async def perform(self, stage: Stage) -> None:
-        actor = stage.world.actors[self.consumer]
-        assert isinstance(actor, ConsumerActor)
+        actor = self.actor(stage)
         consumer = actor.consumer
         if consumer is None:
             return

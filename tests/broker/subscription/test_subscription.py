@@ -81,6 +81,45 @@ def test_a_reader_that_seeks_and_never_comes_back_is_forgotten() -> None:
         w.play(story(), within_seconds=120)
 
 
+def test_a_place_that_is_sought_twice_while_its_reader_is_away_is_kept_for_it() -> None:
+    """The second seek, of an administrator, ended the subscription, and the reader came back to another place."""
+    with world("us") as w:
+
+        async def story() -> None:
+            client = w.client("us")
+            await (await client.producer(TOPIC)).send(b"x")
+            reader = await client.reader(TOPIC, start=EARLIEST)
+            topic = broker_of(w).directory.serving[TOPIC]
+            (subscription,) = topic.subscriptions.values()
+            seeking = asyncio.ensure_future(subscription.seek(0))
+            await reader.close()
+            await seeking
+            await subscription.seek(0)
+            assert list(topic.subscriptions.values()) == [subscription]
+            assert not subscription.closed
+            await w.simulation.until(lambda: not topic.subscriptions, within_seconds=70)
+
+        w.play(story(), within_seconds=120)
+
+
+def test_a_seek_whose_client_goes_away_holds_up_no_other_consumer() -> None:
+    """The others were neither sent away nor given anything until something else happened."""
+    with world("us", disk=SLOW) as w:
+
+        async def story() -> None:
+            client = w.client("us")
+            consumer = await client.subscribe(TOPIC, "s", type_=ConsumerType.SHARED)
+            await (await client.producer(TOPIC)).send(b"x")
+            await consumer.acknowledge(await consumer.receive(), confirmed=True)
+            subscription = subscription_of(w, "s")
+            seeking = asyncio.ensure_future(subscription.seek(0))
+            await w.simulation.until(lambda: subscription.is_seeking)
+            seeking.cancel()
+            assert (await consumer.receive()).payload == b"x"
+
+        w.play(story())
+
+
 def test_nobody_attaches_to_a_closed_subscription() -> None:
     """It would wait for messages for ever."""
     with world("us") as w:
@@ -139,6 +178,33 @@ def test_who_asks_for_an_end_and_goes_away_does_not_keep_the_name() -> None:
             hasty.kill()
             again = await client.subscribe(TOPIC, "s", initial_position=InitialPosition.EARLIEST)
             assert (await again.receive()).payload == b"x"
+
+        w.play(story(), within_seconds=60)
+
+
+def test_a_subscription_that_two_delete_at_once_takes_no_new_one_of_its_name_along() -> None:
+    """The second deletion was under way when the name was free: it deleted what was made anew meanwhile."""
+    with world("us", disk=SLOW) as w:
+
+        async def story() -> None:
+            client = w.client("us")
+            await (await client.subscribe(TOPIC, "s")).close()
+            old = subscription_of(w, "s")
+            host, over = w.regions["us"].host, []
+
+            async def delete() -> None:
+                await old.delete()
+                over.append(1)
+
+            host.start(delete())
+            await w.simulation.until(lambda: old.closed)
+            again = asyncio.ensure_future(client.subscribe(TOPIC, "s"))
+            await asyncio.sleep(0.2)
+            host.start(delete())
+            await again
+            await w.simulation.until(lambda: len(over) == 2)
+            assert subscription_of(w, "s") is not old
+            assert on_disk(w, "s")
 
         w.play(story(), within_seconds=60)
 

@@ -1,0 +1,269 @@
+"""What must hold between the parts of a topology: each check notes its problems in the file that says so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from emulator.compatibility import CHOICES, SWITCHES
+from emulator.model import TopicName
+from emulator.topology_declared import DeclaredTopology, SettingsLevel, settings_levels
+from emulator.topology_filling import directions, effective_settings, namespaces_of, said_of_link, tenants_of
+from emulator.topology_models import ALL, LinkException, LinkFields, LogPart, TopologyFile
+from emulator.yaml_file import KeyPath, YamlFile, one_of
+
+
+def check_relations(declared: DeclaredTopology, content: TopologyFile) -> None:
+    """Note every problem between the parts, on whatever of them is right."""
+    _check_links(declared, content)
+    _check_tenants(declared, content)
+    _check_namespaces(declared, content)
+    _check_compatibility(declared, content)
+    _check_names_and_ports(declared)
+    _check_logs(declared)
+    _check_settings(declared)
+    _check_metadata_sync(declared)
+    _check_message_sizes(declared, content)
+    _check_pulsar_peers(declared, content)
+
+
+def _check_links(declared: DeclaredTopology, content: TopologyFile) -> None:
+    seen: dict[tuple[bool, str, str], KeyPath] = {}
+    for path, exception in _exceptions(declared, content):
+        if not _check_ends(declared, path, exception):
+            continue
+        keys = list(LinkFields.model_fields)
+        if not said_of_link(exception) and not any(
+            declared.file.has_problem_at((*path, key)) for key in keys
+        ):
+            declared.file.report(path, f"must change something: give {one_of(keys)}")
+        for source, target in directions(exception):
+            key = (exception.between is not None, source, target)
+            if key in seen:
+                line = declared.file.line(seen[key])
+                declared.file.report(
+                    path, f"must be said once; {source} to {target} is already on line {line}"
+                )
+                break
+            seen[key] = path
+
+
+def _exceptions(declared: DeclaredTopology, content: TopologyFile) -> Iterator[tuple[KeyPath, LinkException]]:
+    """Each exception with its place in the file."""
+    exceptions = content.links and content.links.exceptions
+    if not exceptions:
+        return
+    written = declared.file.values["links"]["exceptions"]
+    indexes = [index for index, value in enumerate(written) if isinstance(value, dict)]
+    for index, exception in zip(indexes, exceptions, strict=True):
+        yield ("links", "exceptions", index), exception
+
+
+def _check_ends(declared: DeclaredTopology, path: KeyPath, exception: LinkException) -> bool:
+    """Whether an exception names two different regions, in one of the two forms."""
+    file = declared.file
+    ends = (exception.source, exception.target)
+    both_ways, one_way = exception.between is not None, ends != (None, None)
+    if both_ways == one_way or (one_way and None in ends):
+        if not _ends_were_wrong(file, path):
+            file.report(path, "must say either between: [a, b] or from: a and to: b")
+        return False
+    if exception.between is not None:
+        places = [((*path, "between", index), name) for index, name in enumerate(exception.between)]
+    else:
+        places = [((*path, key), str(name)) for key, name in zip(("from", "to"), ends, strict=True)]
+    if len(places) != 2:
+        if not _ends_were_wrong(file, path):
+            file.report((*path, "between"), "must name two regions")
+        return False
+    known = [declared.check_region(place, name) for place, name in places]
+    if not all(known):
+        return False
+    if places[0][1] == places[1][1]:
+        file.report(places[1][0], "must be another region: there is no link from a region to itself")
+        return False
+    return True
+
+
+def _ends_were_wrong(file: YamlFile, path: KeyPath) -> bool:
+    """Whether a problem with the regions was noted already, so that what is left of them says little."""
+    return any(file.has_problem_at((*path, key)) for key in ("between", "from", "to"))
+
+
+def _check_tenants(declared: DeclaredTopology, content: TopologyFile) -> None:
+    if content.tenants is None:
+        return
+    seen: set[str] = set()
+    for index, tenant in enumerate(declared.file.values["tenants"]):
+        if tenant in content.tenants:
+            if tenant in seen:
+                declared.file.report(("tenants", index), "must be listed once")
+            seen.add(tenant)
+
+
+def _check_namespaces(declared: DeclaredTopology, content: TopologyFile) -> None:
+    tenants = tenants_of(content)
+    for name, part in (content.namespaces or {}).items():
+        path = ("namespaces", name)
+        tenant = name.split("/")[0]
+        if tenant not in tenants:
+            declared.file.report(path, f"must have its tenant {tenant} listed under tenants", about_key=True)
+        regions = part.regions if part else ALL
+        if part is not None and part.exclusive_home:
+            declared.check_region((*path, "exclusive_home"), part.exclusive_home)
+        for index, region in enumerate(() if regions == ALL else regions):
+            place = (*path, "regions", index)
+            if declared.check_region(place, region) and region in regions[:index]:
+                declared.file.report(place, "must be listed once")
+
+
+def _check_compatibility(declared: DeclaredTopology, content: TopologyFile) -> None:
+    for switch, choice in (content.compatibility or {}).items():
+        path = ("compatibility", switch)
+        if switch not in SWITCHES:
+            declared.file.report(
+                path, f"is no switch; there are {', '.join(SWITCHES)}", SWITCHES, about_key=True
+            )
+        elif choice not in CHOICES:
+            declared.file.report(path, f"must be {one_of(CHOICES)}", CHOICES)
+
+
+def _check_names_and_ports(declared: DeclaredTopology) -> None:
+    names: dict[str, str] = {}
+    ports: dict[tuple[str, int], str] = {}
+    for cluster in declared.clusters:
+        for name in cluster.written_names:
+            if name in names:
+                rule = f"must be a name of its own; {names[name]} has a region of that name"
+                cluster.file.report(("regions", name), rule, about_key=True)
+            names.setdefault(name, cluster.file.name)
+    for cluster, name, part in declared.regions():
+        if cluster.file.has_problem_at(("regions", name, "host")):
+            continue
+        for key, port in (("service_port", part.service_port), ("admin_port", part.admin_port)):
+            address = ("127.0.0.1" if part.host == "localhost" else part.host, port)
+            if port and address in ports:
+                cluster.file.report(
+                    ("regions", name, key), f"must be a port of its own; {ports[address]} uses it"
+                )
+            ports.setdefault(address, f"{key} of {name}")
+
+
+def _check_logs(declared: DeclaredTopology) -> None:
+    if declared.content:
+        _check_log(declared.file, ("log",), declared.content.log)
+    for cluster in declared.clusters:
+        _check_log(cluster.file, ("log",), cluster.content.log if cluster.content else None)
+    for cluster, name, part in declared.regions():
+        _check_log(cluster.file, ("regions", name, "log"), part.log)
+
+
+def _check_log(file: YamlFile, path: KeyPath, log: LogPart | None) -> None:
+    if log is None:
+        return
+    written = log.model_fields_set
+    if log.backend != "kafka":
+        for key in sorted({"bootstrap_servers", "options"} & written):
+            file.report((*path, key), f"must not be given with backend {log.backend}; only kafka uses it")
+
+
+def _check_settings(declared: DeclaredTopology) -> None:
+    """The pause before a reconnect may not start above its maximum, however the two come together."""
+    low, high = "peer_reconnect_backoff_ms", "peer_reconnect_backoff_ms_max"
+    for levels in settings_levels(declared).values():
+        settings = effective_settings(levels)
+        if getattr(settings, low) <= getattr(settings, high):
+            continue
+        file, path, key = next(
+            (file, path, key)
+            for file, path, written in levels
+            for key in (low, high)
+            if written and key in written.model_fields_set
+        )
+        rule = f"{low} ({getattr(settings, low)}) must not be more than {high} ({getattr(settings, high)})"
+        file.report((*path, key), rule)
+
+
+def _check_metadata_sync(declared: DeclaredTopology) -> None:
+    """The event topic is a topic, the same for all, and of the store that clusters may share."""
+    named: dict[str, str] = {}
+    reported: set[tuple[str, KeyPath]] = set()
+
+    def report(file: YamlFile, path: KeyPath, rule: str) -> None:
+        if rule and (file.name, path) not in reported:
+            reported.add((file.name, path))
+            file.report(path, rule)
+
+    for region, levels in settings_levels(declared).items():
+        topic = named[region] = effective_settings(levels).configuration_metadata_sync_event_topic
+        for file, path, written in levels:
+            if written is not None and getattr(written, _LOCAL_EVENT_TOPIC):
+                report(file, (*path, _LOCAL_EVENT_TOPIC), LOCAL_STORE_RULE)
+            if written is not None and _EVENT_TOPIC in written.model_fields_set:
+                report(file, (*path, _EVENT_TOPIC), _no_event_topic(topic) or _no_common_topic(named, topic))
+
+
+def _no_common_topic(named: dict[str, str], topic: str) -> str:
+    other = next((name for name, its in named.items() if its != topic), None)
+    return "" if other is None else f"must be the same everywhere; {other} has {named[other] or 'none'}"
+
+
+_LOCAL_EVENT_TOPIC = "metadata_sync_event_topic"
+_EVENT_TOPIC = "configuration_metadata_sync_event_topic"
+LOCAL_STORE_RULE = (
+    "must be left out: it would share what is local to a region, its cursors and positions, which mean nothing in "
+    "another one; configuration_metadata_sync_event_topic shares tenants, namespaces and policies"
+)
+
+
+def _no_event_topic(topic: str) -> str:
+    """What is wrong with it; empty: nothing."""
+    try:
+        parsed = TopicName.parse(topic) if topic else None
+    except ValueError as problem:
+        return f"must name a topic: {problem}"
+    if parsed is not None and (parsed.domain != "persistent" or parsed.partition_index >= 0):
+        return "must name a persistent topic without partitions"
+    return ""
+
+
+def _check_message_sizes(declared: DeclaredTopology, content: TopologyFile) -> None:
+    """What one region of a namespace accepts, the others must take: otherwise replication of that topic would stop at
+    the first entry that is too large for one of them."""
+    key = "max_message_bytes"
+    levels = settings_levels(declared)
+    maxima = {name: effective_settings(of_region).max_message_bytes for name, of_region in levels.items()}
+    reported: set[tuple[str, KeyPath]] = set()
+    for namespace in namespaces_of(content, list(maxima)):
+        known = [name for name in namespace.regions if name in maxima]
+        for name in known:
+            other = next((one for one in known if maxima[one] < maxima[name]), None)
+            if other is None:
+                continue
+            file, path = _place_of(key, levels[name]) or _place_of(key, levels[other]) or (declared.file, ())
+            if (file.name, path) not in reported:
+                reported.add((file.name, path))
+                rule = (
+                    f"max_message_bytes must be the same in regions that replicate to each other: {name} has "
+                    f"{maxima[name]}, {other} has {maxima[other]} ({namespace.name})"
+                )
+                file.report(path, rule)
+
+
+def _place_of(key: str, levels: list[SettingsLevel]) -> tuple[YamlFile, KeyPath] | None:
+    """Where a setting is written that counts for a region; None when it is the default."""
+    for file, path, written in levels:
+        if written and key in written.model_fields_set:
+            return file, (*path, key)
+    return None
+
+
+def _check_pulsar_peers(declared: DeclaredTopology, content: TopologyFile) -> None:
+    tokens: dict[str, str] = {}
+    for name, peer in (content.pulsar_peers or {}).items():
+        if name in declared.region_names():
+            rule = "must be a name of its own; a region has it"
+            declared.file.report(("pulsar_peers", name), rule, about_key=True)
+        if peer.token in tokens:
+            rule = f"must be a token of its own; {tokens[peer.token]} has the same"
+            declared.file.report(("pulsar_peers", name, "token"), rule)
+        tokens.setdefault(peer.token, name)
