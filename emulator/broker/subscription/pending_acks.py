@@ -182,6 +182,9 @@ class PendingAcksOfSubscription:
                 return
             if status is None or status.is_over:
                 region.spawn(self._end_alone(txn, status is Status.COMMITTED))
+            elif status.is_decided:
+                # It may have told an earlier life of this subscription, which had no time to write an abort down.
+                self._look_again()
 
     def _look_again(self) -> None:
         if self._timer is None and not self._subscription.closed:

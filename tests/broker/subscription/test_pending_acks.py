@@ -285,6 +285,30 @@ def test_what_its_coordinator_forgot_is_given_out_again() -> None:
     asyncio.run(story())
 
 
+def test_an_abort_that_a_subscription_was_told_of_and_forgot_is_asked_for_again() -> None:
+    """An abort is answered before it is durable here. It is not over while others have to be told, and nobody tells the
+    same subscription twice."""
+
+    async def story() -> None:
+        async with regions("us") as world:
+            async with raw_client(world) as publishing, raw_client(world) as raw:
+                authority = await filled(world, publishing, count=2)
+                consumer = await Consuming.opened(raw, SHARED)
+                await consumer.receive(2)
+                ledger = topic_of(world).ledger_id
+                assert await consumer.ack(T1, [0], ledger=ledger) is None
+            authority.known[T1] = Status.ABORTING
+            await subscription_of(world).end_subscription(T1, False, -1)
+            await again(world, authority)
+            assert rows(world)
+            authority.known[T1] = Status.ABORTED
+            async with raw_client(world) as raw, asyncio.timeout(30):
+                consumer = await Consuming.opened(raw, SHARED)
+                assert sorted(await consumer.receive(2)) == [0, 1]
+
+    asyncio.run(story())
+
+
 def test_a_conflict_is_answered_as_such_and_holds_nothing() -> None:
     async def story() -> None:
         async with regions("us") as world, raw_client(world) as publishing, raw_client(world) as raw:
