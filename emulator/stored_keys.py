@@ -348,6 +348,8 @@ SYNC_APPLIED_PATH = SyncStatePath("applied")
 """How far it has the events of others."""
 SYNC_SEEN_TO_PATH = SyncStatePath("seen-to")
 """Which declarations that this cluster is lost it has seen to, by the cluster that declared it."""
+SYNC_DRAWN_PATH = SyncStatePath("drawn")
+"""Its own changes that are published before they are made, and are not made yet."""
 SYNC_LEASE_PATH = SyncStatePath("lease")
 """Which of its regions carries the events."""
 SEEDED_PATH = SeededPath("topology")

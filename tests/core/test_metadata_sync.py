@@ -618,16 +618,16 @@ def test_many_events_travel_in_few_messages() -> None:
 
 
 def test_what_changed_while_packs_were_under_way_is_due_again() -> None:
-    outbox, record, clock = Outbox("us", "1", published=0), Record(NAMESPACE), OwnClock("1")
+    outbox, record = Outbox("us", "1", published=0), Record(NAMESPACE)
     record.merge(policy_event(1, "us", True, 1), "us", 1)
     outbox.noted(record)
-    under_way = outbox.packs([record], clock)
+    under_way = outbox.packs([record], 1)
     record.merge(policy_event(2, "us", False, 2), "us", 2)
     outbox.noted(record)
     outbox.sent(under_way, [record])
-    assert [event.value for pack in outbox.packs([record], clock) for event in pack.events] == [False]
+    assert [event.value for pack in outbox.packs([record], 2) for event in pack.events] == [False]
     assert outbox.due == [NAMESPACE]
-    outbox.sent(outbox.packs([record], clock), [record])
+    outbox.sent(outbox.packs([record], 2), [record])
     assert outbox.due == []
 
 

@@ -192,7 +192,7 @@ class Inbox:
     def _sort(self, message: Message, batch: Batch) -> None:
         here = self._settings.here.cluster
         match message:
-            case Events() if message.events:
+            case Events() if message.upto > message.after:
                 batch.packs.append(message)
                 batch.events += self._wanted(message.events)
             case Answer() if message.to == here:
