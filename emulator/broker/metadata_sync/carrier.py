@@ -43,7 +43,7 @@ BEHIND_SECONDS = 1.0
 """What others have and nothing brings for so long is asked for."""
 ANSWER_SECONDS = 3.0
 """How long an answer is waited for."""
-DRAWN_SECONDS = 3.0
+DRAWN_SECONDS = 2.0
 """How long whoever drew up a change has to publish and make it."""
 MESSAGES_AT_ONCE = 4
 """So many packs are one transaction; between two of them everything else has its turn."""

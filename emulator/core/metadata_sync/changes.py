@@ -106,21 +106,27 @@ class Transaction:
 
     def make(self, path: str, events: Iterable[Event]) -> None:
         """What was drawn up becomes so. Overruled."""
-        record, is_changed = self._record(path), False
+        events = list(events)
+        if events:
+            self._write(self._with(path, events))
+
+    def _with(self, path: str, events: Iterable[Event]) -> Record:
+        """The record as it is with them. Overruled."""
+        record = self._record(path)
         for event in events:
-            is_changed = True
             before = record.entries.get(event.element)
             outcome = record.merge(event, self._here.cluster, self._now_ms, self._local_rule)
             if outcome is Outcome.LOST:
                 by = before.stamp if before is not None else record.deleted
                 assert by is not None
                 raise Overruled(event, by)
-        if is_changed:
-            self._write(record)
+        return record
 
     def draw_up(self, path: str, value: bytes | None, *, touched: Iterable[str] = ()) -> list[Event]:
-        """As `drawn_up`; and that they may be published is written down (INV-78)."""
+        """As `drawn_up`; and that they may be published is written down (INV-78). Overruled: what is older than what is
+        known here is told to nobody, so that whoever said that it has a tombstone tells nothing older."""
         events = self.drawn_up(path, value, is_seed=False, touched=touched)
+        self._with(path, events)
         drawn.add(self._rows, events)
         return events
 
