@@ -341,6 +341,15 @@ class SyncLossPath(StoredKey):
     cluster: str
 
 
+@dataclass(frozen=True, slots=True)
+class SyncExcludedPath(StoredKey):
+    """Which paths another cluster said that it keeps to itself."""
+
+    KIND: ClassVar[str] = "sync-excluded"
+
+    cluster: str
+
+
 BROKER_POLICIES_PATH = BrokerPoliciesPath("all")
 SYNC_CLOCK_PATH = SyncStatePath("clock")
 """Numbers and times that the cluster gave its own events."""
@@ -373,6 +382,7 @@ PATHS: dict[str, type[StoredKey]] = {
         SyncStatePath,
         SyncPeerPath,
         SyncLossPath,
+        SyncExcludedPath,
     )
 }
 

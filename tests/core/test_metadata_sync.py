@@ -578,6 +578,7 @@ MESSAGES: list[packs.Message] = [
         (policy_event(1, "us", {"x": [1]}), Event(NAMESPACE, "", None, True, stamp(2, "us", 2))),
     ),
     packs.Standing("us", {"us:1": 3}, asks=True, declared={"eu": 2}),
+    packs.Standing("us", {"us:1": 3}, excluded=("namespace/acme/", "tenant/test")),
     packs.Request("us", "eu", {"us:1": 3}),
     packs.Answer("us", "eu", 4, 0, 2, {"us:1": 3}, (policy_event(1, "eu", None),)),
     packs.Answer("us", "eu", 5, 0, 1, {"us:1": 3}, (), is_whole=True, declared=2, seen_to={"eu": 1}),
@@ -594,6 +595,8 @@ def test_a_message_is_read_as_it_was_written(message: packs.Message) -> None:
     [
         ({"version": 2}, "no pack of this version"),
         ({"kind": "other"}, "kind 'other' is not known"),
+        ({"kind": "standing", "vector": {}, "excluded": "all"}, "a list of 1000 at most"),
+        ({"kind": "standing", "vector": {}, "excluded": [""]}, "a text of 1 to 4096 characters"),
         ({"source": "a b"}, "no name of a cluster"),
         ({"source": "eu"}, "eu speaks for us"),
         ({"after": -1}, "after -1 is no whole number"),

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from emulator.broker.metadata import Metadata
 from emulator.broker.metadata_sync.channel import Channel, ChannelHost, Received
+from emulator.broker.metadata_sync.exclusions import differences
 from emulator.broker.metadata_sync.inbox import Figures, Inbox
 from emulator.broker.metadata_sync.losses import Losses
 from emulator.broker.metadata_sync.settings import SyncSettings
@@ -85,6 +86,8 @@ class Carrier:
         self._outbox = settings.outbox(settings.here.cluster, self._clock.incarnation, self._published())
         self._drawn_since: dict[int, float] = {}
         """By number: since when this region knows that an own change is drawn up and not made."""
+        self._told_apart: dict[str, str] = {}
+        """By cluster: how what it excludes differs, as the log was told."""
         self._claim: Claim | None = None
         """To be said as soon as it may be."""
         self._due_at_sequence = -1
@@ -140,6 +143,19 @@ class Carrier:
         await self._ask()
         undecided = {event.path for event in self._drawn.values()}
         await self._tombstones.let_go(self._vector(), self._inbox.heard, undecided)
+        self._tell_differences()
+
+    def _tell_differences(self) -> None:
+        """One line for each cluster, and again when it is another one."""
+        found = {one.cluster: str(one) for one in differences(self._metadata, self._settings)}
+        for cluster in found.keys() - {
+            name for name, said in self._told_apart.items() if found.get(name) == said
+        }:
+            sentence = (
+                "metadata_sync_excluded_paths differ: %s. What is changed there stays where it is changed"
+            )
+            logger.warning(sentence, found[cluster])
+        self._told_apart = found
 
     # What is so, from the mirror.
 
@@ -263,7 +279,8 @@ class Carrier:
         if self._outbox.published < self._claim.own_sequence:
             return
         has = {**self._claim.vector, own: self._outbox.published}
-        standing = packs.Standing(self._settings.here.cluster, has, self._asks, declared)
+        excluded = self._settings.excluded
+        standing = packs.Standing(self._settings.here.cluster, has, self._asks, declared, excluded)
         await self._channel.publish([packs.encode(standing)])
         self._said, self._told, self._asks, self._say_at, self._claim = has, declared, False, None, None
 
