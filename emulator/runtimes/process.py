@@ -19,12 +19,13 @@ from contextlib import suppress
 from pathlib import Path
 
 from emulator.errors import RuntimeFailure
+from emulator.lost_stores import put_aside
 from emulator.region_config import RegionConfig
 from emulator.runtimes import region_kafka
 from emulator.runtimes.admin_client import NoAnswer
 from emulator.runtimes.contract import Refused, RegionState, RegionStatus, RunStatus
 from emulator.runtimes.linked_regions import LinkedRegions, ask, refuse_unknown
-from emulator.runtimes.losses import lost_clusters, put_aside, refuse_living
+from emulator.runtimes.losses import lost_clusters, refuse_living
 from emulator.runtimes.ports import WantedPort, choose_ports
 from emulator.runtimes.processes import ProcessState, identify, send_signal, state_of
 from emulator.runtimes.recorded_run import RecordedRun
