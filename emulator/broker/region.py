@@ -82,6 +82,8 @@ class Region:
         self.peers: dict[str, PeerLink] = {peer.region: PeerLink(self, peer) for peer in config.peers}
         self.fenced = asyncio.Event()
         """Set when a newer owner took the log: this process must end."""
+        self.is_over = asyncio.Event()
+        """Set when it must end, for that or because an admin call says so."""
         self.deletions = Deletions(self.store)
         self.housekeeper = Housekeeper(self, self._delete_unused)
         self._starts = 0
@@ -381,6 +383,7 @@ class Region:
         if isinstance(failure, StorageFenced):
             logger.error("fenced: a newer owner has this region's log: %s", failure)
             self.fenced.set()
+            self.is_over.set()
         self.directory.failed(full_name, failure, again=not self.fenced.is_set())
 
     def _send_away(self, topic: Topic) -> None:
