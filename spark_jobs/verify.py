@@ -7,6 +7,7 @@ could not be found out.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import json
 import os
@@ -36,7 +37,7 @@ def main(arguments: list[str] | None = None) -> int:
             print(remark, file=sys.stderr, flush=True)
         with started(name, master=options.master, evidence_bytes=open_run_folder(run).size_bytes) as engine:
             if word is not None:
-                _warm_up(engine)
+                _warm_up(engine, word)
                 word.wait()
             return _verify(engine, run, options)
     except EngineUnavailable as problem:
@@ -87,11 +88,13 @@ def _limits(run: Path, options: argparse.Namespace) -> tuple[Limit, ...]:
     return parse_limits(file.read_text()) if file.is_file() else ()
 
 
-def _warm_up(engine: Engine) -> None:
-    """Wake everything while others still work."""
+def _warm_up(engine: Engine, word: Word) -> None:
+    """Wake everything while others still work, and no longer: what is left of it would only come first."""
+    from spark_jobs.engines.interrupted import Interrupted, Interruptible
     from spark_jobs.warm_up import warm_up
 
-    warm_up(engine)
+    with contextlib.suppress(Interrupted):
+        warm_up(Interruptible(engine, word.is_given))
 
 
 def _give_up(sentence: str) -> int:

@@ -22,6 +22,9 @@ class Word:
         signal.signal(signal.SIGUSR1, _end)
         threading.Thread(target=self._listen, daemon=True).start()
 
+    def is_given(self) -> bool:
+        return self._given.is_set()
+
     def wait(self) -> None:
         """Returns when told to go on. Otherwise this program ends."""
         self._given.wait()

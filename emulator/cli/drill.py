@@ -101,9 +101,7 @@ class Drill:
     async def _perform_on(self, run: Runtime, scenario: Scenario, engine: str) -> Verdict:
         verifier: WaitingVerifier | None = None
         try:
-            self._say(f"starting {len(run.topology.regions)} regions; the run is kept in {run.run_dir}")
-            with patience("starting", self._talk):
-                await run.up()
+            # First: it has the more to do before it is ready.
             verifier = await WaitingVerifier.start(
                 verify_command(
                     run.run_dir,
@@ -115,6 +113,9 @@ class Drill:
                     markdown=self.markdown,
                 )
             )
+            self._say(f"starting {len(run.topology.regions)} regions; the run is kept in {run.run_dir}")
+            with patience("starting", self._talk):
+                await run.up()
             await self._play(run, scenario)
             # Not `down` yet: a Kafka that was started for the regions is read before it goes, too.
             await asyncio.gather(*(run.stop(region) for region in run.topology.region_names))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import subprocess
@@ -10,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from spark_jobs.engines.starting import choose, why_not
+from spark_jobs.engines.interrupted import Interrupted, Interruptible
+from spark_jobs.engines.starting import choose, started, why_not
+from spark_jobs.warm_up import warm_up
 
 pytestmark = pytest.mark.long
 
@@ -55,6 +58,19 @@ def test_started_early_and_told_to_go_on(drill_template: Path, tmp_path: Path) -
     ]
     assert json.loads((tmp_path / "report" / "report.json").read_text()) == told
     assert sorted(path.name for path in tmp_path.iterdir()) == ["report", "run"]
+
+
+def test_a_warm_up_ends_at_whatever_step_it_is_told_to() -> None:
+    """Also between two questions that are asked side by side; what comes after it finds the engine as it was."""
+    with started("embedded") as engine:
+        steps = itertools.count()
+        warm_up(Interruptible(engine, lambda: next(steps) < 0))
+        all_of_them = next(steps)
+        for last in (0, all_of_them // 3, all_of_them - 2):
+            steps = itertools.count()
+            with pytest.raises(Interrupted):
+                warm_up(Interruptible(engine, lambda last=last, steps=steps: next(steps) >= last))
+        assert warm_up(engine).verdict == "valid"
 
 
 @pytest.mark.real
