@@ -131,13 +131,8 @@ class _MovesAtOnce(KeyShared):
 
 
 class _ForgetsWhoWaits(KeyShared):
-    def _put_aside(self, slot: int, entry_id: int) -> None:
-        super()._put_aside(slot, entry_id)
-        del self._waiting[slot]
-
-    def _waits_no_more(self, slot: int, entry_id: int) -> None:
-        if slot in self._waiting:
-            super()._waits_no_more(slot, entry_id)
+    def _is_behind(self, waiting: IdSet, entry_id: int) -> bool:
+        return False
 
 
 def _with(careless: type[KeyShared]) -> object:
