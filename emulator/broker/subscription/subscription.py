@@ -246,7 +246,10 @@ class Subscription:
     async def seek(self, next_entry_id: int, ack_set: Sequence[int] = ()) -> None:
         """Go on at `next_entry_id`; in it with what `ack_set` leaves, if there is one. Durable when it returns, and
         every consumer was just sent away: an answer that follows at once arrives before they are back. Meanwhile
-        nothing is handed out, and what consumers acknowledge belongs to the place before."""
+        nothing is handed out, and what consumers acknowledge belongs to the place before. ProtocolError when it was
+        closed since it was asked."""
+        if self.closed:
+            raise ProtocolError(ServerError.ServiceNotReady, f"subscription {self.name} is being closed")
         left = within_batch(self.topic, next_entry_id, tuple(ack_set))
         self._seeks += 1
         try:

@@ -283,6 +283,8 @@ class Topic:
     def _notify(self, entries: list[StoredEntry]) -> None:
         """The entries are visible: let whoever waits for them have them."""
         self.pump()
+        if self.closed:  # what it handed out made it fail: the next life says what is true
+            return
         if self.sync is not None and entries:
             self.sync.entries_stored(entries)
         if self.compaction.threshold_bytes:
