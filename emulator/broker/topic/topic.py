@@ -26,6 +26,7 @@ from emulator.broker.topic.publishing import (
     Attachment,
     CheckedEntry,
     PendingPublish,
+    hold_back,
     limits_of,
     slow_down,
 )
@@ -219,7 +220,7 @@ class Topic:
         if not batch or self.closed:
             return
         if self.publish_throttle is not None:
-            slow_down(self.publish_throttle, batch)
+            slow_down(self.publish_throttle, batch, self.producers.values())
         fresh = [publish.data for publish in batch if not publish.duplicate]
         if fresh:
             self._issued += 1
@@ -389,6 +390,8 @@ class Topic:
     def attach(self, producer: Producer) -> None:
         """A producer is connected; its name was free."""
         self.producers[producer.producer_name] = producer
+        if self.publish_throttle is not None:
+            hold_back(self.publish_throttle, [producer])
         if producer.source_region is not None and self.sync is not None:
             self.sync.links_changed()
 
