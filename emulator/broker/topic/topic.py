@@ -31,6 +31,7 @@ from emulator.broker.topic.publishing import (
     slow_down,
 )
 from emulator.broker.topic.reading import TopicReading
+from emulator.broker.topic.storing import Storing
 from emulator.broker.topic.tail import StoredEntry, TailCache
 from emulator.broker.topic.traffic import Traffic
 from emulator.broker.topic.transactions import TopicTransactions
@@ -142,6 +143,7 @@ class Topic:
         self.loaded_ms = region.environment.wall_clock_ms()
         self.published = Traffic(asyncio.get_running_loop().time())
         """What producers and other regions sent."""
+        self.storing = Storing(asyncio.get_running_loop().time())
         self.published_ms = 0
         """When something was published last, by the region's clock; 0: not since it is in memory."""
         self._issued = 0
@@ -225,6 +227,7 @@ class Topic:
         if fresh:
             self._issued += 1
             future = self.log.append(fresh)
+            self.storing.follow(fresh, future)
         elif self._issued and self._last_issued is not None:
             # Acknowledge duplicates only after everything issued before them: wait behind it.
             self._issued += 1
