@@ -34,6 +34,14 @@ class Distribution:
         self._times += times
         self._total += figure * times
 
+    def add_each(self, figures: Sequence[int]) -> None:
+        """Many at once."""
+        counts, limits = self._counts, self._limits
+        for figure in figures:
+            counts[bisect_left(limits, figure)] += 1
+        self._times += len(figures)
+        self._total += sum(figures)
+
     def per_second(self, now_seconds: float) -> PerSecond:
         counted = [*self._counts, self._times, round(self._total)]
         *classes, times, total = (

@@ -15,6 +15,6 @@ def test_each_figure_is_in_the_class_whose_limit_it_does_not_pass() -> None:
 
 def test_what_was_long_ago_is_in_no_rate_any_more() -> None:
     sizes = Distribution((128,), 0.0)
-    sizes.add(1, 100)
+    sizes.add_each([1] * 100)
     sizes.per_second(10.0)
     assert sizes.per_second(20.0).times == 0 == sizes.per_second(20.0).classes[0]

@@ -36,8 +36,7 @@ class Storing:
             if appended.cancelled() or appended.exception() is not None:
                 return
             self.latency_us.add(round((loop.time() - issued_at) * 1_000_000), len(entries))
-            for entry in entries:
-                self.size_bytes.add(len(entry))
+            self.size_bytes.add_each([len(entry) for entry in entries])
 
         appended.add_done_callback(done)
 
