@@ -22,7 +22,7 @@ from emulator.core.dispatch import (
 )
 from emulator.core.transactions.pending_acks import Claim
 from emulator.core.transactions.status import TxnId
-from emulator.errors import ProtocolError, ServerError, StorageError
+from emulator.errors import GoneMeanwhile, ProtocolError, ServerError, StorageError
 
 if TYPE_CHECKING:
     from emulator.broker.topic.view import Readable, SubscriptionHost
@@ -322,10 +322,15 @@ class Subscription:
             await self._keeper.now()
 
     async def flush(self) -> None:
-        """Write what is pending."""
+        """Write what is pending. Of one that is deleted meanwhile nothing is."""
         pending = self._keeper.flush()
-        if pending is not None:
-            await pending
+        try:
+            if pending is not None:
+                await pending
+        except GoneMeanwhile:
+            if self.topic.closed or not self.closed:
+                raise
+            return
         if self.pending_acks is not None:
             await self.pending_acks.persisted()
 
