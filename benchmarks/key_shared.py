@@ -2,7 +2,7 @@
 
     python -m benchmarks.key_shared [ROUNDS]
 
-Messages of 500 keys, our own clients in one program, an acknowledgement for each message; what is compared runs in turn.
+Messages of 500 keys, our own clients in one program, an acknowledgement for each one; what is compared runs in turn.
 The program shares the machine with the region and takes more of it, so beside the rate, which is the pair's, stands
 the region's processor time per message. A drain has two consumers and a backlog. A crowd is there before the first
 message, so that a message's cost is that of publishing, handing out and acknowledging it.

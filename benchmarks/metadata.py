@@ -145,9 +145,9 @@ async def measured(count: int) -> str:
             "| story | measured | goal |",
             "|---|---|---|",
             f"| a policy set in one cluster is obeyed in another, p50, p99 (ms) | {p50:.0f}, {p99:.0f} | 100, 250 |",
-            f"| carrying region killed: next change obeyed elsewhere after (s) | {killed:.2f} | 2 until another carries |",
+            f"| carrier killed: next change obeyed elsewhere after (s) | {killed:.2f} | 2 until another carries |",
             f"| {count:,} namespaces when a cluster joins (s) | {joining:.1f} | under 10 |",
-            f"| publishes elsewhere meanwhile, p50, p99 (ms) | {1000 * live[49]:.1f}, {1000 * live[98]:.1f} | as ever |",
+            f"| publishes meanwhile, p50, p99 (ms) | {1000 * live[49]:.1f}, {1000 * live[98]:.1f} | as ever |",
         ]
     )
 

@@ -1,5 +1,5 @@
-"""Admin calls that race with the deletion of what they are about: each is told what Pulsar says of something that is not
-there, or is done. The store is well, and nobody is told that it is away."""
+"""Admin calls that race with the deletion of what they are about: each is told what Pulsar says of something that is
+not there, or is done. The store is well, and nobody is told that it is away."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ async def _has(call: Call, topic: str, subscription: str) -> bool:
 
 
 async def answer_to(call: Call, problem: GoneMeanwhile) -> HttpError:
-    """404 for what is not there any more, with Pulsar's reason; 409 for what is, and was loaded again. ProtocolError."""
+    """404 for what is not there any more, with Pulsar's reason; 409 for what was loaded again. ProtocolError."""
     if "topic" in call.names:
         for name in names_of(call):
             topic = await call.place.region.directory.acquire(name, Wish.EXISTING)

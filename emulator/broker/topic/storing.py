@@ -1,5 +1,5 @@
-"""How a topic's entries are stored and read: how long it takes, how large they are, how many in a second. In the classes
-that Pulsar's dashboards ask for."""
+"""How a topic's entries are stored and read: how long it takes, how large they are, how many in a second. In the
+classes that Pulsar's dashboards ask for."""
 
 from __future__ import annotations
 
