@@ -121,6 +121,21 @@ class PendingAcksOfSubscription:
             )
         return claim
 
+    # Handing out.
+
+    @property
+    def awaits_end(self) -> bool:
+        """Whether what comes next is held cumulatively by a transaction that was decided, or may have been, and has not
+        ended here (INV-83). Who was given it could acknowledge it once more, as part of what lies behind it."""
+        subscription = self._subscription
+        txn = self.acks.covering(subscription.dispatcher.read_entry_id)
+        if txn is None:
+            return False
+        try:
+            return subscription.topic.region.transactions.status(txn) is not Status.OPEN
+        except ProtocolError:
+            return True
+
     # Ending.
 
     async def end(self, txn: TxnId, *, committed: bool) -> None:
@@ -156,17 +171,24 @@ class PendingAcksOfSubscription:
     # What nobody will end.
 
     def look_after(self) -> None:
-        """End what its coordinator does not know any more (T4)."""
-        self._timer = None
-        region = self._subscription.topic.region
+        """End what its coordinator does not know any more (T4). What is decided and not over may have ended here
+        already, for the subscription as it was in memory before: then nobody says so again."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        region, again = self._subscription.topic.region, False
         for txn in list(self.acks.by_txn):
             try:
                 status = region.transactions.status(txn)
             except ProtocolError:
-                self._look_again()
-                return
+                again = True
+                break
             if status is None or status.is_over:
                 region.spawn(self._end_alone(txn, status is Status.COMMITTED))
+            elif status.is_decided:
+                again = True
+        if again:
+            self._look_again()
 
     def _look_again(self) -> None:
         if not self._subscription.closed:
