@@ -20,9 +20,6 @@ if TYPE_CHECKING:
 
 READ_BYTES = 4_194_304
 ROUNDING_SECONDS = 0.001
-AWAITED_END_MS = 1_000
-"""How long the end of a transaction is waited for before it is asked whether it is open after all. Usually it ends
-sooner, and says so."""
 READS_PER_PUMP = 8
 """How many batches one subscription may hand out before others get the loop."""
 
@@ -51,8 +48,8 @@ class Served(Protocol):
         ...
 
     @property
-    def awaits_end(self) -> bool:
-        """Nothing is handed out before a transaction ended."""
+    def is_settling(self) -> bool:
+        """Nor is it now; it goes on by itself."""
         ...
 
     def handed_out(self) -> None:
@@ -86,10 +83,7 @@ class HandingOut:
     def pump(self) -> None:
         """Hand out everything that can be handed out without waiting; start a read if the store must be asked."""
         subscription = self._subscription
-        if self._reading or subscription.closed or subscription.is_seeking:
-            return
-        if subscription.awaits_end:
-            self._wake_at(_now_ms() + AWAITED_END_MS)
+        if self._reading or subscription.closed or subscription.is_seeking or subscription.is_settling:
             return
         for _ in range(READS_PER_PUMP):
             if self._has_to_wait():

@@ -128,9 +128,9 @@ class Subscription:
         return self._seeks > 0
 
     @property
-    def awaits_end(self) -> bool:
-        """Of a transaction that holds what comes next."""
-        return self.pending_acks is not None and self.pending_acks.awaits_end
+    def is_settling(self) -> bool:
+        """A transaction's cumulative acknowledgement is on its way into the cursor."""
+        return self.pending_acks is not None and self.pending_acks.is_settling()
 
     def handed_out(self) -> None:
         """The cursor may have passed what is no message, and all there is may have been given."""

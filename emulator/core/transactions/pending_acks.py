@@ -85,6 +85,11 @@ class PendingAcks:
         self._cumulative: TxnId | None = None
         """Who acknowledged cumulatively last."""
 
+    @property
+    def cumulative(self) -> TxnId | None:
+        """Of whom there is a cumulative acknowledgement."""
+        return self._cumulative
+
     def __bool__(self) -> bool:
         return bool(self.by_txn)
 
