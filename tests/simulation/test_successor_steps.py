@@ -12,6 +12,7 @@ from emulator.broker.transactions import life
 from emulator.client import Client, ClientError, Consumer, ConsumerType, InitialPosition, Transaction
 from emulator.errors import ProtocolError, ServerError
 from emulator.simulation.world import World
+from tests.broker.transactions.test_successors import acknowledge_upto
 from tests.simulation.test_transaction_steps import (
     KEY,
     SUBSCRIPTION,
@@ -60,7 +61,7 @@ async def _processed(client: Client, count: int | None = None) -> Transaction:
     except TimeoutError:
         assert count is None
     if message is not None:
-        await consumer.acknowledge_cumulative(message, transaction=transaction)
+        await acknowledge_upto(message, consumer, transaction)
     return transaction
 
 

@@ -20,7 +20,7 @@ from emulator.runtimes.kafka_server import KafkaServer
 from emulator.transaction_names import TxnId
 from tests.broker.regions import _free_port
 from tests.broker.transactions.killed_region import Place, Work, live, region_on, subscribed
-from tests.broker.transactions.test_successors import Unreachable, wants_messages
+from tests.broker.transactions.test_successors import Unreachable, acknowledge_upto, wants_messages
 from tests.storage.kafka_place import new_prefix
 
 pytestmark = [pytest.mark.real, pytest.mark.long]
@@ -128,22 +128,22 @@ async def succeed(place: Place, port: int, told: list[str], work: Work) -> None:
             await (await client.producer("inbox")).send(b"last")
             transaction = await client.new_transaction()
             consumer = await subscribed(client, work.type)
-            assert await _wants_messages(region)
+            await _asked(region)
             unreachable.reached.set()
             outbox = await client.producer("outbox")
             message = None
             while message is None or message.payload != b"last":
                 message = await consumer.receive()
                 await outbox.send(message.payload, transaction=transaction)
-            await consumer.acknowledge_cumulative(message, transaction=transaction)
+            await acknowledge_upto(message, consumer, transaction)
             await transaction.commit()
             assert await stored(client) == [*work.messages, b"last"], told
 
 
-async def _wants_messages(region: Region) -> bool:
+async def _asked(region: Region) -> None:
+    """A consumer was given what there is to give before the end is told, if there is anything."""
     while not wants_messages(region, INBOX):
         await asyncio.sleep(0.002)
-    return True
 
 
 def test_the_next_task_of_a_key_does_what_is_left_behind_whatever_commit_its_region_died(
