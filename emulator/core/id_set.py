@@ -59,6 +59,11 @@ class IdSet:
         for entry_id in entry_ids:
             self.add(entry_id)
 
+    def unite(self, other: IdSet) -> None:
+        """Add all of another set, part by part."""
+        for number, bits in other.parts.items():
+            self.parts[number] = self.parts.get(number, 0) | bits
+
     def add_range(self, first: int, last: int) -> list[int]:
         """Add first..last, both included. Returns the numbers of the parts which that changed."""
         changed = []

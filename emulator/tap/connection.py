@@ -15,13 +15,15 @@ from emulator.wire.consumer_commands import ConsumerRequest, Redeliver, Seek, Su
 from emulator.wire.frames import Frame, FrameBuffer, frame_of
 from emulator.wire.observing import (
     lookup_answered_with,
+    read_begun,
+    read_coordinator_ready,
     read_ended,
     read_error,
     read_producer_ready,
     read_success,
 )
 from emulator.wire.peering import SendError
-from emulator.wire.transaction_commands import EndTransaction
+from emulator.wire.transaction_commands import ConnectCoordinator, EndTransaction, NewTransaction
 
 FRAME_BYTES_MAX = 128 * 1024 * 1024
 """More than any region takes: it says what is too much, not the tap."""
@@ -100,6 +102,10 @@ class TappedConnection:
                 pass  # its receipts are still to come
             case CommandType.CLOSE_CONSUMER:
                 self._consumers.closed(ConsumerRequest.read_close(command).consumer_id)
+            case CommandType.TC_CLIENT_CONNECT_REQUEST:
+                self._transactions.connecting(ConnectCoordinator.read(command))
+            case CommandType.NEW_TXN:
+                self._transactions.beginning(NewTransaction.read(command))
             case CommandType.END_TXN:
                 self._transactions.ending(EndTransaction.read(command))
             case CommandType.CONNECT:
@@ -122,6 +128,10 @@ class TappedConnection:
                 refusal = read_error(command)
                 self._producers.refused(refusal)
                 self._consumers.answered(refusal)
+            case CommandType.TC_CLIENT_CONNECT_RESPONSE:
+                self._transactions.connected(read_coordinator_ready(command))
+            case CommandType.NEW_TXN_RESPONSE:
+                self._transactions.begun(read_begun(command))
             case CommandType.END_TXN_RESPONSE:
                 self._transactions.ended(read_ended(command))
             case CommandType.CLOSE_PRODUCER:

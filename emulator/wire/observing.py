@@ -12,6 +12,7 @@ from emulator.wire.codec import decode_command
 from emulator.wire.frames import simple_frame
 from emulator.wire.metadata import EntryDetails, read_entry, read_metadata
 from emulator.wire.payloads import decompress, split_batch
+from emulator.wire.transaction_commands import signed
 
 NO_BATCH = -1
 
@@ -64,6 +65,37 @@ def read_ended(command: bytes) -> Ended:
     if not body.HasField("error"):
         return Ended(body.request_id)
     return Ended(body.request_id, body.message or "refused", body.error == pb.InvalidTxnStatus)
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorReady:
+    """TC_CLIENT_CONNECT_RESPONSE. `epoch`: granted to a client with a transaction key, signed."""
+
+    request_id: int
+    epoch: int | None = None
+    error: str | None = None
+
+
+def read_coordinator_ready(command: bytes) -> CoordinatorReady:
+    body = decode_command(command).tcClientConnectResponse
+    if body.HasField("error"):
+        return CoordinatorReady(body.request_id, error=body.message or "refused")
+    return CoordinatorReady(body.request_id, signed(body.epoch) if body.HasField("epoch") else None)
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """NEW_TXN_RESPONSE: the transaction (most, least), or why there is none."""
+
+    request_id: int
+    transaction: tuple[int, int]
+    error: str | None = None
+
+
+def read_begun(command: bytes) -> Begun:
+    body = decode_command(command).newTxnResponse
+    refusal = (body.message or "refused") if body.HasField("error") else None
+    return Begun(body.request_id, (body.txnid_most_bits, body.txnid_least_bits), refusal)
 
 
 def read_success(command: bytes) -> Answer:

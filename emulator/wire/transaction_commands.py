@@ -38,7 +38,7 @@ class ConnectCoordinator:
             body.request_id,
             body.tc_id,
             body.transaction_key,
-            _signed(body.transaction_key_epoch) if body.HasField("transaction_key_epoch") else NO_EPOCH,
+            signed(body.transaction_key_epoch) if body.HasField("transaction_key_epoch") else NO_EPOCH,
             body.transaction_key_process,
         )
 
@@ -106,7 +106,7 @@ class EndTransaction:
         return cls(body.request_id, body.txnid_most_bits, body.txnid_least_bits, commit)
 
 
-def _signed(number: int) -> int:
+def signed(number: int) -> int:
     return number - 2**64 if number >= 2**63 else number
 
 

@@ -17,7 +17,7 @@ ids = st.one_of(
 steps = st.lists(
     st.one_of(
         st.tuples(st.sampled_from(["add", "discard"]), ids),
-        st.tuples(st.sampled_from(["add range", "discard range"]), ids, ids),
+        st.tuples(st.sampled_from(["add range", "discard range", "unite"]), ids, ids),
         st.tuples(st.just("drop"), ids),
     ),
     max_size=12,
@@ -39,6 +39,11 @@ def apply(step: tuple, one: IdSet, plain: set[int]) -> None:
         case ("discard range", first, last):
             one.discard_range(first, last)
             plain.difference_update(range(first, last + 1))
+        case ("unite", first, last):
+            other = IdSet()
+            other.update(range(first, last + 1, 3))
+            one.unite(other)
+            plain.update(range(first, last + 1, 3))
         case ("drop", id_):
             below = id_ // PART_IDS * PART_IDS
             gone = {other for other in plain if other < below}

@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 
+from emulator.errors import ProtocolError, ServerError
 from emulator.history import HistoryWriter
 from emulator.tap.connection import TappedConnection
 from emulator.tap.recorder import Recorder
 from emulator.wire import pulsar_pb2 as pb
-from emulator.wire import transaction_requests
+from emulator.wire import transaction_commands, transaction_requests
 from emulator.wire.frames import simple_frame
+from emulator.wire.transaction_commands import ConnectCoordinator
 
 
 class Tapped:
@@ -26,7 +28,7 @@ class Tapped:
     def lines(self) -> list[dict[str, Any]]:
         self._history.close()
         lines = [json.loads(line) for line in self._path.read_text().splitlines()]
-        return [line for line in lines if line["op"] == "end_transaction"]
+        return [line for line in lines if line["op"].endswith("_transaction")]
 
 
 def answered(request_id: int, error: int | None = None) -> bytes:
@@ -57,3 +59,70 @@ def test_an_end_is_asked_for_and_told(
     said = {"region": "eu", "transaction": "1,2", "action": "commit" if commit else "abort"}
     assert asked | {**said, "outcome": "asked"} == asked
     assert told | {**said, "outcome": outcome} == told
+
+
+def coordinator_ready(request_id: int, epoch: int | None) -> bytes:
+    return transaction_commands.connected(request_id, epoch)
+
+
+def begin_refused(request_id: int) -> bytes:
+    body = pb.CommandNewTxnResponse(request_id=request_id, error=pb.NotAllowedError, message="no")
+    return simple_frame(pb.BaseCommand(type=pb.BaseCommand.NEW_TXN_RESPONSE, newTxnResponse=body))
+
+
+@pytest.mark.parametrize(("key", "epoch"), [("", None), ("billing", 4)])
+@pytest.mark.parametrize(
+    ("then", "outcome"),
+    [
+        (lambda tapped: tapped.to_client(transaction_commands.begun(8, 3, 7)), "ok"),
+        (lambda tapped: tapped.to_client(begin_refused(8)), "unknown"),
+        (lambda tapped: tapped.ended(), "unknown"),
+    ],
+)
+def test_a_beginning_is_written_with_the_key_that_its_connection_was_granted(
+    tmp_path: Path, key: str, epoch: int | None, then: Callable[[TappedConnection], object], outcome: str
+) -> None:
+    tapped = Tapped(tmp_path / "history" / "tap.jsonl")
+    tapped.connection.to_region(transaction_requests.connect(7, 3, key=key))
+    tapped.connection.to_client(coordinator_ready(7, epoch))
+    tapped.connection.to_region(transaction_requests.begin(8, 3, 60_000))
+    then(tapped.connection)
+    asked, told = tapped.lines()
+    under = {"transaction_key": key} if key else {}
+    granted = {"key_epoch": epoch} if key and outcome == "ok" else {}
+    begun = {"transaction": "3,7"} if outcome == "ok" else {"error": told.get("error")}
+    frame = ("at_ms", "actor")
+    assert {name: asked[name] for name in asked if name not in frame} == {
+        "op": "begin_transaction",
+        "outcome": "asked",
+        "region": "eu",
+        **under,
+    }
+    assert {name: told[name] for name in told if name not in frame} == {
+        "op": "begin_transaction",
+        "outcome": outcome,
+        "region": "eu",
+        **under,
+        **granted,
+        **begun,
+    }
+
+
+def test_a_refused_key_begins_nothing_under_it(tmp_path: Path) -> None:
+    tapped = Tapped(tmp_path / "history" / "tap.jsonl")
+    frame = transaction_requests.connect(7, 3, key="billing")
+    tapped.connection.to_region(frame)
+    request = ConnectCoordinator(7, 3, "billing", -1, "")
+    tapped.connection.to_client(
+        transaction_commands.connect_refused(request, ProtocolError(ServerError.NotAllowedError, "no"))
+    )
+    tapped.connection.to_region(transaction_requests.begin(8, 3, 60_000))
+    (asked,) = tapped.lines()
+    assert "transaction_key" not in asked
+
+
+def test_an_answer_to_nothing_is_no_beginning(tmp_path: Path) -> None:
+    tapped = Tapped(tmp_path / "history" / "tap.jsonl")
+    tapped.connection.to_client(transaction_commands.begun(8, 3, 7))
+    tapped.connection.to_client(coordinator_ready(9, 1))
+    assert tapped.lines() == []

@@ -2,18 +2,19 @@
 
 An entry cannot go out yet when its consumer takes nothing now, when an earlier entry of its slot still waits, or when
 another consumer holds entries of its slot and has not acknowledged them (draining: the slot has moved). Such an entry
-waits: `aside` until something changes for its slot, then in `replay`, which is handed out before anything new. So R1
-holds with one set more: what lies below the read end is acknowledged, pending at one consumer, in `replay`, `delayed`,
-or aside.
+is set aside: for its consumer, or for its slot until that one has let go. What is aside for a consumer that takes
+something is read before anything new, and only as much of it as the consumer takes: whatever else waits costs nothing
+meanwhile. So R1 holds with one set more: what lies below the read end is acknowledged, pending at one consumer, in
+`replay`, `delayed`, or aside.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Final
+from collections.abc import Iterable
+from typing import Final, TypeVar
 
 from emulator.core.cursor import Cursor
-from emulator.core.dispatch.contract import Candidate, ConsumerState, Delivery, Limits
+from emulator.core.dispatch.contract import Candidate, ConsumerState, Limits, Read
 from emulator.core.dispatch.keys import Shares
 from emulator.core.dispatch.shared import Shared
 from emulator.core.id_set import IdSet
@@ -22,6 +23,9 @@ ASIDE_MAX: Final = 20_000
 ASIDE_PER_CONSUMER: Final = 2_000
 """While so many entries are aside nothing new is read: one slow consumer may not make us read the whole log. Both
 numbers are upstream's."""
+
+
+Place = TypeVar("Place", int, ConsumerState)
 
 
 class Hold:
@@ -48,11 +52,11 @@ class KeyShared(Shared):
         """By slot: ids that wait, aside or in `replay`."""
         self._slot_waited_for: dict[int, int] = {}
         """By id: the slot in which it waits."""
-        self._aside: dict[int, IdSet] = {}
-        """By slot: those of them that are not in `replay`."""
+        self._aside_for_consumer: dict[ConsumerState, IdSet] = {}
+        """Those of them that are not in `replay` and wait for their consumer only."""
+        self._aside_for_slot: dict[int, IdSet] = {}
+        """Those that wait until another consumer has let go of their slot, or until somebody has it at all."""
         self._aside_count = 0
-        self._passed_over: set[ConsumerState] = set()
-        """Those that took nothing when something was theirs. Others' acknowledgements are no reason to look again."""
 
     @property
     def draining(self) -> dict[str, int]:
@@ -67,48 +71,25 @@ class KeyShared(Shared):
         aside_max = min(ASIDE_MAX, ASIDE_PER_CONSUMER * len(self.consumers))
         return self._aside_count < aside_max and super()._may_read_ahead()
 
-    def _hand_out(self, candidates: Sequence[Candidate], wall_ms: int) -> list[Delivery]:
-        deliveries: list[Delivery] = []
-        horizon_ms = self.limits.horizon_ms(wall_ms)
-        for index, candidate in enumerate(candidates):
-            if not self._is_ready(candidate, horizon_ms):
-                continue
-            entry_id = candidate.entry_id
-            self._take(entry_id)
-            if candidate.hidden:
-                self.cursor.ack_range(entry_id, entry_id)
-            elif not self.cursor.is_taken(entry_id):
-                delivery = self._deliver_or_wait(index, candidate)
-                if delivery is not None:
-                    deliveries.append(delivery)
-        return deliveries
-
-    def _deliver_or_wait(self, index: int, candidate: Candidate) -> Delivery | None:
-        entry_id, slot = candidate.entry_id, candidate.key_slot
+    def _receiver_of(self, candidate: Candidate) -> ConsumerState | None:
+        slot = candidate.key_slot
         consumer = self.shares.owner_of(slot)
-        waiting = self._waiting.get(slot)
-        if waiting is not None:
-            waiting.discard(entry_id)
-            self._slot_waited_for.pop(entry_id, None)
-            if not waiting:
-                del self._waiting[slot]
-                waiting = None
-        if consumer is not None and not self._may_serve(consumer):
-            self._passed_over.add(consumer)
-        if (
-            consumer is None
-            or not self._may_serve(consumer)
-            or (waiting is not None and waiting.first < entry_id)
-            or self._is_held_by_another(slot, consumer)
-        ):
-            self._put_aside(slot, entry_id)
+        if consumer is None or not self._may_serve(consumer):
             return None
-        hold = self._holds.get(slot)
+        entry_id, waiting, hold = candidate.entry_id, self._waiting.get(slot), self._holds.get(slot)
+        if waiting is not None and self._is_behind(waiting, entry_id):
+            return None
         if hold is None or hold.consumer is not consumer:
+            if self._is_held_by_another(slot, consumer):
+                return None
             hold = self._holds[slot] = Hold(consumer)
         hold.entries += 1
         self._slot_of[entry_id] = slot
-        return self._deliver(consumer, index, entry_id, candidate.messages)
+        return consumer
+
+    def _is_behind(self, waiting: IdSet, entry_id: int) -> bool:
+        """An earlier entry of its slot waits."""
+        return waiting.first < entry_id
 
     def _is_held_by_another(self, slot: int, consumer: ConsumerState) -> bool:
         hold = self._holds.get(slot)
@@ -116,33 +97,74 @@ class KeyShared(Shared):
 
     # Waiting.
 
-    def _put_off(self, entry_id: int, due_ms: int) -> None:
-        super()._put_off(entry_id, due_ms)
-        slot = self._slot_waited_for.get(entry_id)
-        if slot is not None:
-            self._waits_no_more(slot, entry_id)
+    def _read_again(self, end_entry_id: int, permits: int) -> Read | None:
+        read = super()._read_again(end_entry_id, permits)
+        if read is None:
+            for consumer, ids in self._aside_for_consumer.items():
+                if self._may_serve(consumer):
+                    return self._read_of(ids, end_entry_id, consumer.permits)
+        return read
 
-    def _put_aside(self, slot: int, entry_id: int) -> None:
+    def _goes_again(self, entry_id: int) -> bool:
+        if entry_id in self.replay:
+            return True
+        slot = self._slot_waited_for.get(entry_id)
+        consumer = None if slot is None else self.shares.owner_of(slot)
+        if consumer is None or not self._may_serve(consumer):
+            return False
+        aside = self._aside_for_consumer.get(consumer)
+        return aside is not None and entry_id in aside
+
+    def _set_aside(self, candidate: Candidate) -> bool:
+        entry_id, slot = candidate.entry_id, candidate.key_slot
+        self._take(entry_id)
         self._wait(slot, entry_id)
-        self._aside_count += self._aside.setdefault(slot, IdSet()).add(entry_id)
+        consumer = self.shares.owner_of(slot)
+        if consumer is None or self._is_held_by_another(slot, consumer):
+            aside = self._aside_for_slot.setdefault(slot, IdSet())
+        else:
+            aside = self._aside_for_consumer.setdefault(consumer, IdSet())
+        self._aside_count += aside.add(entry_id)
+        return True
 
     def _wait(self, slot: int, entry_id: int) -> None:
         self._waiting.setdefault(slot, IdSet()).add(entry_id)
         self._slot_waited_for[entry_id] = slot
 
-    def _try_again(self, slots: Iterable[int]) -> None:
-        """Something changed for these slots."""
-        for slot in slots:
-            ids = self._aside.pop(slot, None)
-            if ids is not None:
-                self._aside_count -= len(ids)
-                self.replay.update(ids)
+    def _take(self, entry_id: int) -> None:
+        slot = self._slot_waited_for.get(entry_id)
+        if slot is None or not self._waits_no_more(slot, entry_id):
+            super()._take(entry_id)
 
-    def _try_slots_of(self, consumer: ConsumerState) -> None:
-        """The consumer can take something again."""
-        if consumer in self._passed_over and self._may_serve(consumer):
-            self._passed_over.discard(consumer)
-            self._try_again([slot for slot in self._aside if self.shares.owner_of(slot) is consumer])
+    def _put_off(self, entry_id: int, due_ms: int) -> None:
+        super()._put_off(entry_id, due_ms)
+        self._forget_waiting(entry_id)
+
+    def _forget_waiting(self, entry_id: int) -> None:
+        slot = self._slot_waited_for.get(entry_id)
+        if slot is not None:
+            self._waits_no_more(slot, entry_id)
+
+    def _waits_no_more(self, slot: int, entry_id: int) -> bool:
+        """False when it was not aside, but in `replay`."""
+        waiting, consumer = self._waiting[slot], self.shares.owner_of(slot)
+        waiting.discard(entry_id)
+        del self._slot_waited_for[entry_id]
+        if not waiting:
+            del self._waiting[slot]
+        was_aside = _discard(self._aside_for_slot, slot, entry_id)
+        if not was_aside and consumer is not None:
+            was_aside = _discard(self._aside_for_consumer, consumer, entry_id)
+        self._aside_count -= was_aside
+        return was_aside
+
+    def _try_all_again(self) -> None:
+        """Slots get other owners."""
+        for ids in (*self._aside_for_consumer.values(), *self._aside_for_slot.values()):
+            self.replay.unite(ids)
+        self._aside_for_consumer.clear()
+        self._aside_for_slot.clear()
+        self._aside_count = 0
 
     def _settled(self, entry_id: int) -> None:
         """The entry is pending no more."""
@@ -153,35 +175,32 @@ class KeyShared(Shared):
         hold.entries -= 1
         if not hold.entries:
             del self._holds[slot]
-            self._try_again([slot])
+            if slot in self._aside_for_slot:
+                self._let_go(slot)
+
+    def _let_go(self, slot: int) -> None:
+        """Nobody holds entries of the slot any more."""
+        consumer = self.shares.owner_of(slot)
+        if consumer is not None:
+            self._aside_for_consumer.setdefault(consumer, IdSet()).unite(self._aside_for_slot.pop(slot))
 
     # What happens.
 
     def joined(self, consumer: ConsumerState, now_ms: int) -> None:
         self.shares.check(consumer.key_sharing)
+        self._try_all_again()
         self.shares.add(consumer, consumer.key_sharing)
         super().joined(consumer, now_ms)
-        self._try_again(list(self._aside))
 
     def left(self, consumer: ConsumerState, now_ms: int) -> None:
+        self._try_all_again()
         self.shares.remove(consumer)
-        self._passed_over.discard(consumer)
         super().left(consumer, now_ms)
-        self._try_again(list(self._aside))
-
-    def flow(self, consumer: ConsumerState, permits: int) -> None:
-        super().flow(consumer, permits)
-        self._try_slots_of(consumer)
-
-    def blocked(self, consumer: ConsumerState, *, blocked: bool) -> None:
-        super().blocked(consumer, blocked=blocked)
-        self._try_slots_of(consumer)
 
     def acked(self, consumer: ConsumerState, entry_id: int, messages_left: int = 0) -> None:
         super().acked(consumer, entry_id, messages_left)
         if not messages_left:
             self._settled(entry_id)
-            self._try_slots_of(consumer)
 
     def _give_back(self, consumer: ConsumerState, entry_ids: Iterable[int]) -> None:
         for entry_id in list(entry_ids):
@@ -204,21 +223,7 @@ class KeyShared(Shared):
 
     def _forget(self, entry_id: int) -> None:
         super()._forget(entry_id)
-        slot = self._slot_waited_for.get(entry_id)
-        if slot is not None:
-            self._waits_no_more(slot, entry_id)
-
-    def _waits_no_more(self, slot: int, entry_id: int) -> None:
-        """It was acknowledged while it waited."""
-        waiting, aside = self._waiting[slot], self._aside.get(slot)
-        waiting.discard(entry_id)
-        self._slot_waited_for.pop(entry_id, None)
-        if not waiting:
-            del self._waiting[slot]
-        if aside is not None:
-            self._aside_count -= aside.discard(entry_id)
-            if not aside:
-                del self._aside[slot]
+        self._forget_waiting(entry_id)
 
     def rewound(self) -> None:
         super().rewound()
@@ -226,6 +231,16 @@ class KeyShared(Shared):
         self._slot_of.clear()
         self._waiting.clear()
         self._slot_waited_for.clear()
-        self._passed_over.clear()
-        self._aside.clear()
+        self._aside_for_consumer.clear()
+        self._aside_for_slot.clear()
         self._aside_count = 0
+
+
+def _discard(aside: dict[Place, IdSet], place: Place, entry_id: int) -> bool:
+    """False when it was not aside there."""
+    ids = aside.get(place)
+    if ids is None or not ids.discard(entry_id):
+        return False
+    if not ids:
+        del aside[place]
+    return True

@@ -68,6 +68,8 @@ class Shares(Generic[Owner]):
         """(slot, serial, consumer), sorted: a consumer has the slots from behind the point before up to its own."""
         self._ranges: list[tuple[int, int, Owner]] = []
         """(first, last, consumer), sorted."""
+        self._slots: list[int] = []
+        """Where the points are. Invariant: the first of each of `_points`."""
         self._sharing: KeySharing | None = None
         self._serial = 0
 
@@ -121,9 +123,11 @@ class Shares(Generic[Owner]):
         for number in range(POINTS_PER_CONSUMER):
             point = slot_of(f"{consumer.name}{number}".encode())
             insort(self._points, (point, self._serial, consumer), key=_first_two)
+        self._slots = [point[0] for point in self._points]
 
     def remove(self, consumer: Owner) -> None:
         self._points = [point for point in self._points if point[2] is not consumer]
+        self._slots = [point[0] for point in self._points]
         self._ranges = [one for one in self._ranges if one[2] is not consumer]
         if not self._points and not self._ranges:
             self._sharing = None
@@ -131,8 +135,8 @@ class Shares(Generic[Owner]):
     def owner_of(self, slot: int) -> Owner | None:
         """None: no consumer has this slot (STICKY)."""
         if self._points:
-            at = bisect_left(self._points, slot, key=_slot)
-            return self._points[at % len(self._points)][2]
+            at = bisect_left(self._slots, slot)
+            return self._points[at if at < len(self._points) else 0][2]
         at = bisect_left(self._ranges, slot + 1, key=_slot) - 1
         if at >= 0 and slot <= self._ranges[at][1]:
             return self._ranges[at][2]

@@ -17,7 +17,6 @@ from emulator.core.dispatch.contract import (
     ConsumerState,
     Delivery,
     Limits,
-    Piece,
     Read,
     Wake,
     bits_set,
@@ -50,6 +49,10 @@ class Shared(Strategy):
         self._redelivery_counts: dict[int, int] = {}
         """Of what was given back and is not acknowledged."""
         self._turn = 0
+        self._in_turn: ConsumerState | None = None
+        """Whose turn it is, within one hand-out …"""
+        self._run = 0
+        """… and how many entries it got."""
 
     @property
     def delayed_entries(self) -> int:
@@ -59,8 +62,9 @@ class Shared(Strategy):
         permits = self._permits()
         if permits <= 0:
             return None
-        if self.replay:
-            return self._read_replay(end_entry_id, permits)
+        again = self._read_again(end_entry_id, permits)
+        if again is not None:
+            return again
         if self.delayed:
             return self._next_delayed(end_entry_id, permits, now_ms, wall_ms)
         return self._read_new(end_entry_id, permits) if self._may_read_ahead() else None
@@ -90,10 +94,14 @@ class Shared(Strategy):
         due_ms = -(-first_due_ms // tick_ms) * tick_ms
         return Wake(now_ms + min(due_ms - wall_ms, WAKE_MS_MAX))
 
-    def _read_replay(self, end_entry_id: int, permits: int) -> Read:
-        """From the first id of `replay` on, no further than the last one that such a read may reach."""
-        first = self.replay.first
-        last = self.replay.last_before(first + min(permits, ENTRIES_PER_READ_MAX))
+    def _read_again(self, end_entry_id: int, permits: int) -> Read | None:
+        """What was read before and can be handed out now."""
+        return self._read_of(self.replay, end_entry_id, permits) if self.replay else None
+
+    def _read_of(self, ids: IdSet, end_entry_id: int, permits: int) -> Read:
+        """From the first of them on, no further than the last one that such a read may reach."""
+        first = ids.first
+        last = ids.last_before(first + min(permits, ENTRIES_PER_READ_MAX))
         return Read(first, last - first + 1, end_entry_id, self._token)
 
     def _may_serve(self, consumer: ConsumerState) -> bool:
@@ -103,44 +111,47 @@ class Shared(Strategy):
 
     def _hand_out(self, candidates: Sequence[Candidate], wall_ms: int) -> list[Delivery]:
         deliveries: list[Delivery] = []
-        consumer, run = None, 0
-        horizon_ms = self.limits.horizon_ms(wall_ms)
+        horizon_ms, is_taken = self.limits.horizon_ms(wall_ms), self.cursor.is_taken
+        self._in_turn = None
         for index, candidate in enumerate(candidates):
             if not self._is_ready(candidate, horizon_ms):
                 continue
-            entry_id, piece = candidate.entry_id, candidate.piece
-            if piece is not None and (receiver := self.pieces.receiver_of(piece)) is not None:
-                self._take(entry_id)
-                delivery = self._deliver_piece(receiver, piece, index, candidate)
-                if delivery is not None:
-                    deliveries.append(delivery)
-                continue
-            if consumer is None or run >= RUN_ENTRIES or not self._may_serve(consumer):
-                consumer, run = self._next_in_turn(), 0
-                if consumer is None:
-                    break
-            self._take(entry_id)
+            entry_id = candidate.entry_id
             if candidate.hidden:
+                self._take(entry_id)
                 self.cursor.ack_range(entry_id, entry_id)
-            elif not self.cursor.is_taken(entry_id):
-                run += 1
-                if piece is not None:
-                    self.pieces.given(piece, consumer)
+            elif is_taken(entry_id):
+                self._take(entry_id)
+            elif (consumer := self._receiver_of(candidate)) is not None:
+                self._take(entry_id)
                 deliveries.append(self._deliver(consumer, index, entry_id, candidate.messages))
+            elif not self._set_aside(candidate):
+                break
         return deliveries
 
-    def _deliver_piece(
-        self, receiver: ConsumerState, piece: Piece, index: int, candidate: Candidate
-    ) -> Delivery | None:
-        """The next piece of a message, to who has those before. None: it waits, or is acknowledged."""
-        entry_id = candidate.entry_id
-        if self.cursor.is_taken(entry_id):
-            return None
-        if self.pieces.must_wait(receiver) or not self._may_serve(receiver):
-            self.pieces.wait(receiver, entry_id)
-            return None
-        self.pieces.given(piece, receiver)
-        return self._deliver(receiver, index, entry_id, candidate.messages)
+    def _receiver_of(self, candidate: Candidate) -> ConsumerState | None:
+        """Who gets it now; None: nobody. A piece goes to who has those before, anything else to whose turn it is."""
+        piece = candidate.piece
+        if piece is not None:
+            receiver = self.pieces.receiver_of(piece)
+            if receiver is None:
+                receiver = self._whose_turn()
+            elif self.pieces.must_wait(receiver) or not self._may_serve(receiver):
+                return None
+            if receiver is not None:
+                self.pieces.given(piece, receiver)
+            return receiver
+        return self._whose_turn()
+
+    def _set_aside(self, candidate: Candidate) -> bool:
+        """Nobody gets it now. False: it stays unread, and so does everything behind it."""
+        piece = candidate.piece
+        receiver = None if piece is None else self.pieces.receiver_of(piece)
+        if receiver is None:
+            return False
+        self._take(candidate.entry_id)
+        self.pieces.wait(receiver, candidate.entry_id)
+        return True
 
     def _release_pieces(self, consumer: ConsumerState) -> None:
         if self.pieces.waiting_count and self._may_serve(consumer):
@@ -152,12 +163,16 @@ class Shared(Strategy):
         is_due = candidate.due_ms <= horizon_ms
         if self.delayed.count > 0 and self.delayed.first_id == entry_id:
             return is_due
-        if entry_id < self._read_end and entry_id not in self.replay:
+        if entry_id < self._read_end and not self._goes_again(entry_id):
             return False
         if is_due or candidate.hidden or self.cursor.is_taken(entry_id):
             return True
         self._put_off(entry_id, candidate.due_ms)
         return False
+
+    def _goes_again(self, entry_id: int) -> bool:
+        """It was read before, and can be handed out now."""
+        return entry_id in self.replay
 
     def _put_off(self, entry_id: int, due_ms: int) -> None:
         """It is new, or a transaction gave it back that had named it before its time (INV-29)."""
@@ -180,6 +195,14 @@ class Shared(Strategy):
         consumer.permits -= open_messages
         consumer.pending.add(entry_id, open_messages)
         return Delivery(consumer, index, self._redelivery_counts.get(entry_id, 0), ack_set)
+
+    def _whose_turn(self) -> ConsumerState | None:
+        consumer = self._in_turn
+        if consumer is None or self._run >= RUN_ENTRIES or not self._may_serve(consumer):
+            consumer, self._run = self._next_in_turn(), 0
+            self._in_turn = consumer
+        self._run += 1
+        return consumer
 
     def _next_in_turn(self) -> ConsumerState | None:
         """Round robin among those of the best priority that can take something."""

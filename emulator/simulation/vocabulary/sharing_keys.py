@@ -14,6 +14,7 @@ from emulator.core.cursor import Cursor
 from emulator.core.dispatch import Limits, Strategy, SubscriptionType, strategy_for
 from emulator.core.dispatch.contract import ConsumerState
 from emulator.core.dispatch.key_shared import KeyShared
+from emulator.core.id_set import IdSet
 from emulator.history import Event
 from emulator.simulation.ablation import Ablation, parts
 from emulator.simulation.checkers import Check, Found
@@ -131,13 +132,8 @@ class _MovesAtOnce(KeyShared):
 
 
 class _ForgetsWhoWaits(KeyShared):
-    def _put_aside(self, slot: int, entry_id: int) -> None:
-        super()._put_aside(slot, entry_id)
-        del self._waiting[slot]
-
-    def _waits_no_more(self, slot: int, entry_id: int) -> None:
-        if slot in self._waiting:
-            super()._waits_no_more(slot, entry_id)
+    def _is_behind(self, waiting: IdSet, entry_id: int) -> bool:
+        return False
 
 
 def _with(careless: type[KeyShared]) -> object:

@@ -208,7 +208,9 @@ class Model:
             assert strategy.pieces.waiting_count == len(waiting)
             replay |= set(waiting)
         if self.type is KEY_SHARED and consumers:
-            aside = [entry_id for ids in strategy._aside.values() for entry_id in ids]
+            places = (strategy._aside_for_consumer, strategy._aside_for_slot)
+            aside = [entry_id for place in places for ids in place.values() for entry_id in ids]
+            assert len(aside) == len({*aside} - {*strategy.replay}), "R1"
             assert strategy._aside_count == len(aside)
             waited_for = {one: slot for slot, ids in strategy._waiting.items() for one in ids}
             assert strategy._slot_waited_for == waited_for

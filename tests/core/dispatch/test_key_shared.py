@@ -11,7 +11,16 @@ from emulator.core.dispatch.key_shared import ASIDE_MAX, ASIDE_PER_CONSUMER
 from emulator.core.dispatch.keys import SLOTS, Shares, slot_of
 from emulator.errors import ProtocolError, ServerError
 from emulator.murmur import murmur3
-from tests.core.dispatch.playbook import END, KEY_SHARED, Candidate, dispatcher, handed_out, joined, wanted
+from tests.core.dispatch.playbook import (
+    END,
+    KEY_SHARED,
+    Candidate,
+    dispatcher,
+    found,
+    handed_out,
+    joined,
+    wanted,
+)
 
 KEYS = [f"key-{number}".encode() for number in range(50)]
 
@@ -207,3 +216,34 @@ def test_acknowledging_costs_the_same_however_much_waits_for_others() -> None:
     machine.acknowledge(taker, [(entry_id, None) for entry_id in held], len(entries))
     machine.acknowledge(taker, [(held[0], None)] * 20_000, len(entries))
     assert time.perf_counter() - began < 5, "of 0.1"
+
+
+def test_a_consumer_that_asks_for_one_entry_has_one_read_however_much_is_aside() -> None:
+    """All that was aside for it was read again, and set aside again but for one: by each FLOW."""
+    machine = dispatcher(unacked_messages_max=1_000_000)
+    slow, quick = sticky(machine, "slow", (0, 100)), sticky(machine, "quick", (101, SLOTS - 1))
+    slow.permits, quick.permits = 0, 1_000
+    entries = [Candidate(number, 1, False, number % 101) for number in range(2 * ASIDE_PER_CONSUMER)]
+    assert handed_out(machine, entries) == []
+    for number in range(3):
+        machine.flow(slow, 1)
+        read = wanted(machine, len(entries))
+        assert (read.from_entry_id, read.entries_max) == (number, 1)
+        given = machine.offer(read, found(read, entries), 0)
+        assert [one.place for one in given] == [0]
+        assert machine.next(len(entries), 0, 0) is None
+
+
+def test_what_waited_for_another_s_acknowledgements_waits_for_its_own_consumer_next() -> None:
+    machine = dispatcher()
+    old = sticky(machine, "old", (0, SLOTS - 1), may_reorder=False)
+    entries = log(b"k", b"k", b"k")
+    handed_out(machine, entries[:1])
+    machine._strategy.shares.remove(old)
+    new = sticky(machine, "new", (0, SLOTS - 1))
+    assert handed_out(machine, entries) == []
+    new.permits = 0
+    machine.acknowledge(old, [(0, None)], END)
+    assert handed_out(machine, entries) == []
+    machine.flow(new, 1)
+    assert handed_out(machine, entries) == [("new", 1)]
