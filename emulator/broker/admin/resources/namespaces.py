@@ -36,15 +36,17 @@ async def names(call: Call) -> Response:
 async def topics(call: Call) -> Response:
     name = _named(call)
     mode = call.query.get("mode", "").upper() or _MODES[call.names.get("domain", "")]
-    if mode not in _MODES.values():
-        raise HttpError(400, f"mode: {mode!r} is not one of {', '.join(_MODES.values())}")
+    if mode not in _ALL_MODES:
+        raise HttpError(400, f"mode: {mode!r} is not one of {', '.join(_ALL_MODES)}")
     directory = call.place.region.directory
     persistent = directory.names(name) if mode != "NON_PERSISTENT" else []
     return Response([*persistent, *(directory.non_persistent_names(name) if mode != "PERSISTENT" else ())])
 
 
-_MODES = {"": "ALL", PERSISTENT: "PERSISTENT", NON_PERSISTENT: "NON_PERSISTENT"}
-"""By the domain that a path says: which topics are meant."""
+_MODES = {"": "PERSISTENT", PERSISTENT: "PERSISTENT", NON_PERSISTENT: "NON_PERSISTENT"}
+"""By the domain that a path says: which topics are meant when the query does not say it. (The Go client loses its
+query.)"""
+_ALL_MODES = ("ALL", "PERSISTENT", "NON_PERSISTENT")
 
 
 async def get(call: Call) -> Response:
@@ -151,7 +153,7 @@ def _document(raw: Any) -> Any:
 
 
 _NAMESPACE = "/admin/v2/namespaces/{tenant}/{namespace}"
-_MODE = Query("mode", "PERSISTENT, NON_PERSISTENT or ALL.", str)
+_MODE = Query("mode", "PERSISTENT (the default), NON_PERSISTENT or ALL.", str)
 
 
 def _rows_of_subscriptions(at: str) -> tuple[Resource, ...]:
