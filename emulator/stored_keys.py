@@ -341,6 +341,15 @@ class SyncLossPath(StoredKey):
     cluster: str
 
 
+@dataclass(frozen=True, slots=True)
+class SyncExcludedPath(StoredKey):
+    """Which paths another cluster said that it keeps to itself."""
+
+    KIND: ClassVar[str] = "sync-excluded"
+
+    cluster: str
+
+
 BROKER_POLICIES_PATH = BrokerPoliciesPath("all")
 SYNC_CLOCK_PATH = SyncStatePath("clock")
 """Numbers and times that the cluster gave its own events."""
@@ -348,6 +357,8 @@ SYNC_APPLIED_PATH = SyncStatePath("applied")
 """How far it has the events of others."""
 SYNC_SEEN_TO_PATH = SyncStatePath("seen-to")
 """Which declarations that this cluster is lost it has seen to, by the cluster that declared it."""
+SYNC_DRAWN_PATH = SyncStatePath("drawn")
+"""Its own changes that are published before they are made, and are not made yet."""
 SYNC_LEASE_PATH = SyncStatePath("lease")
 """Which of its regions carries the events."""
 SEEDED_PATH = SeededPath("topology")
@@ -371,6 +382,7 @@ PATHS: dict[str, type[StoredKey]] = {
         SyncStatePath,
         SyncPeerPath,
         SyncLossPath,
+        SyncExcludedPath,
     )
 }
 

@@ -16,6 +16,7 @@ import random
 import signal
 import sys
 import time
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
@@ -111,13 +112,15 @@ async def run(config: RegionConfig) -> int:
         await environment.store.close()
         ports = f"{config.bind_host}:{config.service_port} or :{config.admin_port}"
         raise OSError(f"region {config.region} cannot listen on {ports}: {failure.strerror}") from failure
-    _write_ready_file(config, region.service_port, admin_port)
+    served = {"pid": os.getpid(), "service_port": region.service_port, "admin_port": admin_port}
+    _write_ready_file(config, served)
     # Nothing allocated so far will ever be garbage: spare the collector the walk.
     gc.collect()
     gc.freeze()
     exit_code = await _until_told_to_stop(config, region)
     admin.close()
     await region.stop()
+    _write_ready_file(config, {**served, "stopped": exit_code == 0})
     return exit_code
 
 
@@ -126,11 +129,11 @@ def _append_line(path: Path, line: str) -> None:
         file.write(line + "\n")
 
 
-def _write_ready_file(config: RegionConfig, service_port: int, admin_port: int) -> None:
+def _write_ready_file(config: RegionConfig, content: Mapping[str, int]) -> None:
+    """Once it serves, and once it has stopped in an orderly way, whoever told it to."""
     if not config.ready_file:
         return
     path = Path(config.ready_file)
-    content = {"pid": os.getpid(), "service_port": service_port, "admin_port": admin_port}
     temporary = path.with_suffix(".tmp")
     temporary.write_text(json.dumps(content))
     temporary.replace(path)
@@ -143,7 +146,7 @@ async def _until_told_to_stop(config: RegionConfig, region: Region) -> int:
         loop.add_signal_handler(number, stop.set)
     waits: list[asyncio.Task[object]] = [
         loop.create_task(stop.wait()),
-        loop.create_task(region.fenced.wait()),
+        loop.create_task(region.is_over.wait()),
     ]
     if config.owner_pid:
         waits.append(loop.create_task(_owner_gone(config.owner_pid)))

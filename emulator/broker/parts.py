@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from emulator.broker.keeper import StateKeeper
 from emulator.broker.liveness import Liveness
+from emulator.broker.metadata import Metadata
 from emulator.broker.pressure import Pressure
 from emulator.broker.replication.proof import publisher_of
 from emulator.broker.replication.schema_numbers import SchemaNumbers
@@ -23,6 +24,7 @@ from emulator.core.cursor import Cursor
 from emulator.core.cursor_parts import CursorParts
 from emulator.core.deduplication import ProducerDeduplication, SourceWatermarks
 from emulator.core.dispatch import Dispatcher, StrategyFactory, strategy_for
+from emulator.core.metadata_sync.outbox import Outbox
 from emulator.core.metadata_sync.rules import LATEST, Rule
 from emulator.core.replication import Forwarding, ReplicationProgress, forwarding
 from emulator.core.snapshots import SnapshotController
@@ -94,6 +96,10 @@ class Parts:
     # What clusters share.
     metadata_rule: Rule = LATEST
     """Which of two metadata events wins."""
+    metadata_outbox: type[Outbox] = Outbox
+    """What other clusters are to be told of."""
+    metadata: type[Metadata] = Metadata
+    """The cluster's configuration store, as a region uses it."""
 
     # Compaction.
     latest_of_keys: type[LatestOfKeys] = LatestOfKeys

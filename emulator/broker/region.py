@@ -16,7 +16,6 @@ from emulator.broker.deletions import Deletions, refusal
 from emulator.broker.environment import Environment
 from emulator.broker.housekeeper import Housekeeper
 from emulator.broker.log_kinds import LogKind, kind_of
-from emulator.broker.metadata import Metadata
 from emulator.broker.metadata_sync.announcer import Announcer
 from emulator.broker.metadata_sync.settings import SyncSettings
 from emulator.broker.metadata_sync.synchronizer import Synchronizer
@@ -70,7 +69,7 @@ class Region:
         self.config = config
         self.environment = environment
         self.store: Store = environment.store
-        self.metadata = Metadata(environment.configuration, self.spawn)
+        self.metadata = environment.parts.metadata(environment.configuration, self.spawn)
         self.policies = Policies(self.metadata, config.region)
         self.connections: dict[ClientConnection, None] = {}
         self.memory = Account("region")
@@ -83,6 +82,8 @@ class Region:
         self.peers: dict[str, PeerLink] = {peer.region: PeerLink(self, peer) for peer in config.peers}
         self.fenced = asyncio.Event()
         """Set when a newer owner took the log: this process must end."""
+        self.is_over = asyncio.Event()
+        """Set when it must end, for that or because an admin call says so."""
         self.deletions = Deletions(self.store)
         self.housekeeper = Housekeeper(self, self._delete_unused)
         self._starts = 0
@@ -171,7 +172,11 @@ class Region:
         environment = self.environment
         draw = environment.random.getrandbits
         settings = SyncSettings.of(
-            self.config, environment.wall_clock_ms, lambda: draw(32), environment.parts.metadata_rule
+            self.config,
+            environment.wall_clock_ms,
+            lambda: draw(32),
+            environment.parts.metadata_rule,
+            environment.parts.metadata_outbox,
         )
         if settings is not None:
             self.metadata.shared = settings
@@ -378,6 +383,7 @@ class Region:
         if isinstance(failure, StorageFenced):
             logger.error("fenced: a newer owner has this region's log: %s", failure)
             self.fenced.set()
+            self.is_over.set()
         self.directory.failed(full_name, failure, again=not self.fenced.is_set())
 
     def _send_away(self, topic: Topic) -> None:

@@ -60,6 +60,8 @@ class _Pending:
     is_batch: bool
     give_up_at: float
     """Loop time at which there should have been a receipt. Not less than that of who is before it."""
+    times_sent: int = 0
+    """More than once: what is answered now says nothing of the earlier ones."""
 
     @property
     def first(self) -> int:
@@ -216,7 +218,7 @@ class Producer:
         self._connection = connection
         self._stands(Standing.OPEN)
         if self._pending:
-            connection.write(b"".join(self._frame(pending) for pending in self._pending))
+            connection.write(b"".join([self._frame(pending) for pending in self._pending]))
 
     # Sending.
 
@@ -332,6 +334,8 @@ class Producer:
         return single_entry(self.name, now_ms, messages[0], self.schema_version, txn=txn)
 
     def _frame(self, pending: _Pending) -> bytes:
+        """For sending it once (more)."""
+        pending.times_sent += 1
         highest = pending.last if pending.is_batch else 0
         transaction = pending.messages[0].transaction
         most, least = (None, None) if transaction is None else transaction.id
@@ -372,7 +376,8 @@ class Producer:
     def send_error(self, sequence_id: int, code: ServerError, message: str) -> None:
         lasting = (ServerError.NotAllowedError, ServerError.ChecksumError)
         if code in lasting and self._pending and self._pending[0].first == sequence_id:
-            self._fail(self._pop_head(), refused(code, message, definite=True))
+            pending = self._pop_head()
+            self._fail(pending, refused(code, message, definite=pending.times_sent == 1))
         elif code is ServerError.TopicTerminatedError:
             self._die(ClientError(message, definite=False, code=code))
         else:

@@ -54,7 +54,7 @@ from emulator.runtimes.linked_regions import (
     ask,
     refuse_unknown,
 )
-from emulator.runtimes.losses import forget_store, lost_clusters
+from emulator.runtimes.losses import forget_store, lost_clusters, refuse_living
 from emulator.runtimes.ports import WantedPort, choose_ports
 from emulator.runtimes.processes import ProcessState, identify
 from emulator.runtimes.recorded_run import RecordedRun
@@ -75,12 +75,14 @@ from emulator.runtimes.run_directory import (
     links_of,
     write_whole,
 )
-from emulator.topology import Topology
+from emulator.topology import CONFIGURATION_FILE, Topology
 
 logger = logging.getLogger(__name__)
 
 UP_SECONDS = 120.0
 """How long Compose may take, without the time for pulling images that it was told to pull."""
+LOSE_SECONDS = 60.0
+"""How long a container may take that puts a store aside."""
 STOP_SECONDS = 10.0
 """How long an orderly end may take before it becomes kill -9."""
 READY_SECONDS = 60.0
@@ -212,10 +214,16 @@ class ComposeRuntime(RecordedRun):
         await self._linked.tell_of_losses(lost_clusters(self._directory.read()))
 
     async def lose_store(self, cluster: str) -> None:
-        raise Refused(
-            f"the configuration store of {cluster} is in a volume, which only containers can reach: lose it where "
-            "regions are processes, with `--runtime process`"
-        )
+        """It is in a volume, which only containers reach: one of the cluster's, for as long as it takes."""
+        states = await self._states()
+        with self._directory.edit() as record:
+            refuse_living(record, cluster, states)
+            self._refuse_if_over(record)
+            region = next(name for name, one in record.regions.items() if one.cluster == cluster)
+        store = str(CONFIGURATION_DIR / CONFIGURATION_FILE)
+        program = ("--entrypoint", "python3", region, "-m", "emulator.lost_stores", store)
+        await self._compose("run", "--rm", "--no-deps", "--no-TTY", *program, seconds=LOSE_SECONDS)
+        await self._keep_stores()
 
     async def restart(self, region: str) -> None:
         await self.stop(region)

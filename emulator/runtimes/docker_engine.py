@@ -139,8 +139,11 @@ class Engine:
                     for member in filter(tarfile.TarInfo.isfile, archive):
                         content = archive.extractfile(member)
                         assert content is not None, "it is a file"
-                        to.mkdir(parents=True, exist_ok=True)
-                        (to / PurePosixPath(member.name).name).write_bytes(content.read())
+                        file = to.joinpath(
+                            *PurePosixPath(member.name).parts[1:]
+                        )  # without the folder's own name
+                        file.parent.mkdir(parents=True, exist_ok=True)
+                        file.write_bytes(content.read())
 
         await _in_thread(copy)
 

@@ -28,17 +28,6 @@ def refuse_living(record: RunRecord, cluster: str, states: Mapping[str, ProcessS
         )
 
 
-def put_aside(store: Path) -> None:
-    """Into `lost-<n>/`, where regions see that nobody will put it back (`storage/lost_configuration.py`)."""
-    files = sorted(store.parent.glob(f"{store.name}*"))
-    if not files:
-        return
-    aside = store.parent / f"lost-{len(list(store.parent.glob('lost-*'))) + 1}"
-    aside.mkdir()
-    for file in files:
-        file.rename(aside / file.name)
-
-
 def forget_store(folder: Path) -> None:
     """Of a cluster of containers: what was copied out of its volume is old from here on."""
     for file in folder.glob(f"{CONFIGURATION_FILE}*"):

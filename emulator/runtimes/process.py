@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import json
 import os
 import signal
 import subprocess
@@ -19,14 +20,15 @@ from contextlib import suppress
 from pathlib import Path
 
 from emulator.errors import RuntimeFailure
+from emulator.lost_stores import put_aside
 from emulator.region_config import RegionConfig
 from emulator.runtimes import region_kafka
 from emulator.runtimes.admin_client import NoAnswer
 from emulator.runtimes.contract import Refused, RegionState, RegionStatus, RunStatus
 from emulator.runtimes.linked_regions import LinkedRegions, ask, refuse_unknown
-from emulator.runtimes.losses import lost_clusters, put_aside, refuse_living
+from emulator.runtimes.losses import lost_clusters, refuse_living
 from emulator.runtimes.ports import WantedPort, choose_ports
-from emulator.runtimes.processes import ProcessState, identify, send_signal, state_of
+from emulator.runtimes.processes import ProcessIdentity, ProcessState, identify, send_signal, state_of
 from emulator.runtimes.recorded_run import RecordedRun
 from emulator.runtimes.region_process import (
     BROKER,
@@ -254,7 +256,10 @@ class ProcessRuntime(RecordedRun):
                 if region.lost:
                     return "lost", ""
                 # Never started counts as stopped: nobody took it away.
-                return ("stopped" if region.stopped or region.process is None else "killed"), ""
+                orderly = (
+                    region.stopped or region.process is None or self._stopped_itself(region.process, name)
+                )
+                return ("stopped" if orderly else "killed"), ""
             case "paused":
                 return "paused", ""
         try:
@@ -263,6 +268,14 @@ class ProcessRuntime(RecordedRun):
         except NoAnswer:
             return "starting", "it does not answer"
         return ("running" if report.ready or region.was_ready else "starting"), report.waiting_for
+
+    def _stopped_itself(self, process: ProcessIdentity, name: str) -> bool:
+        """In an orderly way, told by somebody else: `pulsar-admin brokers shutdown`, SIGTERM."""
+        try:
+            said = json.loads((self._directory.region_dir(name) / "ready.json").read_text())
+        except (OSError, ValueError):
+            return False
+        return said.get("pid") == process.pid and said.get("stopped") is True
 
     # --- processes --------------------------------------------------------------------------------------
 

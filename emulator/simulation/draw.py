@@ -470,6 +470,15 @@ def _hold_key(seed: int, random: Random) -> Plan:
     return replace(plan, heal_seconds_max=plan.heal_seconds_max + _carrying_seconds(plan))
 
 
+def _change_metadata_published_first(seed: int, random: Random) -> Plan:
+    """The same with the proposal's order (`metadata_order: upstream`)."""
+    plan = _change_metadata(seed, random)
+    topology = replace(
+        plan.topology, compatibility={**plan.topology.compatibility, "metadata_order": "upstream"}
+    )
+    return replace(plan, kind=changing_metadata.PUBLISHED_FIRST, topology=topology)
+
+
 def _change_metadata(seed: int, random: Random) -> Plan:
     """Two to five clusters that share their metadata, and administrators."""
     size = random.choices((2, 3, 4, 5), (4, 4, 2, 1))[0]
@@ -517,5 +526,6 @@ KINDS: dict[str, Callable[[int, Random], Plan]] = {
     delaying.NAME: partial(_with_right_clocks, delaying.WORD, delaying.TOPIC),
     compacting.NAME: partial(_with_right_clocks, compacting.WORD, compacting.TOPIC),
     changing_metadata.WORD.name: _change_metadata,
+    changing_metadata.PUBLISHED_FIRST: _change_metadata_published_first,
 }
 """By the name that `geoemu simulate` takes."""

@@ -28,14 +28,18 @@ class Record:
 
     def note(self, actor: str, op: str, outcome: Outcome, **fields: Any) -> None:
         """Stamped with the true time, never a region's."""
-        at_ms = round(EPOCH_MS + self._now_seconds() * 1000, 3)
-        event = Event(at_ms, actor, op, outcome, **fields)
-        self.events.append(event)
+        self.tell(actor, op, outcome, **fields)
+        event = self.events[-1]
         if op == "publish":
             note_publish(self.asked, event)
         elif op == "receive":
             topic, subscription = full(event.topic), event.subscription or ""
             self.given.add(event.region or "", topic, subscription, origin_of(event), event.detail or "")
+
+    def tell(self, actor: str, op: str, outcome: Outcome, **fields: Any) -> None:
+        """For the run's folder: the swarm judges this by what the same actor noted elsewhere."""
+        at_ms = round(EPOCH_MS + self._now_seconds() * 1000, 3)
+        self.events.append(Event(at_ms, actor, op, outcome, **fields))
 
     def new_session(self, producer: str) -> str:
         """A name that no other opened producer of this world has."""

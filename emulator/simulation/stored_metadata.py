@@ -32,6 +32,7 @@ OF_THE_EVENT_TOPIC = "namespace/pulsar%2Fsystem"
 SHARED: tuple[type[StoredKey], ...] = (TenantPath, NamespacePath, TopicPoliciesPath, PartitionedTopicPath)
 DELETED = "Deleted"
 APPLIED = "sync/applied"
+DRAWN = "sync/drawn"
 
 Stores = Mapping[str, Mapping[str, bytes]]
 """By cluster: what its configuration store holds, by path."""
@@ -133,8 +134,10 @@ class MetadataEvidence:
 
 
 def _newest_own(cluster: str, values: Mapping[str, bytes]) -> tuple[int, str]:
-    """Number and incarnation of the newest event that the cluster made and that counts in its own store."""
+    """Number and incarnation of the newest event that the cluster made, or is about to, and that counts in its own
+    store."""
     own = [one.number for one in _all_recorded(values) if one.cluster == cluster]
+    own += [(one["sequence"], one["incarnation"]) for one in json.loads(values.get(DRAWN, b"[]"))]
     return max(own, default=(0, ""))
 
 

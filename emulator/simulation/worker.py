@@ -26,6 +26,7 @@ from emulator.history import payload_digest
 from emulator.simulation.actors import RETRY_SECONDS, Actor, place_of, text_of
 from emulator.simulation.evidence import Deed
 from emulator.simulation.plan import WorkerPlan
+from emulator.simulation.task_lines import TaskLines
 from emulator.simulation.tasks import Grant, Task, Work, outbox_of
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ class WorkerActor(Actor):
         self.task: Task = (plan.region, plan.key)
         self._process = 0
         self._epoch: int | None = None
+        self._lines = TaskLines(record, self.name, plan.region)
 
     @property
     def gives_way(self) -> bool:
@@ -77,6 +79,7 @@ class WorkerActor(Actor):
         """As long as all goes well. ClientError when it does not; most often: somebody else has the key."""
         work, transaction = await self._begin(client)
         producer = await client.producer(outbox_of(self.plan.key))
+        self._lines.opened(producer)
         consumer = await self._subscribe(client)
         try:
             while not self.gives_way:
@@ -102,6 +105,7 @@ class WorkerActor(Actor):
             self.record.tasks.grants.append(Grant(self.name, self._process, self.task, epoch, asked, told))
         work = Work(self.name, self.task, epoch, (transaction.id.most, transaction.id.least))
         self.record.tasks.works.append(work)
+        self._lines.begun(work)
         return work, transaction
 
     async def _subscribe(self, client: Client) -> Consumer:
@@ -154,24 +158,33 @@ class WorkerActor(Actor):
     ) -> None:
         text = f"{place_of(message)}|{transaction.id.text}|{self.name}"
         work.sent[text] = self.world.simulation.now
-        await producer.send(text.encode(), transaction=transaction)
+        await self._lines.publish(producer, work, text, transaction)
         work.stored.add(text)
-        if self.plan.cumulative:
-            await consumer.acknowledge_cumulative(message, transaction=transaction)
-        else:
-            await consumer.acknowledge(message, transaction=transaction)
+        with self._lines.acknowledging(
+            work,
+            topic=self.plan.inbox,
+            subscription=self.plan.key,
+            message_id=place_of(message),
+            how="cumulative" if self.plan.cumulative else "individual",
+        ):
+            if self.plan.cumulative:
+                await consumer.acknowledge_cumulative(message, transaction=transaction)
+            else:
+                await consumer.acknowledge(message, transaction=transaction)
 
     async def _end(self, work: Work, transaction: Transaction) -> None:
         chance = self.random.random()
         began = work.end_asked = self.world.simulation.now
         if self.world.healing or chance >= self.plan.fails:
-            await transaction.commit()
+            with self._lines.ending(work, commit=True):
+                await transaction.commit()
             work.told = "committed"
             now = self.world.simulation.now
             self.record.deeds.append(Deed(WORD, "accepted", began, now, self.region))
             return
         if chance < self.plan.fails / 2:
-            await transaction.abort()
+            with self._lines.ending(work, commit=False):
+                await transaction.abort()
             work.told = "aborted"
         raise _Unfinished
 

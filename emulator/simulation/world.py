@@ -180,7 +180,9 @@ class SimulatedRegion:
             return
         if host is self.host:
             self.broker = broker
-        await broker.fenced.wait()
+        await broker.is_over.wait()
+        if host is self.host and not broker.fenced.is_set():
+            self.is_wanted = False  # by an admin call: it stays away until somebody starts it
         admin.close()
         await broker.stop()
         self._ended(host)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from emulator.broker.admin.metadata_figures import figures_of
 from emulator.broker.explain import explain
 from emulator.broker.metadata_sync.channel import Channel
 from emulator.broker.metadata_sync.settings import SyncSettings
@@ -341,6 +342,43 @@ def test_explain_tells_which_event_won_which_lost_and_who_lacks_it() -> None:
             assert told()[1] == ("cluster europe to say that it has 1 of these changes",)
 
     run(story)
+
+
+def test_clusters_that_exclude_different_paths_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    async def story() -> None:
+        async with clusters(TWO) as world:
+            us, eu = world.running["us"], world.running["eu"]
+            await create(us)
+            await us.metadata.put(NamespacePath("acme/bills").text, b"{}")
+            await soon(lambda: are_alike(world))
+            assert "excluded_paths" not in caplog.text
+            await world.stop("eu")
+            await world.start("eu", metadata_sync_excluded_paths="namespace/acme/orders,tenant/test")
+            eu = world.running["eu"]
+            await soon(lambda: differing(us) == differing(eu) == 1)
+            await us.policies.set(NAMESPACE, DEDUPLICATION, True)
+            await us.policies.set(NamespacePath("acme/bills"), DEDUPLICATION, True)
+            await soon(lambda: eu.policies.of_namespace("acme/bills", DEDUPLICATION))
+            assert not eu.policies.of_namespace("acme/orders", DEDUPLICATION)
+            here, there = (
+                explain(us, "metadata", "namespace/acme/orders"),
+                explain(eu, "metadata", "namespace/acme/orders"),
+            )
+            assert "cluster europe excludes it" in here.why
+            assert "namespace/acme/orders, so it is this cluster's own; americas did not say" in there.why
+            assert "excludes it" not in explain(us, "metadata", "namespace/acme/bills").why
+            lines = [
+                one.getMessage() for one in caplog.records if "excluded_paths differ" in one.getMessage()
+            ]
+            assert len(lines) == 2, lines
+            assert "namespace/acme/orders, tenant/test is excluded in europe, and not here" in "".join(lines)
+
+    run(story)
+
+
+def differing(region: Region) -> float:
+    found = {name: value for name, _, _, value in figures_of(region)}
+    return found["geoemu_metadata_clusters_excluding_others"]
 
 
 @pytest.mark.slow

@@ -578,6 +578,7 @@ MESSAGES: list[packs.Message] = [
         (policy_event(1, "us", {"x": [1]}), Event(NAMESPACE, "", None, True, stamp(2, "us", 2))),
     ),
     packs.Standing("us", {"us:1": 3}, asks=True, declared={"eu": 2}),
+    packs.Standing("us", {"us:1": 3}, excluded=("namespace/acme/", "tenant/test")),
     packs.Request("us", "eu", {"us:1": 3}),
     packs.Answer("us", "eu", 4, 0, 2, {"us:1": 3}, (policy_event(1, "eu", None),)),
     packs.Answer("us", "eu", 5, 0, 1, {"us:1": 3}, (), is_whole=True, declared=2, seen_to={"eu": 1}),
@@ -594,6 +595,8 @@ def test_a_message_is_read_as_it_was_written(message: packs.Message) -> None:
     [
         ({"version": 2}, "no pack of this version"),
         ({"kind": "other"}, "kind 'other' is not known"),
+        ({"kind": "standing", "vector": {}, "excluded": "all"}, "a list of 1000 at most"),
+        ({"kind": "standing", "vector": {}, "excluded": [""]}, "a text of 1 to 4096 characters"),
         ({"source": "a b"}, "no name of a cluster"),
         ({"source": "eu"}, "eu speaks for us"),
         ({"after": -1}, "after -1 is no whole number"),
@@ -618,16 +621,16 @@ def test_many_events_travel_in_few_messages() -> None:
 
 
 def test_what_changed_while_packs_were_under_way_is_due_again() -> None:
-    outbox, record, clock = Outbox("us", "1", published=0), Record(NAMESPACE), OwnClock("1")
+    outbox, record = Outbox("us", "1", published=0), Record(NAMESPACE)
     record.merge(policy_event(1, "us", True, 1), "us", 1)
     outbox.noted(record)
-    under_way = outbox.packs([record], clock)
+    under_way = outbox.packs([record], 1)
     record.merge(policy_event(2, "us", False, 2), "us", 2)
     outbox.noted(record)
     outbox.sent(under_way, [record])
-    assert [event.value for pack in outbox.packs([record], clock) for event in pack.events] == [False]
+    assert [event.value for pack in outbox.packs([record], 2) for event in pack.events] == [False]
     assert outbox.due == [NAMESPACE]
-    outbox.sent(outbox.packs([record], clock), [record])
+    outbox.sent(outbox.packs([record], 2), [record])
     assert outbox.due == []
 
 

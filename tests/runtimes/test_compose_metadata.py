@@ -1,8 +1,11 @@
-"""Two clusters in containers share their metadata: a clock is set wrong, and the verdict reads the stores they kept."""
+"""Two clusters in containers share their metadata: a clock is set wrong, a store is lost and filled again, and the
+verdict reads the stores they kept."""
 
 from __future__ import annotations
 
 import asyncio
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +32,14 @@ def is_off(said: Any) -> bool:
     return isinstance(said, dict) and said.get("allowAutoTopicCreation") is False
 
 
-def test_a_clock_is_set_wrong_in_a_container_and_what_clusters_share_is_judged(tmp_path: Path) -> None:
+def identity(store: Path) -> str:
+    with closing(sqlite3.connect(store)) as connection:
+        return str(dict(connection.execute("SELECT key, value FROM meta"))["identity"])
+
+
+def test_a_clock_is_wrong_and_a_store_is_lost_in_containers_and_what_clusters_share_is_judged(
+    tmp_path: Path,
+) -> None:
     need_containers("region")
     path, run_dir = write_topology(tmp_path), tmp_path / "run"
     path.write_text(path.read_text() + f"settings: {{configuration_metadata_sync_event_topic: '{EVENTS}'}}\n")
@@ -50,16 +60,22 @@ def test_a_clock_is_set_wrong_in_a_container_and_what_clusters_share_is_judged(t
         await until_said(east, CREATION, lambda said: not is_off(said))
         await runtime.lose("eu-central")
         assert (await asked(east, "GET", "/geoemu/v1/clusters/europe/lost"))["lost"] is True
-        with pytest.raises(Refused, match="is in a volume"):
-            await runtime.lose_store("europe")
+        with pytest.raises(Refused, match="runs: `geoemu lose --cluster americas` first"):
+            await runtime.lose_store("americas")
+        await runtime.lose_store("europe")
+        assert await asked(east, "POST", CREATION, OFF) == 204
         await runtime.start("eu-central")
         assert (await asked(east, "GET", "/geoemu/v1/clusters/europe/lost"))["lost"] is False
+        await until_said(europe, CREATION, is_off)
         await runtime.down()
 
     try:
         asyncio.run(asyncio.wait_for(story(), 120))
     finally:
         asyncio.run(remove(run_dir))
+    kept = run_dir / "configuration" / "europe"
+    lost, new = (identity(kept / one / "configuration.sqlite") for one in ("lost-1", "."))
+    assert lost != new, "it began with another store, and the lost one is kept as evidence"
     found = metadata_converged(open_run_folder(run_dir), Circumstances(namespaces={}), end_ms=1e15)
     assert found is not None
     assert found.verdict == "valid", found.sentence

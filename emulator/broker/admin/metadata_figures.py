@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from emulator.broker.metadata_sync.exclusions import differences
 from emulator.broker.region import Region
 
 
@@ -27,5 +28,8 @@ def figures_of(region: Region) -> Iterator[tuple[str, str, str, float]]:
     waits = "Messages of the event topic that this region has and did not apply yet."
     backlog = 0 if carrier is None else carrier.channel_backlog
     yield "geoemu_metadata_events_backlog", "gauge", waits, backlog
+    differ = "Clusters whose metadata_sync_excluded_paths are others than here: what only one of two excludes differs."
+    unlike = sum(1 for _ in differences(region.metadata, synchronizer.settings))
+    yield "geoemu_metadata_clusters_excluding_others", "gauge", differ, unlike
     lags = "How long ago, by the clocks, the newest change that was applied here had been made elsewhere."
     yield "geoemu_metadata_lag_seconds", "gauge", lags, round(figures.lag_ms / 1000, 3)

@@ -136,7 +136,7 @@ def internal_stats(topic: Topic) -> dict[str, Any]:
             1 for one in topic.subscriptions.values() if one.consumers and not one.backlog()
         ),
         "lastConfirmedEntry": str(topic.last_position),
-        "state": "LedgerOpened",
+        "state": "Terminated" if topic.ending.is_over else "LedgerOpened",
         "ledgers": [ledger],
         "schemaLedgers": [],
         "cursors": {name: _cursor(one, ledger_id) for name, one in topic.subscriptions.items()},

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 
 from emulator.broker.metadata import Metadata
 from emulator.broker.metadata_sync.channel import Channel, ChannelHost
@@ -55,13 +56,23 @@ class Announcer:
         drawn: list[list[Event]] = []
 
         def draw_up(transaction: Transaction) -> None:
-            drawn.append(transaction.drawn_up(path, value, is_seed=False, touched=touched))
+            drawn.append(transaction.draw_up(path, value, touched=touched))
 
         await self._metadata.transact(_checked(path, of, self._settings.transaction(draw_up)))
         events = drawn[-1]
         if events:
+            await self._told(channel, events)
+        return self._settings.transaction(lambda transaction: transaction.make_drawn(path, events))
+
+    async def _told(self, channel: Channel, events: list[Event]) -> None:
+        try:
             await channel.publish([packs.encode(self._pack(events))])
-        return self._settings.transaction(lambda transaction: transaction.make(path, events))
+        except (StorageError, ProtocolError) as problem:
+            if isinstance(problem, ProtocolError) or problem.definite:  # the carrier finishes what may be out
+                with suppress(StorageError):
+                    work = self._settings.transaction(lambda transaction: transaction.withdraw(events))
+                    await self._metadata.transact(work)
+            raise
 
     def _pack(self, events: list[Event]) -> packs.Events:
         first, last = events[0].stamp, events[-1].stamp

@@ -10,23 +10,27 @@ import asyncio
 import json
 import logging
 from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple
 
 from emulator.broker.metadata import Metadata
 from emulator.broker.metadata_sync.channel import Channel, ChannelHost, Received
+from emulator.broker.metadata_sync.exclusions import differences
 from emulator.broker.metadata_sync.inbox import Figures, Inbox
 from emulator.broker.metadata_sync.losses import Losses
 from emulator.broker.metadata_sync.settings import SyncSettings
 from emulator.broker.metadata_sync.tombstones import Tombstones
 from emulator.core.metadata_sync import packs
 from emulator.core.metadata_sync.changes import Transaction
+from emulator.core.metadata_sync.drawn import Drawn, read_drawn, settled
 from emulator.core.metadata_sync.elements import is_synced
-from emulator.core.metadata_sync.outbox import Outbox
 from emulator.core.metadata_sync.record import Record
 from emulator.core.metadata_sync.standing import OwnClock, covers, missing, vector_of
 from emulator.model import Change
 from emulator.stored_keys import (
     SYNC_APPLIED_PATH,
     SYNC_CLOCK_PATH,
+    SYNC_DRAWN_PATH,
     SyncPeerPath,
     SyncRecordPath,
     parse_path,
@@ -40,8 +44,19 @@ BEHIND_SECONDS = 1.0
 """What others have and nothing brings for so long is asked for."""
 ANSWER_SECONDS = 3.0
 """How long an answer is waited for."""
+DRAWN_SECONDS = 2.0
+"""How long whoever drew up a change has to publish and make it."""
 MESSAGES_AT_ONCE = 4
 """So many packs are one transaction; between two of them everything else has its turn."""
+
+
+class Claim(NamedTuple):
+    """What the cluster had at one moment, tombstones too. It may be said once everybody can know of all own changes of
+    before: else others let the tombstones go, and take an older change that comes late for a new one (INV-78)."""
+
+    vector: dict[str, int]
+    own_sequence: int
+    """Of the newest own change then."""
 
 
 class Carrier:
@@ -68,12 +83,19 @@ class Carrier:
         self._behind: dict[str, int] = {}
         self._had: dict[str, int] = {}
         self._asked_until = 0.0
-        self._outbox = Outbox(settings.here.cluster, self._clock.incarnation, self._published())
+        self._outbox = settings.outbox(settings.here.cluster, self._clock.incarnation, self._published())
+        self._drawn_since: dict[int, float] = {}
+        """By number: since when this region knows that an own change is drawn up and not made."""
+        self._told_apart: dict[str, str] = {}
+        """By cluster: how what it excludes differs, as the log was told."""
+        self._claim: Claim | None = None
+        """To be said as soon as it may be."""
         self._due_at_sequence = -1
         self._due_since: float | None = None
         self._tombstones = Tombstones(metadata, settings, self._losses)
-        for path in self._shared_paths():
-            self._note(self.record(path))
+        for record in map(self.record, self._shared_paths()):
+            self._outbox.begins_with(record)
+            self._tombstones.noted(record)
         self._watch = metadata.watch(SyncRecordPath.prefix(), self._record_changed)
 
     @classmethod
@@ -116,9 +138,24 @@ class Carrier:
         """Do what there is to do now. StorageError, ProtocolError: try again."""
         await self._publish()
         await self._apply()
+        await self._finish()
         await self._say()
         await self._ask()
-        await self._tombstones.let_go(self._vector(), self._inbox.heard)
+        undecided = {event.path for event in self._drawn.values()}
+        await self._tombstones.let_go(self._vector(), self._inbox.heard, undecided)
+        self._tell_differences()
+
+    def _tell_differences(self) -> None:
+        """One line for each cluster, and again when it is another one."""
+        found = {one.cluster: str(one) for one in differences(self._metadata, self._settings)}
+        for cluster in found.keys() - {
+            name for name, said in self._told_apart.items() if found.get(name) == said
+        }:
+            sentence = (
+                "metadata_sync_excluded_paths differ: %s. What is changed there stays where it is changed"
+            )
+            logger.warning(sentence, found[cluster])
+        self._told_apart = found
 
     # What is so, from the mirror.
 
@@ -129,8 +166,17 @@ class Carrier:
         assert change.value is not None
         return OwnClock.decode(change.value)
 
+    @property
+    def _drawn(self) -> Drawn:
+        return read_drawn(self._metadata.get(SYNC_DRAWN_PATH.text))
+
+    @property
+    def _settled(self) -> int:
+        return settled(self._clock, self._drawn)
+
     def _vector(self) -> dict[str, int]:
-        return vector_of(self._metadata.get(SYNC_APPLIED_PATH.text), self._clock, self._settings.here.cluster)
+        clock = replace(self._clock, sequence=self._settled)
+        return vector_of(self._metadata.get(SYNC_APPLIED_PATH.text), clock, self._settings.here.cluster)
 
     def _shared_paths(self) -> list[str]:
         keys = [parse_path(change.path) for change in self._metadata.list(SyncRecordPath.prefix())]
@@ -161,14 +207,15 @@ class Carrier:
         self._tombstones.noted(record)
 
     async def _publish(self) -> None:
-        due = self._outbox.due
-        if not due:
+        due, upto = self._outbox.due, self._settled
+        if not due and self._outbox.published >= upto:
             self._due_since = None
-        if not due or not self._may_publish():
+            return
+        if not self._may_publish():
             return
         characters_max = min(packs.PACK_CHARACTERS, self._channel.payload_bytes_max // 2)
         seen_to = self._losses.all_seen_to
-        made = self._outbox.packs(map(self.record, due), self._clock, characters_max, seen_to)
+        made = self._outbox.packs(map(self.record, due), upto, characters_max, seen_to)
         await self._channel.publish([packs.encode(pack) for pack in made])
         self._outbox.sent(made, map(self.record, due))
         self._figures.sent += sum(len(pack.events) for pack in made)
@@ -182,6 +229,19 @@ class Carrier:
         if self._due_at_sequence != self._outbox.published or self._due_since is None:
             self._due_at_sequence, self._due_since = self._outbox.published, now
         return now - self._due_since >= BEHIND_SECONDS
+
+    async def _finish(self) -> None:
+        """What was drawn up, and is neither made nor heard back after a while: who drew it up died, or nobody knows
+        whether it is published. It is published, once more perhaps, and made when it is heard."""
+        now, drawn = asyncio.get_running_loop().time(), self._drawn
+        self._drawn_since = {number: self._drawn_since.get(number, now) for number in drawn}
+        late = [drawn[number] for number, since in self._drawn_since.items() if now - since >= DRAWN_SECONDS]
+        for event in sorted(late, key=lambda one: one.stamp.sequence):
+            number, seen_to = event.stamp.sequence, self._losses.all_seen_to
+            cluster, incarnation = self._settings.here.cluster, event.stamp.incarnation
+            pack = packs.Events(cluster, incarnation, number - 1, number, (event,), seen_to)
+            await self._channel.publish([packs.encode(pack)])
+            self._drawn_since[number] = now
 
     # Applying.
 
@@ -207,17 +267,22 @@ class Carrier:
     async def _say(self) -> None:
         now = asyncio.get_running_loop().time()
         own = f"{self._settings.here.cluster}:{self._clock.incarnation}"
-        has = {**self._vector(), own: self._outbox.published}
-        declared = self._losses.declared
+        has, declared = self._vector(), self._losses.declared
         if self._said is not None and (_others(has, own), declared) == (_others(self._said, own), self._told):
-            self._say_at = None
+            self._say_at = self._claim = None
             return
         if self._say_at is None:
             self._say_at = now + STANDING_SECONDS
-        if now >= self._say_at:
-            standing = packs.Standing(self._settings.here.cluster, has, self._asks, declared)
-            await self._channel.publish([packs.encode(standing)])
-            self._said, self._told, self._asks, self._say_at = has, declared, False, None
+        if now < self._say_at:
+            return
+        self._claim = self._claim or Claim(has, self._clock.sequence)
+        if self._outbox.published < self._claim.own_sequence:
+            return
+        has = {**self._claim.vector, own: self._outbox.published}
+        excluded = self._settings.excluded
+        standing = packs.Standing(self._settings.here.cluster, has, self._asks, declared, excluded)
+        await self._channel.publish([packs.encode(standing)])
+        self._said, self._told, self._asks, self._say_at, self._claim = has, declared, False, None, None
 
     async def _ask(self) -> None:
         """For what others have, if nothing brings it."""

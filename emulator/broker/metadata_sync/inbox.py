@@ -13,10 +13,11 @@ from emulator.broker.metadata_sync.losses import Losses, see_to
 from emulator.broker.metadata_sync.settings import SyncSettings
 from emulator.core.metadata_sync.changes import Tally, Transaction
 from emulator.core.metadata_sync.event import Event, Stamp
+from emulator.core.metadata_sync.exclusions import encode_excluded, stored_excluded
 from emulator.core.metadata_sync.packs import Answer, Events, Message, Request, Standing, decode
 from emulator.core.metadata_sync.standing import Vector, covers, merged
 from emulator.storage.configuration import Rows
-from emulator.stored_keys import SyncPeerPath
+from emulator.stored_keys import SyncExcludedPath, SyncPeerPath
 
 logger = logging.getLogger(__name__)
 
@@ -122,6 +123,9 @@ class Inbox:
             for standing in batch.standings.values():
                 said = json.dumps(dict(standing.vector), sort_keys=True).encode()
                 rows.put(SyncPeerPath(standing.source).text, said)
+                excluded = rows.get(SyncExcludedPath(standing.source).text)
+                if stored_excluded(excluded) != standing.excluded:
+                    rows.put(SyncExcludedPath(standing.source).text, encode_excluded(standing.excluded))
             return tallies[-1]
 
         return rows_too
@@ -192,7 +196,7 @@ class Inbox:
     def _sort(self, message: Message, batch: Batch) -> None:
         here = self._settings.here.cluster
         match message:
-            case Events() if message.events:
+            case Events() if message.upto > message.after:
                 batch.packs.append(message)
                 batch.events += self._wanted(message.events)
             case Answer() if message.to == here:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from emulator.compatibility import Compatibility
 from emulator.core.metadata_sync.changes import Here, Transaction
 from emulator.core.metadata_sync.elements import is_synced, readable
+from emulator.core.metadata_sync.outbox import Outbox
 from emulator.core.metadata_sync.rules import UPSTREAM, Rule
 from emulator.errors import ProtocolError, ServerError
 from emulator.model import TopicName
@@ -38,12 +39,18 @@ class SyncSettings:
     """The proposal's order: a change is published, then made (decision 0155)."""
     lost_clusters: tuple[str, ...] = ()
     """That the topology declares lost."""
+    outbox: type[Outbox] = Outbox
     requires_topic: bool = False
     """No change is made while the event topic takes no messages."""
 
     @classmethod
     def of(
-        cls, config: RegionConfig, wall_clock_ms: Callable[[], int], draw: Callable[[], int], rule: Rule
+        cls,
+        config: RegionConfig,
+        wall_clock_ms: Callable[[], int],
+        draw: Callable[[], int],
+        rule: Rule,
+        outbox: type[Outbox] = Outbox,
     ) -> SyncSettings | None:
         """`rule`: which event wins, unless the region follows upstream. None: nothing is shared."""
         topic = config.settings.configuration_metadata_sync_event_topic
@@ -69,6 +76,7 @@ class SyncSettings:
             draw,
             publishes_first=compatibility.follows_upstream("metadata_order"),
             lost_clusters=_listed(config.settings.metadata_sync_lost_clusters),
+            outbox=outbox,
             requires_topic=config.settings.metadata_sync_requires_event_topic,
         )
 
@@ -76,11 +84,6 @@ class SyncSettings:
     def clusters(self) -> set[str]:
         """The others."""
         return set(self.regions.values()) - {self.here.cluster}
-
-    @property
-    def lets_tombstones_go(self) -> bool:
-        """Not where this cluster's own events may come back long after they were made, and count."""
-        return self.here.rule.has_tombstones and not self.publishes_first
 
     @property
     def is_alone(self) -> bool:

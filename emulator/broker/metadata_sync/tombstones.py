@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from itertools import islice
 
 from emulator.broker.metadata import Metadata
@@ -41,18 +41,22 @@ class Tombstones:
         else:
             self._paths.pop(record.path, None)
 
-    async def let_go(self, mine: Vector, heard: Mapping[str, Vector]) -> None:
-        """`mine`: what this cluster has; `heard`: what others said lately. StorageError."""
+    async def let_go(
+        self, mine: Vector, heard: Mapping[str, Vector], undecided: Collection[str] = ()
+    ) -> None:
+        """`mine`: what this cluster has; `heard`: what others said lately; `undecided`: documents of which something is
+        drawn up that may be older. StorageError."""
         now = asyncio.get_running_loop().time()
-        if not self._paths or now < self._look_at or not self._settings.lets_tombstones_go:
+        if not self._paths or now < self._look_at or not self._settings.here.rule.has_tombstones:
             return
         self._look_at = now + LET_GO_SECONDS
         known = {cluster: self._said_to_have(cluster, heard) for cluster in self._losses.expected}
-        looked_with = (mine, known, len(self._paths))
+        looked_with = (mine, known, len(self._paths), tuple(undecided))
         if looked_with == self._looked_with:
             return
         is_had = self._rule(mine, known)
-        paths = list(islice((path for path in self._paths if self._has_one(path, is_had)), LET_GO_AT_ONCE))
+        ready = (path for path in self._paths if path not in undecided and self._has_one(path, is_had))
+        paths = list(islice(ready, LET_GO_AT_ONCE))
         if not paths:
             self._looked_with = looked_with
             return

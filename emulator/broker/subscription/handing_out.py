@@ -47,6 +47,11 @@ class Served(Protocol):
         """Nothing is handed out meanwhile."""
         ...
 
+    @property
+    def is_settling(self) -> bool:
+        """Nor is it now; it goes on by itself."""
+        ...
+
     def handed_out(self) -> None:
         """The cursor may have moved."""
         ...
@@ -78,7 +83,7 @@ class HandingOut:
     def pump(self) -> None:
         """Hand out everything that can be handed out without waiting; start a read if the store must be asked."""
         subscription = self._subscription
-        if self._reading or subscription.closed or subscription.is_seeking:
+        if self._reading or subscription.closed or subscription.is_seeking or subscription.is_settling:
             return
         for _ in range(READS_PER_PUMP):
             if self._has_to_wait():

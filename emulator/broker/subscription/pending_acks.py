@@ -153,11 +153,26 @@ class PendingAcksOfSubscription:
         self._rows.ended(txn)
         self._write_soon()
 
+    def is_settling(self) -> bool:
+        """A cumulative acknowledgement is committed, or may be, and not in the cursor: what it covers would be given
+        to somebody although it is acknowledged (P9). Whoever waits for that goes on by itself."""
+        txn = self.acks.cumulative
+        if txn is None:
+            return False
+        try:
+            status = self._subscription.topic.region.transactions.status(txn)
+        except ProtocolError:
+            status = None
+        if status is None or status.is_over:
+            self._look_again()
+        return status is None or status.is_committed
+
     # What nobody will end.
 
     def look_after(self) -> None:
         """End what its coordinator does not know any more (T4)."""
         self._timer = None
+        self._subscription.handing_out.schedule()
         region = self._subscription.topic.region
         for txn in list(self.acks.by_txn):
             try:
@@ -167,9 +182,12 @@ class PendingAcksOfSubscription:
                 return
             if status is None or status.is_over:
                 region.spawn(self._end_alone(txn, status is Status.COMMITTED))
+            elif status.is_decided:
+                # It may have told an earlier life of this subscription, which had no time to write an abort down.
+                self._look_again()
 
     def _look_again(self) -> None:
-        if not self._subscription.closed:
+        if self._timer is None and not self._subscription.closed:
             self._timer = asyncio.get_running_loop().call_later(ASK_AGAIN_SECONDS, self.look_after)
 
     async def _end_alone(self, txn: TxnId, committed: bool) -> None:

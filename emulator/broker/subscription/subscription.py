@@ -127,6 +127,11 @@ class Subscription:
         """What consumers say meanwhile belongs to the place before."""
         return self._seeks > 0
 
+    @property
+    def is_settling(self) -> bool:
+        """A transaction's cumulative acknowledgement is on its way into the cursor."""
+        return self.pending_acks is not None and self.pending_acks.is_settling()
+
     def handed_out(self) -> None:
         """The cursor may have passed what is no message, and all there is may have been given."""
         self._changed()

@@ -161,8 +161,8 @@ def simulate(
         typer.Argument(
             metavar="SCENARIO",
             help="A scenario, as for `run`; or swarm (anything), drill (one kill, one cut), quiet, hold-key "
-            "(transaction keys), change-metadata (policies of several clusters), delay (messages due later), "
-            "compact (a compacted topic).",
+            "(transaction keys), change-metadata (policies of several clusters; change-metadata-upstream: published "
+            "before they are set), delay (messages due later), compact (a compacted topic).",
         ),
     ] = "swarm",
     file: TopologyFile = DEFAULT_TOPOLOGY,

@@ -8,11 +8,12 @@ depends on who publishes it (INV-47).
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
 from emulator.core.hybrid_clock import BEGINNING, Reading, heard, tick
+from emulator.core.metadata_sync import drawn
 from emulator.core.metadata_sync.elements import EXISTENCE, elements_of, is_implied
 from emulator.core.metadata_sync.event import Event, Stamp
 from emulator.core.metadata_sync.record import Outcome, Record
@@ -20,7 +21,7 @@ from emulator.core.metadata_sync.rules import LATEST, Rule
 from emulator.core.metadata_sync.standing import OwnClock, Vector, covers, merged, vector_of
 from emulator.errors import StorageError
 from emulator.model import Change
-from emulator.stored_keys import SYNC_APPLIED_PATH, SYNC_CLOCK_PATH, SyncRecordPath
+from emulator.stored_keys import SYNC_APPLIED_PATH, SYNC_CLOCK_PATH, SYNC_DRAWN_PATH, SyncRecordPath
 
 CLOCK_AHEAD_MS_MAX: Final = 300_000
 """What Kerberos allows, too."""
@@ -84,6 +85,7 @@ class Transaction:
         known = None if stored is None or stored.value is None else OwnClock.decode(stored.value)
         self._stored_clock = known
         self._clock = known or OwnClock(new_incarnation)
+        self._known: Callable[[Stamp], bool] = lambda stamp: False
         self._after = BEGINNING
         """The document that is changed has something from the far future, and what is changed follows that."""
 
@@ -104,17 +106,38 @@ class Transaction:
 
     def make(self, path: str, events: Iterable[Event]) -> None:
         """What was drawn up becomes so. Overruled."""
-        record, is_changed = self._record(path), False
+        events = list(events)
+        if events:
+            self._write(self._with(path, events))
+
+    def _with(self, path: str, events: Iterable[Event]) -> Record:
+        """The record as it is with them. Overruled."""
+        record = self._record(path)
         for event in events:
-            is_changed = True
             before = record.entries.get(event.element)
             outcome = record.merge(event, self._here.cluster, self._now_ms, self._local_rule)
             if outcome is Outcome.LOST:
                 by = before.stamp if before is not None else record.deleted
                 assert by is not None
                 raise Overruled(event, by)
-        if is_changed:
-            self._write(record)
+        return record
+
+    def draw_up(self, path: str, value: bytes | None, *, touched: Iterable[str] = ()) -> list[Event]:
+        """As `drawn_up`; and that they may be published is written down (INV-78). Overruled: what is older than what is
+        known here is told to nobody, so that whoever said that it has a tombstone tells nothing older."""
+        events = self.drawn_up(path, value, is_seed=False, touched=touched)
+        self._with(path, events)
+        drawn.add(self._rows, events)
+        return events
+
+    def make_drawn(self, path: str, events: Sequence[Event]) -> None:
+        """`make` what was drawn up."""
+        self.make(path, events)
+        self.withdraw(events)
+
+    def withdraw(self, events: Iterable[Event]) -> None:
+        """They were told to nobody, or are made: whatever comes of them from now on is a copy."""
+        drawn.take_away(self._rows, [event.stamp for event in events])
 
     @property
     def _local_rule(self) -> Rule:
@@ -171,25 +194,39 @@ class Transaction:
         by_path: dict[str, list[Event]] = {}
         for event in events:
             by_path.setdefault(event.path, []).append(event)
-        applied = self.applied()
+        self._known = self._known_already()
         for path, its_events in by_path.items():
             record = self._record(path)
             before = record.encode()
             for event in its_events:
-                self._apply(record, event, applied, tally)
+                self._apply(record, event, tally)
             if record.encode() != before:
                 self._write(record)
+            self.withdraw(event for event in its_events if event.stamp.origin == self._own_origin)
         return tally
 
-    def _apply(self, record: Record, event: Event, applied: Vector, tally: Tally) -> None:
+    def _known_already(self) -> Callable[[Stamp], bool]:
+        """Which events are here, or were once: one of them that is not there was superseded, and what superseded it
+        went when everybody had it. Of the cluster's own: all but those that are drawn up and not made yet."""
+        applied, own, newest = self.applied(), self._own_origin, self._clock.sequence
+        waiting = drawn.read_drawn(self._rows.get(SYNC_DRAWN_PATH.text))
+
+        def is_known(stamp: Stamp) -> bool:
+            if stamp.origin != own:
+                return covers(applied, stamp)
+            return stamp.sequence <= newest and stamp.sequence not in waiting
+
+        return is_known
+
+    def _apply(self, record: Record, event: Event, tally: Tally) -> None:
         if self._is_too_far_ahead(event.stamp.reading):
             tally.from_the_future.append(event)
         elif self._here.is_hybrid:
             self._hear(event.stamp)
         present = record.entries.get(event.element)
-        is_own = event.stamp.source == self._here.cluster  # it was published first, and perhaps never made
-        if present is None and not is_own and self._here.rule.has_tombstones and covers(applied, event.stamp):
-            tally.known += 1  # it was applied, and its tombstone went when everybody had it
+        is_own = event.stamp.source == self._here.cluster
+        if present is None and self._here.rule.has_tombstones and self._known(event.stamp):
+            tally.known += 1
             return
         match record.merge(event, self._here.cluster, self._now_ms, self._here.rule):
             case Outcome.WON:

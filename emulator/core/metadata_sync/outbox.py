@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from emulator.core.metadata_sync.event import Stamp
 from emulator.core.metadata_sync.packs import PACK_CHARACTERS, Events, portions
 from emulator.core.metadata_sync.record import Record
-from emulator.core.metadata_sync.standing import OwnClock
 
 
 class Outbox:
@@ -23,6 +22,10 @@ class Outbox:
         """Up to this sequence of the cluster."""
         self._paths: dict[str, None] = {}
         """Documents that have something newer."""
+
+    def begins_with(self, record: Record) -> None:
+        """A record was so when this region began to carry."""
+        self.noted(record)
 
     def noted(self, record: Record) -> None:
         """A record is so now."""
@@ -40,20 +43,24 @@ class Outbox:
     def packs(
         self,
         records: Iterable[Record],
-        clock: OwnClock,
+        settled: int,
         characters_max: int = PACK_CHARACTERS,
         seen_to: Mapping[str, int] | None = None,
     ) -> list[Events]:
-        """Everything that is due. `records` and `clock` are of one moment."""
-        events = [event for record in records for event in record.events() if self._is_due(event.stamp)]
+        """Everything that is due. `records` and `settled` are of one moment: up to there each own number is made, or
+        never will be. The last pack reaches as far, even if nothing of it counts any more: a copy of what was published
+        before, by whomever, is old from then on (INV-78)."""
+        due = (event for record in records for event in record.events() if self._is_due(event.stamp))
+        events = [event for event in due if event.stamp.sequence <= settled]
         events.sort(key=lambda event: event.stamp.sequence)
         made: list[Events] = []
         after = self.published
-        for portion in portions(events, characters_max):
-            upto = portion[-1].stamp.sequence
+        portioned = list(portions(events, characters_max)) or [()]
+        for number, portion in enumerate(portioned):
+            upto = settled if number == len(portioned) - 1 else portion[-1].stamp.sequence
             made.append(Events(self._cluster, self.incarnation, after, upto, portion, seen_to or {}))
             after = upto
-        return made
+        return made if settled > self.published else []
 
     def heard(self, pack: Events) -> None:
         """A pack of this cluster came by the event topic: whoever made the change published it."""

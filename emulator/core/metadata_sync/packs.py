@@ -1,7 +1,8 @@
 """The messages of the event topic. Each is one JSON object: many events, or what a cluster has, or what it asks for.
 
 events    a source's own events, the newest of each element, from one sequence to another
-standing  what a cluster has of each origin; `asks`: it wants to hear the same of the others; `declared`: losses
+standing  what a cluster has of each origin; `asks`: it wants to hear the same of the others; `declared`: losses;
+          `excluded`: paths that it keeps to itself
 request   what a cluster has, and whom it asks for everything else; that it has nothing: for all there is
 answer    a part of what was asked for; the last one says what the asker has then
 """
@@ -14,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from emulator.core.metadata_sync.event import Event, number
+from emulator.core.metadata_sync.exclusions import Excluded, excluded_from_json
 from emulator.core.metadata_sync.standing import vector_from_json
 from emulator.model import is_valid_name
 
@@ -44,6 +46,8 @@ class Standing:
     asks: bool = False
     declared: Mapping[str, int] = field(default_factory=dict)
     """How often it declared other clusters lost."""
+    excluded: Excluded = ()
+    """Paths that it keeps to itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +88,9 @@ def encode(message: Message) -> bytes:
         case Events(_, incarnation, after, upto, events, seen_to):
             raw |= {"incarnation": incarnation, "after": after, "upto": upto, "events": _all(events)}
             raw |= {"seenTo": dict(seen_to)}
-        case Standing(_, vector, asks, declared):
+        case Standing(_, vector, asks, declared, excluded):
             raw |= {"vector": dict(vector), "asks": asks, "declared": dict(declared)}
+            raw |= {"excluded": list(excluded)} if excluded else {}
         case Request(_, to, vector):
             raw |= {"to": to, "vector": dict(vector)}
         case Answer(_, to, number_, part, parts, vector, events, is_whole, declared_times, seen_to):
@@ -117,7 +122,8 @@ def decode(payload: bytes) -> Message:
         case "standing":
             vector = vector_from_json(raw.get("vector"))
             declared = vector_from_json(raw.get("declared", {}))
-            return Standing(source, vector, raw.get("asks") is True, declared)
+            excluded = excluded_from_json(raw.get("excluded", []))
+            return Standing(source, vector, raw.get("asks") is True, declared, excluded)
         case "request":
             return Request(source, _cluster(raw, "to"), vector_from_json(raw.get("vector")))
         case "answer":

@@ -84,6 +84,11 @@ class PendingAcks:
         """Batches held in part -> by how many transactions."""
         self._cumulative: TxnId | None = None
 
+    @property
+    def cumulative(self) -> TxnId | None:
+        """Of whom there is a cumulative acknowledgement."""
+        return self._cumulative
+
     def __bool__(self) -> bool:
         return bool(self.by_txn)
 

@@ -8,13 +8,19 @@ lose answers. Each cluster also has a namespace that nobody else changes.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, ClassVar
 
 from emulator.admin_calls import NoAnswer
+from emulator.broker.metadata import Metadata
 from emulator.core.metadata_sync.event import Stamp
+from emulator.core.metadata_sync.outbox import Outbox
+from emulator.core.metadata_sync.packs import Events
+from emulator.core.metadata_sync.record import Record
 from emulator.core.metadata_sync.rules import LATEST, Entry
+from emulator.errors import StorageError
 from emulator.simulation.ablation import Ablation, parts
 from emulator.simulation.checkers import Check, Found
 from emulator.simulation.evidence import Deed, Evidence
@@ -33,8 +39,11 @@ from emulator.simulation.plan import Plan, with_settings
 from emulator.simulation.stored_metadata import EVENT_TOPIC, fold
 from emulator.simulation.vocabulary.word import Act, Stage, Word
 from emulator.simulation.world import NAMESPACE
+from emulator.storage.configuration import Conflict
 
 NAME = "change-metadata"
+PUBLISHED_FIRST = "change-metadata-upstream"
+"""Worlds of the same acts in which a change is published before it is made."""
 NAMESPACES = ("public/a", "public/b")
 TOPICS = ("one", "two")
 POLICIES = {
@@ -262,6 +271,38 @@ def _not_earlier(stamp: Stamp, present: Entry | None, here: str) -> bool:
     return present is None or stamp.reading >= present.stamp.reading
 
 
+class _OutboxInMemory(Outbox):
+    """What the carrier itself saw change is to be told, and nothing else."""
+
+    def __init__(self, cluster: str, incarnation: str, published: int) -> None:
+        super().__init__(cluster, incarnation, published)
+        self._from_before: set[Stamp] = set()
+
+    def begins_with(self, record: Record) -> None:
+        self._from_before.update(event.stamp for event in record.events())
+
+    def packs(self, records: Iterable[Record], settled: int, *how: Any) -> list[Events]:
+        seen = [self._seen(record) for record in records]
+        newest = max((event.stamp.sequence for record in seen for event in record.events()), default=0)
+        return super().packs(seen, min(settled, newest), *how)
+
+    def _seen(self, record: Record) -> Record:
+        entries = {name: one for name, one in record.entries.items() if one.stamp not in self._from_before}
+        return Record(record.path, entries, None if record.deleted in self._from_before else record.deleted)
+
+
+class _SaysDone(Metadata):
+    """Whatever the store says."""
+
+    async def put(self, path: str, value: bytes | None, expected: int | None = None, **how: Any) -> int:
+        try:
+            return await super().put(path, value, expected, **how)
+        except Conflict:
+            raise
+        except StorageError:
+            return self.revision
+
+
 WORD = Word(
     NAME,
     draw,
@@ -283,6 +324,20 @@ WORD = Word(
             "A cluster does not remember what was deleted.",
             ("INV-53",),
             parts(metadata_rule=replace(LATEST, has_tombstones=False)),
+            kind=NAME,
+        ),
+        Ablation(
+            "outbox-in-memory",
+            "What others must be told of is kept by the carrier that saw it change, and is gone with it.",
+            ("INV-51",),
+            parts(metadata_outbox=_OutboxInMemory),
+            kind=NAME,
+        ),
+        Ablation(
+            "answered-unstored",
+            "A change that the configuration store did not take is answered as if it had.",
+            ("INV-77",),
+            parts(metadata=_SaysDone),
             kind=NAME,
         ),
     ),

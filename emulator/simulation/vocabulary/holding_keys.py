@@ -27,6 +27,7 @@ from emulator.simulation.faults import (
     SlowDisk,
 )
 from emulator.simulation.plan import Plan, ProducerPlan, WorkerPlan
+from emulator.simulation.task_lines import TaskLines
 from emulator.simulation.tasks import Grant, Work, outbox_of
 from emulator.simulation.vocabulary.careless_keys import ABLATIONS
 from emulator.simulation.vocabulary.key_checks import CHECKS
@@ -115,17 +116,21 @@ class ComeBetween(Act):
         assert isinstance(begun, TransactionBegun), begun
         work = Work(stage.name, (self.region, self.key), epoch, (begun.most, begun.least))
         stage.record.tasks.works.append(work)
+        lines = TaskLines(stage.record, stage.name, self.region)
+        lines.begun(work)
         # Its client says no key: nothing but the fence keeps what it asks for from the coordinator.
         transaction = Transaction(client.coordinators, TxnId(*work.txn), client.service_address)
         producer = await client.producer(outbox_of(self.key))
+        lines.opened(producer)
         for text in (f"{stage.name}.{one}|{transaction.id.text}|{stage.name}" for one in range(2)):
             work.sent[text] = stage.now
-            await producer.send(text.encode(), transaction=transaction)
+            await lines.publish(producer, work, text, transaction)
             work.stored.add(text)
         await asyncio.sleep(self.waits_seconds)
         if self.commits:
             work.end_asked = stage.now
-            await transaction.commit()
+            with lines.ending(work, commit=True):
+                await transaction.commit()
             work.told = "committed"
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 
 import pytest
 
-from tests.broker.admin.served import Served, served
+from tests.broker.admin.served import DEADLINE_SECONDS, Served, served
 
 BROKERS = "/admin/v2/brokers"
 
@@ -55,3 +56,11 @@ def test_other_settings_are_not_changed(us: Served) -> None:
     assert "brokerDeduplicationEnabled" in reply.json()["reason"]
     assert us.ask("POST", f"{BROKERS}/configuration/brokerDeduplicationEnabled/perhaps").status == 412
     assert us.get(f"{BROKERS}/configuration/runtime")["maxMessageSize"] == "5242880"
+
+
+def test_a_region_that_is_shut_down_answers_and_then_ends(us: Served) -> None:
+    asked = f"{BROKERS}/shutdown?maxConcurrentUnloadPerSec=0&forcedTerminateTopic=true"
+    assert us.ask("POST", asked, b"").status == 204
+    told = asyncio.run_coroutine_threadsafe(us.region.is_over.wait(), us.loop)
+    assert told.result(DEADLINE_SECONDS)
+    assert not us.region.fenced.is_set()

@@ -68,6 +68,9 @@ def test_versions_and_compatibility_are_told() -> None:
         assert "version 1" in found["reason"]
         _, listed = await asked(w, "GET", "/schemas")
         assert [one["version"] for one in listed["getSchemaResponses"]] == [0, 1]
+        _, numbers = await asked(w, "GET", "/metadata")
+        assert numbers["info"] == numbers["index"][-1] == {"ledgerId": -1, "entryId": -1, "version": 1}
+        assert len(numbers["index"]) == 2
         assert await asked(w, "POST", "/version", payload(FIRST)) == (200, {"version": 0})
         assert await asked(w, "POST", "/version", payload(RENAMED)) == (200, {"version": -1})
         for schema, fits in ((FIRST, True), (RENAMED, False)):

@@ -43,6 +43,14 @@ class Consuming:
             self.given.append(command.message.message_id.entryId)
         return command
 
+    async def was_given(self) -> list[int]:
+        """So far: the answer to a question comes behind it."""
+        ping = pb.BaseCommand(type=pb.BaseCommand.PING)
+        ping.ping.SetInParent()
+        self.raw.send(ping)
+        assert (await self.next()).type == pb.BaseCommand.PONG
+        return self.given
+
     async def receive(self, count: int) -> list[int]:
         """Wait until so many came; which."""
         while len(self.given) < count:
@@ -189,6 +197,66 @@ def test_a_commit_is_durable_when_it_is_answered() -> None:
     asyncio.run(story())
 
 
+@pytest.mark.parametrize("is_killed", [True, False])
+@pytest.mark.parametrize("committed", [True, False])
+def test_what_a_decided_cumulative_acknowledgement_covers_is_given_to_nobody_who_comes_back(
+    is_killed: bool, committed: bool
+) -> None:
+    """P9: it counts, and waits only to be applied. What an aborted one covered is given at once."""
+
+    async def story() -> None:
+        async with regions("us") as world:
+            async with raw_client(world) as publishing, raw_client(world) as raw:
+                authority = await filled(world, publishing)
+                consumer = await Consuming.opened(raw, EXCLUSIVE)
+                await consumer.receive(5)
+                ledger = topic_of(world).ledger_id
+                assert await consumer.ack(T1, [2], cumulative=True, ledger=ledger) is None
+            authority.known[T1] = Status.COMMITTING if committed else Status.ABORTING
+            if is_killed:
+                await again(world, authority)
+            async with raw_client(world) as raw:
+                consumer = await Consuming.opened(raw, EXCLUSIVE)
+                if not committed:
+                    assert await consumer.receive(5) == [0, 1, 2, 3, 4]
+                assert await consumer.was_given() == []
+                await end(world, T1, committed=committed)
+                if committed:
+                    assert await consumer.receive(2) == [3, 4]
+
+    asyncio.run(story())
+
+
+def test_nobody_is_given_anything_until_it_is_known_whether_a_cumulative_acknowledgement_counts() -> None:
+    """P9. An open one holds nothing: P4."""
+
+    async def story(status: Status | None, given: list[int]) -> None:
+        async with regions("us") as world:
+            async with raw_client(world) as publishing, raw_client(world) as raw:
+                authority = await filled(world, publishing)
+                consumer = await Consuming.opened(raw, EXCLUSIVE)
+                await consumer.receive(5)
+                ledger = topic_of(world).ledger_id
+                assert await consumer.ack(T1, [2], cumulative=True, ledger=ledger) is None
+            authority.is_away = True
+            await again(world, authority)
+            async with raw_client(world) as raw:
+                consumer = await Consuming.opened(raw, EXCLUSIVE)
+                assert await consumer.was_given() == []
+                authority.is_away = False
+                authority.known = {} if status is None else {T1: status}
+                async with asyncio.timeout(30):
+                    assert await consumer.receive(len(given)) == given
+
+    for status, given in (
+        (Status.OPEN, [0, 1, 2, 3, 4]),
+        (Status.COMMITTED, [3, 4]),
+        (Status.ABORTED, [0, 1, 2, 3, 4]),
+        (None, [0, 1, 2, 3, 4]),
+    ):
+        asyncio.run(story(status, given))
+
+
 def test_what_its_coordinator_forgot_is_given_out_again() -> None:
     """P8. Not while the coordinator cannot say; and what committed meanwhile counts."""
 
@@ -213,6 +281,30 @@ def test_what_its_coordinator_forgot_is_given_out_again() -> None:
             async with raw_client(world) as raw:
                 consumer = await Consuming.opened(raw, SHARED)
                 assert await consumer.receive(4) == [0, 2, 3, 4]
+
+    asyncio.run(story())
+
+
+def test_an_abort_that_a_subscription_was_told_of_and_forgot_is_asked_for_again() -> None:
+    """An abort is answered before it is durable here. It is not over while others have to be told, and nobody tells the
+    same subscription twice."""
+
+    async def story() -> None:
+        async with regions("us") as world:
+            async with raw_client(world) as publishing, raw_client(world) as raw:
+                authority = await filled(world, publishing, count=2)
+                consumer = await Consuming.opened(raw, SHARED)
+                await consumer.receive(2)
+                ledger = topic_of(world).ledger_id
+                assert await consumer.ack(T1, [0], ledger=ledger) is None
+            authority.known[T1] = Status.ABORTING
+            await subscription_of(world).end_subscription(T1, False, -1)
+            await again(world, authority)
+            assert rows(world)
+            authority.known[T1] = Status.ABORTED
+            async with raw_client(world) as raw, asyncio.timeout(30):
+                consumer = await Consuming.opened(raw, SHARED)
+                assert sorted(await consumer.receive(2)) == [0, 1]
 
     asyncio.run(story())
 

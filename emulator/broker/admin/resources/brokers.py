@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import unquote
@@ -16,6 +18,10 @@ from emulator.core.policies.declaration import Policy
 from emulator.core.policies.registry import REGISTRY
 from emulator.stored_keys import BROKER_POLICIES_PATH
 
+logger = logging.getLogger(__name__)
+
+ANSWER_SECONDS: Final = 0.1
+"""How long the answer has to reach whoever told the region to stop."""
 DYNAMIC: Final[Mapping[str, Policy[Any]]] = {
     policy.at_broker: policy for policy in REGISTRY.values() if policy.at_broker
 }
@@ -74,6 +80,15 @@ async def internal(call: Call) -> Response:
             "logBackend": config.log.backend,
         }
     )
+
+
+async def shut_down(call: Call) -> Response:
+    """In an orderly way, as by SIGTERM; the answer goes out first. What the tool may say of unloading has no place
+    here: all topics end with their one broker."""
+    region = call.place.region
+    logger.info("this region was told to stop by an admin call")
+    asyncio.get_running_loop().call_later(ANSWER_SECONDS, region.is_over.set)
+    return Response(status=204)
 
 
 # Settings.
@@ -203,6 +218,16 @@ RESOURCES = (
         f"{_BROKERS}/{{cluster}}/{{broker}}/ownedNamespaces",
         Scope.REGION,
         get=reads(owned, "All namespaces, each as its one bundle."),
+    ),
+    Resource(
+        f"{_BROKERS}/shutdown",
+        Scope.REGION,
+        post=changes(
+            shut_down,
+            "The region's program ends in an orderly way, and stays away until somebody starts it.",
+            Query("maxConcurrentUnloadPerSec", "Means nothing here: no other broker takes topics over.", str),
+            Query("forcedTerminateTopic", "Means nothing here.", str),
+        ),
     ),
     Resource("/status.html", Scope.REGION, get=reads(health, "`ok`: the region answers.", text=True)),
 )

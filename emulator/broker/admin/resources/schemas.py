@@ -55,6 +55,17 @@ async def every_one(call: Call) -> Response:
     return Response({"getSchemaResponses": [_shown(version) for version in present]})
 
 
+async def where(call: Call) -> Response:
+    """Pulsar names ledgers of BookKeeper. Here versions lie in the configuration store, and in no ledger."""
+    present = call.place.region.schemas.of(_topic(call)).present()
+    newest = _shown(call.place.region.schemas.newest(_topic(call)))["version"]
+    return Response({"info": _entry(newest), "index": [_entry(version.number) for version in present]})
+
+
+def _entry(number: int) -> dict[str, int]:
+    return {"ledgerId": -1, "entryId": -1, "version": number}
+
+
 async def register(call: Call) -> Response:
     """Also where clients may bring none: that is what the policy leaves to whoever administers."""
     number = await call.place.region.schemas.register(_topic(call), _brought(call))
@@ -161,6 +172,13 @@ RESOURCES = (
         f"{_PATH}/schemas",
         Scope.TOPIC,
         get=reads(every_one, "All versions since the last deletion, the oldest first."),
+    ),
+    Resource(
+        f"{_PATH}/metadata",
+        Scope.TOPIC,
+        get=reads(
+            where, "Numbers of the newest version and of all, each without a ledger. 404: it has none."
+        ),
     ),
     Resource(
         f"{_PATH}/compatibility",

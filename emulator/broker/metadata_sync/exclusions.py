@@ -1,0 +1,46 @@
+"""Where clusters differ in what they keep to themselves (`metadata_sync_excluded_paths`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from emulator.broker.metadata import Metadata
+from emulator.broker.metadata_sync.settings import SyncSettings
+from emulator.core.metadata_sync.exclusions import Excluded, not_covered, stored_excluded
+from emulator.stored_keys import SyncExcludedPath
+
+
+class Difference(NamedTuple):
+    """Between this cluster and another one."""
+
+    cluster: str
+    only_here: list[str]
+    only_there: list[str]
+
+    def __str__(self) -> str:
+        said = (
+            [f"{', '.join(self.only_there)} is excluded in {self.cluster}, and not here"]
+            if self.only_there
+            else []
+        )
+        if self.only_here:
+            said.append(f"{', '.join(self.only_here)} is excluded here, and not in {self.cluster}")
+        return "; ".join(said)
+
+
+def excluded_in(metadata: Metadata, cluster: str) -> Excluded | None:
+    """As it said last. None: it has not said."""
+    return stored_excluded(metadata.get(SyncExcludedPath(cluster).text))
+
+
+def differences(metadata: Metadata, settings: SyncSettings) -> Iterator[Difference]:
+    for cluster in sorted(settings.clusters):
+        there = excluded_in(metadata, cluster)
+        if there is not None:
+            only_here, only_there = (
+                not_covered(settings.excluded, there),
+                not_covered(there, settings.excluded),
+            )
+            if only_here or only_there:
+                yield Difference(cluster, only_here, only_there)

@@ -1,0 +1,59 @@
+"""Own changes that have numbers, are published or about to be, and are not made yet: where changes are published first
+(decision 0155).
+
+They stand in the cluster's store from when they are drawn up until they are made, heard back, or known to be told to
+nobody. So it is always known which of the cluster's own events may still come true, whoever died meanwhile, and a
+tombstone can go: everything else that comes late was superseded (INV-78).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Protocol
+
+from emulator.core.metadata_sync.event import Event, Stamp
+from emulator.core.metadata_sync.standing import OwnClock
+from emulator.model import Change
+from emulator.stored_keys import SYNC_DRAWN_PATH
+
+Drawn = dict[int, Event]
+"""By sequence."""
+
+
+class Rows(Protocol):
+    """A store inside of one transaction."""
+
+    def get(self, path: str) -> Change | None: ...
+
+    def put(self, path: str, value: bytes | None) -> None: ...
+
+
+def read_drawn(stored: Change | None) -> Drawn:
+    if stored is None or stored.value is None:
+        return {}
+    return {event.stamp.sequence: event for event in map(Event.from_json, json.loads(stored.value))}
+
+
+def add(rows: Rows, events: Iterable[Event]) -> None:
+    drawn = read_drawn(rows.get(SYNC_DRAWN_PATH.text))
+    _write(rows, drawn | {event.stamp.sequence: event for event in events})
+
+
+def take_away(rows: Rows, stamps: Iterable[Stamp]) -> None:
+    drawn = read_drawn(rows.get(SYNC_DRAWN_PATH.text))
+    gone = {
+        stamp.sequence for stamp in stamps if stamp.sequence in drawn and drawn[stamp.sequence].stamp == stamp
+    }
+    if gone:
+        _write(rows, {sequence: event for sequence, event in drawn.items() if sequence not in gone})
+
+
+def _write(rows: Rows, drawn: Drawn) -> None:
+    told = [event.to_json() for _, event in sorted(drawn.items())]
+    rows.put(SYNC_DRAWN_PATH.text, json.dumps(told).encode() if told else None)
+
+
+def settled(clock: OwnClock, drawn: Drawn) -> int:
+    """Up to here each of the cluster's own numbers is made, or never will be."""
+    return min(drawn, default=clock.sequence + 1) - 1

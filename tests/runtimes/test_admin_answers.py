@@ -1,0 +1,191 @@
+"""kill -9 right behind each answer of the admin API: what was answered is there when the region is back. And what a run
+tells of a region that was shut down by an admin call."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from emulator.client import Client
+from emulator.runtimes.admin_client import call
+from emulator.runtimes.contract import RegionStatus
+from emulator.runtimes.process import ProcessRuntime
+from emulator.topology_file import load_topology
+
+from .fixtures import end_all
+
+pytestmark = [pytest.mark.real, pytest.mark.long]
+V2 = "/admin/v2"
+ONE, MANY = "persistent/acme/orders/one", "persistent/acme/orders/many"
+MESSAGES = 3
+AVRO = '{"type":"record","name":"A","fields":[{"name":"a","type":"int"}]}'
+
+
+@pytest.fixture(autouse=True)
+def _nothing_left_behind(tmp_path: Path) -> Iterator[None]:
+    yield
+    end_all(tmp_path / "run")
+
+
+class Step(NamedTuple):
+    """A call, and what is asked to see whether it happened."""
+
+    method: str
+    path: str
+    body: Any
+    look: str
+    is_so: Callable[[Any], bool]
+    """Of what is answered then; a number: the status of an answer that is no 200."""
+
+
+def backlog(subscription: str, expected: int) -> Callable[[Any], bool]:
+    return lambda said: said["subscriptions"][subscription]["msgBacklog"] == expected
+
+
+def same(expected: Any) -> Callable[[Any], bool]:
+    return lambda said: said == expected
+
+
+STATS = f"{ONE}/stats"
+BILLING = f"{ONE}/subscription/billing"
+STEPS = [
+    Step(
+        "PUT",
+        "tenants/acme",
+        {"adminRoles": ["ada"], "allowedClusters": ["us"]},
+        "tenants/acme",
+        lambda said: said["adminRoles"] == ["ada"],
+    ),
+    Step(
+        "POST",
+        "tenants/acme",
+        {"adminRoles": ["bea"], "allowedClusters": ["us"]},
+        "tenants/acme",
+        lambda said: said["adminRoles"] == ["bea"],
+    ),
+    Step("PUT", "namespaces/acme/orders", None, "namespaces/acme", same(["acme/orders"])),
+    Step("POST", "namespaces/acme/orders/messageTTL", 60, "namespaces/acme/orders/messageTTL", same(60)),
+    Step("DELETE", "namespaces/acme/orders/messageTTL", None, "namespaces/acme/orders/messageTTL", same(204)),
+    Step(
+        "POST",
+        "namespaces/acme/orders/permissions/bea",
+        ["produce", "consume"],
+        "namespaces/acme/orders/permissions",
+        lambda said: sorted(said["bea"]) == ["consume", "produce"],
+    ),
+    Step("PUT", ONE, None, "persistent/acme/orders", same(["persistent://acme/orders/one"])),
+    Step("POST", f"{ONE}/maxConsumers", 3, f"{ONE}/maxConsumers", same(3)),
+    Step("DELETE", f"{ONE}/maxConsumers", None, f"{ONE}/maxConsumers", same(204)),
+    Step("PUT", f"{ONE}/properties", {"team": "a"}, f"{ONE}/properties", same({"team": "a"})),
+    Step("PUT", f"{MANY}/partitions", 2, f"{MANY}/partitions", lambda said: said["partitions"] == 2),
+    Step("POST", f"{MANY}/partitions", 5, f"{MANY}/partitions", lambda said: said["partitions"] == 5),
+    Step("PUT", BILLING, None, f"{ONE}/subscriptions", same(["billing"])),
+    Step(
+        "POST", f"{BILLING}/resetcursor", {"ledgerId": -1, "entryId": -1}, STATS, backlog("billing", MESSAGES)
+    ),
+    Step("POST", f"{BILLING}/skip/1", None, STATS, backlog("billing", MESSAGES - 1)),
+    Step("POST", f"{BILLING}/skip_all", None, STATS, backlog("billing", 0)),
+    Step("PUT", f"{BILLING}/properties", {"k": "v"}, f"{BILLING}/properties", same({"k": "v"})),
+    Step(
+        "POST",
+        "schemas/acme/orders/one/schema",
+        {"type": "AVRO", "schema": AVRO, "properties": {}},
+        "schemas/acme/orders/one/schema",
+        lambda said: said["version"] == 0 and said["type"] == "AVRO",
+    ),
+    Step("DELETE", "schemas/acme/orders/one/schema", None, "schemas/acme/orders/one/schema", same(404)),
+    Step("DELETE", BILLING, None, f"{ONE}/subscriptions", same([])),
+    Step(
+        "POST", f"{ONE}/terminate", None, f"{ONE}/internalStats", lambda said: said["state"] == "Terminated"
+    ),
+    Step("DELETE", f"{MANY}/partitions", None, "persistent/acme/orders/partitioned", same([])),
+    Step("DELETE", ONE, None, "persistent/acme/orders", same([])),
+    Step(
+        "DELETE",
+        "namespaces/acme/orders/permissions/bea",
+        None,
+        "namespaces/acme/orders/permissions",
+        same({}),
+    ),
+    Step(
+        "POST",
+        "brokers/configuration/brokerDeduplicationEnabled/true",
+        None,
+        "brokers/configuration/values",
+        same({"brokerDeduplicationEnabled": "true"}),
+    ),
+    Step("DELETE", "namespaces/acme/orders", None, "namespaces/acme", same([])),
+    Step("DELETE", "tenants/acme", None, "tenants/acme", same(404)),
+]
+
+
+async def asked(region: RegionStatus, method: str, path: str, body: Any = None) -> Any:
+    answer = await call("127.0.0.1", int(region.admin_url.rpartition(":")[2]), method, f"{V2}/{path}", body)
+    return answer.json() if answer.status == 200 else answer.status
+
+
+async def done(region: RegionStatus, step: Step) -> None:
+    answer = await call(
+        "127.0.0.1", int(region.admin_url.rpartition(":")[2]), step.method, f"{V2}/{step.path}", step.body
+    )
+    assert answer.status // 100 == 2, (step, answer)
+
+
+def told(folder: Path, story: Callable[[ProcessRuntime, RegionStatus], Awaitable[None]]) -> None:
+    (folder / "clusters").mkdir()
+    (folder / "clusters" / "one.yaml").write_text("regions: {us: {}}\n")
+    path = folder / "topology.yaml"
+    path.write_text(
+        "name: one\nclusters: [one]\ntenants: [public]\nnamespaces: {public/default: {regions: all}}\n"
+    )
+    runtime = ProcessRuntime.create(load_topology(path), folder / "run", detached=False)
+
+    async def whole() -> None:
+        await runtime.up()
+        await story(runtime, (await runtime.status()).regions[0])
+        await runtime.down()
+
+    asyncio.run(asyncio.wait_for(whole(), 180))
+
+
+def test_nothing_that_was_answered_is_lost_by_a_kill_right_behind_the_answer(tmp_path: Path) -> None:
+    async def story(runtime: ProcessRuntime, us: RegionStatus) -> None:
+        for step in STEPS:
+            if step.path == BILLING and step.method == "PUT":
+                await _publish(us)
+            await done(us, step)
+            await runtime.kill("us")
+            await runtime.start("us")
+            said = await asked(us, "GET", step.look)
+            assert step.is_so(said), (step, said)
+
+    told(tmp_path, story)
+
+
+async def _publish(us: RegionStatus) -> None:
+    async with Client([us.service_url]) as client:
+        producer = await client.producer("persistent://acme/orders/one")
+        for number in range(MESSAGES):
+            await producer.send(str(number).encode())
+
+
+def test_a_region_that_was_shut_down_by_a_call_is_stopped_and_can_be_started(tmp_path: Path) -> None:
+    async def story(runtime: ProcessRuntime, us: RegionStatus) -> None:
+        assert (
+            await asked(us, "POST", "brokers/shutdown?maxConcurrentUnloadPerSec=0&forcedTerminateTopic=true")
+            == 204
+        )
+        async with asyncio.timeout(20):
+            while (await runtime.status()).regions[0].state not in ("stopped", "killed"):
+                await asyncio.sleep(0.05)
+        assert (await runtime.status()).regions[0].state == "stopped"
+        await runtime.start("us")
+        assert (await runtime.status()).regions[0].state == "running"
+        await runtime.kill("us")
+        assert (await runtime.status()).regions[0].state == "killed"
+
+    told(tmp_path, story)
