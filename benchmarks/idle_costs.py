@@ -1,4 +1,4 @@
-"""What is there and does nothing: bytes that an idle topic, subscription, producer, consumer, connection cost a region.
+"""What is there and does nothing: bytes that a topic, subscription, producer, consumer, connection costs a region.
 
     python -m benchmarks.idle_costs
 

@@ -2,10 +2,10 @@
 
     python -m benchmarks.key_shared [ROUNDS]
 
-Messages of 500 keys, our own clients in one program, an acknowledgement for each one; what is compared runs in turn.
-The program shares the machine with the region and takes more of it, so beside the rate, which is the pair's, stands
-the region's processor time per message. A drain has two consumers and a backlog. A crowd is there before the first
-message, so that a message's cost is that of publishing, handing out and acknowledging it.
+Messages of 500 keys, our own clients in one program, an acknowledgement for each message; what is compared runs in
+turn. The program shares the machine with the region and takes more of it, so beside the rate, which is the pair's,
+stands the region's processor time per message. A drain has two consumers and a backlog. A crowd is there before
+the first message, so that a message's cost is that of publishing, handing out and acknowledging it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import sys
 import time
 from dataclasses import dataclass
 
-from benchmarks.brokers import RunningBroker, geoemu, processor_seconds, resident_bytes
+from benchmarks.brokers import RunningBroker, geoemu, processor_seconds
 from benchmarks.load_generator import new_topic
 from emulator.client import Client, Consumer, ConsumerType, InitialPosition
 
@@ -32,8 +32,6 @@ class Took:
     rate: float
     broker_us: float
     """Processor time of the region per message."""
-    consumer_bytes: float = 0
-    """What each consumer of a crowd added to the region."""
 
 
 class Work:
@@ -53,10 +51,10 @@ class Work:
             if not self.left:
                 self.done.set()
 
-    async def took(self, consumer_bytes: float = 0) -> Took:
+    async def took(self) -> Took:
         await self.done.wait()
         seconds, used = time.perf_counter() - self._began, processor_seconds(self._broker.pid) - self._used
-        return Took(MESSAGES / seconds, used * 1e6 / MESSAGES, consumer_bytes)
+        return Took(MESSAGES / seconds, used * 1e6 / MESSAGES)
 
 
 async def _publish(client: Client, topic: str) -> None:
@@ -84,17 +82,15 @@ async def _crowd(broker: RunningBroker, type_: ConsumerType, consumers: int) -> 
     topic = new_topic()
     async with Client(broker.service_url) as client:
         first = await client.subscribe(topic, "s", type_=type_)
-        before = resident_bytes(broker.pid)
         rest = [
             await client.subscribe(topic, "s", type_=type_, receiver_queue_size=CROWD_QUEUE)
             for _ in range(consumers - 1)
         ]
-        each = (resident_bytes(broker.pid) - before) / max(1, consumers - 1)
         work = Work(broker)
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(work.take(one)) for one in (first, *rest)]
             await _publish(client, topic)
-            took = await work.took(each)
+            took = await work.took()
             for task in tasks:
                 task.cancel()
     return took
@@ -116,18 +112,17 @@ def table(rounds: int = 3) -> str:
     with geoemu() as broker:
         taken = [asyncio.run(_round(broker)) for _ in range(rounds)]
     rows = [
-        "| load | messages/s | µs of processor in the region | rate, to the row above | goal | a consumer more (KB) |",
-        "|---|---|---|---|---|---|",
+        "| load | messages/s | µs of processor in the region | rate, to the row above | goal |",
+        "|---|---|---|---|---|",
     ]
     above = 0.0
     for number, what in enumerate(taken[0]):
-        rate, used, size = (
-            statistics.median(getattr(one[what], field) for one in taken)
-            for field in ("rate", "broker_us", "consumer_bytes")
+        rate, used = (
+            statistics.median(getattr(one[what], field) for one in taken) for field in ("rate", "broker_us")
         )
         ratio = f"{rate / above:.2f}" if number % 2 else ""
-        goal, each = "at least 0.7" if number == 1 else "", f"{size / 1000:.1f}" if size else ""
-        rows.append(f"| {what} | {rate:,.0f} | {used:.1f} | {ratio} | {goal} | {each} |")
+        goal = "at least 0.7" if number == 1 else ""
+        rows.append(f"| {what} | {rate:,.0f} | {used:.1f} | {ratio} | {goal} |")
         above = rate
     return "\n".join(rows)
 

@@ -3,8 +3,8 @@
     python -m benchmarks.many_connections [ROUNDS]
 
 Half of them are producers, half are consumers of one Shared subscription. First all are idle, then each producer
-publishes once a second, which a consumer receives and acknowledges. Their program shares the machine's cores with the
-region and with the raw generator, whose one message in flight is what is measured.
+publishes once a second, which a consumer receives and acknowledges. Their program shares the machine's cores
+with the region and with the raw generator, whose one message in flight is what is measured.
 """
 
 from __future__ import annotations
