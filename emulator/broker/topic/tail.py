@@ -90,8 +90,8 @@ class StoredEntry:
 
 
 ENTRY_OVERHEAD_BYTES = 432
-"""What an entry holds besides its bytes: their header, this object, its metadata and numbers, the slot of its key, its place
-in a list. A test counts it."""
+"""What an entry holds besides its bytes: their header, this object, its metadata and numbers, the slot of its key, its
+place in a list. A test counts it."""
 BLOCK_BYTES = 65_536
 """A block that holds this much takes no further entries."""
 

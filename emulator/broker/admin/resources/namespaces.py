@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from emulator.broker.admin.gone import unless_gone
 from emulator.broker.admin.http import HttpError, Response
 from emulator.broker.admin.replication_rules import check_allowed, check_home, check_sharing
 from emulator.broker.admin.resource import Body, Call, Query, Resource, changes, reads
@@ -134,7 +135,8 @@ async def clear_backlog(call: Call) -> Response:
     for topic in await _every_topic(region, _named(call)):
         for subscription in list(topic.subscriptions.values()):
             if name is None or subscription.name == name:
-                await pass_over(topic, subscription, topic.readable_end)
+                passing = pass_over(topic, subscription, topic.readable_end)
+                await unless_gone(call, topic, subscription, passing)
     return Response(status=204)
 
 
