@@ -14,6 +14,7 @@ from benchmarks import (
     beside_holes,
     busy_topics,
     containers,
+    java_transactions,
     kafka,
     many_topics,
     raw_load,
@@ -39,6 +40,7 @@ TABLES = {
     "simulation": simulation.table,
     "takeover": takeover.table,
     "transactions": transactions.table,
+    "java_transactions": java_transactions.table,
     "verdicts": verdicts.table,
 }
 
