@@ -1,4 +1,4 @@
-"""A region on SQLite or Kafka in a process of its own, killed behind its n-th commit; test_killed_behind_steps.py runs it.
+"""A region on SQLite or Kafka in a process of its own, killed behind its n-th commit (test_killed_behind_steps.py).
 
 It processes messages in a transaction, by its own client over a socket, and tells through the pipe what was told:
 

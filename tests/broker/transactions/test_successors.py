@@ -79,7 +79,8 @@ async def acknowledge_upto(message: Message, consumer: Consumer, transaction: Tr
             await consumer.acknowledge_cumulative(message, transaction=transaction)
             return
         except ClientError as refused:
-            assert refused.code is ServerError.TransactionConflict
+            if refused.code is not ServerError.TransactionConflict:
+                raise
         await asyncio.sleep(RETRY_SECONDS)
 
 
