@@ -15,6 +15,7 @@ from benchmarks import (
     busy_topics,
     containers,
     idle_costs,
+    java_transactions,
     kafka,
     key_shared,
     long_backlog,
@@ -49,6 +50,7 @@ TABLES = {
     "metadata": metadata.table,
     "takeover": takeover.table,
     "transactions": transactions.table,
+    "java_transactions": java_transactions.table,
     "verdicts": verdicts.table,
 }
 

@@ -255,9 +255,13 @@ class Consumer:
         self._redeliver({(message.id.ledger, message.id.entry) for message in messages})
 
     def redeliver_unacknowledged(self) -> None:
-        """Have everything that is not acknowledged delivered again."""
+        """Have everything that is not acknowledged delivered again. What was not taken is thrown away, and its room is
+        given back: a full queue would stay empty for ever."""
+        thrown_away = len(self._queue)
         self._queue.clear()
         self._redeliver(())
+        for _ in range(thrown_away):
+            self._give_back_permit()
 
     def _redeliver(self, entries: Iterable[tuple[int, int]]) -> None:
         if self._connection is not None:

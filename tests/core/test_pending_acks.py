@@ -51,7 +51,7 @@ class Model:
         prefix = 0
         while self.is_acked(prefix):
             prefix += 1
-        if entry_id < prefix:
+        if entry_id < prefix or self.acked.issuperset(self.upto(entry_id, indexes)):
             return False
         if self.cumulative is not None and self.cumulative[0] != txn and self.cumulative[1][-1][0] >= prefix:
             return False
@@ -272,3 +272,15 @@ def test_of_several_that_a_restart_finds_the_one_that_goes_furthest_counts() -> 
         for txn in order:
             acks.restore_cumulative(txn, Cumulative(5 if txn is T1 else 7, 0))
         assert acks.covering(0) == T2
+
+
+def test_a_cumulative_acknowledgement_that_acknowledges_nothing_is_a_conflict_within_a_batch_too() -> None:
+    """A consumer that was given its messages again would process the first ones twice."""
+    acks, cursor = PendingAcks(), Cursor(4)
+    acks.acknowledge_cumulative(T1, claim_of(5, [0]), cursor)
+    held = acks.end(T1)
+    assert held is not None
+    commit(held, cursor)
+    with pytest.raises(ProtocolError, match="entry 5 is acknowledged already"):
+        acks.acknowledge_cumulative(T2, claim_of(5, [0]), cursor)
+    acks.acknowledge_cumulative(T2, claim_of(5, [0, 1]), cursor)

@@ -200,7 +200,7 @@ class PendingAcks:
         """Hold everything up to this entry, or nothing: ProtocolError TransactionConflict (P3)."""
         entry_id = claim.entry_id
         wanted = Cumulative(entry_id, bits_of(claim.ack_set) if claim.ack_set else 0)
-        if entry_id <= cursor.mark_delete:
+        if _counts_already(claim, cursor):
             raise _conflict(entry_id, "is acknowledged already, and all before it")
         self._check_cumulative_of_another(txn, entry_id, cursor)
         self._check_individual_of_others(txn, entry_id, cursor)
@@ -272,6 +272,16 @@ def commit(held: Held, cursor: Cursor) -> None:
         cursor.ack(entry_id)
     for entry_id, part in held.batches.items():
         cursor.ack_messages(entry_id, *part)
+
+
+def _counts_already(claim: Claim, cursor: Cursor) -> bool:
+    """Whether a cumulative acknowledgement would acknowledge nothing: also within a batch."""
+    if claim.entry_id <= cursor.mark_delete:
+        return True
+    left = cursor.open_bits.get(claim.entry_id)
+    if claim.entry_id > cursor.mark_delete + 1 or not claim.ack_set or left is None:
+        return False
+    return not claim.bits & left
 
 
 def _entries(held: Held) -> Iterator[int]:
