@@ -5,6 +5,7 @@
     ├── ProtocolError           the peer broke a rule; carries the ServerError it should be told
     ├── StorageError            a write or read of the log failed; `definite` tells whether it certainly
     │   │                       did not happen
+    │   ├── GoneMeanwhile       it was deleted, or is loaded again, while this was under way
     │   ├── StorageFenced       a newer owner has the log; this process must stop
     │   └── StorageFull         no room; certainly not written
     └── RuntimeFailure          a region, container or engine did not do what it was told
@@ -106,6 +107,14 @@ class StorageError(GeoemuError):
         self.definite = definite
         """True: it certainly did not happen. False: it may have."""
         super().__init__(message)
+
+
+class GoneMeanwhile(StorageError):
+    """What was asked of is not served here any more: it was deleted, or is loaded again, while this was under way. The
+    store is well. What had been asked may have happened."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, definite=False)
 
 
 class StorageFenced(StorageError):

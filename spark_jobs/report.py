@@ -140,11 +140,23 @@ def _one_line(witness: Mapping[str, Any]) -> str:
     if "damage" in witness:
         return str(witness["damage"])
     place = f" in {witness['region']}" if "region" in witness else ""
-    line = f"{witness['kind']}{place}: {witness.get('producer', '')} {witness.get('sequence_id', '')}"
-    line += f" of {witness['origin_region']}" if "origin_region" in witness else ""
-    line += f", there at {witness['origin_position']}" if "origin_position" in witness else ""
-    line += f", at {witness['position']}" if "position" in witness else ""
+    said = [text.format(**witness) for name, text in _TOLD if name in witness]
+    line = f"{witness['kind']}{place}: {''.join(said).removeprefix(',').lstrip()}"
     return f"{line}; topic {witness['topic']}" if "topic" in witness else line
+
+
+_TOLD = (
+    ("producer", " {producer}"),
+    ("sequence_id", " {sequence_id}"),
+    ("origin_region", " of {origin_region}"),
+    ("origin_position", ", there at {origin_position}"),
+    ("position", ", at {position}"),
+    ("owner", ", owner {owner}"),
+    ("transaction_key", ", key {transaction_key}"),
+    ("epoch", ", epoch {epoch}"),
+    ("transaction", ", transaction {transaction}"),
+)
+"""What a witness says of itself, in this order."""
 
 
 def _reasons(judgement: Judgement) -> list[CheckResult]:

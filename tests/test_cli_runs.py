@@ -213,6 +213,8 @@ def test_regions_explain_why_and_a_slip_is_understood(folder: Path) -> None:
     text = typed(folder, "explain", "link", "us-east", "us-west")
     assert "us-east: link us-east us-west\n  is         established\n  since " in text
     assert "us-west: region us-west has no link 'us-east us-west'" in text
+    policies = typed(folder, "explain", "metadata", "namespace/public/default")
+    assert policies.startswith("us-east, us-west, eu-central: metadata namespace/public%2Fdefault\n")
     typed(folder, "kill", "us-west")
     assert "us-west: it is killed and gives no answer" in typed(
         folder, "explain", "link", "us-east", "us-west"

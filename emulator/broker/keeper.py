@@ -16,7 +16,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from emulator.errors import StorageError
+from emulator.errors import GoneMeanwhile, StorageError
 from emulator.storage.contract import Store
 
 
@@ -93,7 +93,7 @@ class StateKeeper:
             await asyncio.wait(self._under_way)
 
     def _not_kept(self) -> StorageError:
-        return StorageError(f"{self._what} is not kept here any more", definite=False)
+        return GoneMeanwhile(f"{self._what} is not kept here any more")
 
     def _stop_timer(self) -> None:
         if self._timer is not None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+ACQUIRED_AGAIN_MAX = 10
 OWING_AT_ONCE = 8
 """Topics that owe something are opened so many at a time after a start, so that clients get their turn."""
 RETRY_SECONDS = 0.05
@@ -284,14 +285,23 @@ class Directory:
     async def delete(self, name: str, *, force: bool, for_good: bool = True) -> None:
         """Remove a topic from the store. `for_good`: other regions must not bring it back. ProtocolError when there is
         none, or it is in use and not `force`."""
-        topic = await self.acquire(name, Wish.EXISTING)
-        slot = self._slots.get(topic.full_name)
-        if slot is None or slot.topic is not topic or slot.state is not SlotState.SERVING:
-            raise ProtocolError(ServerError.ServiceNotReady, f"{name} is being loaded again")
+        slot = await self._serving(name)
+        topic = slot.topic
+        assert topic is not None
         if self._opener.is_used(topic) and not force:
             raise ProtocolError(ServerError.NotAllowedError, f"topic {name} has producers or consumers")
         self._leave(slot, "it is deleted")
         await self._finish(self._left(slot, delete=True, for_good=for_good))
+
+    async def _serving(self, name: str) -> Slot:
+        """The slot of a topic at a moment when it serves. Somebody else may have begun to delete or to unload it when
+        we are told of it: once more, then. ProtocolError."""
+        for _ in range(ACQUIRED_AGAIN_MAX):
+            topic = await self.acquire(name, Wish.EXISTING)
+            slot = self._slots.get(topic.full_name)
+            if slot is not None and slot.topic is topic and slot.state is SlotState.SERVING:
+                return slot
+        raise ProtocolError(ServerError.ServiceNotReady, f"{name} is being loaded again")
 
     async def _finish(self, work: Coroutine[Any, Any, None]) -> None:
         """Wait for work that goes on even if the one that asked for it goes away."""

@@ -117,15 +117,23 @@ def as_json(kind: str, words: Sequence[str], said: Sequence[Said]) -> str:
 
 
 def as_text(said: Sequence[Said]) -> str:
-    """For people."""
-    return "\n".join(line for one in said for line in _lines(one))
+    """For people. What several regions say in the same words is said once."""
+    by_words: dict[tuple[str, ...], list[str]] = {}
+    for one in said:
+        by_words.setdefault(tuple(_lines(one)), []).append(one.region)
+    return "\n".join(
+        line
+        for (first, *others), regions in by_words.items()
+        for line in (f"{', '.join(regions)}: {first}", *others)
+    )
 
 
 def _lines(said: Said) -> list[str]:
+    """Without the region."""
     one = said.explanation
     if one is None:
-        return [f"{said.region}: {said.problem}"]
-    lines = [f"{one.region}: {one.kind} {one.name}", f"  is         {one.what}"]
+        return [said.problem]
+    lines = [f"{one.kind} {one.name}", f"  is         {one.what}"]
     if one.since_ms is not None:
         since = datetime.fromtimestamp(one.since_ms / 1000).astimezone()
         lines.append(f"  since      {since.isoformat(sep=' ', timespec='seconds')}")

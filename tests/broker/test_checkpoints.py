@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from unittest.mock import Mock
 
 from emulator.broker.topic.checkpoints import Checkpoints
 from emulator.core.id_set import PART_IDS
@@ -92,5 +93,29 @@ def test_a_region_goes_on_from_its_checkpoint() -> None:
             async with world.client("us") as client:
                 producer = await client.producer(TOPIC, name="p")
                 assert producer.last_sequence_id == 24
+
+    asyncio.run(story())
+
+
+def test_a_topic_that_fails_while_it_hands_out_writes_no_checkpoint() -> None:
+    """What it has in memory may be wrong."""
+
+    async def story() -> None:
+        async with regions("us", state_checkpoint_entries=1) as world, world.client("us") as client:
+            producer = await client.producer(TOPIC, name="p")
+            await producer.send(b"0")
+            topic = world.running["us"].directory.serving[TOPIC]
+            written = topic.checkpoints.write = Mock()  # type: ignore[method-assign]
+            handed_out = topic.pump
+
+            def fail() -> None:
+                handed_out()
+                topic.failed(StorageError("the disk said no", definite=True))
+
+            topic.pump = fail  # type: ignore[method-assign]
+            for number in range(5):
+                await producer.send(b"%d" % number)
+            assert topic.closed
+            assert not written.called
 
     asyncio.run(story())

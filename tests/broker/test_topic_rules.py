@@ -30,7 +30,7 @@ from emulator.errors import ServerError
 from emulator.stored_keys import NamespacePath, StoredKey, TopicPoliciesPath
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.codec import send_header
-from emulator.wire.entry_building import build_entry
+from emulator.wire.entry_building import build_entry, plain_entry
 from tests.broker.commands.raw import RawClient, entry, raw_client
 from tests.broker.regions import regions, until
 
@@ -137,6 +137,44 @@ def test_who_publishes_too_fast_is_read_more_slowly() -> None:
             assert connection.pressure.is_ours, "its silence is no fault of the client"
             await sending
             assert us.directory.serving[TOPIC].stored_end == 30
+
+    asyncio.run(story())
+
+
+def test_what_may_be_published_belongs_to_the_topic_however_often_a_client_connects_anew() -> None:
+    """INV-79. 20 messages a second; each comes by a connection of its own, none of which has sent anything before."""
+
+    async def story() -> None:
+        async with regions("us") as world:
+            us = world.running["us"]
+            await set_policy(us, PUBLISH_RATE, Pace(20, 0, 1))
+            loop, stored = asyncio.get_running_loop(), 0
+            began = loop.time()
+            while loop.time() < began + 2:
+                async with raw_client(world) as client:  # gone without a word, as soon as it has its receipts
+                    await client.open_producer(1, name=str(stored))
+                    for number in range(10):
+                        send(client, plain_entry(str(stored), number, 1, b"x"), number)
+                    for _ in range(10):
+                        await client.next()
+                    stored += 10
+            assert stored <= 20 + 20 * (loop.time() - began) + 10, (
+                "what a period allows, the time, one too early"
+            )
+
+    asyncio.run(story())
+
+
+def test_who_has_published_nothing_waits_too_when_others_published_too_much() -> None:
+    async def story() -> None:
+        async with regions("us") as world, world.client("us") as one, world.client("us") as other:
+            us = world.running["us"]
+            await set_policy(us, PUBLISH_RATE, Pace(20, 0, 1))
+            producers = [await one.producer(TOPIC), await other.producer(TOPIC)]
+            assert len(us.connections) == 2
+            await asyncio.gather(*[producers[0].send(b"%d" % number) for number in range(30)])
+            await until(lambda: all(Pause.RATE in one.pressure.reasons for one in us.connections), DEADLINE)
+            await producers[1].send(b"later")
 
     asyncio.run(story())
 

@@ -23,7 +23,15 @@ ROOT = Path(__file__).parents[2]
 SOURCES = Path(__file__).parent / "drivers"
 BUILD_SECONDS = 600
 KEPT_SECONDS = 3 * 24 * 3_600
-GO_VERSION = (1, 23)
+GO_VERSION, RUST_VERSION = (1, 23), (1, 85)
+"""What their Pulsar clients want."""
+CANNOT_FETCH = (
+    "dial tcp",
+    "Could not transfer",
+    "download of config.json failed",
+    "failed to download",
+    "spurious network error",
+)
 
 
 class Failed(Exception):
@@ -117,13 +125,15 @@ def java() -> list[str]:
 
 
 def go_is_there() -> None:
-    """Skips the test where there is no Go, or one that is too old."""
-    said = (
-        subprocess.run(["go", "version"], capture_output=True, text=True).stdout if shutil.which("go") else ""
-    )
-    found = re.search(r"go(\d+)\.(\d+)", said)
-    if found is None or tuple(map(int, found.groups())) < GO_VERSION:
-        pytest.skip(f"there is no go of version {GO_VERSION[0]}.{GO_VERSION[1]} or newer")
+    want("go", "version", GO_VERSION)
+
+
+def want(tool: str, asked: str, version: tuple[int, int]) -> None:
+    """Skips the test where there is no such tool, or one that is too old."""
+    said = subprocess.run([tool, asked], capture_output=True, text=True).stdout if shutil.which(tool) else ""
+    found = re.search(r"(\d+)\.(\d+)", said)
+    if found is None or tuple(map(int, found.groups())) < version:
+        pytest.skip(f"there is no {tool} of version {version[0]}.{version[1]} or newer")
 
 
 def go() -> list[str]:
@@ -135,20 +145,38 @@ def go() -> list[str]:
     return [str(folder / "driver")]
 
 
-CLIENTS = {"python": python, "java": java, "go": go}
+def rust() -> list[str]:
+    """What it depends on is built once, whatever its own content: it takes a minute or two."""
+    want("cargo", "--version", RUST_VERSION)
+    with _folder("rust", SOURCES / "Cargo.toml", SOURCES / "driver.rs") as folder:
+        if not (folder / "driver").exists():
+            target = _cache() / "target-of-rust"
+            compiler = folder / "protoc"
+            compiler.write_text(f'#!/bin/sh\nexec {sys.executable} -m grpc_tools.protoc "$@"\n')
+            compiler.chmod(0o755)
+            _built(folder, "cargo", "build", "--quiet", "--target-dir", str(target), PROTOC=str(compiler))
+            shutil.copy2(target / "debug" / "driver", folder / "driver")
+    return [str(folder / "driver")]
+
+
+CLIENTS = {"python": python, "java": java, "go": go, "rust": rust}
+
+
+def _cache() -> Path:
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "geoemu" / "test-drivers"
+    cache.mkdir(parents=True, exist_ok=True)
+    return cache
 
 
 @contextlib.contextmanager
 def _folder(name: str, *sources: Path) -> Iterator[Path]:
     """Where it is built, by nobody else meanwhile: one for each content of its sources, kept between runs. What no
     run used for days is removed."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "geoemu" / "test-drivers"
-    cache.mkdir(parents=True, exist_ok=True)
     digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:12]
-    folder = cache / f"{name}-{digest}"
-    with (cache / "lock").open("w") as lock:
+    folder = _cache() / f"{name}-{digest}"
+    with (_cache() / f"{name}.lock").open("w") as lock:  # others are built meanwhile
         fcntl.flock(lock, fcntl.LOCK_EX)
-        for other in cache.glob("*-*"):
+        for other in _cache().glob(f"{name}-{'[0-9a-f]' * len(digest)}"):
             if other != folder and other.stat().st_mtime < time.time() - KEPT_SECONDS:
                 shutil.rmtree(other, ignore_errors=True)
         folder.mkdir(exist_ok=True)
@@ -158,11 +186,18 @@ def _folder(name: str, *sources: Path) -> Iterator[Path]:
         yield folder
 
 
-def _built(folder: Path, *command: str) -> None:
+def _built(folder: Path, *command: str, **environment: str) -> None:
     if shutil.which(command[0]) is None:
         pytest.skip(f"there is no {command[0]}")
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=BUILD_SECONDS)
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=BUILD_SECONDS,
+    )
     text = done.stdout + done.stderr
-    if done.returncode and any(word in text for word in ("dial tcp", "Could not transfer")):
+    if done.returncode and any(words in text for words in CANNOT_FETCH):
         pytest.skip("the packages of the driver cannot be fetched")
     assert done.returncode == 0, text

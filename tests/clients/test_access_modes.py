@@ -24,6 +24,9 @@ BESIDE_SHARED = {"Shared": IN, "Exclusive": FENCED, "WaitForExclusive": WAITS, "
 BESIDE_AN_OWNER = BESIDE_SHARED | {"Shared": BUSY}
 WITHOUT_FENCING = ("go",)
 """Clients that do not offer ExclusiveWithFencing."""
+WITHOUT_EPOCHS = ("rust",)
+"""Clients that do not name the epoch that they had when they connect again: they come as somebody new. Nor do they tell
+their application that they were fenced, but try to open their producer again."""
 GIVES_UP_WAITING = ("python",)
 """Clients that give up creating a producer after their operation time-out, although they were told to wait."""
 TOPIC = "persistent://public/default/orders"
@@ -104,6 +107,8 @@ def test_who_gets_in_beside_whom(client: str, first: str, second: str) -> None:
                 await asyncio.wait_for(asked, OUTCOME_SECONDS)
             else:
                 assert await met(asked) == expected
+            if second == "ExclusiveWithFencing" and client in WITHOUT_EPOCHS:
+                return
             sent = it.one.ask("send", key="p", payload="after")
             if second == "ExclusiveWithFencing":
                 assert await met(sent) == FENCED
@@ -132,7 +137,7 @@ def test_whoever_waits_takes_over_when_the_owner(client: str, how: str) -> None:
     asyncio.run(told())
 
 
-@pytest.mark.parametrize("client", ALL_CLIENTS)
+@pytest.mark.parametrize("client", [one for one in ALL_CLIENTS if one.values[0] not in WITHOUT_EPOCHS])
 def test_the_owner_keeps_a_topic_that_is_unloaded_while_another_waits(client: str) -> None:
     async def told() -> None:
         async with story(client) as it:
@@ -177,7 +182,7 @@ def test_a_producer_of_every_mode_goes_on_after_an_unload(client: str, mode: str
             for _ in range(2):
                 await it.region.directory.unload(TOPIC, "somebody asked for it")
                 await asyncio.wait_for(it.one.ask("send", key="p", payload="after"), OUTCOME_SECONDS)
-            assert it.epoch("orders") == epoch
+            assert client in WITHOUT_EPOCHS or it.epoch("orders") == epoch
 
     asyncio.run(told())
 

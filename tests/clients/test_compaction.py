@@ -12,7 +12,9 @@ from tests.clients.driving import driver
 
 pytestmark = [
     pytest.mark.real,
-    pytest.mark.parametrize("client", ["python", pytest.param("java", marks=[pytest.mark.long])]),
+    pytest.mark.parametrize(
+        "client", ["python", *(pytest.param(one, marks=[pytest.mark.long]) for one in ("java", "go"))]
+    ),
 ]
 TOPIC = "persistent://public/default/orders"
 OUTCOME_SECONDS = 120

@@ -13,7 +13,7 @@ from emulator.core.policies.creation import AUTO_TOPIC_CREATION, AutoCreation
 from emulator.model import TopicName
 from emulator.stored_keys import NamespacePath
 from tests.broker.regions import FAST, regions
-from tests.clients.driving import CLIENTS, Driver, driver
+from tests.clients.driving import CLIENTS, Driver, Failed, driver
 
 pytestmark = [
     pytest.mark.real,
@@ -66,6 +66,27 @@ def test_a_topic_is_created_with_as_many_partitions_as_its_namespace_says(client
             topics = await sent_and_received(program)
             assert topics == {f"{ORDERS}-partition-{index}" for index in range(2)}
             assert region.partitioned.count(TopicName.parse(ORDERS)) == 2
+
+    asyncio.run(told())
+
+
+def test_who_has_a_partitioned_topic_alone_has_all_of_its_partitions(client: str) -> None:
+    async def told() -> None:
+        async with one_client(client) as (region, program), asyncio.timeout(OUTCOME_SECONDS):
+            await region.partitioned.create(region.directory, TopicName.parse(ORDERS), 3)
+            asked = {"client": "client", "topic": "orders", "access": "Exclusive"}
+            await program.ask("producer", key="owner", **asked)
+            # Clients may open a partition only when something is sent to it.
+            for number in range(MESSAGES):
+                await program.ask("send", key="owner", payload=str(number), message_key=f"key-{number}")
+            with pytest.raises(Failed) as refused:
+                await program.ask("producer", key="other", **asked)
+            assert refused.value.name == "ProducerFenced"
+            owned = [region.directory.serving[f"{ORDERS}-partition-{index}"].access for index in range(3)]
+            assert [access.epoch for access in owned] == [0, 0, 0]
+            await program.ask("close", key="owner")
+            await program.ask("producer", key="next", **asked)
+            await program.ask("send", key="next", payload="mine", message_key="key-0")
 
     asyncio.run(told())
 

@@ -14,7 +14,12 @@ from tests.clients.driving import CLIENTS, Driver, Failed, driver
 pytestmark = [
     pytest.mark.real,
     pytest.mark.parametrize(
-        "client", [pytest.param(one, marks=[] if one == "python" else [pytest.mark.long]) for one in CLIENTS]
+        "client",
+        [
+            pytest.param(one, marks=[] if one == "python" else [pytest.mark.long])
+            for one in CLIENTS
+            if one != "rust"
+        ],
     ),
 ]
 

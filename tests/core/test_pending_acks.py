@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emulator.core.cursor import Cursor, words_of
-from emulator.core.transactions.pending_acks import ACKS_MAX, Claim, PendingAcks, commit
+from emulator.core.transactions.pending_acks import ACKS_MAX, Claim, Cumulative, PendingAcks, commit
 from emulator.core.transactions.pending_rows import PendingRows, RowName
 from emulator.core.transactions.status import TxnId
 from emulator.errors import ProtocolError, ServerError, StorageDamaged
@@ -49,13 +49,21 @@ class Model:
 
     def may_hold_upto(self, txn: TxnId, entry_id: int, indexes: int) -> bool:
         prefix = 0
-        while all((prefix, index) in self.acked for index in range(SIZE)):
+        while self.is_acked(prefix):
             prefix += 1
-        if entry_id < prefix or (self.cumulative is not None and self.cumulative[0] != txn):
+        if entry_id < prefix:
             return False
-        if any(other != txn and entry <= entry_id for (entry, _), other in self.held.items()):
+        if self.cumulative is not None and self.cumulative[0] != txn and self.cumulative[1][-1][0] >= prefix:
+            return False
+        if any(
+            other != txn and entry <= entry_id and not self.is_acked(entry)
+            for (entry, _), other in self.held.items()
+        ):
             return False
         return self.cumulative is None or len(self.upto(entry_id, indexes)) >= len(self.cumulative[1])
+
+    def is_acked(self, entry_id: int) -> bool:
+        return all((entry_id, index) in self.acked for index in range(SIZE))
 
     def end(self, txn: TxnId, committed: bool) -> None:
         mine = [message for message, holder in self.held.items() if holder == txn]
@@ -243,3 +251,24 @@ def test_there_is_a_bound() -> None:
     acks.acknowledge(T1, [Claim(entry_id) for entry_id in range(ACKS_MAX)], cursor)
     with pytest.raises(ProtocolError, match="are the maximum"):
         acks.acknowledge(T2, [Claim(ACKS_MAX)], cursor)
+
+
+def test_what_is_acknowledged_and_held_still_is_in_nobodys_way() -> None:
+    """As a restart finds it, when the region died between the cursor and the rows."""
+    acks, cursor = PendingAcks(), Cursor(-1)
+    cursor.ack_cumulative(5)
+    acks.restore_cumulative(T1, Cumulative(5, 0))
+    acks.restore(T2, 4)
+    acks.acknowledge_cumulative(T3, Claim(7), cursor)
+    assert acks.covering(7) == T3
+    assert acks.covering(8) is None
+    acks.end(T1)
+    assert acks.covering(7) == T3
+
+
+def test_of_several_that_a_restart_finds_the_one_that_goes_furthest_counts() -> None:
+    for order in ((T1, T2), (T2, T1)):
+        acks = PendingAcks()
+        for txn in order:
+            acks.restore_cumulative(txn, Cumulative(5 if txn is T1 else 7, 0))
+        assert acks.covering(0) == T2

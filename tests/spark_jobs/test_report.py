@@ -197,6 +197,27 @@ def test_the_summary_names_the_report_and_an_example() -> None:
 
 
 @pytest.mark.parametrize(
+    ("witness", "line"),
+    [
+        (
+            {"producer": "p", "sequence_id": 9, "origin_region": "us", "position": "1:2:-1", "topic": "t"},
+            "odd in eu: p 9 of us, at 1:2:-1; topic t",
+        ),
+        (
+            {"transaction_key": "k", "epoch": 4, "transaction": "1,7"},
+            "odd in eu: key k, epoch 4, transaction 1,7",
+        ),
+        ({}, "odd in eu: "),
+    ],
+)
+def test_an_example_says_whatever_it_is_about(witness: dict[str, Any], line: str) -> None:
+    check = CheckResult(
+        "c", "a check", "INV-1", "invalid", "no", ({"kind": "odd", "region": "eu", **witness},)
+    )
+    assert f"e.g. {line}\n" in summary(replace(judgement(), checks=(check,)), Path("/x"))
+
+
+@pytest.mark.parametrize(
     ("verdicts", "all_in_all"),
     [
         ([], "unknown"),

@@ -17,6 +17,7 @@ from emulator.broker.admin.exposition import Family
 from emulator.broker.admin.transaction_figures import add_transactions
 from emulator.broker.region import Region
 from emulator.broker.topic.topic import Topic
+from emulator.core.policies.lifetime import BACKLOG_QUOTAS, QuotaKind
 from emulator.model import TopicName
 
 TOPICS_MAX: Final = 1_000
@@ -36,6 +37,26 @@ OF_TOPIC: Final = {
     "pulsar_storage_logical_size": ("storageSize", "gauge", "The same: entries are stored once."),
     "pulsar_storage_backlog_size": ("backlogSize", "gauge", "Bytes of the largest backlog."),
 }
+LATENCY_CLASSES: Final = tuple(
+    f"pulsar_storage_write_latency_{one}"
+    for one in (
+        "le_0_5",
+        "le_1",
+        "le_5",
+        "le_10",
+        "le_20",
+        "le_50",
+        "le_100",
+        "le_200",
+        "le_1000",
+        "overflow",
+    )
+)
+"""Names of the classes of `LATENCY_LIMITS_US`."""
+SIZE_CLASSES: Final = tuple(
+    f"pulsar_entry_size_le_{one}"
+    for one in ("128", "512", "1_kb", "2_kb", "4_kb", "16_kb", "100_kb", "1_mb", "overflow")
+)
 OF_SUBSCRIPTION: Final = {
     "pulsar_subscription_back_log": ("msgBacklog", "gauge", "Entries that are not acknowledged."),
     "pulsar_subscription_delayed": ("msgDelayed", "gauge", "Entries that are not due yet."),
@@ -120,6 +141,7 @@ async def families_of(region: Region) -> list[Family]:
         _sum(sums, topic, shown)
         if at < TOPICS_MAX and lines < LINES_MAX:
             lines += _topic(figures, topic, shown, cluster)
+            _quotas(figures, region, topic)
         if at % 50 == 49:
             await asyncio.sleep(0)  # others get their turn
     _of_namespaces(figures, region)
@@ -166,6 +188,7 @@ def _topic(figures: Figures, topic: Topic, shown: Mapping[str, Any], cluster: st
     figures.add("pulsar_subscriptions_count", gauge, "Subscriptions.", len(subscriptions), **of)
     figures.add("pulsar_msg_backlog", gauge, "Backlogs of all subscriptions.", _backlog(shown), **of)
     figures.add_all(OF_TOPIC, shown, **of)
+    _storing(figures, topic, of)
     figures.add("pulsar_storage_offloaded_size", gauge, "Bytes elsewhere: a region moves none.", 0, **of)
     for name, one in list(shown["subscriptions"].items())[:LINES_MAX]:
         labels = {**of, "subscription": name}
@@ -184,6 +207,40 @@ def _topic(figures: Figures, topic: Topic, shown: Mapping[str, Any], cluster: st
         figures.add("pulsar_replication_disconnected_count", gauge, help_, away, **labels)
     _snapshots(figures, topic, of)
     return len(shown["subscriptions"]) + len(shown["replication"])
+
+
+def _storing(figures: Figures, topic: Topic, of: Mapping[str, str]) -> None:
+    """How entries are written and read; nothing of a topic that keeps none."""
+    if not topic.keeps_messages:
+        return
+    now, storing = asyncio.get_running_loop().time(), topic.storing
+    latency, size = storing.latency_us.per_second(now), storing.size_bytes.per_second(now)
+    figures.add("pulsar_storage_write_rate", "gauge", "Entries stored per second.", size.times, **of)
+    read = storing.read_rate(now)
+    figures.add("pulsar_storage_read_rate", "gauge", "Entries read from the store per second.", read, **of)
+    rows = [
+        *zip(LATENCY_CLASSES, latency.classes, strict=True),
+        *zip(SIZE_CLASSES, size.classes, strict=True),
+        ("pulsar_storage_write_latency_count", latency.times),
+        ("pulsar_storage_write_latency_sum", latency.total / 1_000),
+        ("pulsar_entry_size_count", size.times),
+        ("pulsar_entry_size_sum", size.total),
+    ]
+    for name, value in rows:
+        unit = "their bytes" if "size_sum" in name else "their milliseconds" if "_sum" in name else "so many"
+        figures.add(
+            name, "gauge", f"Of the entries stored per second: {unit}, by what the name says.", value, **of
+        )
+
+
+def _quotas(figures: Figures, region: Region, topic: Topic) -> None:
+    of = {"cluster": region.config.region, "namespace": topic.name.full_namespace, "topic": topic.full_name}
+    quotas = region.policies.now(topic.name, BACKLOG_QUOTAS)
+    size_quota, age_quota = quotas.get(QuotaKind.SIZE), quotas.get(QuotaKind.AGE)
+    limit = -1 if size_quota is None else size_quota.limit_bytes
+    seconds = -1 if age_quota is None else age_quota.limit_seconds
+    figures.add("pulsar_storage_backlog_quota_limit", "gauge", "Bytes; -1: any.", limit, **of)
+    figures.add("pulsar_storage_backlog_quota_limit_time", "gauge", "Seconds; -1: any.", seconds, **of)
 
 
 def _snapshots(figures: Figures, topic: Topic, of: Mapping[str, str]) -> None:

@@ -7,6 +7,7 @@ import logging
 from dataclasses import replace
 from typing import Any
 
+from emulator.broker.admin.gone import answer_to
 from emulator.broker.admin.guard import Guard
 from emulator.broker.admin.http import Head, HttpConnection, HttpError, PreparedCall, Response
 from emulator.broker.admin.place import Authorize, Place, allow_clients
@@ -16,7 +17,7 @@ from emulator.broker.region import Region
 from emulator.broker.replication.shaping import ShapedLink
 from emulator.broker.tenancy import Missing, Taken, Used
 from emulator.core.metadata_sync.changes import Overruled
-from emulator.errors import ProtocolError, ServerError, StorageError
+from emulator.errors import GoneMeanwhile, ProtocolError, ServerError, StorageError
 from emulator.network import Listener
 
 logger = logging.getLogger(__name__)
@@ -98,6 +99,11 @@ class Admin:
             raise HttpError(409, str(problem)) from None
         except Overruled as later:
             raise HttpError(409, str(later)) from None
+        except GoneMeanwhile as problem:
+            try:
+                raise await answer_to(call, problem) from None
+            except ProtocolError as refusal:
+                raise _refused(refusal) from None
         except StorageError as failure:
             logger.warning("%s %s: %s", head.method, found.resource.path, failure)
             raise HttpError(503, f"the store is away: {failure}") from None

@@ -22,7 +22,7 @@ from emulator.core.dispatch import (
 )
 from emulator.core.transactions.pending_acks import Claim
 from emulator.core.transactions.status import TxnId
-from emulator.errors import ProtocolError, ServerError, StorageError
+from emulator.errors import GoneMeanwhile, ProtocolError, ServerError, StorageError
 
 if TYPE_CHECKING:
     from emulator.broker.topic.view import Readable, SubscriptionHost
@@ -246,7 +246,10 @@ class Subscription:
     async def seek(self, next_entry_id: int, ack_set: Sequence[int] = ()) -> None:
         """Go on at `next_entry_id`; in it with what `ack_set` leaves, if there is one. Durable when it returns, and
         every consumer was just sent away: an answer that follows at once arrives before they are back. Meanwhile
-        nothing is handed out, and what consumers acknowledge belongs to the place before."""
+        nothing is handed out, and what consumers acknowledge belongs to the place before. ProtocolError when it was
+        closed since it was asked."""
+        if self.closed:
+            raise ProtocolError(ServerError.ServiceNotReady, f"subscription {self.name} is being closed")
         left = within_batch(self.topic, next_entry_id, tuple(ack_set))
         self._seeks += 1
         try:
@@ -319,10 +322,15 @@ class Subscription:
             await self._keeper.now()
 
     async def flush(self) -> None:
-        """Write what is pending."""
+        """Write what is pending. Of one that is deleted meanwhile nothing is."""
         pending = self._keeper.flush()
-        if pending is not None:
-            await pending
+        try:
+            if pending is not None:
+                await pending
+        except GoneMeanwhile:
+            if self.topic.closed or not self.closed:
+                raise
+            return
         if self.pending_acks is not None:
             await self.pending_acks.persisted()
 

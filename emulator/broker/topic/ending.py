@@ -9,7 +9,7 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, Protocol
 
-from emulator.errors import ProtocolError, ServerError, StorageError
+from emulator.errors import GoneMeanwhile, ProtocolError, ServerError, StorageError
 from emulator.model import Position
 from emulator.stored_keys import TerminatedKey
 
@@ -67,7 +67,7 @@ class Ending:
         topic.flush()
         await topic.issued_so_far()
         if topic.closed:
-            raise StorageError(f"{topic.full_name} is not served here any more", definite=False)
+            raise GoneMeanwhile(f"{topic.full_name} is not served here any more")
         key, last = TerminatedKey(topic.full_name).text, topic.last_position
         try:
             topic.region.store.get(key)  # a key whose last put failed is refused until somebody looked (S5)

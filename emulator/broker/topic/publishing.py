@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NewType, Protocol, cast
 
 from emulator.core.admission import Client, Limits, Publisher
@@ -48,19 +48,29 @@ class ClientAttachment(Attachment, Protocol):
         ...
 
 
-def slow_down(throttle: Throttle, batch: Sequence[PendingPublish]) -> None:
-    """Count what is published, and read those clients later that publish too much. Other regions are not held back:
-    what they send was acknowledged there."""
+def slow_down(
+    throttle: Throttle, batch: Sequence[PendingPublish], attached: Iterable[ClientAttachment]
+) -> None:
+    """Count what is published. If that was too much, read later whoever may publish to the topic: the allowance is the
+    topic's, and a connection that has sent nothing yet has no part of its own (INV-79). Other regions are not held
+    back: what they send was acknowledged there."""
     clients = [one for one in batch if type(one.attachment.publisher) is Client]
     if not clients:
         return
     throttle.take(
         sum(max(1, one.info.num_messages) for one in clients), sum(len(one.data) for one in clients)
     )
+    published = [cast(ClientAttachment, one.attachment) for one in clients]
+    hold_back(throttle, {*attached, *published})
+
+
+def hold_back(throttle: Throttle, attached: Iterable[ClientAttachment]) -> None:
+    """Read these clients later while nothing may be published; also one that has only just come."""
     wait_ms = throttle.wait_ms(asyncio.get_running_loop().time() * 1000)
     if wait_ms > 0:
-        for attachment in {one.attachment for one in clients}:
-            cast(ClientAttachment, attachment).slow_down(wait_ms / 1000)
+        for attachment in attached:
+            if type(attachment.publisher) is Client:
+                attachment.slow_down(wait_ms / 1000)
 
 
 class PendingPublish:

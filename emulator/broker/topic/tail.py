@@ -24,11 +24,13 @@ from emulator.wire.markers import stored_marker
 from emulator.wire.metadata import ChunkPiece, EntryInfo, piece_of, scan_entry, scan_for_dispatch
 from emulator.wire.sticky_key import sticky_key
 
+NOT_ASKED: Final = -1
+
 
 class StoredEntry:
     """An entry of the log, and what dispatching asks of every entry."""
 
-    __slots__ = ("_info", "data", "due_ms", "entry_id", "hidden", "marker", "messages")
+    __slots__ = ("_info", "_key_slot", "data", "due_ms", "entry_id", "hidden", "marker", "messages")
 
     def __init__(self, entry_id: int, data: bytes, info: EntryInfo, marker: Marker | None = None) -> None:
         self.entry_id = entry_id
@@ -42,6 +44,7 @@ class StoredEntry:
         """Decoded once: where it came in, or when it was read from the store. None also for markers that mean nothing
         here."""
         self._info: EntryInfo | None = info
+        self._key_slot = NOT_ASKED
 
     @classmethod
     def read(cls, entry_id: int, data: bytes) -> StoredEntry:
@@ -56,6 +59,7 @@ class StoredEntry:
         entry.messages, entry.hidden, entry.marker = messages, False, None
         entry.due_ms = due_ms
         entry._info = None
+        entry._key_slot = NOT_ASKED
         return entry
 
     @property
@@ -79,13 +83,15 @@ class StoredEntry:
 
     @property
     def key_slot(self) -> int:
-        """For KEY_SHARED; worked out anew each time, because few subscriptions ask."""
-        return slot_of(sticky_key(self.data))
+        """For KEY_SHARED; worked out when somebody asks for the first time."""
+        if self._key_slot == NOT_ASKED:
+            self._key_slot = slot_of(sticky_key(self.data))
+        return self._key_slot
 
 
-ENTRY_OVERHEAD_BYTES = 392
-"""What an entry holds besides its bytes: their header, this object, its metadata and numbers, its place in a list.
-A test counts it."""
+ENTRY_OVERHEAD_BYTES = 432
+"""What an entry holds besides its bytes: their header, this object, its metadata and numbers, the slot of its key, its
+place in a list. A test counts it."""
 BLOCK_BYTES = 65_536
 """A block that holds this much takes no further entries."""
 

@@ -26,10 +26,12 @@ from emulator.broker.topic.publishing import (
     Attachment,
     CheckedEntry,
     PendingPublish,
+    hold_back,
     limits_of,
     slow_down,
 )
 from emulator.broker.topic.reading import TopicReading
+from emulator.broker.topic.storing import Storing
 from emulator.broker.topic.tail import StoredEntry, TailCache
 from emulator.broker.topic.traffic import Traffic
 from emulator.broker.topic.transactions import TopicTransactions
@@ -141,6 +143,7 @@ class Topic:
         self.loaded_ms = region.environment.wall_clock_ms()
         self.published = Traffic(asyncio.get_running_loop().time())
         """What producers and other regions sent."""
+        self.storing = Storing(asyncio.get_running_loop().time())
         self.published_ms = 0
         """When something was published last, by the region's clock; 0: not since it is in memory."""
         self._issued = 0
@@ -219,11 +222,12 @@ class Topic:
         if not batch or self.closed:
             return
         if self.publish_throttle is not None:
-            slow_down(self.publish_throttle, batch)
+            slow_down(self.publish_throttle, batch, self.producers.values())
         fresh = [publish.data for publish in batch if not publish.duplicate]
         if fresh:
             self._issued += 1
             future = self.log.append(fresh)
+            self.storing.follow(fresh, future)
         elif self._issued and self._last_issued is not None:
             # Acknowledge duplicates only after everything issued before them: wait behind it.
             self._issued += 1
@@ -283,6 +287,8 @@ class Topic:
     def _notify(self, entries: list[StoredEntry]) -> None:
         """The entries are visible: let whoever waits for them have them."""
         self.pump()
+        if self.closed:  # what it handed out made it fail: the next life says what is true
+            return
         if self.sync is not None and entries:
             self.sync.entries_stored(entries)
         if self.compaction.threshold_bytes:
@@ -389,6 +395,8 @@ class Topic:
     def attach(self, producer: Producer) -> None:
         """A producer is connected; its name was free."""
         self.producers[producer.producer_name] = producer
+        if self.publish_throttle is not None:
+            hold_back(self.publish_throttle, [producer])
         if producer.source_region is not None and self.sync is not None:
             self.sync.links_changed()
 

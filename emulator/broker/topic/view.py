@@ -104,6 +104,9 @@ class SubscriptionHost(TopicView, Protocol):
     """A subscription's topic. What it is told goes on to the replicated subscriptions (PIP-33), if there are any."""
 
     @property
+    def closed(self) -> bool: ...
+
+    @property
     def compacted(self) -> Readable:
         """What consumers are given that read compacted."""
         ...

@@ -83,6 +83,7 @@ class PendingAcks:
         self._batches: dict[int, int] = {}
         """Batches held in part -> by how many transactions."""
         self._cumulative: TxnId | None = None
+        """Who acknowledged cumulatively last."""
 
     @property
     def cumulative(self) -> TxnId | None:
@@ -112,6 +113,14 @@ class PendingAcks:
             if part is not None:
                 bits, size = bits | part.bits, max(size, part.size)
         return bits, size
+
+    def covering(self, entry_id: int) -> TxnId | None:
+        """Who holds this entry by a cumulative acknowledgement."""
+        if self._cumulative is None:
+            return None
+        cumulative = self.by_txn[self._cumulative].cumulative
+        assert cumulative is not None
+        return self._cumulative if entry_id <= cumulative.entry_id else None
 
     # Acknowledging.
 
@@ -193,8 +202,8 @@ class PendingAcks:
         wanted = Cumulative(entry_id, bits_of(claim.ack_set) if claim.ack_set else 0)
         if entry_id <= cursor.mark_delete:
             raise _conflict(entry_id, "is acknowledged already, and all before it")
-        self._check_cumulative_of_another(txn, entry_id)
-        self._check_individual_of_others(txn, entry_id)
+        self._check_cumulative_of_another(txn, entry_id, cursor)
+        self._check_individual_of_others(txn, entry_id, cursor)
         held = self.by_txn.get(txn)
         if held is None:
             held = self.by_txn[txn] = Held()
@@ -204,16 +213,17 @@ class PendingAcks:
             )
         held.cumulative, self._cumulative = wanted, txn
 
-    def _check_cumulative_of_another(self, txn: TxnId, entry_id: int) -> None:
+    def _check_cumulative_of_another(self, txn: TxnId, entry_id: int, cursor: Cursor) -> None:
+        """What is acknowledged is in nobody's way: a restart may find it held still."""
         other = self._cumulative
-        if other is not None and other != txn:
+        if other is not None and other != txn and self.covering(cursor.mark_delete + 1) is not None:
             raise _conflict(
                 entry_id, f"cannot be acknowledged with all before it: transaction {other.text} did such"
             )
 
-    def _check_individual_of_others(self, txn: TxnId, entry_id: int) -> None:
+    def _check_individual_of_others(self, txn: TxnId, entry_id: int, cursor: Cursor) -> None:
         for other, held in self.by_txn.items():
-            if other != txn and any(one <= entry_id for one in _entries(held)):
+            if other != txn and any(one <= entry_id and not cursor.is_acked(one) for one in _entries(held)):
                 raise _conflict(entry_id, f"is at or behind an entry that transaction {other.text} holds")
 
     # Ending.
@@ -247,8 +257,11 @@ class PendingAcks:
             self._hold_whole(txn, held, entry_id)
 
     def restore_cumulative(self, txn: TxnId, cumulative: Cumulative) -> None:
+        """The same for one. Of several all but the one that goes furthest are acknowledged already."""
         self.by_txn.setdefault(txn, Held()).cumulative = cumulative
-        self._cumulative = txn
+        furthest = None if self._cumulative is None else self.by_txn[self._cumulative].cumulative
+        if furthest is None or _order(furthest) < _order(cumulative):
+            self._cumulative = txn
 
 
 def commit(held: Held, cursor: Cursor) -> None:

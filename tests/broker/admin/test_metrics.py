@@ -15,7 +15,7 @@ from tests.broker.admin.served import Served, served
 from tests.broker.regions import regions, until
 
 TOPIC = "persistent://public/default/orders"
-LINE = re.compile(r"[a-z_]+(\{[a-z_]+=\"(?:[^\"\\\n]|\\.)*\"(,[a-z_]+=\"(?:[^\"\\\n]|\\.)*\")*\})? \S+")
+LINE = re.compile(r"[a-z_0-9]+(\{[a-z_]+=\"(?:[^\"\\\n]|\\.)*\"(,[a-z_]+=\"(?:[^\"\\\n]|\\.)*\")*\})? \S+")
 DASHBOARDS = (
     "pulsar_topics_count",
     "pulsar_producers_count",
@@ -41,6 +41,14 @@ REPLICATION = (
     "pulsar_replication_backlog",
     "pulsar_replication_connected_count",
     "pulsar_replicated_subscriptions_pending_snapshots",
+    "pulsar_storage_write_rate",
+    "pulsar_storage_read_rate",
+    "pulsar_storage_backlog_quota_limit",
+    "pulsar_storage_backlog_quota_limit_time",
+    "pulsar_storage_write_latency_le_0_5",
+    "pulsar_storage_write_latency_overflow",
+    "pulsar_entry_size_le_128",
+    "pulsar_entry_size_le_overflow",
 )
 
 
@@ -69,7 +77,7 @@ def samples(us: Served) -> dict[tuple[str, str], float]:
     found = {}
     for line in us.ask("GET", "/metrics").body.decode().splitlines():
         if not line.startswith("#"):
-            name, labels, value = re.fullmatch(r"([a-z_]+)(?:\{(.*)\})? (\S+)", line).groups()  # type: ignore[union-attr]
+            name, labels, value = re.fullmatch(r"([a-z_0-9]+)(?:\{(.*)\})? (\S+)", line).groups()  # type: ignore[union-attr]
             topic = re.search(r'topic="([^"]*)"', labels or "")
             found[name, topic[1] if topic else ""] = float(value)
     return found
@@ -83,6 +91,10 @@ def test_every_name_of_the_dashboards_has_data(us: Served) -> None:
     assert found["pulsar_subscription_back_log", TOPIC] == 2
     assert found["pulsar_producers_count", TOPIC] == found["pulsar_consumers_count", TOPIC] == 1
     assert found["pulsar_broker_msg_backlog", ""] == 2
+    assert found["pulsar_storage_write_rate", TOPIC] == found["pulsar_entry_size_le_128", TOPIC] > 0
+    latencies = [value for (name, of), value in found.items() if "_latency_" in name and of == TOPIC]
+    assert sum(latencies) > 0
+    assert found["pulsar_storage_backlog_quota_limit", TOPIC] == -1
 
 
 @pytest.mark.parametrize(
@@ -101,7 +113,7 @@ def test_both_forms_are_well_made(us: Served, accept: str, kind: str, last: str 
             seen.append(line.split()[2])
         elif not line.startswith("#"):
             assert LINE.fullmatch(line), line
-            name = re.match(r"[a-z_]+", line)
+            name = re.match(r"[a-z_0-9]+", line)
             assert name is not None
             assert name[0] in (seen[-1], f"{seen[-1]}_total"), "samples stand behind their family"
     assert len(seen) == len(set(seen)), "each family stands there once"

@@ -142,8 +142,10 @@ def test_it_is_listed_while_it_is_there_and_nothing_of_it_is_stored() -> None:
                 "persistent://public/default/orders"
             ]
             namespace = "/admin/v2/namespaces/public/default/topics"
-            assert TOPIC in await ask(w, "GET", namespace)
+            assert TOPIC in await ask(w, "GET", f"{namespace}?mode=ALL")
             assert TOPIC not in await ask(w, "GET", f"{namespace}?mode=PERSISTENT")
+            # The Go client loses what it asks for behind the question mark.
+            assert TOPIC not in await ask(w, "GET", namespace)
             assert await ask(w, "GET", f"{PATH}/ticks/subscriptions") == ["s"]
             disk = w.regions["us"].disk
             assert not [key for key in (*disk.logs, *disk.values) if "ticks" in key]

@@ -250,3 +250,25 @@ def test_what_is_acknowledged_here_and_there_survives_a_kill() -> None:
             assert [one for one in range(5000) if not cursor.is_done(one, -1)] == list(range(0, 5000, 100))
 
         w.play(story(), within_seconds=120)
+
+
+def test_a_seek_that_comes_too_late_changes_nothing() -> None:
+    """The topic was closed while the place of a time was looked for: its next life has the cursor."""
+    with world("us") as w:
+
+        async def story() -> None:
+            client = w.client("us")
+            producer = await client.producer(TOPIC)
+            consumer = await client.subscribe(TOPIC, "s", initial_position=InitialPosition.EARLIEST)
+            for number in range(5):
+                await producer.send(b"%d" % number)
+                await consumer.acknowledge(await consumer.receive())
+            former = subscription_of(w, "s")
+            await former.persisted()
+            broker_of(w).directory.serving[TOPIC].close("it is unloaded")
+            with pytest.raises(ProtocolError) as refusal:
+                await former.seek(0)
+            assert refusal.value.code is ServerError.ServiceNotReady
+            assert former.cursor.mark_delete == 4
+
+        w.play(story())

@@ -1,6 +1,6 @@
-"""A region on SQLite in a process of its own, killed behind its n-th commit; test_killed_behind_steps.py runs it.
+"""A region on SQLite or Kafka in a process of its own, killed behind its n-th commit (test_killed_behind_steps.py).
 
-It processes one message in a transaction, by its own client over a socket, and tells through the pipe what was told:
+It processes messages in a transaction, by its own client over a socket, and tells through the pipe what was told:
 
     b <coordinator> <number>      the transaction began
     d                             its end was answered
@@ -16,6 +16,7 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,9 @@ from emulator.client import Client, ClientSettings, Consumer, ConsumerType, Init
 from emulator.network import SocketNetwork
 from emulator.region_config import BrokerSettings, LogConfig, NamespaceConfig, RegionConfig
 from emulator.storage.configuration_memory import ConfigurationMemory, MemoryConfiguration
+from emulator.storage.contract import Store
+from emulator.storage.kafka import open_kafka
+from emulator.storage.kafka.cluster import Cluster
 from emulator.storage.sqlite import open_sqlite
 from emulator.storage.sqlite_commit import Committer
 
@@ -35,15 +39,41 @@ STILL_SECONDS = 0.2
 """Longer than anything waits that is written in the end."""
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a region keeps what it stores, over all its lives."""
+
+    sqlite: str = ""
+    """A file."""
+    kafka: str = ""
+    """Servers."""
+    topic_prefix: str = ""
+
+    async def open(self) -> Store:
+        if self.sqlite:
+            return await open_sqlite(Path(self.sqlite), "us")
+        return await open_kafka("us", self.kafka, {"topic_prefix": self.topic_prefix})
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What is done in the transaction."""
+
+    commit: bool = True
+    type: ConsumerType = ConsumerType.SHARED
+    messages: tuple[bytes, ...] = (b"it",)
+    """Acknowledged one by one where the subscription is shared, else by the last of them."""
+
+
 @asynccontextmanager
-async def region_on(path: Path, port: int) -> Any:
+async def region_on(place: Place, port: int) -> Any:
     """The region, and a client of it."""
     network = SocketNetwork()
     config = RegionConfig(
         region="us",
         cluster="test",
         service_port=port,
-        log=LogConfig("sqlite", str(path)),
+        log=LogConfig("memory"),
         settings=BrokerSettings(),
         namespaces=(NamespaceConfig("public/default", ("us",), True),),
         run_secret="known to a test",
@@ -54,59 +84,76 @@ async def region_on(path: Path, port: int) -> Any:
         random=random.Random(1),
         network=network,
         peer_network=network,
-        store=await open_sqlite(path, "us"),
+        store=await place.open(),
         configuration=MemoryConfiguration(ConfigurationMemory()),
     )
     region = Region(config, environment)
     await region.start()
     try:
-        async with Client(f"pulsar://127.0.0.1:{port}", settings=QUICK, transaction_key=KEY) as client:
+        async with client_at(port) as client:
             yield region, client
     finally:
         await region.stop()
 
 
-async def subscribed(client: Client) -> Consumer:
-    return await client.subscribe(
-        "inbox", "s", type_=ConsumerType.SHARED, initial_position=InitialPosition.EARLIEST
-    )
+def client_at(port: int) -> Client:
+    return Client(f"pulsar://127.0.0.1:{port}", settings=QUICK, transaction_key=KEY)
 
 
-def live(path: Path, port: int, after: int, commit: bool, pipe: Connection) -> None:
+async def subscribed(client: Client, type_: ConsumerType = ConsumerType.SHARED) -> Consumer:
+    return await client.subscribe("inbox", "s", type_=type_, initial_position=InitialPosition.EARLIEST)
+
+
+def live(place: Place, port: int, after: int, work: Work, pipe: Connection) -> None:
     """Until it is killed, or everything is written."""
     deadly = _deadly(after)
-    asyncio.run(_live(path, port, commit, pipe.fileno(), deadly))
+    asyncio.run(_live(place, port, work, pipe.fileno(), deadly))
 
 
 def _deadly(after: int) -> Iterator[None]:
-    """Begun, it counts commits; behind so many of them the process dies."""
+    """Begun, it counts commits; behind so many of them, and before anybody hears of that one, the process dies."""
     yield
-    really = Committer.commit
+    commit, produce = Committer.commit, Cluster.produce
     left = after
 
-    def counted(self: Committer, group: Any) -> None:
+    def count() -> None:
         nonlocal left
-        really(self, group)
         left -= 1
         if left == 0:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    Committer.commit = counted  # type: ignore[method-assign]
+    def committed(self: Committer, group: Any) -> None:
+        commit(self, group)
+        count()
+
+    async def produced(self: Cluster, node: int, data: Any) -> Any:
+        answer = await produce(self, node, data)
+        count()
+        return answer
+
+    Committer.commit = committed  # type: ignore[method-assign]
+    Cluster.produce = produced  # type: ignore[method-assign]
     yield
 
 
-async def _live(path: Path, port: int, commit: bool, pipe: int, deadly: Iterator[None]) -> None:
-    async with region_on(path, port) as (region, client):
-        await (await client.producer("inbox")).send(b"it")
-        consumer, outbox = await subscribed(client), await client.producer("outbox")
-        message = await consumer.receive()
+async def _live(place: Place, port: int, work: Work, pipe: int, deadly: Iterator[None]) -> None:
+    async with region_on(place, port) as (region, client):
+        inbox = await client.producer("inbox")
+        for payload in work.messages:
+            await inbox.send(payload)
+        consumer, outbox = await subscribed(client, work.type), await client.producer("outbox")
+        messages = [await consumer.receive() for _ in work.messages]
         next(deadly)
         next(deadly)
         transaction = await client.new_transaction()
         os.write(pipe, b"b %d %d\n" % tuple(transaction.id))
-        await outbox.send(b"result", transaction=transaction)
-        await consumer.acknowledge(message, transaction=transaction)
-        await (transaction.commit() if commit else transaction.abort())
+        for message in messages:
+            await outbox.send(message.payload, transaction=transaction)
+            if work.type is ConsumerType.SHARED:
+                await consumer.acknowledge(message, transaction=transaction)
+        if work.type is not ConsumerType.SHARED:
+            await consumer.acknowledge_cumulative(messages[-1], transaction=transaction)
+        await (transaction.commit() if work.commit else transaction.abort())
         os.write(pipe, b"d\n")
         await _nothing_is_written(region.store)
         os.write(pipe, b"o\n")

@@ -1,35 +1,43 @@
-"""kill -9 behind each single commit of a region on SQLite while a transaction goes through it: all of it counts or
-nothing, and what was told stands (INV-76)."""
+"""kill -9 behind each single commit of a region on SQLite, or on Kafka, while a transaction goes through it: all of it
+counts or nothing, what was told stands (INV-76), and the next task of its key is given what is left (INV-83)."""
 
 from __future__ import annotations
 
 import asyncio
 import multiprocessing
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
 
 import pytest
 
-from emulator.client import EARLIEST, Client, ClientError, Transaction
+from emulator.broker.region import Region
+from emulator.broker.transactions import life
+from emulator.client import EARLIEST, Client, ClientError, Consumer, ConsumerType, Transaction
+from emulator.runtimes.kafka_server import KafkaServer
 from emulator.transaction_names import TxnId
 from tests.broker.regions import _free_port
-from tests.broker.transactions.killed_region import live, region_on, subscribed
+from tests.broker.transactions.killed_region import Place, Work, live, region_on, subscribed
+from tests.broker.transactions.test_successors import Unreachable, acknowledge_upto, wants_messages
+from tests.storage.kafka_place import new_prefix
 
 pytestmark = [pytest.mark.real, pytest.mark.long]
 
 PATIENCE_SECONDS = 30
 COMMITS_MAX = 40
+INBOX = "persistent://public/default/inbox"
+CUMULATIVE = Work(type=ConsumerType.FAILOVER, messages=(b"0", b"1", b"2"))
 
 processes = multiprocessing.get_context("forkserver")
 processes.set_forkserver_preload(["tests.broker.transactions.killed_region"])
 
 
-def told_until_killed(path: Path, port: int, after: int, commit: bool) -> list[str]:
+def told_until_killed(place: Place, port: int, after: int, work: Work) -> list[str]:
     """What a life told."""
     ours, theirs = processes.Pipe(duplex=False)
-    child = processes.Process(target=live, args=(path, port, after, commit, theirs))
+    child = processes.Process(target=live, args=(place, port, after, work, theirs))
     child.start()
     theirs.close()
     told = b""
@@ -41,18 +49,22 @@ def told_until_killed(path: Path, port: int, after: int, commit: bool) -> list[s
     return told.decode().splitlines()
 
 
-async def examine(path: Path, port: int, told: list[str], commit: bool) -> None:
+def began(told: list[str]) -> TxnId | None:
+    return next((TxnId(*map(int, line.split()[1:])) for line in told if line.startswith("b")), None)
+
+
+async def examine(place: Place, port: int, told: list[str], work: Work) -> None:
     """What the next life has of it."""
-    async with asyncio.timeout(PATIENCE_SECONDS), region_on(path, port) as (_, client):
-        began = next((TxnId(*map(int, line.split()[1:])) for line in told if line.startswith("b")), None)
-        if began is not None:
+    async with asyncio.timeout(PATIENCE_SECONDS), region_on(place, port) as (_, client):
+        txn = began(told)
+        if txn is not None:
             with suppress(ClientError):  # it may have been decided otherwise
-                await Transaction(client.coordinators, began, client.service_address).abort()
+                await Transaction(client.coordinators, txn, client.service_address).abort()
         consumer = await subscribed(client)
-        found, is_left = await stored(client), await _is_given(consumer)
-        assert (found, is_left) in (([b"result"], False), ([], True)), (told, found, is_left)
+        found, is_left = await stored(client), await _is_given(client, consumer)
+        assert (found, is_left) in (([b"it"], False), ([], True)), (told, found, is_left)
         if "d" in told:
-            assert found == ([b"result"] if commit else []), (told, found)
+            assert found == ([b"it"] if work.commit else []), (told, found)
 
 
 async def stored(client: Client) -> list[bytes]:
@@ -64,27 +76,78 @@ async def stored(client: Client) -> list[bytes]:
     return found
 
 
-async def _is_given(consumer: object) -> bool:
+async def _is_given(client: Client, consumer: Consumer) -> bool:
     """Whether the message of the inbox is there to be processed: it comes in front of the next one."""
-    client: Client = consumer.client  # type: ignore[attr-defined]
     await (await client.producer("inbox")).send(b"next")
-    first: bytes = (await consumer.receive()).payload  # type: ignore[attr-defined]
-    return first == b"it"
+    return (await consumer.receive()).payload == b"it"
 
 
-@pytest.mark.parametrize("commit", [True, False])
-def test_a_region_that_is_killed_behind_any_commit_has_all_of_a_transaction_or_nothing(
-    commit: bool, tmp_path: Path
+def killed_behind_every_commit(
+    place_of: Callable[[int], Place], work: Work, examine: Callable[..., object] = examine
 ) -> None:
     lives = []
     for after in count(1):
         assert after < COMMITS_MAX, "it never ends"
-        path, port = tmp_path / f"{after}.sqlite", asyncio.run(_free_port())
-        told = told_until_killed(path, port, after, commit)
-        asyncio.run(examine(path, port, told, commit))
+        place, port = place_of(after), asyncio.run(_free_port())
+        told = told_until_killed(place, port, after, work)
+        asyncio.run(examine(place, port, told, work))  # type: ignore[arg-type]
         lives.append(told)
         if "o" in told:
             break
     assert [] in lives, "none died before it was told that the transaction began"
     assert any("d" not in told and told for told in lives), "none died between its beginning and its end"
     assert len(lives) > 7, "there are fewer commits than steps"
+
+
+def on_sqlite(folder: Path) -> Callable[[int], Place]:
+    return lambda after: Place(sqlite=str(folder / f"{after}.sqlite"))
+
+
+def on_kafka(server: KafkaServer) -> Callable[[int], Place]:
+    return lambda after: Place(kafka=server.bootstrap_servers, topic_prefix=new_prefix())
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_region_that_is_killed_behind_any_commit_has_all_of_a_transaction_or_nothing(
+    commit: bool, tmp_path: Path
+) -> None:
+    killed_behind_every_commit(on_sqlite(tmp_path), Work(commit))
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_so_has_one_on_kafka(commit: bool, kafka_server: KafkaServer) -> None:
+    killed_behind_every_commit(on_kafka(kafka_server), Work(commit))
+
+
+async def succeed(place: Place, port: int, told: list[str], work: Work) -> None:
+    """The next task goes on while the region cannot reach the subscription yet, and does what is left."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(life, "FENCE_SECONDS", 0.05)
+        unreachable = Unreachable(patch)
+        async with asyncio.timeout(PATIENCE_SECONDS), region_on(place, port) as (region, client):
+            await (await client.producer("inbox")).send(b"last")
+            transaction = await client.new_transaction()
+            consumer = await subscribed(client, work.type)
+            await _asked(region)
+            unreachable.reached.set()
+            outbox = await client.producer("outbox")
+            message = None
+            while message is None or message.payload != b"last":
+                message = await consumer.receive()
+                await outbox.send(message.payload, transaction=transaction)
+            await acknowledge_upto(message, consumer, transaction)
+            await transaction.commit()
+            assert await stored(client) == [*work.messages, b"last"], told
+
+
+async def _asked(region: Region) -> None:
+    """A consumer was given what there is to give before the end is told, if there is anything."""
+    while not wants_messages(region, INBOX):
+        await asyncio.sleep(0.002)
+
+
+def test_the_next_task_of_a_key_does_what_is_left_behind_whatever_commit_its_region_died(
+    tmp_path: Path,
+) -> None:
+    """Acknowledged cumulatively, so nothing but the region itself knows that two tasks did the same."""
+    killed_behind_every_commit(on_sqlite(tmp_path), CUMULATIVE, succeed)

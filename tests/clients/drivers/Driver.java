@@ -9,6 +9,7 @@ import java.util.HexFormat;
 import java.util.LinkedHashMap;
 import java.util.Map;
 import java.util.Random;
+import java.util.Set;
 import java.util.StringJoiner;
 import java.util.TreeSet;
 import java.util.concurrent.CompletableFuture;
@@ -28,6 +29,7 @@ import org.apache.pulsar.client.api.Reader;
 import org.apache.pulsar.client.api.Schema;
 import org.apache.pulsar.client.api.SubscriptionInitialPosition;
 import org.apache.pulsar.client.api.SubscriptionType;
+import org.apache.pulsar.client.api.TableView;
 import org.apache.pulsar.client.api.schema.GenericRecord;
 import org.apache.pulsar.client.api.schema.GenericSchema;
 import org.apache.pulsar.common.schema.SchemaInfo;
@@ -45,6 +47,9 @@ public final class Driver {
     private static final Map<String, Producer<byte[]>> producers = new ConcurrentHashMap<>();
     private static final Map<String, Consumer<byte[]>> consumers = new ConcurrentHashMap<>();
     private static final Map<String, Reader<byte[]>> readers = new ConcurrentHashMap<>();
+    private static final Map<String, TableView<byte[]>> tables = new ConcurrentHashMap<>();
+    /** Consumers without a queue: their client has no time-out for them. */
+    private static final Set<String> unqueued = ConcurrentHashMap.newKeySet();
     private static final Map<String, MessageId> ids = new ConcurrentHashMap<>();
 
     private static final Map<String, GenericSchema<GenericRecord>> schemas = new ConcurrentHashMap<>();
@@ -197,6 +202,9 @@ public final class Driver {
                                     .subscriptionInitialPosition(SubscriptionInitialPosition.Earliest)
                                     .subscribe());
                 } else {
+                    if ("0".equals(of.get("queue"))) {
+                        unqueued.add(key);
+                    }
                     consumers.put(key, consumer(of));
                 }
             }
@@ -223,18 +231,26 @@ public final class Driver {
                 return "\tmessages=" + found;
             }
             case "table" -> {
-                var found = new TreeSet<String>();
-                var view = clients.get(of.get("client")).newTableView(Schema.BYTES).topic(of.get("topic")).create();
-                view.forEach((name, value) -> found.add(name + ":" + new String(value, StandardCharsets.UTF_8)));
-                view.closeAsync().join();
-                return "\tentries=" + String.join(",", found);
+                try (var view = table(of)) {
+                    return entries(view);
+                } catch (java.io.IOException problem) {
+                    throw new PulsarClientException(problem);
+                }
             }
+            case "open_table" -> tables.put(key, table(of));
+            case "entries" -> {
+                return entries(tables.get(key));
+            }
+            case "resume" -> consumers.get(key).resume();
             case "receive" -> {
                 var milliseconds = Integer.parseInt(of.get("timeout_ms"));
                 if (recordConsumers.containsKey(key)) {
                     return record(recordConsumers.get(key), milliseconds);
                 }
-                var message = consumers.get(key).receive(milliseconds, TimeUnit.MILLISECONDS);
+                var message =
+                        unqueued.contains(key)
+                                ? consumers.get(key).receive()
+                                : consumers.get(key).receive(milliseconds, TimeUnit.MILLISECONDS);
                 if (message == null) {
                     throw new PulsarClientException.TimeoutException("nothing came");
                 }
@@ -261,6 +277,7 @@ public final class Driver {
                 if ("yes".equals(of.get("inclusive"))) {
                     builder.startMessageIdInclusive();
                 }
+                builder.readCompacted("yes".equals(of.get("compacted")));
                 readers.put(key, builder.create());
             }
             case "available" -> {
@@ -275,7 +292,9 @@ public final class Driver {
                 return "\tpayload=" + new String(message.getData(), StandardCharsets.UTF_8);
             }
             case "seek" -> {
-                if (readers.containsKey(key)) {
+                if (readers.containsKey(key) && of.containsKey("time_ms")) {
+                    readers.get(key).seek(Long.parseLong(of.get("time_ms")));
+                } else if (readers.containsKey(key)) {
                     readers.get(key).seek(place(of.get("place")));
                 } else if (of.containsKey("time_ms")) {
                     consumers.get(key).seek(Long.parseLong(of.get("time_ms")));
@@ -329,6 +348,9 @@ public final class Driver {
                         .negativeAckRedeliveryDelay(100, TimeUnit.MILLISECONDS)
                         .enableBatchIndexAcknowledgment(true)
                         .startMessageIdInclusive()
+                        .receiverQueueSize(Integer.parseInt(of.getOrDefault("queue", "1000")))
+                        .startPaused("yes".equals(of.get("paused")))
+                        .isAckReceiptEnabled("yes".equals(of.get("receipts")))
                         .enableRetry(of.containsKey("retries"));
         if (of.containsKey("pattern")) {
             builder.topicsPattern(of.get("pattern")).patternAutoDiscoveryPeriod(5, TimeUnit.SECONDS);
@@ -350,6 +372,16 @@ public final class Driver {
             builder.deadLetterPolicy(policy.build());
         }
         return builder.subscribe();
+    }
+
+    private static TableView<byte[]> table(Map<String, String> of) throws PulsarClientException {
+        return clients.get(of.get("client")).newTableView(Schema.BYTES).topic(of.get("topic")).create();
+    }
+
+    private static String entries(TableView<byte[]> view) {
+        var found = new TreeSet<String>();
+        view.forEach((name, value) -> found.add(name + ":" + new String(value, StandardCharsets.UTF_8)));
+        return "\tentries=" + String.join(",", found);
     }
 
     private static String told(Message<byte[]> message) {

@@ -4,18 +4,23 @@ package main
 import (
 	"bufio"
 	"context"
+	"crypto/sha256"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"io"
+	"math/rand"
 	"os"
+	"reflect"
 	"regexp"
+	"sort"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/apache/pulsar-client-go/pulsar"
+	"github.com/apache/pulsar-client-go/pulsar/crypto"
 	"github.com/apache/pulsar-client-go/pulsar/log"
 	"github.com/sirupsen/logrus"
 )
@@ -33,12 +38,18 @@ var (
 		"Shared":    pulsar.Shared,
 		"KeyShared": pulsar.KeyShared,
 	}
+	compressions = map[string]pulsar.CompressionType{
+		"LZ4":  pulsar.LZ4,
+		"ZLIB": pulsar.ZLib,
+		"ZSTD": pulsar.ZSTD,
+	}
 	space     = regexp.MustCompile(`\s+`)
 	mutex     sync.Mutex
 	clients   = map[string]pulsar.Client{}
 	producers = map[string]pulsar.Producer{}
 	consumers = map[string]pulsar.Consumer{}
 	readers   = map[string]pulsar.Reader{}
+	tables    = map[string]pulsar.TableView{}
 	ids       = map[string]pulsar.MessageID{}
 	fields    = map[string]string{}
 
@@ -71,7 +82,7 @@ func answer(number, verb string, of map[string]string) {
 
 // What the other clients call it: this one has one type for most, and the protocol's name in its text.
 func nameOf(err error) string {
-	for _, name := range []string{"ProducerFenced", "ProducerBusy", "IncompatibleSchema", "Timeout"} {
+	for _, name := range []string{"ProducerFenced", "ProducerBusy", "IncompatibleSchema", "MessageTooBig", "Timeout"} {
 		if strings.Contains(err.Error(), name) {
 			return name
 		}
@@ -107,6 +118,9 @@ func carryOut(verb string, of map[string]string) (string, error) {
 			BatchingMaxMessages:     uint(number(of["batch"], 1)),
 			BatchingMaxPublishDelay: batchingDelay(of),
 			Schema:                  schemaOf(of["fields"]),
+			EnableChunking:          of["chunking"] != "",
+			CompressionType:         compressions[of["compression"]],
+			Encryption:              encryptionOf(of["keys"]),
 		})
 		if err != nil {
 			return "", err
@@ -137,6 +151,40 @@ func carryOut(verb string, of map[string]string) (string, error) {
 		return "", err
 	case "send_batch":
 		return "", sendBatch(producerOf(key), strings.Split(of["payloads"], ","))
+	case "send_bytes":
+		payload := make([]byte, number(of["size"], 0))
+		rand.New(rand.NewSource(int64(of["seed"][0]))).Read(payload)
+		message := &pulsar.ProducerMessage{Payload: payload, Key: of["message_key"]}
+		_, err := producerOf(key).Send(context.Background(), message)
+		return digestOf(payload), err
+	case "receive_bytes":
+		waiting, cancel := context.WithTimeout(context.Background(), milliseconds(of["timeout_ms"]))
+		defer cancel()
+		message, err := consumerOf(key).Receive(waiting)
+		if err != nil {
+			return "", fmt.Errorf("Timeout: %w", err)
+		}
+		return digestOf(message.Payload()), consumerOf(key).Ack(message)
+	case "read_compacted":
+		return readCompacted(of)
+	case "table", "open_table":
+		view, err := clientOf(of["client"]).CreateTableView(pulsar.TableViewOptions{
+			Topic:           of["topic"],
+			Schema:          pulsar.NewBytesSchema(nil),
+			SchemaValueType: reflect.TypeOf([]byte{}),
+		})
+		if err != nil || verb == "table" {
+			return entriesOf(view, err)
+		}
+		mutex.Lock()
+		defer mutex.Unlock()
+		tables[key] = view
+		return "", nil
+	case "entries":
+		mutex.Lock()
+		view := tables[key]
+		mutex.Unlock()
+		return entriesOf(view, nil)
 	case "subscribe":
 		consumer, err := clientOf(of["client"]).Subscribe(consumerOptions(of))
 		mutex.Lock()
@@ -186,6 +234,7 @@ func carryOut(verb string, of map[string]string) (string, error) {
 			Topic:                   of["topic"],
 			StartMessageID:          placeOf(of["start"]),
 			StartMessageIDInclusive: of["inclusive"] == "yes",
+			ReadCompacted:           of["compacted"] == "yes",
 		})
 		mutex.Lock()
 		defer mutex.Unlock()
@@ -205,7 +254,9 @@ func carryOut(verb string, of map[string]string) (string, error) {
 		}
 		return "\tpayload=" + string(message.Payload()), nil
 	case "seek":
-		if reader := readerOf(key); reader != nil {
+		if reader := readerOf(key); reader != nil && of["time_ms"] != "" {
+			return "", reader.SeekByTime(time.UnixMilli(int64(number(of["time_ms"], 0))))
+		} else if reader != nil {
 			return "", reader.Seek(placeOf(of["place"]))
 		}
 		if of["time_ms"] != "" {
@@ -255,6 +306,11 @@ func consumerOptions(of map[string]string) pulsar.ConsumerOptions {
 		EnableBatchIndexAcknowledgment: true,
 		StartMessageIDInclusive:        true,
 		RetryEnable:                    of["retries"] != "",
+		EnableZeroQueueConsumer:        of["queue"] == "0",
+		AckWithResponse:                of["receipts"] == "yes",
+	}
+	if of["keys"] != "" {
+		options.Decryption = &pulsar.MessageDecryptionInfo{KeyReader: keysIn(of["keys"])}
 	}
 	if of["from"] == "latest" {
 		options.SubscriptionInitialPosition = pulsar.SubscriptionPositionLatest
@@ -317,6 +373,59 @@ func placeOf(word string) pulsar.MessageID {
 	mutex.Lock()
 	defer mutex.Unlock()
 	return ids[word]
+}
+
+// Key and value of everything there is, from the earliest message on.
+func readCompacted(of map[string]string) (string, error) {
+	reader, err := clientOf(of["client"]).CreateReader(pulsar.ReaderOptions{
+		Topic:          of["topic"],
+		StartMessageID: pulsar.EarliestMessageID(),
+		ReadCompacted:  true,
+	})
+	if err != nil {
+		return "", err
+	}
+	defer reader.Close()
+	found := []string{}
+	for reader.HasNext() {
+		waiting, cancel := context.WithTimeout(context.Background(), milliseconds(of["timeout_ms"]))
+		message, err := reader.Next(waiting)
+		cancel()
+		if err != nil {
+			return "", err
+		}
+		found = append(found, message.Key()+":"+string(message.Payload()))
+	}
+	return "\tmessages=" + strings.Join(found, ","), nil
+}
+
+// Key and value of a table view, by key.
+func entriesOf(view pulsar.TableView, err error) (string, error) {
+	if err != nil {
+		return "", err
+	}
+	found := []string{}
+	for key, value := range view.Entries() {
+		found = append(found, fmt.Sprintf("%s:%s", key, value))
+	}
+	sort.Strings(found)
+	return "\tentries=" + strings.Join(found, ","), nil
+}
+
+func digestOf(payload []byte) string {
+	return fmt.Sprintf("\tdigest=%x", sha256.Sum256(payload))
+}
+
+// A folder with public.pem and private.pem.
+func keysIn(folder string) crypto.KeyReader {
+	return crypto.NewFileKeyReader(folder+"/public.pem", folder+"/private.pem")
+}
+
+func encryptionOf(folder string) *pulsar.ProducerEncryptionInfo {
+	if folder == "" {
+		return nil
+	}
+	return &pulsar.ProducerEncryptionInfo{KeyReader: keysIn(folder), Keys: []string{"key"}}
 }
 
 func consumerOf(key string) pulsar.Consumer {

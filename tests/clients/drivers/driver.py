@@ -49,6 +49,8 @@ made: dict[str, Any] = {}
 """Clients, producers, consumers and readers by key."""
 ids: dict[str, Any] = {}
 """Of messages that were published here, by payload."""
+unqueued: set[str] = set()
+"""Consumers without a queue: their client has no time-out for them."""
 records: dict[str, type[Record]] = {}
 """Of producers and consumers that have a schema."""
 writing = threading.Lock()
@@ -170,12 +172,26 @@ def table(of: Arguments) -> str:
     return f"\tentries={','.join(sorted(found))}"
 
 
+def open_table(of: Arguments) -> str:
+    """A table view that stays, and follows its topic."""
+    made[of["key"]] = made[of["client"]].create_table_view(of["topic"])
+    return ""
+
+
+def entries(of: Arguments) -> str:
+    found: list[str] = []
+    made[of["key"]].for_each(lambda key, value: found.append(f"{key}:{value.decode()}"))
+    return f"\tentries={','.join(sorted(found))}"
+
+
 def subscribe(of: Arguments) -> str:
     dead = None
     if "dead_letters" in of:
         dead = pulsar.ConsumerDeadLetterPolicy(
             int(of["redeliveries"]), of["dead_letters"], of["first_subscription"]
         )
+    if of.get("queue") == "0":
+        unqueued.add(of["key"])
     made[of["key"]] = made[of["client"]].subscribe(
         re.compile(of["pattern"]) if "pattern" in of else of["topic"],
         of["subscription"],
@@ -185,6 +201,7 @@ def subscribe(of: Arguments) -> str:
         else pulsar.InitialPosition.Earliest,
         negative_ack_redelivery_delay_ms=100,
         dead_letter_policy=dead,
+        receiver_queue_size=int(of.get("queue", "1000")),
         batch_index_ack_enabled=True,
         start_message_id_inclusive=True,
         **_encryption(of),
@@ -196,7 +213,7 @@ def subscribe(of: Arguments) -> str:
 def receive(of: Arguments) -> str:
     """One message: acknowledged, given back, or neither."""
     consumer = made[of["key"]]
-    message = consumer.receive(timeout_millis=int(of["timeout_ms"]))
+    message = consumer.receive(timeout_millis=None if of["key"] in unqueued else int(of["timeout_ms"]))
     then = of.get("then", "acknowledge")
     if then == "acknowledge":
         consumer.acknowledge(message)
@@ -216,7 +233,10 @@ def receive(of: Arguments) -> str:
 def reader(of: Arguments) -> str:
     """From one of the ends, or from a message that was published here."""
     made[of["key"]] = made[of["client"]].create_reader(
-        of["topic"], _place(of["start"]), start_message_id_inclusive=of.get("inclusive") == "yes"
+        of["topic"],
+        _place(of["start"]),
+        start_message_id_inclusive=of.get("inclusive") == "yes",
+        is_read_compacted=of.get("compacted") == "yes",
     )
     return ""
 
@@ -256,6 +276,8 @@ VERBS: dict[str, Callable[[Arguments], str]] = {
     "receive_bytes": receive_bytes,
     "read_compacted": read_compacted,
     "table": table,
+    "open_table": open_table,
+    "entries": entries,
     "send_batch": send_batch,
     "subscribe": subscribe,
     "receive": receive,

@@ -40,6 +40,31 @@ def follows(old: Schema, new: Schema, strategy: Strategy = Strategy.FULL) -> boo
     return True
 
 
+def named(name: str, kind: str = "record") -> dict[str, Any]:
+    """Types that differ in their names alone."""
+    inside = {"fields": [{"name": "x", "type": "int"}]} if kind == "record" else {"symbols": ["A"]}
+    return {"type": kind, "name": name, **inside}
+
+
+@pytest.mark.parametrize(
+    "wrapped",
+    [
+        lambda part: part,
+        lambda part: {"type": "record", "name": "R", "fields": [{"name": "f", "type": part}]},
+        lambda part: {"type": "record", "name": "R", "fields": [{"name": "f", "type": ["null", part]}]},
+        lambda part: {"type": "array", "items": part},
+    ],
+    ids=["alone", "as a field", "in a union", "in an array"],
+)
+def test_a_record_may_have_another_name_and_an_enum_may_not(wrapped: Any) -> None:
+    """A Python class is called User1 and User2; Pulsar lets the second follow the first."""
+    for kind, may in (("record", True), ("enum", False)):
+        one, other = (
+            Schema(SchemaType.AVRO, json.dumps(wrapped(named(name, kind))).encode()) for name in ("E1", "E2")
+        )
+        assert follows(one, other) == may, kind
+
+
 @pytest.mark.parametrize(
     ("strategy", "added", "added_with_default", "removed", "renamed"),
     [
@@ -192,9 +217,9 @@ def test_a_record_that_refers_to_itself_is_compared() -> None:
 
 
 def test_a_comparison_that_would_take_long_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    def union(prefix: str) -> Any:
+    def union(prefix: str, field: str) -> Any:
         kinds = [
-            {"type": "record", "name": f"{prefix}{number}", "fields": [{"name": "x", "type": "int"}]}
+            {"type": "record", "name": f"{prefix}{number}", "fields": [{"name": "x", "type": field}]}
             for number in range(20)
         ]
         return parse_avro(
@@ -203,7 +228,7 @@ def test_a_comparison_that_would_take_long_is_given_up(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(avro, "STEPS_MAX", 200)
     with pytest.raises(BadSchema, match="takes too long"):
-        check_reads(union("P"), union("Q"))
+        check_reads(union("P", "int"), union("Q", "string"))
 
 
 def test_records_that_are_referred_to_again_and_again_are_compared_soon() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from emulator.broker.admin.gone import unless_gone
 from emulator.broker.admin.http import HttpError, Response
 from emulator.broker.admin.message_ids import MESSAGE_ID, NamedId
 from emulator.broker.admin.numbers import whole_number
@@ -95,7 +96,7 @@ async def expire(call: Call) -> Response:
 async def expire_everywhere(call: Call) -> Response:
     for topic in await every_topic(call):
         for subscription in list(topic.subscriptions.values()):
-            await _expire(topic, subscription, _age_ms(call))
+            await unless_gone(call, topic, subscription, _expire(topic, subscription, _age_ms(call)))
     return Response(status=204)
 
 

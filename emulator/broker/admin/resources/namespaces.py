@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from emulator.broker.admin.gone import unless_gone
 from emulator.broker.admin.http import HttpError, Response
 from emulator.broker.admin.replication_rules import check_allowed, check_home, check_sharing
 from emulator.broker.admin.resource import Body, Call, Query, Resource, changes, reads
@@ -35,15 +36,17 @@ async def names(call: Call) -> Response:
 async def topics(call: Call) -> Response:
     name = _named(call)
     mode = call.query.get("mode", "").upper() or _MODES[call.names.get("domain", "")]
-    if mode not in _MODES.values():
-        raise HttpError(400, f"mode: {mode!r} is not one of {', '.join(_MODES.values())}")
+    if mode not in _ALL_MODES:
+        raise HttpError(400, f"mode: {mode!r} is not one of {', '.join(_ALL_MODES)}")
     directory = call.place.region.directory
     persistent = directory.names(name) if mode != "NON_PERSISTENT" else []
     return Response([*persistent, *(directory.non_persistent_names(name) if mode != "PERSISTENT" else ())])
 
 
-_MODES = {"": "ALL", PERSISTENT: "PERSISTENT", NON_PERSISTENT: "NON_PERSISTENT"}
-"""By the domain that a path says: which topics are meant."""
+_MODES = {"": "PERSISTENT", PERSISTENT: "PERSISTENT", NON_PERSISTENT: "NON_PERSISTENT"}
+"""By the domain that a path says: which topics are meant when the query does not say it. (The Go client loses its
+query.)"""
+_ALL_MODES = ("ALL", "PERSISTENT", "NON_PERSISTENT")
 
 
 async def get(call: Call) -> Response:
@@ -134,7 +137,8 @@ async def clear_backlog(call: Call) -> Response:
     for topic in await _every_topic(region, _named(call)):
         for subscription in list(topic.subscriptions.values()):
             if name is None or subscription.name == name:
-                await pass_over(topic, subscription, topic.readable_end)
+                passing = pass_over(topic, subscription, topic.readable_end)
+                await unless_gone(call, topic, subscription, passing)
     return Response(status=204)
 
 
@@ -149,7 +153,7 @@ def _document(raw: Any) -> Any:
 
 
 _NAMESPACE = "/admin/v2/namespaces/{tenant}/{namespace}"
-_MODE = Query("mode", "PERSISTENT, NON_PERSISTENT or ALL.", str)
+_MODE = Query("mode", "PERSISTENT (the default), NON_PERSISTENT or ALL.", str)
 
 
 def _rows_of_subscriptions(at: str) -> tuple[Resource, ...]:

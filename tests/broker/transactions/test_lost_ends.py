@@ -1,0 +1,75 @@
+"""A subscription forgets that it was told of an abort: its topic is loaded again with what the store has still."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from emulator.broker.region import Region
+from emulator.broker.topic.topic import Topic
+from emulator.core.transactions.status import TxnId
+from emulator.errors import ProtocolError, ServerError, StorageError
+from emulator.storage.memory import MemoryStore
+from emulator.stored_keys import PendingAckKey
+from tests.broker.regions import regions, until
+from tests.broker.transactions.test_stories import TOPIC, shared, soon, status
+from tests.broker.transactions.test_successors import subscription
+
+
+def _fail_one_deletion(region: Region, prefix: str) -> None:
+    store = region.store
+    assert isinstance(store, MemoryStore)
+    really = store.delete
+
+    def failing(key: str) -> asyncio.Future[None]:
+        if not key.startswith(prefix):
+            return really(key)
+        store.delete = really  # type: ignore[method-assign]
+        return store.failed_future(StorageError("of a test", definite=True))
+
+    store.delete = failing  # type: ignore[method-assign]
+
+
+def test_what_it_held_is_given_out_again_though_nobody_tells_it_once_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Another participant has not answered: so the abort is decided and not over when the topic is loaded, and over
+    when the coordinator, who was answered here, has nothing more to say."""
+    away, really = asyncio.Event(), Topic.end_partition
+
+    async def end_partition(topic: Topic, *arguments: object) -> None:
+        if not away.is_set():
+            raise ProtocolError(ServerError.ServiceNotReady, "of a test")
+        await really(topic, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Topic, "end_partition", end_partition)
+
+    async def story() -> None:
+        async with regions("us") as world, world.client("us") as client:
+            region = world.running["us"]
+            source, target = await client.producer("orders"), await client.producer("bills")
+            consumer = await shared(client)
+            await soon(source.send(b"it"))
+            message = await soon(consumer.receive())
+            transaction = await soon(client.new_transaction())
+            await soon(target.send(b"result", transaction=transaction))
+            await soon(consumer.acknowledge(message, transaction=transaction))
+            before = subscription(region)
+            _fail_one_deletion(region, PendingAckKey.prefix(TOPIC))
+            ending = asyncio.ensure_future(transaction.abort())
+            await until(lambda: _is_loaded_again(region, before, transaction.id))
+            away.set()
+            await soon(ending)
+            assert (await soon(consumer.receive())).payload == b"it"
+            assert status(world, transaction) is not None
+
+    asyncio.run(story())
+
+
+def _is_loaded_again(region: Region, before: object, txn: TxnId) -> bool:
+    topic = region.directory.serving.get(TOPIC)
+    if topic is None or topic.subscriptions["s"] is before:
+        return False
+    pending = topic.subscriptions["s"].pending_acks
+    return pending is not None and txn in pending.acks.by_txn
