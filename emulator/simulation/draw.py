@@ -35,7 +35,14 @@ from emulator.simulation.faults import (
 from emulator.simulation.medium import DiskFaults
 from emulator.simulation.plan import ConsumerPlan, Plan, ProducerPlan, ReaderPlan, with_settings
 from emulator.simulation.remote_log import RemoteFaults
-from emulator.simulation.vocabulary import WORDS, changing_metadata, compacting, delaying, holding_keys
+from emulator.simulation.vocabulary import (
+    WORDS,
+    changing_metadata,
+    compacting,
+    delaying,
+    holding_keys,
+    trimming,
+)
 from emulator.simulation.vocabulary.word import Word
 from emulator.simulation.world import NAMESPACE, SERVICE_PORT, simple_topology
 from emulator.topology import Cluster, Link, Region, Topology
@@ -518,6 +525,28 @@ def _with_right_clocks(word: Word, topic: str, seed: int, random: Random) -> Pla
     return replace(plan, faults=tuple(sorted(faults, key=lambda one: one.at_seconds)))
 
 
+def _trim(seed: int, random: Random) -> Plan:
+    """Acknowledged messages go at once, with whatever goes wrong there; but everybody's clock is right."""
+    topology = _topology(random, random.choices((1, 2, 3), (2, 4, 2))[0])
+    names = topology.region_names
+    namespace = replace(topology.namespaces[0], retention_minutes=0, retention_megabytes=0)
+    topology = with_settings(topology, housekeeping_interval_ms=random.choice((50, 300, 1_000)))
+    plan = Plan(
+        seed=seed,
+        kind=trimming.NAME,
+        topology=replace(topology, namespaces=(namespace,)),
+        topics=(),
+        producers=(),
+        consumers=(),
+        disks=tuple((name, _disk(random)) for name in names),
+        break_seconds=random.uniform(4, 10),
+    )
+    faults = [draw_fault(random, names, [""], plan.break_seconds) for _ in range(random.randint(1, 6))]
+    faults = [one for one in faults if not isinstance(one, ClockJump | KillClient | PauseClient)]
+    plan = replace(plan, faults=tuple(sorted(faults, key=lambda one: one.at_seconds)))
+    return trimming.WORD.draw(random, plan)
+
+
 KINDS: dict[str, Callable[[int, Random], Plan]] = {
     "swarm": _swarm,
     "drill": _drill,
@@ -525,6 +554,7 @@ KINDS: dict[str, Callable[[int, Random], Plan]] = {
     holding_keys.WORD.name: _hold_key,
     delaying.NAME: partial(_with_right_clocks, delaying.WORD, delaying.TOPIC),
     compacting.NAME: partial(_with_right_clocks, compacting.WORD, compacting.TOPIC),
+    trimming.NAME: _trim,
     changing_metadata.WORD.name: _change_metadata,
     changing_metadata.PUBLISHED_FIRST: _change_metadata_published_first,
 }

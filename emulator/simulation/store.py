@@ -83,14 +83,15 @@ class SimulatedLog:
     async def trim(self, before_entry_id: int) -> None:
         before = min(before_entry_id, self.next_entry_id)
 
-        def store() -> tuple[int, int]:
-            size_bytes = self.durable.size_bytes
+        def store() -> int:
             self.durable.trim(before)
-            return self.durable.first_entry_id, size_bytes - self.durable.size_bytes
+            return self.durable.first_entry_id
 
-        def heard(trimmed: tuple[int, int]) -> None:
-            self.first_entry_id = min(trimmed[0], self.next_entry_id)
-            self.size_bytes -= trimmed[1]
+        def heard(first: int) -> None:
+            self.first_entry_id = min(first, self.next_entry_id)
+            # What is left, not what went: a trim of which we heard that it failed may have let it go before.
+            known = bisect_left(self.durable.ids, self.next_entry_id)
+            self.size_bytes = sum(map(len, self.durable.entries[:known]))
 
         await self._store.issue(_LaneOfItsOwn(), store, heard)
 

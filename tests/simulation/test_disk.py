@@ -312,3 +312,21 @@ def test_a_store_belongs_to_the_disk_until_it_is_closed():
         assert await disk.open_store() is not store
 
     play(story)
+
+
+def test_a_log_has_no_bytes_of_entries_that_a_failed_trim_let_go_all_the_same():
+    """Whoever is told that a trim failed trims again, and nothing is left to go: the size must not stay as it was."""
+
+    async def story(simulation: Simulation, disk: SimulatedDisk) -> None:
+        log = await open_log(await disk.open_store(), "a")
+        await log.append([b"1234"] * 3)
+        disk.faults = replace(QUICK, failure_probability=1.0)
+        with pytest.raises(StorageError):
+            await log.trim(3)
+        disk.repair()
+        await log.append([b"56"])
+        await log.trim(3)
+        assert (log.first_entry_id, log.size_bytes) == (3, 2)
+
+    for seed in range(20):
+        play(story, seed=seed)

@@ -162,7 +162,8 @@ def simulate(
             metavar="SCENARIO",
             help="A scenario, as for `run`; or swarm (anything), drill (one kill, one cut), quiet, hold-key "
             "(transaction keys), change-metadata (policies of several clusters; change-metadata-upstream: published "
-            "before they are set), delay (messages due later), compact (a compacted topic).",
+            "before they are set), delay (messages due later), compact (a compacted topic), trim (logs that are "
+            "trimmed).",
         ),
     ] = "swarm",
     file: TopologyFile = DEFAULT_TOPOLOGY,

@@ -23,6 +23,7 @@ from emulator.simulation.vocabulary import (
     seeking,
     sharing_keys,
     transacting,
+    trimming,
     unsubscribing,
 )
 from emulator.simulation.vocabulary.word import Word
@@ -46,7 +47,13 @@ WORDS: tuple[Word, ...] = (
     transacting.WORD,
 )
 
-ASKED_FOR: tuple[Word, ...] = (holding_keys.WORD, changing_metadata.WORD, delaying.WORD, compacting.WORD)
+ASKED_FOR: tuple[Word, ...] = (
+    holding_keys.WORD,
+    changing_metadata.WORD,
+    delaying.WORD,
+    compacting.WORD,
+    trimming.WORD,
+)
 """Words with worlds of their own, which are drawn when they are asked for by the word's name: seeds of the swarm stay
 what they are."""
 

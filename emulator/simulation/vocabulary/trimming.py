@@ -1,0 +1,276 @@
+"""Programs that publish in one region and read in another one while retention lets go of what was acknowledged: what
+nobody acknowledged is given to its subscription, whatever died meanwhile, and in the end the disk is given back.
+
+Each program has a topic of its own. What it published and acknowledged it knows itself: the logs no longer tell.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any, ClassVar
+
+from emulator.admin_calls import NoAnswer
+from emulator.broker.topic.topic import Topic
+from emulator.broker.topic.trimming import Trimmer
+from emulator.client import Client, ClientError, Consumer, InitialPosition, Message
+from emulator.core.needs import Need
+from emulator.history import payload_digest
+from emulator.simulation.ablation import Ablation, topic
+from emulator.simulation.actors import place_of, text_of
+from emulator.simulation.checkers import Check, Found
+from emulator.simulation.evidence import Evidence, full
+from emulator.simulation.plan import Plan
+from emulator.simulation.vocabulary.word import Act, Stage, Word
+
+NAME = "trim"
+SUBSCRIPTION = "keeper"
+STEP_SECONDS = 8.0
+"""For what may be impossible while things go wrong: then the program knows less, and goes on."""
+PATIENCE_SECONDS = 60.0
+"""For what has to come about, once nothing goes wrong any more."""
+LOST = "lost: "
+STAYS = "stays: "
+
+
+@dataclass(frozen=True, slots=True)
+class Stream(Act):
+    """Publishes here, reads elsewhere, acknowledges a part, and comes back for the rest."""
+
+    reading: str
+    """The region in which it reads."""
+    acknowledged: tuple[bool, ...]
+    """Of each message whether it is acknowledged by whoever is given it first."""
+    pause_seconds: float
+    """Between two messages."""
+    breaks_end_seconds: float
+    """From then on nothing goes wrong, and it comes back."""
+
+    word: ClassVar[str] = NAME
+    is_waited_for: ClassVar[bool] = True
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        return (self.region, self.reading)
+
+    async def perform(self, stage: Stage) -> None:
+        writer, reader = stage.client(), _reader_of(stage, self.reading)
+        try:
+            consumer = await _subscribed(reader, stage)
+            owed: set[bytes] = set()
+            publishing = asyncio.ensure_future(self._publish(writer, stage, owed))
+            touched = await self._take_first(consumer, stage)
+            await publishing
+            await consumer.close()
+            await asyncio.sleep(max(0.0, self.breaks_end_seconds - stage.now))
+            missing = await self._take_rest(await _subscribed(reader, stage), stage, owed - touched)
+            if missing:
+                told = f"{LOST}{min(missing).decode()} and {len(missing) - 1} more of {len(owed)}"
+                stage.did("refused", topic=full(stage.name), detail=told)
+                return
+            await self._given_back(stage)
+        finally:
+            await writer.close()
+            await reader.close()
+
+    async def _publish(self, client: Client, stage: Stage, owed: set[bytes]) -> None:
+        """What a region took goes into `owed`."""
+        producer = await client.producer(full(stage.name), name=stage.name)
+        for number in range(len(self.acknowledged)):
+            payload = f"{stage.name}/{number}".encode()
+            try:
+                await producer.send(payload, sequence_id=number)
+            except ClientError:
+                return  # nobody was told that it, or anything after it, is stored
+            owed.add(payload)
+            await asyncio.sleep(self.pause_seconds)
+
+    async def _take_first(self, consumer: Consumer, stage: Stage) -> set[bytes]:
+        """What it acknowledged, or may have acknowledged."""
+        touched: set[bytes] = set()
+        for _ in self.acknowledged:
+            try:
+                async with asyncio.timeout(STEP_SECONDS):
+                    message = await self._given(consumer, stage)
+                    if self.acknowledged[int(message.payload.rpartition(b"/")[2])]:
+                        touched.add(message.payload)
+                        await consumer.acknowledge(message, confirmed=True)
+            except (TimeoutError, ClientError):
+                break
+        return touched
+
+    async def _take_rest(self, consumer: Consumer, stage: Stage, missing: set[bytes]) -> set[bytes]:
+        """What does not come. Everything is acknowledged that comes, also what nobody was told of: or it would stay,
+        and rightly."""
+        missing = set(missing)
+        while True:
+            try:
+                async with asyncio.timeout(PATIENCE_SECONDS if missing else STEP_SECONDS):
+                    message = await self._given(consumer, stage)
+                    missing.discard(message.payload)
+                    await consumer.acknowledge(message, confirmed=True)
+            except TimeoutError:
+                return missing
+
+    async def _given(self, consumer: Consumer, stage: Stage) -> Message:
+        message = await consumer.receive()
+        stage.record.note(
+            stage.name,
+            "receive",
+            "ok",
+            region=self.reading,
+            topic=stage.name,
+            subscription=SUBSCRIPTION,
+            origin_region=message.replicated_from or self.reading,
+            producer=message.producer_name,
+            sequence_id=message.sequence_id,
+            message_id=place_of(message),
+            payload_digest=payload_digest(message.payload),
+            detail=text_of(message),
+        )
+        return message
+
+    async def _given_back(self, stage: Stage) -> None:
+        """Everything is acknowledged: wait until neither region keeps anything."""
+        deadline = stage.now + PATIENCE_SECONDS
+        while True:
+            kept = {region: await _log_bytes(stage, region) for region in dict.fromkeys(self.places)}
+            if not any(kept.values()):
+                stage.did("accepted", topic=full(stage.name))
+                return
+            if stage.now > deadline:
+                stage.did("refused", topic=full(stage.name), detail=f"{STAYS}{kept}")
+                return
+            await asyncio.sleep(1.0)
+
+
+def _reader_of(stage: Stage, region: str) -> Client:
+    """On the program's own host, wherever the region is."""
+    host = stage.world.client_host(stage.name, stage.act.region)
+    return stage.world.client_on(host, (region,), instance="reader")
+
+
+async def _subscribed(client: Client, stage: Stage) -> Consumer:
+    return await client.subscribe(full(stage.name), SUBSCRIPTION, initial_position=InitialPosition.EARLIEST)
+
+
+async def _log_bytes(stage: Stage, region: str) -> int | None:
+    """None: there is nothing, or nobody says."""
+    target = f"/admin/v2/persistent/public/default/{stage.name}/stats"
+    host = stage.world.client_host(stage.name, stage.act.region)
+    try:
+        answer = await stage.world.ask_admin(region, "GET", target, host=host)
+    except NoAnswer:
+        return -1
+    return int(answer.json()["storageSize"]) if answer.status == 200 else None
+
+
+def draw(random: Random, plan: Plan) -> Plan:
+    """Programs everywhere, most of which read elsewhere."""
+    seconds = plan.break_seconds
+
+    def stream() -> Stream:
+        count = random.randint(4, 40)
+        return Stream(
+            round(random.uniform(0.2, seconds * 0.5), 3),
+            random.choice(plan.regions),
+            random.choice(plan.regions),
+            tuple(random.random() < 0.7 for _ in range(count)),
+            round(seconds / count * random.uniform(0.1, 0.8), 4),
+            seconds + 1.0,
+        )
+
+    return replace(plan, acts=(*plan.acts, *(stream() for _ in range(random.randint(2, 5)))))
+
+
+# INV-36 and INV-60
+
+
+def nothing_needed_goes(evidence: Evidence) -> Found:
+    """What was taken and not acknowledged is given to the subscription."""
+    for deed in evidence.deeds:
+        if deed.word == NAME and deed.detail.startswith(LOST):
+            sentence = f"of {deed.topic} was never given {deed.detail.removeprefix(LOST)}"
+            yield sentence, {"region": deed.region, "topic": deed.topic}
+
+
+def disks_are_given_back(evidence: Evidence) -> Found:
+    """What everybody has passed goes."""
+    for deed in evidence.deeds:
+        if deed.word == NAME and deed.detail.startswith(STAYS):
+            sentence = (
+                f"{deed.topic} is acknowledged, and its logs have bytes: {deed.detail.removeprefix(STAYS)}"
+            )
+            yield sentence, {"region": deed.region, "topic": deed.topic}
+
+
+class _AsksNoCursor(Trimmer):
+    """What subscriptions did not acknowledge goes."""
+
+    def _cursors(self) -> Iterable[Need]:
+        return ()
+
+
+class _AsksNoReplicator(Trimmer):
+    """What other regions do not have goes."""
+
+    def _replicators(self) -> Iterable[Need]:
+        return ()
+
+
+class _KeepsEverything(Trimmer):
+    """Nothing goes."""
+
+    async def trim(self, before_entry_id: int) -> None:
+        return
+
+
+def _with(careless: type[Trimmer]) -> type[Topic]:
+    class TrimmedCarelessly(Topic):
+        def __init__(self, *args: Any, **named: Any) -> None:
+            super().__init__(*args, **named)
+            self.trimmer = careless(self)
+
+    return TrimmedCarelessly
+
+
+WORD = Word(
+    NAME,
+    draw,
+    checks=(
+        Check(
+            "nothing-needed-goes",
+            "INV-36",
+            nothing_needed_goes,
+            applies=lambda evidence: bool(evidence.deeds),
+        ),
+        Check(
+            "disks-given-back", "INV-60", disks_are_given_back, applies=lambda evidence: bool(evidence.deeds)
+        ),
+    ),
+    ablations=(
+        Ablation(
+            "cursors-not-asked",
+            "A log is trimmed without asking what subscriptions still need.",
+            ("INV-36", "INV-5"),
+            topic(_with(_AsksNoCursor)),
+            kind=NAME,
+        ),
+        Ablation(
+            "replicators-not-asked",
+            "A log is trimmed without asking what other regions do not have yet.",
+            ("INV-36",),
+            topic(_with(_AsksNoReplicator)),
+            kind=NAME,
+        ),
+        Ablation(
+            "nothing-let-go",
+            "What everybody has passed stays in the log.",
+            ("INV-60",),
+            topic(_with(_KeepsEverything)),
+            kind=NAME,
+        ),
+    ),
+)
