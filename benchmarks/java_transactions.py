@@ -3,8 +3,8 @@
     python -m benchmarks java_transactions
 
 One region over SQLite. 100 transactions of 10 messages are open at any time; plainly, as many messages are on their
-way. Both take turns; the medians are compared. The processor time is the region's own: beside other programs it says more
-than messages a second do.
+way. Both take turns; the medians are compared. The processor time is the region's own: beside other programs it says
+more than messages a second do.
 """
 
 from __future__ import annotations
