@@ -123,15 +123,23 @@ def given_from_there(evidence: Evidence) -> Found:
 def lasting(evidence: Evidence) -> Iterator[Deed]:
     """Seeks after which only the consumers of that region decided where the subscription stands."""
     last: dict[tuple[str, str, str], Deed] = {}
+    beside: set[tuple[str, str, str]] = set()
+    """Whose last one was under way together with another: nobody knows which of them counts."""
     for deed in evidence.deeds:
         if deed.subscription:
-            last[deed.region, deed.topic, deed.subscription] = deed
+            one = deed.region, deed.topic, deed.subscription
+            if one in last and last[one].ended >= deed.began:
+                beside.add(one)
+            else:
+                beside.discard(one)
+            last[one] = deed
     for (region, topic, subscription), deed in last.items():
         alone = (topic, subscription) not in evidence.given.replicated or evidence.subscribed.get(
             (topic, subscription)
         ) == [region]
         by_id = deed.detail.startswith("entry ")  # where a time leads depends on stamps of several clocks
-        if deed.word == Seek.word and deed.outcome == "accepted" and by_id and alone:
+        is_known = (region, topic, subscription) not in beside
+        if deed.word == Seek.word and deed.outcome == "accepted" and by_id and alone and is_known:
             yield deed
 
 
