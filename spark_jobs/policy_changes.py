@@ -90,8 +90,11 @@ def _read(file: Path) -> Iterable[tuple[StoredKey, Told]]:
             continue  # of the store, not of a policy
         key = parse_path(said["path"])
         if key is not None and said["revision"] not in first:
-            value = {} if said["value"] is None else json.loads(said["value"]).get("policies", {})
-            first[said["revision"]] = key, (float(said["at_ms"]), value)
+            value = {} if said["value"] is None else json.loads(said["value"])
+            policies = (
+                value.get("policies", {}) if isinstance(value, dict) else {}
+            )  # other paths have lists, too
+            first[said["revision"]] = key, (float(said["at_ms"]), policies)
     return [first[revision] for revision in sorted(first)]
 
 

@@ -101,6 +101,45 @@ def test_a_restart_finds_what_was_open_and_what_was_aborted() -> None:
         asyncio.run(story(checkpoint_entries))
 
 
+@pytest.mark.parametrize("is_done", [True, False])
+@pytest.mark.parametrize("checkpoint_entries", [1, 3])
+def test_so_does_one_behind_a_checkpoint_and_a_trim(checkpoint_entries: int, is_done: bool) -> None:
+    """The log begins in the middle of an aborted transaction, at the first message of an open one; or the region dies
+    while it is being trimmed to there."""
+
+    async def story() -> None:
+        async with regions("us", state_checkpoint_entries=checkpoint_entries) as world:
+            authority = authority_of(world)
+            authority.open(T1, T2)
+            async with raw_client(world) as raw:
+                producer = await Transacting.opened(raw)
+                for payload, txn in ((b"a", None), (b"b", T2), (b"c", T1), (b"d", T2), (b"e", None)):
+                    await producer.send(payload, txn)
+                await end(world, T2, committed=False)
+                for number in range(4):
+                    await producer.send(b"%d" % number)
+            topic = topic_of(world)
+            trimming = asyncio.ensure_future(topic.trimmer.trim(topic.stored_end))
+            await (trimming if is_done else asyncio.sleep(0))
+            await world.crash("us")
+            trimming.cancel()
+            await asyncio.wait([trimming])
+            await world.start("us")
+            authority_of(world, former=authority)
+            assert await readable(world) in ([], [b"a"])
+            if is_done:
+                assert topic_of(world).first_entry_id == 2
+            await end(world, T1, committed=True)
+            for _ in range(2):
+                found = [one for one in await readable(world) if one != b"a"]
+                assert found == [b"c", b"e", b"0", b"1", b"2", b"3"]
+                await world.crash("us")
+                await world.start("us")
+                authority_of(world, former=authority)
+
+    asyncio.run(story())
+
+
 def test_a_transaction_that_its_coordinator_forgot_is_aborted() -> None:
     """T4. Not while the coordinator cannot say."""
 

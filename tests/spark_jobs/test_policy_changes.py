@@ -7,7 +7,13 @@ from collections.abc import Sequence
 from itertools import permutations
 from pathlib import Path
 
-from emulator.stored_keys import NamespacePath, RegionTopicPoliciesPath, StoredKey, TopicPoliciesPath
+from emulator.stored_keys import (
+    NamespacePath,
+    RegionTopicPoliciesPath,
+    StoredKey,
+    SyncExcludedPath,
+    TopicPoliciesPath,
+)
 from spark_jobs.engines.contract import Engine
 from spark_jobs.judge import Judgement, judge_run
 from spark_jobs.lifetimes import Lifetime
@@ -43,6 +49,14 @@ def changes(run: Path) -> Changes:
 
 def test_what_holds_from_the_beginning_to_the_end_is_no_change(tmp_path: Path) -> None:
     tell(tmp_path, "us-east", (10.0, 2, ALL))
+    assert changes(tmp_path) == Changes(Owed(frozenset(ALL)), True)
+
+
+def test_what_is_no_policy_may_have_any_form(tmp_path: Path) -> None:
+    tell(tmp_path, "us-east", (10.0, 2, ALL))
+    line = {"at_ms": 20.0, "region": "us-east", "revision": 3, "path": SyncExcludedPath("europe").text}
+    with (tmp_path / "regions" / "us-east" / "metadata.jsonl").open("a") as file:
+        file.write(json.dumps({**line, "value": "[]"}) + "\n")
     assert changes(tmp_path) == Changes(Owed(frozenset(ALL)), True)
 
 
