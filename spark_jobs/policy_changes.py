@@ -91,9 +91,8 @@ def _read(file: Path) -> Iterable[tuple[StoredKey, Told]]:
         key = parse_path(said["path"])
         if key is not None and said["revision"] not in first:
             value = {} if said["value"] is None else json.loads(said["value"])
-            policies = (
-                value.get("policies", {}) if isinstance(value, dict) else {}
-            )  # other paths have lists, too
+            # A path of another kind may have a list.
+            policies = value.get("policies", {}) if isinstance(value, dict) else {}
             first[said["revision"]] = key, (float(said["at_ms"]), policies)
     return [first[revision] for revision in sorted(first)]
 
