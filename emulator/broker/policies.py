@@ -38,7 +38,6 @@ from emulator.stored_keys import (
     BrokerPoliciesPath,
     NamespacePath,
     RegionTopicPoliciesPath,
-    SchemaPath,
     StoredKey,
     TenantPath,
     TopicPoliciesPath,
@@ -49,7 +48,13 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-_SCHEMAS = SchemaPath.prefix()
+_WITH_POLICIES = (
+    NamespacePath.prefix(),
+    TopicPoliciesPath.prefix(),
+    RegionTopicPoliciesPath.prefix(),
+    BrokerPoliciesPath.prefix(),
+)
+"""Paths whose documents say something of policies."""
 """There may be many, they may be large, and no policy is in them."""
 
 
@@ -105,7 +110,7 @@ class Policies:
     async def start(self, tenants: Iterable[str], namespaces: Iterable[NamespaceConfig]) -> None:
         """Seed the store if nobody has, and follow it. The metadata is open. StorageError when seeding fails."""
         for change in self._metadata.list(""):
-            if not change.path.startswith(_SCHEMAS):
+            if change.path.startswith(_WITH_POLICIES):
                 self._read(change)
         self._metadata.watch("", self._changed)
         if self._metadata.get(SEEDED_PATH.text) is None:
@@ -209,7 +214,7 @@ class Policies:
     # Following.
 
     def _changed(self, change: Change) -> None:
-        if change.path.startswith(_SCHEMAS):
+        if not change.path.startswith(_WITH_POLICIES):
             return
         self._read(change)
         key = parse_path(change.path)

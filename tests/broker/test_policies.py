@@ -17,7 +17,7 @@ from emulator.errors import StorageError
 from emulator.model import TopicName
 from emulator.simulation.faults import ConfigurationAway
 from emulator.simulation.world import world as simulated_world
-from emulator.stored_keys import BROKER_POLICIES_PATH, NamespacePath, TopicPoliciesPath
+from emulator.stored_keys import BROKER_POLICIES_PATH, NamespacePath, SyncExcludedPath, TopicPoliciesPath
 from tests.broker.regions import regions, until
 
 TOPIC = "persistent://public/default/orders"
@@ -214,3 +214,12 @@ def test_m2_regions_serve_while_their_configuration_is_away() -> None:
                 assert {json.loads(line)["region"] for line in region.deliveries} == {region.name}
 
         w.play(story())
+
+
+def test_what_is_kept_beside_policies_is_not_read_as_one(caplog: pytest.LogCaptureFixture) -> None:
+    async def story() -> None:
+        async with regions("us") as world:
+            await world.running["us"].metadata.put(SyncExcludedPath("eu").text, b'["namespace/a"]')
+
+    asyncio.run(story())
+    assert "is no document" not in caplog.text
