@@ -139,9 +139,7 @@ class Engine:
                     for member in filter(tarfile.TarInfo.isfile, archive):
                         content = archive.extractfile(member)
                         assert content is not None, "it is a file"
-                        file = to.joinpath(
-                            *PurePosixPath(member.name).parts[1:]
-                        )  # without the folder's own name
+                        file = place_of(member.name, to)
                         file.parent.mkdir(parents=True, exist_ok=True)
                         file.write_bytes(content.read())
 
@@ -188,6 +186,15 @@ class Engine:
                 yield rest.decode(errors="replace")
         finally:
             stream.close()
+
+
+def place_of(name: str, to: Path) -> Path:
+    """Where in `to` a file of a container's folder goes, whose name begins with the folder's own. RuntimeFailure when
+    that would be outside: what an archive says is the container's word."""
+    _, *inside = PurePosixPath(name).parts
+    if not inside or ".." in inside or name.startswith("/"):
+        raise RuntimeFailure(f"a container's archive has a file {name!r}, which lies in no folder of it")
+    return to.joinpath(*inside)
 
 
 def _container(raw: dict[str, Any]) -> Container:
