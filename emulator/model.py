@@ -113,6 +113,8 @@ PERSISTENT, NON_PERSISTENT = "persistent", "non-persistent"
 """Domains of topics: what they keep."""
 _NAME = re.compile(r"[-=:.\w]+")
 """What Pulsar allows in tenant, namespace and cluster names."""
+PARTITIONS_MAX = 10_000
+"""Of a topic. More is a typing error, or a lie: each is a log of its own."""
 _PARTITION = re.compile(r"^(?P<base>.+)-partition-(?P<index>\d+)$")
 
 

@@ -13,10 +13,11 @@ consumers reconnect by themselves, with back-off, over any of the service URLs g
 receipt. Every failure tells whether the operation certainly did not happen (`ClientError.definite`).
 """
 
+from emulator.client.batching import Batching
 from emulator.client.client import Client
 from emulator.client.consumer import Consumer
 from emulator.client.messages import Message
-from emulator.client.producer import Batching, Producer
+from emulator.client.producer import Producer
 from emulator.client.reader import Reader
 from emulator.client.transactions import Transaction
 from emulator.client.vocabulary import (

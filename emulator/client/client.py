@@ -22,15 +22,16 @@ from emulator.client.vocabulary import (
     Standing,
 )
 from emulator.errors import ServerError
-from emulator.model import AccessMode, Schema
+from emulator.model import PARTITIONS_MAX, AccessMode, Schema
 from emulator.network import Network, SocketNetwork
 from emulator.transaction_names import check_key
 from emulator.wire import requests
-from emulator.wire.replies import LookedUp, SchemaFound
+from emulator.wire.replies import LookedUp, Partitions, SchemaFound
 
 if TYPE_CHECKING:
+    from emulator.client.batching import Batching
     from emulator.client.consumer import Consumer
-    from emulator.client.producer import Batching, Producer
+    from emulator.client.producer import Producer
     from emulator.client.reader import Reader
     from emulator.client.transactions import Coordinators, Transaction
 
@@ -125,19 +126,13 @@ class Client:
         `on_standing` is told how each attempt goes: it asks, waits, is open.
         `schema`: the region registers it, or refuses it; payloads are bytes all the same.
         `initial_sequence_id`: the id before the first one used. ClientError when it is refused."""
-        from emulator.client.producer import Producer
+        from emulator.client.producer import ProducerWish
+        from emulator.client.topic_producer import TopicProducer
 
-        producer = Producer(
-            self,
-            topic,
-            name,
-            access_mode,
-            priority,
-            initial_sequence_id,
-            batching,
-            pending_messages_max,
-            schema,
+        wish = ProducerWish(
+            name, access_mode, priority, initial_sequence_id, batching, pending_messages_max, schema
         )
+        producer = TopicProducer(self, topic, wish)
         producer.on_standing = on_standing
         return await self._started(producer)
 
@@ -269,16 +264,36 @@ class Client:
     async def connection_for(self, topic: str) -> Connection:
         """Look the topic up and connect to whoever serves it. Tries the next service URL when one fails.
         ClientError (definite) when no way was found this time."""
-        try:
-            connection = await self.connect(self.service_address)
-        except ClientError:
-            self._current = (self._current + 1) % len(self._addresses)
-            raise
+        connection = await self._service()
         request_id = self.new_id()
         answer = await connection.request(request_id, requests.lookup(request_id, topic))
         if not isinstance(answer, LookedUp):
             raise answered_otherwise("a lookup", answer)
         return await self.connect(parse_service_url(answer.service_url)[0])
+
+    async def partitions_of(self, topic: str, *, may_create: bool = False) -> int:
+        """How many partitions the topic has: `<topic>-partition-0` and so on; 0: it has none, and is one itself.
+        `may_create`: one that is not there is created as its namespace says. ClientError when that cannot be told this
+        time, or is told wrongly."""
+        connection = await self._service()
+        request_id = self.new_id()
+        frame = requests.partitions(request_id, topic, may_create=may_create)
+        answer = await connection.request(request_id, frame)
+        if not isinstance(answer, Partitions):
+            raise answered_otherwise("a question for partitions", answer)
+        if answer.partitions > PARTITIONS_MAX:
+            sentence = (
+                f"{topic} is said to have {answer.partitions} partitions; there may be {PARTITIONS_MAX}"
+            )
+            raise ClientError(sentence, definite=True)
+        return answer.partitions
+
+    async def _service(self) -> Connection:
+        try:
+            return await self.connect(self.service_address)
+        except ClientError:
+            self._current = (self._current + 1) % len(self._addresses)
+            raise
 
     async def connect(self, address: Address) -> Connection:
         """The one connection to an address, opened if need be."""

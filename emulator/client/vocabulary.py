@@ -67,6 +67,10 @@ class ClientSettings:
     priority_delay_seconds: float = 0.5
     """How long a WAIT_FOR_EXCLUSIVE producer of the lowest priority holds back when it asks again for exclusive access
     after it lost its connection; higher ones less long (PIP-440, `priority.py`). 0: nobody holds back."""
+    asks_for_partitions: bool = True
+    """Whether a region is asked how many partitions a topic has before it is used. False: a topic has none."""
+    partitions_interval_seconds: float = 60.0
+    """How often it is asked whether a partitioned topic has grown."""
 
 
 class ClientError(GeoemuError):

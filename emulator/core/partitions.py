@@ -5,12 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final
 
-from emulator.model import TopicName
-
-PARTITIONS_MAX: Final = 10_000
-"""More is a typing error: each is a log of its own."""
+from emulator.model import PARTITIONS_MAX, TopicName
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,7 +64,9 @@ CLIENT_SETTINGS = ClientSettings(
     backoff_seconds=0.05,
     backoff_seconds_max=1.0,
     send_timeout_seconds=None,
+    asks_for_partitions=False,
 )
+"""Of topics without partitions, so that nobody has to ask."""
 
 
 def simple_topology(

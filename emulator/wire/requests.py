@@ -51,10 +51,10 @@ def get_or_create_schema(request_id: int, topic: str, schema: Schema) -> bytes:
 # Producers.
 
 
-def partitions(request_id: int, topic: str) -> bytes:
-    """PARTITIONED_METADATA, which creates nothing."""
+def partitions(request_id: int, topic: str, *, may_create: bool = False) -> bytes:
+    """PARTITIONED_METADATA. `may_create`: a topic that is not there, where its namespace allows it."""
     body = pb.CommandPartitionedTopicMetadata(
-        topic=topic, request_id=request_id, metadata_auto_creation_enabled=False
+        topic=topic, request_id=request_id, metadata_auto_creation_enabled=may_create
     )
     type_ = pb.BaseCommand.PARTITIONED_METADATA
     return simple_frame(pb.BaseCommand(type=type_, partitionMetadata=body))

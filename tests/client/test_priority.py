@@ -11,7 +11,7 @@ from emulator.client import AccessMode, Client, ClientError, ClientSettings, Pro
 from emulator.client.priority import PRIORITY_MAX, PRIORITY_MIN, return_delay_seconds
 from emulator.errors import ServerError
 from emulator.wire import pulsar_pb2 as pb
-from tests.client.test_access_modes import Script, ScriptedBroker, scripted
+from tests.client.scripted import Script, ScriptedBroker, scripted
 
 WAIT = AccessMode.WAIT_FOR_EXCLUSIVE
 

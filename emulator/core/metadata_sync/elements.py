@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Final
 
-from emulator.core.partitions import PARTITIONS_MAX
+from emulator.model import PARTITIONS_MAX
 from emulator.stored_keys import (
     NamespacePath,
     PartitionedTopicPath,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from emulator.core.partitions import PARTITIONS_MAX, Partitioned
+from emulator.core.partitions import Partitioned
 from emulator.core.policies.declaration import Codec, Policy, Scope
+from emulator.model import PARTITIONS_MAX
 
 
 class AutoCreation(NamedTuple):

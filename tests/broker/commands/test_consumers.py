@@ -9,7 +9,7 @@ import pytest
 from emulator.broker.commands.tasks import TaskGroup
 from emulator.broker.topic.positions import last_message
 from emulator.broker.topic.tail import StoredEntry
-from emulator.client.producer import Batching
+from emulator.client.batching import Batching
 from emulator.core.topic_state import UNKNOWN_MESSAGES
 from emulator.model import BEFORE_EVERYTHING
 from emulator.wire import pulsar_pb2 as pb

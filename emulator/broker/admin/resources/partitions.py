@@ -11,9 +11,9 @@ from emulator.broker.admin.resource import Body, Call, Query, Resource, changes,
 from emulator.broker.admin.scope import Scope
 from emulator.broker.partitions import Exists
 from emulator.broker.topic_slot import Wish
-from emulator.core.partitions import PARTITIONS_MAX, Partitioned, partition_names
+from emulator.core.partitions import Partitioned, partition_names
 from emulator.errors import ProtocolError, ServerError
-from emulator.model import NON_PERSISTENT, PERSISTENT, TopicName
+from emulator.model import NON_PERSISTENT, PARTITIONS_MAX, PERSISTENT, TopicName
 from emulator.transaction_names import COORDINATORS
 
 

@@ -1,0 +1,174 @@
+"""A producer's place at a region: asked for, waited for in line, lost and found again."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from emulator.client.connection import ProducerHandler, answered_otherwise, refusal
+from emulator.client.priority import return_delay_seconds
+from emulator.client.vocabulary import ClientError, Standing
+from emulator.model import AccessMode
+from emulator.wire import requests
+from emulator.wire.replies import ProducerOpened, Refused, Reply
+
+if TYPE_CHECKING:
+    from emulator.client.client import Client
+    from emulator.client.connection import Connection
+    from emulator.client.producer import ProducerWish
+
+
+class AttachedProducer(ProducerHandler, Protocol):
+    """A producer, as its attachment sees it."""
+
+    def stands(self, standing: Standing) -> None: ...
+
+    def attached(self, opened: ProducerOpened) -> None:
+        """Before anything more is sent."""
+        ...
+
+    def ended(self, error: ClientError) -> None:
+        """It will not be let in again."""
+        ...
+
+
+class Attachment:
+    """Of one producer of one topic. It stays the same over reconnects: its id, name and epoch."""
+
+    def __init__(self, producer: AttachedProducer, client: Client, topic: str, wish: ProducerWish) -> None:
+        self.id = client.new_id()
+        self.name = wish.name or ""
+        self.topic_epoch: int | None = None
+        self.connection: Connection | None = None
+        """None: on its way, closed or fenced."""
+        self._producer = producer
+        self._client = client
+        self._topic = topic
+        self._wish = wish
+        self._times_asked = 0
+        self._turn: asyncio.Future[Reply] | None = None
+        """The second answer, when it waits in line."""
+        self._reconnecting: asyncio.Task[None] | None = None
+        self._is_over = False
+
+    async def open(self) -> None:
+        """ClientError when it is refused, or not let in in time."""
+        waits = self._wish.access_mode is AccessMode.WAIT_FOR_EXCLUSIVE
+        deadline = None if waits else self._client.settings.operation_timeout_seconds
+        await self._client.persist(self._attempt, deadline_seconds=deadline)
+
+    async def _attempt(self) -> None:
+        connection = await self._client.connection_for(self._topic)
+        await self._let_others_pass()
+        request_id = self._client.new_id()
+        turn: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        connection.producers[self.id] = self._producer
+        self.connection = None
+        self._producer.stands(Standing.ASKS)
+        try:
+            opened = await connection.request(request_id, self._create_request(request_id), _resolve(turn))
+            self._still_wanted_by(connection)
+            if isinstance(opened, ProducerOpened) and not opened.is_ready:
+                opened = await self._wait_in_line(turn)
+                self._still_wanted_by(connection)
+            if not isinstance(opened, ProducerOpened):
+                raise answered_otherwise("a request for a producer", opened)
+        except BaseException as reason:
+            connection.producers.pop(self.id, None)
+            if isinstance(reason, asyncio.CancelledError):  # In line or not yet: out of it at once.
+                self._send_close(connection)
+            raise
+        finally:
+            connection.forget_request(request_id)
+        self._opened(connection, opened)
+
+    def _still_wanted_by(self, connection: Connection) -> None:
+        """ClientError when it ended in the same breath in which it was answered: before this task heard of either."""
+        if connection.producers.get(self.id) is not self._producer or not connection.is_open:
+            raise ClientError("closed again at once", definite=True)
+
+    async def _wait_in_line(self, turn: asyncio.Future[Reply]) -> Reply:
+        """Queued for exclusive access: the second answer comes when it is our turn."""
+        self._turn = turn
+        self._producer.stands(Standing.WAITS)
+        return await turn
+
+    async def _let_others_pass(self) -> None:
+        """Whoever asks again gives those with a higher priority time to be first (PIP-440)."""
+        longest_seconds = self._client.settings.priority_delay_seconds
+        asks_again = self._times_asked > 0
+        if asks_again and longest_seconds and self._wish.access_mode is AccessMode.WAIT_FOR_EXCLUSIVE:
+            await asyncio.sleep(return_delay_seconds(self._wish.priority, longest_seconds))
+
+    def _create_request(self, request_id: int) -> bytes:
+        epoch, self._times_asked = self._times_asked, self._times_asked + 1
+        return requests.create_producer(
+            request_id,
+            self.id,
+            self._topic,
+            self.name,
+            name_is_given=self._wish.name is not None,
+            epoch=epoch,
+            access_mode=self._wish.access_mode.value,
+            topic_epoch=self.topic_epoch,
+            priority=self._wish.priority,
+            schema=self._wish.schema,
+        )
+
+    def _opened(self, connection: Connection, opened: ProducerOpened) -> None:
+        self.name = opened.name
+        if opened.topic_epoch is not None:
+            self.topic_epoch = opened.topic_epoch
+        self.connection = connection
+        self._producer.attached(opened)
+
+    # Losing and finding the connection.
+
+    def lost(self) -> None:
+        """Its connection is gone, or the region closed it."""
+        if self.connection is not None:
+            self.connection.producers.pop(self.id, None)
+        was_open, self.connection = self.connection is not None, None
+        if self._turn is not None and not self._turn.done():
+            self._turn.set_exception(ClientError("lost the place in the line", definite=True))
+        if self._is_over or not was_open or self._reconnecting is not None:
+            return
+        self._reconnecting = asyncio.get_running_loop().create_task(self._open_again())
+
+    async def _open_again(self) -> None:
+        try:
+            await self._client.persist(self._attempt, deadline_seconds=None)
+        except ClientError as error:
+            self._producer.ended(error)
+        finally:
+            self._reconnecting = None
+
+    def _send_close(self, connection: Connection) -> None:
+        connection.producers.pop(self.id, None)
+        connection.write(requests.close_producer(self._client.new_id(), self.id))
+
+    async def close(self) -> None:
+        """Leave the topic. A region that is gone is as good as left."""
+        self._is_over = True
+        if self._reconnecting is not None:
+            self._reconnecting.cancel()
+        connection, self.connection = self.connection, None
+        if connection is not None:
+            connection.producers.pop(self.id, None)
+            request_id = self._client.new_id()
+            with contextlib.suppress(ClientError):
+                await connection.request(request_id, requests.close_producer(request_id, self.id))
+
+
+def _resolve(future: asyncio.Future[Reply]) -> Callable[[Reply], None]:
+    def resolve(answer: Reply) -> None:
+        if future.done():
+            return
+        if isinstance(answer, Refused):
+            future.set_exception(refusal(answer))
+        else:
+            future.set_result(answer)
+
+    return resolve

@@ -1,0 +1,115 @@
+"""Which partition a message goes to, as other clients decide it.
+
+A message with a key goes where its key's hash says, so that messages of one key keep their order and go where a Java,
+Python or Go client sends them (by JavaStringHash, unless they are told otherwise). Messages without keys go round, a
+batch to each partition, or all to one.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from enum import Enum
+
+from emulator.client.batching import Batching
+from emulator.client.pending import Outgoing
+from emulator.client.vocabulary import ClientError
+from emulator.murmur import murmur3
+
+INT_MAX = 0x7FFF_FFFF
+
+Router = Callable[[Outgoing, int], int]
+"""Of an application: which of so many partitions a message goes to. It may look at payload, key and properties."""
+
+
+class KeyHash(Enum):
+    """How keys become numbers."""
+
+    JAVA_STRING = "Java's String.hashCode: what clients take if they are told nothing"
+    MURMUR3 = "MurmurHash3 of the key in UTF-8"
+
+    def __call__(self, key: str) -> int:
+        """Not negative."""
+        return (murmur3(key.encode()) if self is KeyHash.MURMUR3 else _java_string(key)) & INT_MAX
+
+
+class Routing(Enum):
+    """Where messages without a key go."""
+
+    ROUND_ROBIN = "to one partition after the other"
+    SINGLE = "all to one, which each producer chooses for itself"
+
+
+def _java_string(text: str) -> int:
+    """Over UTF-16, as Java has its strings."""
+    units = text.encode("utf-16-be", "surrogatepass")
+    hashed = 0
+    for at in range(0, len(units), 2):
+        hashed = (31 * hashed + (units[at] << 8 | units[at + 1])) & 0xFFFF_FFFF
+    return hashed
+
+
+class PartitionChoice:
+    """Of one producer."""
+
+    def __init__(
+        self,
+        routing: Routing | Router,
+        key_hash: KeyHash,
+        batching: Batching | None,
+        chance: random.Random,
+        seconds: Callable[[], float],
+    ) -> None:
+        """`seconds`: a clock that does not go back."""
+        self._routing = routing
+        self._key_hash = key_hash
+        self._turns = _Turns(batching, seconds)
+        self._begin = chance.randrange(INT_MAX)
+        """Producers that begin at the same time do not all begin at partition 0."""
+
+    def first(self, partitions: int) -> int:
+        """One that is likely to be used."""
+        return self._begin % partitions
+
+    def choose(self, message: Outgoing, partitions: int) -> int:
+        """ClientError when the application's router says what there is not."""
+        if not isinstance(self._routing, Routing):
+            return _checked(self._routing(message, partitions), partitions)
+        if message.key is not None:
+            return self._key_hash(message.key) % partitions
+        turn = self._turns.next(message) if self._routing is Routing.ROUND_ROBIN else 0
+        return (self._begin + turn) % partitions
+
+
+class _Turns:
+    """Counts up with each message; where they are batched, with each batch that would be full: messages that went to
+    another partition each would be batches of one."""
+
+    def __init__(self, batching: Batching | None, seconds: Callable[[], float]) -> None:
+        self._batching = batching
+        self._seconds = seconds
+        self._turn = -1
+        self._messages = self._bytes = 0
+        self._since = 0.0
+
+    def next(self, message: Outgoing) -> int:
+        if self._batching is None or self._turn < 0 or self._is_full(self._batching):
+            self._turn += 1
+            self._messages = self._bytes = 0
+            self._since = self._seconds()
+        self._messages += 1
+        self._bytes += len(message.payload)
+        return self._turn
+
+    def _is_full(self, batching: Batching) -> bool:
+        return (
+            self._messages >= batching.messages_max
+            or self._bytes >= batching.bytes_max
+            or self._seconds() - self._since >= batching.delay_ms_max / 1000
+        )
+
+
+def _checked(index: int, partitions: int) -> int:
+    if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index < partitions:
+        raise ClientError(f"the router chose partition {index!r} of {partitions}", definite=True)
+    return index

@@ -1,0 +1,200 @@
+"""A producer of one topic: sends in order, receipts in order, everything without a receipt again after a reconnect."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from emulator.client.attachment import Attachment
+from emulator.client.batching import OpenBatch
+from emulator.client.connection import refused
+from emulator.client.pending import Outgoing, Pending, PendingEntries
+from emulator.client.producer import Producer, ProducerWish
+from emulator.client.vocabulary import ClientError, MessageId, Standing
+from emulator.errors import ServerError
+from emulator.wire.codec import Receipt, send_frame
+from emulator.wire.outgoing import batch_entry, single_entry
+from emulator.wire.replies import ProducerOpened
+
+if TYPE_CHECKING:
+    from emulator.client.client import Client
+
+
+class TopicProducer(Producer):
+    """Of a topic without partitions, or of one partition."""
+
+    def __init__(self, client: Client, topic: str, wish: ProducerWish) -> None:
+        super().__init__(client, topic, wish)
+        self._attachment = Attachment(self, client, topic, wish)
+        initial = wish.initial_sequence_id
+        self._last_sequence_id = -1 if initial is None else initial
+        self._schema_version = b""
+        self._pending = PendingEntries(wish.pending_messages_max, client.settings.send_timeout_seconds)
+        self._batch = None if wish.batching is None else OpenBatch(wish.batching, self._issue_batch)
+        self._fatal: ClientError | None = None
+
+    @property
+    def name(self) -> str:
+        return self._attachment.name
+
+    @property
+    def topic_epoch(self) -> int | None:
+        return self._attachment.topic_epoch
+
+    @property
+    def last_sequence_id(self) -> int:
+        return self._last_sequence_id
+
+    @property
+    def schema_version(self) -> bytes:
+        return self._schema_version
+
+    @property
+    def is_connected(self) -> bool:
+        return self._attachment.connection is not None
+
+    # Its place at a region.
+
+    async def start(self) -> None:
+        await self._attachment.open()
+
+    def stands(self, standing: Standing) -> None:
+        self._stands(standing)
+
+    def attached(self, opened: ProducerOpened) -> None:
+        if self._last_sequence_id < 0 and self.wish.initial_sequence_id is None:
+            # Nothing was sent yet, however often opening it was tried: go on where the region says.
+            self._last_sequence_id = opened.last_sequence_id
+        if opened.schema_version != self._schema_version:
+            # Another cluster, maybe: what waits is to say what its schema is called there.
+            self._schema_version = opened.schema_version
+            for pending in self._pending:
+                pending.data = self._entry(pending.messages, is_batch=pending.is_batch)
+        self.stands(Standing.OPEN)
+        connection = self._attachment.connection
+        if self._pending and connection is not None:
+            connection.write(b"".join([self._frame(pending) for pending in self._pending]))
+
+    def connection_lost(self) -> None:
+        self._attachment.lost()
+
+    def closed_by_broker(self) -> None:
+        self._attachment.lost()
+
+    def ended(self, error: ClientError) -> None:
+        """Nothing can be sent any more. Whatever is pending may or may not have been stored."""
+        self._fatal = error
+        self._flush_batch()
+        self._pending.fail_all(ClientError(str(error), definite=False, code=error.code))
+
+    # Sending.
+
+    async def publish(self, message: Outgoing) -> MessageId:
+        if message.transaction is not None:
+            await message.transaction.will_publish_to(self.topic)
+        await self._pending.room(lambda: self._fatal is not None or self.closed)
+        self.publish_nowait(message)
+        return await message.future
+
+    def publish_nowait(self, message: Outgoing) -> None:
+        self._check(message)
+        wanted = message.wanted_sequence_id
+        self._last_sequence_id = self._last_sequence_id + 1 if wanted is None else wanted
+        message.sequence_id = self._last_sequence_id
+        self._pending.count_message()
+        if self._batch is None or message.goes_by_itself:
+            self._flush_batch()
+            self._issue([message], is_batch=False)
+        else:
+            self._batch.add(message)
+
+    def _check(self, message: Outgoing) -> None:
+        if self._fatal is not None:
+            raise self._fatal
+        self._refuse_when_closed()
+        if self._pending.is_full:
+            limit = self.wish.pending_messages_max
+            raise ClientError(f"{limit} messages are waiting for receipts", definite=True)
+        transaction = message.transaction
+        if transaction is not None and not transaction.publishes_to(self.topic):
+            raise ClientError(f"{transaction} was not told of {self.topic}", definite=True)
+
+    def _flush_batch(self) -> None:
+        if self._batch is not None:
+            self._batch.flush()
+
+    def _issue_batch(self, messages: list[Outgoing]) -> None:
+        self._issue(messages, is_batch=True)
+
+    def _issue(self, messages: list[Outgoing], *, is_batch: bool) -> None:
+        pending = self._pending.add(messages, self._entry(messages, is_batch=is_batch), is_batch=is_batch)
+        if self._attachment.connection is not None:
+            self._attachment.connection.write(self._frame(pending))
+
+    def _entry(self, messages: list[Outgoing], *, is_batch: bool) -> bytes:
+        now_ms = self.client.wall_clock_ms()
+        if is_batch:
+            return batch_entry(self.name, now_ms, messages, self._schema_version)
+        transaction = messages[0].transaction
+        txn = None if transaction is None else transaction.id
+        return single_entry(self.name, now_ms, messages[0], self._schema_version, txn=txn)
+
+    def _frame(self, pending: Pending) -> bytes:
+        """For sending it once (more)."""
+        pending.times_sent += 1
+        highest = pending.last if pending.is_batch else 0
+        transaction = pending.messages[0].transaction
+        most, least = (None, None) if transaction is None else transaction.id
+        return send_frame(
+            self._attachment.id,
+            pending.first,
+            len(pending.messages),
+            highest,
+            data=pending.data,
+            txn_least=least,
+            txn_most=most,
+        )
+
+    async def flush(self) -> None:
+        self._flush_batch()
+        waiting = [message.future for pending in self._pending for message in pending.messages]
+        if waiting:
+            await asyncio.wait(waiting)
+
+    # What comes back.
+
+    def receipt(self, receipt: Receipt) -> None:
+        if not self._pending or receipt.sequence_id < self._pending.head.first:
+            return  # Late: it was answered before a reconnect.
+        if receipt.sequence_id > self._pending.head.last:
+            # Receipts come in order, so one was lost: only sending again can tell.
+            if self._attachment.connection is not None:
+                self._attachment.connection.abort()
+            return
+        pending = self._pending.pop()
+        size = len(pending.messages)
+        for index, message in enumerate(pending.messages):
+            if not message.future.done():
+                place = (index, size) if pending.is_batch else (-1, 0)
+                message.future.set_result(MessageId(receipt.ledger_id, receipt.entry_id, *place))
+
+    def send_error(self, sequence_id: int, code: ServerError, message: str) -> None:
+        lasting = (ServerError.NotAllowedError, ServerError.ChecksumError)
+        if code in lasting and self._pending and self._pending.head.first == sequence_id:
+            pending = self._pending.pop()
+            pending.fail(refused(code, message, definite=pending.times_sent == 1))
+        elif code is ServerError.TopicTerminatedError:
+            self.ended(ClientError(message, definite=False, code=code))
+        else:
+            self._attachment.lost()
+
+    async def close(self) -> None:
+        if self.closed:
+            return
+        self._flush_batch()
+        if self._attachment.connection is not None and self._pending:
+            await self.flush()
+        self.closed = True
+        self.client.gone(self)
+        await self._attachment.close()
+        self.ended(ClientError("the producer is closed", definite=False))
