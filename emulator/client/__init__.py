@@ -19,6 +19,7 @@ from emulator.client.consumer import Consumer
 from emulator.client.messages import Message
 from emulator.client.producer import Producer
 from emulator.client.reader import Reader
+from emulator.client.routing import KeyHash, Routing
 from emulator.client.transactions import Transaction
 from emulator.client.vocabulary import (
     EARLIEST,
@@ -45,10 +46,12 @@ __all__ = [
     "ConsumerType",
     "ExpiredTransaction",
     "InitialPosition",
+    "KeyHash",
     "Message",
     "MessageId",
     "Producer",
     "Reader",
+    "Routing",
     "Schema",
     "SchemaType",
     "Standing",

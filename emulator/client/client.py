@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from emulator.client.consumer import Consumer
     from emulator.client.producer import Producer
     from emulator.client.reader import Reader
+    from emulator.client.routing import KeyHash, Router, Routing
     from emulator.client.transactions import Coordinators, Transaction
 
 T = TypeVar("T")
@@ -101,6 +102,11 @@ class Client:
         """The address lookups go to at the moment."""
         return self._addresses[self._current]
 
+    @property
+    def chance(self) -> random.Random:
+        """Whatever is left to chance is drawn from it."""
+        return self._chance
+
     def new_id(self) -> int:
         """For requests, producers and consumers alike."""
         self._next_id += 1
@@ -120,19 +126,25 @@ class Client:
         pending_messages_max: int = 1000,
         on_standing: Callable[[Producer, Standing], None] | None = None,
         schema: Schema | None = None,
+        routing: Routing | Router | None = None,
+        key_hash: KeyHash | None = None,
+        lazy: bool = False,
     ) -> Producer:
         """Open a producer; waits for ever in WAIT_FOR_EXCLUSIVE, and leaves the line at once when it is cancelled.
         `priority` (PIP-440) orders those who wait, highest first; ValueError when it is no int32.
         `on_standing` is told how each attempt goes: it asks, waits, is open.
         `schema`: the region registers it, or refuses it; payloads are bytes all the same.
-        `initial_sequence_id`: the id before the first one used. ClientError when it is refused."""
+        `initial_sequence_id`: the id before the first one used. ClientError when it is refused.
+        Of a topic with partitions it opens all, or (`lazy`) each with the first message for it. `routing` says where
+        messages without a key go, round robin unless told otherwise, or it is a function of the application for all
+        of them; `key_hash` how keys become partitions."""
+        from emulator.client.making import producer_of
         from emulator.client.producer import ProducerWish
-        from emulator.client.topic_producer import TopicProducer
 
         wish = ProducerWish(
             name, access_mode, priority, initial_sequence_id, batching, pending_messages_max, schema
         )
-        producer = TopicProducer(self, topic, wish)
+        producer = await producer_of(self, topic, wish, routing, key_hash, lazy=lazy)
         producer.on_standing = on_standing
         return await self._started(producer)
 
@@ -285,7 +297,7 @@ class Client:
             sentence = (
                 f"{topic} is said to have {answer.partitions} partitions; there may be {PARTITIONS_MAX}"
             )
-            raise ClientError(sentence, definite=True)
+            raise ClientError(sentence, definite=True, code=ServerError.NotAllowedError)
         return answer.partitions
 
     async def _service(self) -> Connection:

@@ -66,6 +66,7 @@ class PartitionChoice:
         self._turns = _Turns(batching, seconds)
         self._begin = chance.randrange(INT_MAX)
         """Producers that begin at the same time do not all begin at partition 0."""
+        self._single: int | None = None
 
     def first(self, partitions: int) -> int:
         """One that is likely to be used."""
@@ -77,8 +78,11 @@ class PartitionChoice:
             return _checked(self._routing(message, partitions), partitions)
         if message.key is not None:
             return self._key_hash(message.key) % partitions
-        turn = self._turns.next(message) if self._routing is Routing.ROUND_ROBIN else 0
-        return (self._begin + turn) % partitions
+        if self._routing is Routing.ROUND_ROBIN:
+            return (self._begin + self._turns.next(message)) % partitions
+        if self._single is None:  # and the same one for ever, however much the topic grows
+            self._single = self.first(partitions)
+        return self._single
 
 
 class _Turns:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from emulator.client.attachment import Attachment
@@ -32,6 +33,8 @@ class TopicProducer(Producer):
         self._pending = PendingEntries(wish.pending_messages_max, client.settings.send_timeout_seconds)
         self._batch = None if wish.batching is None else OpenBatch(wish.batching, self._issue_batch)
         self._fatal: ClientError | None = None
+        self.on_end: Callable[[ClientError], None] | None = None
+        """Told when nothing can be sent any more."""
 
     @property
     def name(self) -> str:
@@ -86,6 +89,8 @@ class TopicProducer(Producer):
         self._fatal = error
         self._flush_batch()
         self._pending.fail_all(ClientError(str(error), definite=False, code=error.code))
+        if self.on_end is not None:
+            self.on_end(error)
 
     # Sending.
 

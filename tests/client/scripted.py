@@ -54,6 +54,7 @@ class ScriptedBroker(asyncio.Protocol):
         elif command.type == pb.BaseCommand.PARTITIONED_METADATA:
             answer = pb.BaseCommand(type=pb.BaseCommand.PARTITIONED_METADATA_RESPONSE)
             answer.partitionMetadataResponse.request_id = command.partitionMetadata.request_id
+            self.world.asked_for_partitions += 1
             answer.partitionMetadataResponse.partitions = self.world.partitions
             self.send(answer)
         elif command.type == pb.BaseCommand.PRODUCER:
@@ -93,6 +94,7 @@ class Script:
         self.closes: list[pb.CommandCloseProducer] = []
         self.partitions = 0
         """That every topic is said to have."""
+        self.asked_for_partitions = 0
         self.on_create: Callable[[ScriptedBroker, pb.CommandProducer], None] = lambda b, c: b.succeed(c)
 
 
