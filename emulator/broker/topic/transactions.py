@@ -101,7 +101,6 @@ class TopicTransactions:
 
     def _write_marker(self, txn: TxnId, committed: bool) -> asyncio.Future[None]:
         under_way: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        under_way.add_done_callback(_looked_at)
         self._ends[txn] = under_way
         now_ms = self._topic.region.environment.wall_clock_ms()
         self._topic.append_own_soon(self, *encode_transaction_end(txn, now_ms, committed=committed))
@@ -170,9 +169,4 @@ class TopicTransactions:
         ends, self._ends = self._ends, {}
         for under_way in ends.values():
             under_way.set_exception(StorageError(str(self._being_loaded()), definite=False))
-
-
-def _looked_at(done: asyncio.Future[None]) -> None:
-    """Whoever asked may be gone."""
-    if not done.cancelled():
-        done.exception()
+            under_way.exception()  # whoever asked may be gone

@@ -213,12 +213,7 @@ class Life:
         if entry is None:
             self._tell(least)
         else:
-            self._issue(entry).add_done_callback(lambda written: self._decided(least, written))
-
-    def _decided(self, least: int, written: asyncio.Future[int]) -> None:
-        """TX3: only what is decided durably is told."""
-        if written.exception() is None and not self.over:
-            self._tell(least)
+            self._issue(entry)  # told when it is durable (TX3)
 
     def _tell(self, least: int) -> None:
         """TX4. Where every participant is at hand no task is needed; whoever could not be told is told again in one."""
@@ -332,6 +327,8 @@ class Life:
     def _arm(self) -> None:
         due_ms = self.core.next_due_ms
         if self._timer is not None:
+            if due_ms is not None and self._timer.when() <= due_ms / 1_000:
+                return  # it is asked again in time; a transaction that begins need not move it
             self._timer.cancel()
             self._timer = None
         if due_ms is not None and not self.over:
@@ -340,6 +337,7 @@ class Life:
             self._timer = loop.call_at(max(due_ms / 1_000, loop.time() + ROUNDING_SECONDS), self._due)
 
     def _due(self) -> None:
+        self._timer = None
         for least in self.core.due(self._now_ms()):
             self.decide(least, commit=False, why=TIMED_OUT)
             self.figures.timed_out += 1
@@ -380,6 +378,9 @@ class Life:
         if failure is None:
             for entry in entries:
                 self.core.durable(entry)
+            for entry in entries:
+                if type(entry) is Decided and not self.over:
+                    self._tell(entry.least)
         elif not self.over:
             assert isinstance(failure, StorageError), failure
             self._on_failure(self, failure)
