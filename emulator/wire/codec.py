@@ -24,6 +24,7 @@ from emulator.wire.protobuf import (
     UNREADABLE,
     Malformed,
     malformed,
+    may_have_text,
     parse,
     present_or_0,
     read_varint,
@@ -68,6 +69,11 @@ _BODY_NAMES: Final = {
     if number != pb.BaseCommand.NOT_KNOWN
 }
 """Command type -> the field of its body."""
+_TYPES_WITH_TEXT: Final = frozenset(
+    number
+    for number, name in _BODY_NAMES.items()
+    if may_have_text(pb.BaseCommand.DESCRIPTOR.fields_by_name[name].message_type)
+)
 _OPTIONAL_BODIES: Final = frozenset((CommandType.PING, CommandType.PONG))
 """They have nothing to say."""
 
@@ -92,7 +98,8 @@ def _require_complete(command: pb.BaseCommand) -> None:
         raise Malformed(f"{body_name} is missing")
     if not command.IsInitialized():
         raise Malformed(f"a required field of {body_name} is missing")
-    require_text(command)
+    if command.type in _TYPES_WITH_TEXT:
+        require_text(getattr(command, body_name))
 
 
 # How a command lies in bytes: type, then the body in the field of the same number.

@@ -17,7 +17,7 @@ from emulator.markers import Marker, Snapshot, SnapshotRequest, SnapshotResponse
 from emulator.model import Position
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.entry_building import build_entry
-from emulator.wire.metadata import EntryInfo, scan_entry
+from emulator.wire.metadata import EntryInfo
 from emulator.wire.protobuf import MASK_64, UNREADABLE, Malformed, malformed
 
 MARKER_PRODUCER: Final = "pulsar.marker"
@@ -68,7 +68,14 @@ def encode_transaction_end(
         txnid_least_bits=least,
     )
     data = build_entry(metadata, b"")
-    return data, scan_entry(data)
+    return data, EntryInfo(
+        TRANSACTION_MARKER_PRODUCER,
+        MASK_64,
+        publish_time_ms,
+        payload_offset=len(data),
+        marker_type=metadata.marker_type,
+        txn=(most, least),
+    )
 
 
 def decode_marker(data: bytes, info: EntryInfo) -> Marker | None:

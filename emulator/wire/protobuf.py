@@ -8,7 +8,7 @@ lean forms in `pulsar.proto`), but for acknowledgements, and writes its hot mess
 
 from __future__ import annotations
 
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
@@ -58,6 +58,14 @@ def parse(message_type: type[_Read], data: bytes) -> _Read:
         raise Malformed("a required field is missing")
     require_text(message)
     return message
+
+
+def may_have_text(message_type: Any) -> bool:
+    """Whether `require_text` may find anything in a message of such a descriptor."""
+    return any(
+        field.type in (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_MESSAGE)
+        for field in message_type.fields
+    )
 
 
 def require_text(message: Message) -> None:

@@ -10,14 +10,16 @@ import asyncio
 import logging
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from emulator.broker.authorization import Standing
-from emulator.broker.budgets import Account
+from emulator.broker.budgets import Account, Charge
 from emulator.broker.commands.confirming import confirm
-from emulator.broker.commands.dispatch import AnyRow, CommandTable, carry_out, dispatch, refuse
+from emulator.broker.commands.dispatch import AnyRow, CommandTable, carry_out, dispatch, failed, refuse
 from emulator.broker.commands.handshake import Handshake
+from emulator.broker.commands.row import Promise
 from emulator.broker.commands.tasks import TaskGroup
 from emulator.broker.commands.watching import TopicWatcher
 from emulator.broker.environment import RegionServices
@@ -26,7 +28,7 @@ from emulator.broker.subscription.consumer import Consumer, SubscriptionOfConsum
 from emulator.broker.topic.producer import Producer, ProducerHost
 from emulator.core.admission import Peer
 from emulator.core.dispatch import SubscriptionType
-from emulator.errors import ProtocolError, ServerError
+from emulator.errors import ProtocolError, ServerError, StorageError
 from emulator.model import TopicName
 from emulator.wire import answers
 from emulator.wire.codec import AckCommand, CommandType
@@ -114,6 +116,8 @@ class ClientConnection(asyncio.Protocol):
         """Topics that were given entries by commands handled since the last flush."""
         self.confirmations: dict[SubscriptionOfConsumer, list[AckCommand]] = {}
         """Acknowledgements handled since the last flush that want an answer."""
+        self._answers: list[bytes] = []
+        """Kept for the end of this turn of the loop."""
         self._transport: asyncio.Transport | None = None
         settings = region.config.settings
         self._frames = FrameBuffer(settings.max_message_bytes + FRAME_PADDING_BYTES)
@@ -159,9 +163,22 @@ class ClientConnection(asyncio.Protocol):
 
     def write(self, data: bytes) -> None:
         """Send bytes that are bounded by what the client asked for and paid for: messages, receipts, PINGs."""
+        if self._answers:
+            self._send_answers()
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
             self.liveness.written_bytes += len(data)
+
+    def answer_soon(self, data: bytes) -> None:
+        """Send an answer, in one write with what else is answered in this turn of the loop."""
+        if not self._answers:
+            asyncio.get_running_loop().call_soon(self._send_answers)
+        self._answers.append(data)
+
+    def _send_answers(self) -> None:
+        answers, self._answers = self._answers, []
+        if answers:
+            self.answer(b"".join(answers))
 
     def answer(self, data: bytes) -> None:
         """Send an answer. A client that leaves answers unread is not asked for more."""
@@ -182,6 +199,7 @@ class ClientConnection(asyncio.Protocol):
     def close(self) -> None:
         """End it in an orderly way: what was written goes out, what was asked is not carried out any more."""
         self.tasks.close()
+        self._send_answers()
         if self._transport is not None:
             self._transport.close()
 
@@ -298,9 +316,28 @@ class ClientConnection(asyncio.Protocol):
         self.liveness.introduced()
 
     def begin(self, row: AnyRow, value: Any) -> None:
-        """Carry out a request in a task; its estimate is held until it is over."""
+        """Carry out a request; its estimate is held until it is over. ProtocolError."""
+        work = row.handle(self, value)
         charge = self.pressure.request_began(row.estimate_bytes)
-        self.tasks.start(carry_out(self, row, value), lambda: self.pressure.request_over(charge))
+        if isinstance(work, Promise):
+            work.kept.add_done_callback(partial(self._kept, row, value, work.answer, charge))
+        else:
+            over = partial(self.pressure.request_over, charge)
+            self.tasks.start(carry_out(self, row, value, work), over)
+
+    def _kept(
+        self, row: AnyRow, value: Any, answer: bytes, charge: Charge, kept: asyncio.Future[Any]
+    ) -> None:
+        """What a request waited for has its outcome."""
+        self.pressure.request_over(charge)
+        if not self.is_open:
+            return
+        failure = kept.exception()
+        if failure is None:
+            self.answer_soon(answer)
+        else:
+            assert isinstance(failure, ProtocolError | StorageError), failure
+            failed(self, row, value, failure)
 
     # Producers and consumers of this connection.
 

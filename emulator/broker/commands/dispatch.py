@@ -6,7 +6,7 @@ Whatever fails, the refusal goes through `refuse`: the answer of the row's own k
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from typing import Any, Final, Protocol
 
 from emulator.broker.authorization import Standing, authorize
@@ -31,7 +31,7 @@ class CommandingConnection(Protocol):
     legal_rows: dict[int, AnyRow]
 
     def begin(self, row: AnyRow, value: Any) -> None:
-        """Carry out a request in a task."""
+        """Carry out a request that may have to wait. ProtocolError."""
         ...
 
     def answer(self, data: bytes) -> None: ...
@@ -79,14 +79,23 @@ def dispatch(connection: CommandingConnection, type_: int, command: bytes, entry
         refuse(connection, row, value, problem)
 
 
-async def carry_out(connection: CommandingConnection, row: AnyRow, value: Any) -> None:
+async def carry_out(
+    connection: CommandingConnection, row: AnyRow, value: Any, work: Coroutine[Any, Any, None]
+) -> None:
     """What the task of a TASK row does."""
     try:
-        await row.handle(connection, value)
-    except ProtocolError as problem:
-        refuse(connection, row, value, problem)
-    except StorageError as failure:
-        refuse(connection, row, value, ProtocolError(ServerError.PersistenceError, str(failure)))
+        await work
+    except (ProtocolError, StorageError) as failure:
+        failed(connection, row, value, failure)
+
+
+def failed(
+    connection: CommandingConnection, row: AnyRow, value: Any, failure: ProtocolError | StorageError
+) -> None:
+    """Refuse a request that was begun."""
+    if isinstance(failure, StorageError):
+        failure = ProtocolError(ServerError.PersistenceError, str(failure))
+    refuse(connection, row, value, failure)
 
 
 def refuse(connection: CommandingConnection, row: AnyRow, value: Any, problem: ProtocolError) -> None:

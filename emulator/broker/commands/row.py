@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from emulator.broker.authorization import Action, Resource, Standing
 from emulator.errors import ProtocolError
@@ -22,8 +23,21 @@ class Stage(Enum):
     ENTRY = auto()
     """The same with the stored entry that came with it: `handle(connection, command, entry)`."""
     TASK = auto()
-    """It may have to wait: the coroutine function `handle(connection, command)` runs in a task of the connection.
-    Commands behind it do not wait for it."""
+    """It may have to wait: `handle(connection, command)` gives the `Work` to be done. Commands behind it do not wait
+    for it."""
+
+
+class Promise(NamedTuple):
+    """Of a request that waits for one thing."""
+
+    kept: asyncio.Future[Any]
+    """Not to be cancelled: others wait for it, too. A StorageError or ProtocolError of it refuses the request."""
+    answer: bytes
+    """Sent when it is kept, in one write with other answers of that moment."""
+
+
+Work = Promise | Coroutine[Any, Any, None]
+"""Of a TASK row. A coroutine runs in a task of the connection, and ends with it."""
 
 
 @dataclass(frozen=True, slots=True)

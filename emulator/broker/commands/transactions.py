@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
+from emulator.broker.commands.row import Promise, Work
 from emulator.core.transactions.coordinator import ASKED
 from emulator.core.transactions.journal_entries import Holder
 from emulator.core.transactions.keys import PROCESS_CHARACTERS_MAX
@@ -64,7 +65,17 @@ def _check_key(connection: ClientConnection, command: ConnectCoordinator) -> Non
         raise ProtocolError(ServerError.NotAllowedError, sentence)
 
 
-async def begin(connection: ClientConnection, command: NewTransaction) -> None:
+def begin(connection: ClientConnection, command: NewTransaction) -> Work:
+    life = connection.region.coordinators.opening_life(command.coordinator)
+    keyed = command.coordinator in connection.transaction_key_turns
+    if keyed or not life.may_begin_at_once:
+        return _begin_patiently(connection, command)
+    txn, written = life.begin_at_once(command.timeout_ms)
+    return Promise(written, answers.begun(command.request_id, txn.most, txn.least))
+
+
+async def _begin_patiently(connection: ClientConnection, command: NewTransaction) -> None:
+    """Under a key, or with something to wait for first."""
     turn = connection.transaction_key_turns.get(command.coordinator)
     if turn is not None and turn.locked():
         await _key_granted(connection, command, turn)
@@ -82,22 +93,20 @@ async def _key_granted(connection: ClientConnection, command: NewTransaction, tu
             raise ProtocolError(ServerError.NotAllowedError, sentence)
 
 
-async def add_partitions(connection: ClientConnection, command: AddPartitions) -> None:
+def add_partitions(connection: ClientConnection, command: AddPartitions) -> Promise:
     region = connection.region
     life = region.coordinators.life(command.most)
     topics = [_participant(region, topic) for topic in command.topics]
-    await life.add_partitions(command.least, topics)
-    connection.answer(answers.partitions_added(command))
+    return Promise(life.add_partitions(command.least, topics), answers.partitions_added(command))
 
 
-async def add_subscriptions(connection: ClientConnection, command: AddSubscriptions) -> None:
+def add_subscriptions(connection: ClientConnection, command: AddSubscriptions) -> Promise:
     region = connection.region
     life = region.coordinators.life(command.most)
     named = [
         (_participant(region, topic), _checked_subscription(name)) for topic, name in command.subscriptions
     ]
-    await life.add_subscriptions(command.least, named)
-    connection.answer(answers.subscriptions_added(command))
+    return Promise(life.add_subscriptions(command.least, named), answers.subscriptions_added(command))
 
 
 def _participant(region: ServingRegion, topic: str) -> str:
@@ -117,9 +126,9 @@ def _checked_subscription(name: str) -> str:
     return name
 
 
-async def end(connection: ClientConnection, command: EndTransaction) -> None:
+def end(connection: ClientConnection, command: EndTransaction) -> Promise:
     if command.commit is None:
         raise ProtocolError(ServerError.NotAllowedError, "END_TXN must say whether to commit or to abort")
     life = connection.region.coordinators.life(command.most)
-    await life.finish(command.least, commit=command.commit, why=ASKED)
-    connection.answer(answers.ended(command))
+    told = life.finish(command.least, commit=command.commit, why=ASKED)
+    return Promise(told, answers.ended(command))

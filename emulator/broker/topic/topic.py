@@ -211,10 +211,16 @@ class Topic:
         self._batch.append(PendingPublish(attachment, None, data, checked, marker, False))
         self.flush()
 
-    async def end_partition(self, txn: TxnId, committed: bool, low_watermark: int) -> None:
-        """What a transaction published here is readable from now on, or never will be. Durable when it returns."""
-        await self.transactions.end(txn, committed=committed)
+    def append_own_soon(self, attachment: Attachment, data: bytes, info: EntryInfo) -> None:
+        """The same, as one write with what else is admitted in this turn of the loop."""
+        if not self._batch:
+            asyncio.get_running_loop().call_soon(self.flush)
+        self._batch.append(PendingPublish(attachment, None, data, cast(CheckedEntry, info), None, False))
+
+    def end_partition(self, txn: TxnId, committed: bool, low_watermark: int) -> asyncio.Future[None]:
+        """What a transaction published here is readable from now on, or never will be. Done when that is durable."""
         self.transactions.over_upto(txn.most, low_watermark)
+        return self.transactions.end(txn, committed=committed)
 
     def flush(self) -> None:
         """Issue everything admitted as one group."""
@@ -239,7 +245,8 @@ class Topic:
         future.add_done_callback(lambda done: self._stored(batch, done))
 
     async def issued_so_far(self) -> None:
-        """Wait until everything issued before has its outcome."""
+        """Wait until everything admitted before has its outcome."""
+        self.flush()
         if self._issued and self._last_issued is not None:
             await asyncio.wait([self._last_issued])
 

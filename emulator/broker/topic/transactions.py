@@ -41,8 +41,9 @@ class TransactionalTopic(Protocol):
     @property
     def closed(self) -> bool: ...
 
-    def append_own(self, attachment: Attachment, data: bytes, info: EntryInfo) -> None:
-        """Append an entry of the region's own, behind everything admitted before."""
+    def append_own_soon(self, attachment: Attachment, data: bytes, info: EntryInfo) -> None:
+        """Append an entry of the region's own, behind everything admitted before, with what else comes in this turn
+        of the loop."""
         ...
 
 
@@ -82,24 +83,27 @@ class TopicTransactions:
 
     # Ending.
 
-    async def end(self, txn: TxnId, *, committed: bool) -> None:
-        """Write the marker, unless there is one or nothing of the transaction is here. Durable when it returns.
-        StorageError or ProtocolError when that is not known; then ask again."""
-        if self._topic.closed:
-            raise self._being_loaded()
+    def end(self, txn: TxnId, *, committed: bool) -> asyncio.Future[None]:
+        """Write the marker, unless there is one or nothing of the transaction is here. Done when it is durable; fails
+        with a StorageError or ProtocolError when that is not known: then ask again. Not to be cancelled."""
         under_way = self._ends.get(txn)
-        if under_way is None:
-            if txn not in self._topic.state.buffer.open and txn not in self._admitted:
-                return
-            under_way = self._write_marker(txn, committed)
-        await asyncio.shield(under_way)
+        if under_way is not None:
+            return under_way
+        if not self._topic.closed and (txn in self._topic.state.buffer.open or txn in self._admitted):
+            return self._write_marker(txn, committed)
+        nothing: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self._topic.closed:
+            nothing.set_exception(self._being_loaded())
+            nothing.exception()
+        else:
+            nothing.set_result(None)
+        return nothing
 
     def _write_marker(self, txn: TxnId, committed: bool) -> asyncio.Future[None]:
         under_way: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        under_way.add_done_callback(_looked_at)
         self._ends[txn] = under_way
         now_ms = self._topic.region.environment.wall_clock_ms()
-        self._topic.append_own(self, *encode_transaction_end(txn, now_ms, committed=committed))
+        self._topic.append_own_soon(self, *encode_transaction_end(txn, now_ms, committed=committed))
         return under_way
 
     def stored(self, publishes: Sequence[PendingPublish]) -> None:
@@ -165,9 +169,4 @@ class TopicTransactions:
         ends, self._ends = self._ends, {}
         for under_way in ends.values():
             under_way.set_exception(StorageError(str(self._being_loaded()), definite=False))
-
-
-def _looked_at(done: asyncio.Future[None]) -> None:
-    """Whoever asked may be gone."""
-    if not done.cancelled():
-        done.exception()
+            under_way.exception()  # whoever asked may be gone

@@ -8,7 +8,7 @@ subscription that does not exist has nothing to end: that counts as told.
         `check_publish` and `check_acknowledge` say so, and are asked before each message and acknowledgement.
     T2  `end_*` is called only when the decision is durable. It may be called more than once, also for a transaction
         that the participant never heard of, or has ended: then it returns at once.
-    T3  `end_*` returns when the outcome is durable at the participant. If it raises (StorageError, ProtocolError), it
+    T3  `end_*` is done when the outcome is durable at the participant. If it fails (StorageError, ProtocolError), it
         is called again later, for ever, also after a restart of the region.
     T4  The coordinator says "over" (COMMITTED, ABORTED) only when every participant has returned. So a participant that
         holds an open transaction of which `status` is None must abort it: nobody was ever told that it committed.
@@ -17,6 +17,7 @@ subscription that does not exist has nothing to end: that counts as told.
 
 from __future__ import annotations
 
+import asyncio
 from typing import Protocol
 
 from emulator.core.transactions.status import Status, TxnId
@@ -25,8 +26,8 @@ from emulator.core.transactions.status import Status, TxnId
 class PartitionParticipant(Protocol):
     """A topic, as the coordinator of a transaction sees it. `broker.topic.topic.Topic` is one."""
 
-    async def end_partition(self, txn: TxnId, committed: bool, low_watermark: int) -> None:
-        """Write the marker, unless there is one, and make it durable (T2, T3).
+    def end_partition(self, txn: TxnId, committed: bool, low_watermark: int) -> asyncio.Future[None]:
+        """Write the marker, unless there is one. Done when it is durable (T2, T3); not to be cancelled.
 
         `low_watermark`: all transactions of this coordinator whose number is at most this are over; -1: none is known
         to be.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any, Final
 
 from emulator.errors import StorageDamaged, StorageError
@@ -31,6 +32,8 @@ class Journal:
         """Entries since the last checkpoint."""
         self.newest: asyncio.Future[int] | None = None
         """The newest write; when it is done, all are."""
+        self._batch: list[bytes] = []
+        """What was appended in this turn of the loop. Invariant: while it is not empty, `newest` is its write."""
 
     async def read(self) -> list[bytes]:
         """Everything durable, from the store. StorageError when it fails."""
@@ -52,19 +55,40 @@ class Journal:
                 if self._log is None:
                     self._log = await self._store.open_log(self.name)
 
+    @property
+    def is_ready(self) -> bool:
+        """`append` may be called."""
+        return self._log is not None
+
     def append(self, entries: Sequence[bytes]) -> asyncio.Future[int]:
-        """Write entries, all or none of them; they are durable in the order of the calls."""
+        """Write entries; they are durable in the order of the calls. Everything of one turn of the loop is one write,
+        all of it or none of it, and has one future: whoever waits for it must not cancel it."""
         assert self._log is not None, f"{self.name} is not ready"
         self.unsummed += len(entries)
-        self.newest = self._log.append(entries)
+        if not self._batch:
+            loop = asyncio.get_running_loop()
+            self.newest = loop.create_future()
+            loop.call_soon(self.flush)
+        self._batch += entries
+        assert self.newest is not None
         return self.newest
+
+    def flush(self) -> None:
+        """Issue what was appended: something else that is issued now must come behind it."""
+        batch, self._batch = self._batch, []
+        if batch:
+            assert self._log is not None
+            assert self.newest is not None
+            self._log.append(batch).add_done_callback(partial(_pass_on, self.newest))
 
     def checkpoint(self, entries: Sequence[bytes]) -> asyncio.Future[int]:
         """Write entries that tell everything, and let go of what is before them once they are durable."""
-        written = self.append(entries)
+        assert self._log is not None, f"{self.name} is not ready"
+        self.flush()
+        self.newest = self._log.append(entries)
         self.unsummed = 0
-        written.add_done_callback(self._written)
-        return written
+        self.newest.add_done_callback(self._written)
+        return self.newest
 
     def _written(self, written: asyncio.Future[int]) -> None:
         if not written.cancelled() and written.exception() is None:
@@ -88,6 +112,15 @@ class Journal:
             await self._log.trim(before_entry_id)
         except StorageError as failure:  # the next checkpoint tries again
             logger.warning("%s is not trimmed: %s", self.name, failure)
+
+
+def _pass_on(promised: asyncio.Future[int], written: asyncio.Future[int]) -> None:
+    failure = written.exception()
+    if failure is None:
+        promised.set_result(written.result())
+    else:
+        promised.set_exception(failure)
+        promised.exception()  # nobody may be waiting; that is no news
 
 
 def damaged(name: str, problem: ValueError) -> StorageDamaged:

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 from weakref import WeakValueDictionary
 
 from emulator.broker.environment import RegionServices
@@ -23,6 +23,8 @@ from emulator.core.transactions.key_entries import KeyEntry
 from emulator.core.transactions.status import Status, TxnId
 from emulator.errors import ProtocolError, ServerError, StorageError
 
+Promised = asyncio.Future[Any]
+"""Whoever waits for it must not cancel it: it is shared."""
 LOG: Final = "internal://pulsar/system/__transaction_log_"
 KEY_LOG: Final = "internal://pulsar/system/__transaction_key_"
 FENCE_SECONDS: Final = 5.0
@@ -91,6 +93,9 @@ class Life:
         self._on_failure = on_failure
         self._journal = parts.transaction_journal(region.store, f"{LOG}{number}", region.spawn)
         self._key_journal = parts.transaction_journal(region.store, f"{KEY_LOG}{number}", region.spawn)
+        self._written: asyncio.Future[int] | None = None
+        self._entries: list[JournalEntry] = []
+        """The journal's newest write, and what it brings."""
         self._told: dict[int, asyncio.Future[None]] = {}
         """Number of a decided transaction -> done when every participant was told."""
         self._timer: asyncio.TimerHandle | None = None
@@ -146,39 +151,52 @@ class Life:
         """Open a transaction. ProtocolError, StorageError."""
         await self._journal.ready()
         self._check_alive()
-        if holder is not None:
-            holder = self.book.holder(holder.owner, holder.key, holder.epoch)
-            self.core.check_begin(timeout_ms)
-            self._abort_of(holder.owner, holder.key, f"{FENCED}: its key began another transaction")
+        if holder is None:
+            txn, written = self.begin_at_once(timeout_ms)
+            await asyncio.shield(written)
+            return txn
+        holder = self.book.holder(holder.owner, holder.key, holder.epoch)
+        self.core.check_begin(timeout_ms)
+        self._abort_of(holder.owner, holder.key, f"{FENCED}: its key began another transaction")
+        txn, written = self._begun(timeout_ms, holder)
+        writes = [written, self._issue_key(self.book.begun(holder, txn.least))]
+        await asyncio.gather(*map(asyncio.shield, writes))
+        return txn
+
+    @property
+    def may_begin_at_once(self) -> bool:
+        """There is nothing to wait for first."""
+        return self._journal.is_ready and not self.over
+
+    def begin_at_once(self, timeout_ms: int) -> tuple[TxnId, Promised]:
+        """Open a transaction without a key while one may be begun at once. ProtocolError."""
+        return self._begun(timeout_ms, None)
+
+    def _begun(self, timeout_ms: int, holder: Holder | None) -> tuple[TxnId, Promised]:
         wall_ms = self._region.environment.wall_clock_ms()
         entry = self.core.begin(timeout_ms, wall_ms, holder, self._now_ms())
         self.figures.created += 1
-        writes = [self._issue(entry)]
-        if holder is not None:
-            writes.append(self._issue_key(self.book.begun(holder, entry.least)))
+        written = self._issue(entry)
         self._arm()
-        await asyncio.gather(*map(asyncio.shield, writes))
-        return TxnId(self.number, entry.least)
+        return TxnId(self.number, entry.least), written
 
-    async def add_partitions(self, least: int, topics: Sequence[str]) -> None:
-        """ProtocolError, StorageError."""
-        await self._added(self.core.add_partitions(least, topics))
+    def add_partitions(self, least: int, topics: Sequence[str]) -> Promised:
+        """Done when the log has it; it may fail with a StorageError. ProtocolError."""
+        return self._added(self.core.add_partitions(least, topics))
 
-    async def add_subscriptions(self, least: int, subscriptions: Sequence[tuple[str, str]]) -> None:
+    def add_subscriptions(self, least: int, subscriptions: Sequence[tuple[str, str]]) -> Promised:
         """The same for (topic, subscription)."""
-        await self._added(self.core.add_subscriptions(least, subscriptions))
+        return self._added(self.core.add_subscriptions(least, subscriptions))
 
-    async def _added(self, entry: JournalEntry | None) -> None:
+    def _added(self, entry: JournalEntry | None) -> Promised:
         """Who asks for what was asked for before waits for that: it may still be on its way to the store."""
         written = self._journal.newest if entry is None else self._issue(entry)
-        if written is not None:
-            await asyncio.shield(written)
+        return _done() if written is None else written
 
-    async def finish(self, least: int, *, commit: bool, why: str) -> None:
-        """Commit or abort; returns when every participant was told. ProtocolError, StorageError."""
-        told = self.decide(least, commit=commit, why=why)
-        if told is not None:
-            await asyncio.shield(told)
+    def finish(self, least: int, *, commit: bool, why: str) -> Promised:
+        """Commit or abort. Done when every participant was told; it may fail with a StorageError. ProtocolError when
+        it cannot be."""
+        return self.decide(least, commit=commit, why=why) or _done()
 
     def decide(self, least: int, *, commit: bool, why: str) -> asyncio.Future[None] | None:
         """Have it committed or aborted. The future is done when every participant was told; None: that was so before.
@@ -192,20 +210,35 @@ class Life:
         """`entry`: None when the log has it already. It is written at once: what is begun next under the same key comes
         behind it in the log (INV-57)."""
         self._told[least] = asyncio.get_running_loop().create_future()
-        written = None if entry is None else self._issue(entry)
-        self._region.spawn(self._carried_out(least, written))
+        if entry is None:
+            self._tell(least)
+        else:
+            self._issue(entry)  # told when it is durable (TX3)
 
-    async def _carried_out(self, least: int, written: asyncio.Future[int] | None) -> None:
-        """TX3 to TX5: decided durably, told to everybody, over."""
-        transaction = self.core.live[least]
-        try:
-            if written is not None:
-                await written
-        except StorageError:
-            return  # the life is over, and who waits was told
-        await self.teller.tell_all(transaction, lambda: self.over)
+    def _tell(self, least: int) -> None:
+        """TX4. Where every participant is at hand no task is needed; whoever could not be told is told again in one."""
+        told = self.teller.tell_at_once(self.core.live[least])
+        if told is None:
+            self._region.spawn(self._tell_patiently(least))
+        else:
+            told.add_done_callback(lambda done: self._told_at_once(least, done))
+
+    def _told_at_once(self, least: int, told: Promised) -> None:
         if self.over:
             return
+        if told.exception() is None:
+            self._over(least)
+        else:
+            self._region.spawn(self._tell_patiently(least))
+
+    async def _tell_patiently(self, least: int) -> None:
+        await self.teller.tell_all(self.core.live[least], lambda: self.over)
+        if not self.over:
+            self._over(least)
+
+    def _over(self, least: int) -> None:
+        """TX5: everybody was told."""
+        transaction = self.core.live[least]
         self._issue(self.core.ended(least, self._now_ms()))
         self.figures.committed += transaction.status.is_committed
         self.figures.aborted += not transaction.status.is_committed
@@ -294,6 +327,8 @@ class Life:
     def _arm(self) -> None:
         due_ms = self.core.next_due_ms
         if self._timer is not None:
+            if due_ms is not None and self._timer.when() <= due_ms / 1_000:
+                return  # it is asked again in time; a transaction that begins need not move it
             self._timer.cancel()
             self._timer = None
         if due_ms is not None and not self.over:
@@ -302,6 +337,7 @@ class Life:
             self._timer = loop.call_at(max(due_ms / 1_000, loop.time() + ROUNDING_SECONDS), self._due)
 
     def _due(self) -> None:
+        self._timer = None
         for least in self.core.due(self._now_ms()):
             self.decide(least, commit=False, why=TIMED_OUT)
             self.figures.timed_out += 1
@@ -313,9 +349,13 @@ class Life:
         if self.over:
             raise loading(self.number)
 
-    def _issue(self, *entries: JournalEntry) -> asyncio.Future[int]:
-        written = self._journal.append([journal_entries.encode(entry) for entry in entries])
-        written.add_done_callback(partial(self._stored, entries))
+    def _issue(self, entry: JournalEntry) -> asyncio.Future[int]:
+        """Whoever waits for the write finds the entry durable in the books, too (T1)."""
+        written = self._journal.append([journal_entries.encode(entry)])
+        if written is not self._written:
+            self._written, self._entries = written, []
+            written.add_done_callback(partial(self._stored, self._entries))
+        self._entries.append(entry)
         core = self.core
         if self._journal.unsummed > max(CHECKPOINT_ENTRIES, 4 * (len(core.live) + len(core.outcomes))):
             everything = [journal_entries.encode(entry) for entry in core.everything()]
@@ -323,6 +363,7 @@ class Life:
         return written
 
     def _issue_key(self, *entries: KeyEntry) -> asyncio.Future[int]:
+        self._journal.flush()  # what was begun or decided before is not behind it in time (INV-57)
         written = self._key_journal.append([key_entries.encode(entry) for entry in entries])
         written.add_done_callback(partial(self._stored, ()))
         if self._key_journal.unsummed > max(CHECKPOINT_ENTRIES, 16 * len(self.book.keys)):
@@ -337,9 +378,19 @@ class Life:
         if failure is None:
             for entry in entries:
                 self.core.durable(entry)
+            for entry in entries:
+                if type(entry) is Decided and not self.over:
+                    self._tell(entry.least)
         elif not self.over:
             assert isinstance(failure, StorageError), failure
             self._on_failure(self, failure)
+
+
+def _done() -> Promised:
+    """There is nothing to wait for."""
+    done: Promised = asyncio.get_running_loop().create_future()
+    done.set_result(None)
+    return done
 
 
 def loading(number: int) -> ProtocolError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from emulator.broker.topic_slot import Wish
 from emulator.core.transactions.coordinator import Transaction
@@ -40,6 +40,22 @@ class Teller:
         self.refused: dict[int, dict[Participant, str]] = {}
         """Number of a transaction -> who could not be told, and why. For people."""
 
+    def tell_at_once(self, transaction: Transaction) -> asyncio.Future[Any] | None:
+        """Done when every participant has the outcome; it fails when one of them could not be told. None: somebody
+        cannot be told without waiting for something first."""
+        if transaction.subscriptions:
+            return None
+        serving = self._region.directory.serving
+        topics = [serving.get(name) for name in transaction.topics]
+        told = []
+        for topic in topics:
+            if topic is None or topic.closed:
+                return None
+            told.append(
+                topic.end_partition(transaction.txn, transaction.status.is_committed, self._low_watermark())
+            )
+        return told[0] if len(told) == 1 else asyncio.gather(*told)
+
     async def tell_all(self, transaction: Transaction, stopped: Callable[[], bool]) -> None:
         """Returns when every participant has the outcome, or `stopped`."""
         waiting: list[Participant] = [(topic, None) for topic in transaction.topics]
@@ -70,7 +86,7 @@ class Teller:
         topic = await self._region.directory.acquire(topic_name, Wish.EXISTING)
         committed, txn = transaction.status.is_committed, transaction.txn
         if subscription_name is None:
-            await topic.end_partition(txn, committed, self._low_watermark())
+            await asyncio.shield(topic.end_partition(txn, committed, self._low_watermark()))
         else:
             subscription = topic.subscriptions.get(subscription_name)
             if subscription is not None:

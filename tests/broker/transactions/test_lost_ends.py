@@ -38,10 +38,10 @@ def test_what_it_held_is_given_out_again_though_nobody_tells_it_once_more(
     when the coordinator, who was answered here, has nothing more to say."""
     away, really = asyncio.Event(), Topic.end_partition
 
-    async def end_partition(topic: Topic, *arguments: object) -> None:
+    def end_partition(topic: Topic, *arguments: object) -> asyncio.Future[None]:
         if not away.is_set():
             raise ProtocolError(ServerError.ServiceNotReady, "of a test")
-        await really(topic, *arguments)  # type: ignore[arg-type]
+        return really(topic, *arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Topic, "end_partition", end_partition)
 

@@ -116,6 +116,7 @@ def test_a_decision_reaches_its_topic_after_a_crash() -> None:
             transaction = await client.new_transaction()
             await soon(producer.send(b"1", transaction=transaction))
             life = world.running["us"].coordinators.life(transaction.id.most)
+            life.teller.tell_at_once = lambda _: None  # type: ignore[method-assign]
             life.teller.tell_all = _never  # type: ignore[method-assign]
             ending = asyncio.ensure_future(transaction.commit())
             await until(lambda: status(world, transaction) is Status.COMMITTING)
@@ -150,14 +151,14 @@ def _fail_the_marker(region: Region) -> None:
     store = region.store
     assert isinstance(store, MemoryStore)
     topic = next(iter(region.directory.serving.values()))
-    real = topic.append_own
+    real = topic.append_own_soon
 
     def failing(*arguments: object) -> None:
-        topic.append_own = real  # type: ignore[method-assign]
+        topic.append_own_soon = real  # type: ignore[method-assign]
         store.fail_next_group(StorageError("full for a moment", definite=True))
         real(*arguments)  # type: ignore[arg-type]
 
-    topic.append_own = failing  # type: ignore[method-assign]
+    topic.append_own_soon = failing  # type: ignore[method-assign]
 
 
 def test_a_transaction_without_its_client_blocks_nobody_for_longer_than_its_time_out() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from emulator.broker.admin.http import HttpError, Response
@@ -144,7 +145,8 @@ async def slow(call: Call) -> Response:
 async def abort(call: Call) -> Response:
     life = _life(_coordinators(call), call.names["most"])
     try:
-        await life.finish(_number(call.names["least"], "transaction"), commit=False, why=BY_OPERATOR)
+        least = _number(call.names["least"], "transaction")
+        await asyncio.shield(life.finish(least, commit=False, why=BY_OPERATOR))
     except ProtocolError as problem:
         raise HttpError(409 if life.core.status(int(call.names["least"])) else 404, str(problem)) from None
     return Response(status=204)
