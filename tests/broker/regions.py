@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import socket
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from emulator.broker.environment import Environment
 from emulator.broker.region import Region
 from emulator.broker.replication.shaping import ShapedLink, ShapedNetwork
 from emulator.client import Client, ClientSettings
-from emulator.network import SocketNetwork
+from emulator.network import Network, SocketNetwork
 from emulator.region_config import BrokerSettings, LogConfig, NamespaceConfig, PeerConfig, RegionConfig
 from emulator.storage.configuration_memory import ConfigurationMemory, MemoryConfiguration
 from emulator.storage.memory import MemoryDisk, MemoryStore
@@ -22,6 +24,21 @@ DEADLINE_SECONDS = 10
 RUN_SECRET = "known to the regions of a test"
 FAST = BrokerSettings(snapshot_interval_ms=50, peer_reconnect_backoff_ms=5, failover_delay_ms=20)
 QUICK = ClientSettings(backoff_seconds=0.01, backoff_seconds_max=0.1)
+
+
+def _free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port: int = taken.getsockname()[1]
+        return port
+
+
+class Surroundings(NamedTuple):
+    """What regions run on."""
+
+    network: Callable[[], Network] = SocketNetwork
+    wall_clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
+    free_port: Callable[[], int] = _free_port
 
 
 class Regions:
@@ -35,8 +52,10 @@ class Regions:
         deduplication: bool,
         of_region: Mapping[str, Mapping[str, object]],
         clusters: Mapping[str, str],
+        surroundings: Surroundings,
     ) -> None:
         self.names = list(names)
+        self.surroundings = surroundings
         self.clusters = {name: clusters.get(name, "test") for name in names}
         self.settings = {
             name: replace(settings, **of_region.get(name, {}))  # type: ignore[arg-type]
@@ -55,7 +74,7 @@ class Regions:
     async def start(self, name: str, **changes: object) -> Region:
         """Start one; peers whose port is not known yet are told of it later by being started after it. `changes` are
         settings for this life."""
-        network, chance = SocketNetwork(), random.Random(1)
+        network, chance = self.surroundings.network(), random.Random(1)
         config = self._config(name)
         config = replace(config, settings=replace(config.settings, **changes))  # type: ignore[arg-type]
         by_address = {}
@@ -65,7 +84,7 @@ class Regions:
             by_address[peer.host, peer.port] = link
         self.disks[name].owner = None
         environment = Environment(
-            wall_clock_ms=lambda: time.time_ns() // 1_000_000 + self.skews_ms[name],
+            wall_clock_ms=lambda: self.surroundings.wall_clock_ms() + self.skews_ms[name],
             random=chance,
             network=network,
             peer_network=ShapedNetwork(network, by_address),
@@ -96,7 +115,7 @@ class Regions:
 
     async def start_all(self) -> None:
         for name in self.names:
-            self.ports[name] = await _free_port()
+            self.ports[name] = self.surroundings.free_port()
         for name in self.names:
             await self.start(name)
         await until(lambda: all(self.is_ready(name) for name in self.names))
@@ -126,7 +145,8 @@ class Regions:
 
     def client(self, name: str, *others: str, settings: ClientSettings = QUICK) -> Client:
         urls = [f"pulsar://127.0.0.1:{self.ports[one]}" for one in (name, *others)]
-        return Client(urls, settings=settings)
+        network, clock = self.surroundings.network(), self.surroundings.wall_clock_ms
+        return Client(urls, settings=settings, network=network, wall_clock_ms=clock, chance=random.Random(2))
 
     def cut(self, one: str, other: str, state: str = "cut") -> None:
         """Both directions, on both sides' connections."""
@@ -138,13 +158,6 @@ class Regions:
         self.cut(one, other, "up")
 
 
-async def _free_port() -> int:
-    server = await asyncio.get_running_loop().create_server(asyncio.Protocol, "127.0.0.1", 0)
-    port: int = server.sockets[0].getsockname()[1]
-    server.close()
-    return port
-
-
 @contextlib.asynccontextmanager
 async def regions(
     *names: str,
@@ -152,16 +165,19 @@ async def regions(
     deduplication: bool = True,
     of_region: Mapping[str, Mapping[str, object]] | None = None,
     clusters: Mapping[str, str] | None = None,
+    surroundings: Surroundings | None = None,
     **changes: object,
 ) -> AsyncIterator[Regions]:
     """`names` regions that replicate public/default between each other, ready. `changes` are settings of all,
-    `of_region` of some; `clusters` says of which each is, "test" if it does not."""
+    `of_region` of some; `clusters` says of which each is, "test" if it does not. `surroundings`: real
+    sockets and clocks unless told otherwise."""
     made = Regions(
         names,
         replace(settings, **changes),  # type: ignore[arg-type]
         deduplication=deduplication,
         of_region=of_region or {},
         clusters=clusters or {},
+        surroundings=surroundings or Surroundings(),
     )
     try:
         await made.start_all()

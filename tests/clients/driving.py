@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 
@@ -40,6 +41,20 @@ class Failed(Exception):
     def __init__(self, name: str, text: str) -> None:
         self.name = name
         super().__init__(f"{name}: {text}")
+
+
+class Program(Protocol):
+    """With a client in it, whatever client that is and wherever it runs."""
+
+    def ask(self, verb: str, **arguments: object) -> asyncio.Future[dict[str, str]]:
+        """What it answers; Failed when the client raised, or the program is gone."""
+        ...
+
+    def kill(self) -> None: ...
+
+    def freeze(self) -> None:
+        """It does nothing any more, and its connections stay."""
+        ...
 
 
 class Driver:

@@ -13,8 +13,9 @@ from _pytest.mark import ParameterSet
 from emulator.broker.region import Region
 from emulator.core.policies.topics import KEEP_ALIVE_INTERVAL
 from emulator.stored_keys import NamespacePath
-from tests.broker.regions import FAST, regions, until
-from tests.clients.driving import CLIENTS, Driver, Failed, driver
+from tests.broker.regions import FAST, until
+from tests.clients.driving import Failed, Program
+from tests.clients.telling import CLIENTS, QUICK, driver, regions, tell
 
 pytestmark = pytest.mark.real
 
@@ -37,10 +38,10 @@ FROZEN_SECONDS = 6
 
 
 def _cell(client: str, *modes: str) -> ParameterSet:
-    return pytest.param(client, *modes, marks=[] if client == "python" else [pytest.mark.long])
+    return pytest.param(client, *modes, marks=[] if client in QUICK else [pytest.mark.long])
 
 
-ALL_CLIENTS = [pytest.param(one, marks=[] if one == "python" else [pytest.mark.long]) for one in CLIENTS]
+ALL_CLIENTS = [pytest.param(one, marks=[] if one in QUICK else [pytest.mark.long]) for one in CLIENTS]
 CELLS = [
     _cell(client, first, second)
     for client in CLIENTS
@@ -61,8 +62,8 @@ class Story:
     """A region, and two programs with a client each."""
 
     region: Region
-    one: Driver
-    other: Driver
+    one: Program
+    other: Program
 
     def line(self, topic: str) -> list[str]:
         found = self.region.directory.serving.get(f"persistent://public/default/{topic}")
@@ -81,7 +82,7 @@ async def story(client: str, *, timeout_ms: int = PATIENT_MS) -> AsyncIterator[S
         yield Story(world.running["us"], one, other)
 
 
-async def opened(of: Driver, topic: str, access: str, key: str = "p", **more: object) -> str:
+async def opened(of: Program, topic: str, access: str, key: str = "p", **more: object) -> str:
     asked = of.ask("producer", client="client", key=key, topic=topic, access=access, **more)
     await asyncio.wait_for(asked, OUTCOME_SECONDS)
     return asked.result()["name"]
@@ -115,7 +116,7 @@ def test_who_gets_in_beside_whom(client: str, first: str, second: str) -> None:
             else:
                 await asyncio.wait_for(sent, OUTCOME_SECONDS)
 
-    asyncio.run(told())
+    tell(client, told)
 
 
 @pytest.mark.parametrize("client", ALL_CLIENTS)
@@ -134,7 +135,7 @@ def test_whoever_waits_takes_over_when_the_owner(client: str, how: str) -> None:
             await it.other.ask("send", key="p", payload="mine")
             assert it.epoch("orders") == 1
 
-    asyncio.run(told())
+    tell(client, told)
 
 
 @pytest.mark.parametrize("client", [one for one in ALL_CLIENTS if one.values[0] not in WITHOUT_EPOCHS])
@@ -152,7 +153,7 @@ def test_the_owner_keeps_a_topic_that_is_unloaded_while_another_waits(client: st
             await it.one.ask("close", key="p")
             await asyncio.wait_for(waiting, OUTCOME_SECONDS)
 
-    asyncio.run(told())
+    tell(client, told)
 
 
 @pytest.mark.parametrize("client", ALL_CLIENTS)
@@ -169,7 +170,7 @@ def test_whoever_gives_up_waiting_leaves_the_line(client: str) -> None:
             assert await met(asked) == "Gone"
             await it.one.ask("close", key="p")
 
-    asyncio.run(told())
+    tell(client, told)
 
 
 @pytest.mark.parametrize(("client", "mode"), MODES_OF_CLIENTS)
@@ -184,7 +185,7 @@ def test_a_producer_of_every_mode_goes_on_after_an_unload(client: str, mode: str
                 await asyncio.wait_for(it.one.ask("send", key="p", payload="after"), OUTCOME_SECONDS)
             assert client in WITHOUT_EPOCHS or it.epoch("orders") == epoch
 
-    asyncio.run(told())
+    tell(client, told)
 
 
 @pytest.mark.parametrize(("client", "mode"), MODES_OF_CLIENTS)
@@ -199,7 +200,7 @@ def test_a_producer_of_every_mode_goes_on_after_its_topic_was_deleted(client: st
             await asyncio.wait_for(it.one.ask("send", key="p", payload="after"), OUTCOME_SECONDS)
             assert it.epoch("orders") == (None if mode == "Shared" else 0)
 
-    asyncio.run(told())
+    tell(client, told)
 
 
 @pytest.mark.parametrize("client", [one for one in ALL_CLIENTS if one.values[0] not in GIVES_UP_WAITING])
@@ -216,18 +217,19 @@ def test_whoever_waits_does_so_longer_than_its_operations_may_take(client: str) 
             await it.one.ask("close", key="p")
             await asyncio.wait_for(asked, OUTCOME_SECONDS)
 
-    asyncio.run(told())
+    tell(client, told)
 
 
-def test_consumers_do_not_keep_a_topic_from_an_exclusive_producer() -> None:
+@pytest.mark.parametrize("client", QUICK)
+def test_consumers_do_not_keep_a_topic_from_an_exclusive_producer(client: str) -> None:
     async def told() -> None:
-        async with story("python") as it:
+        async with story(client) as it:
             await it.one.ask("subscribe", client="client", key="c", topic="orders", subscription="s")
             await opened(it.one, "orders", "Exclusive")
             await it.one.ask("send", key="p", payload="hello")
             assert (await it.one.ask("receive", key="c", timeout_ms=5_000))["payload"] == "hello"
 
-    asyncio.run(told())
+    tell(client, told)
 
 
 @pytest.mark.parametrize("client", ALL_CLIENTS)
@@ -245,4 +247,4 @@ def test_a_frozen_owner_is_replaced_as_soon_as_its_namespace_asks_for(client: st
             await it.other.ask("send", key="p", payload="mine")
             assert it.epoch("orders") == 1
 
-    asyncio.run(told())
+    tell(client, told)

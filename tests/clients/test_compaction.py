@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from emulator.broker.compaction.compaction import Status
-from tests.broker.regions import FAST, regions, until
-from tests.clients.driving import driver
+from tests.broker.regions import FAST, until
+from tests.clients.telling import driver, regions, tell
 
 pytestmark = [
     pytest.mark.real,
@@ -42,4 +42,4 @@ def test_readers_and_table_views_see_the_newest_value_of_each_key(client: str) -
             assert (await program.ask("read_compacted", **wanted))["messages"] == "a:3,c:4,d:5"
             assert (await program.ask("table", **wanted))["entries"] == "a:3,c:4,d:5"
 
-    asyncio.run(told())
+    tell(client, told)

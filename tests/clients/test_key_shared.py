@@ -6,26 +6,27 @@ import asyncio
 
 import pytest
 
-from tests.broker.regions import FAST, regions
-from tests.clients.driving import CLIENTS, Driver, Failed, driver
+from tests.broker.regions import FAST
+from tests.clients.driving import Failed, Program
+from tests.clients.telling import CLIENTS, QUICK, driver, regions, tell
 
 pytestmark = [
     pytest.mark.real,
     pytest.mark.parametrize(
-        "client", [pytest.param(one, marks=[] if one == "python" else [pytest.mark.long]) for one in CLIENTS]
+        "client", [pytest.param(one, marks=[] if one in QUICK else [pytest.mark.long]) for one in CLIENTS]
     ),
 ]
 KEYS, ROUNDS = 20, 10
 OUTCOME_SECONDS = 30
 
 
-async def everything(consumer: Driver, messages: int) -> list[tuple[str, int]]:
+async def everything(consumer: Program, messages: int) -> list[tuple[str, int]]:
     """(key, number) of so many messages, as they came."""
     came = [await consumer.ask("receive", key="c", timeout_ms=10_000) for _ in range(messages)]
     return [(one["key"], int(one["payload"])) for one in came]
 
 
-async def until_nothing_comes(consumer: Driver) -> list[tuple[str, int]]:
+async def until_nothing_comes(consumer: Program) -> list[tuple[str, int]]:
     came = []
     while True:
         try:
@@ -35,7 +36,7 @@ async def until_nothing_comes(consumer: Driver) -> list[tuple[str, int]]:
         came.append((one["key"], int(one["payload"])))
 
 
-async def publish(program: Driver) -> None:
+async def publish(program: Program) -> None:
     for number in range(KEYS * ROUNDS):
         await program.ask("send", key="p", payload=str(number), message_key=f"key-{number % KEYS}")
 
@@ -70,7 +71,7 @@ def test_each_key_goes_to_one_consumer_in_order(client: str) -> None:
             check_order(of_one)
             check_order(of_other)
 
-    asyncio.run(told())
+    tell(client, told)
 
 
 def test_the_keys_of_a_consumer_that_is_killed_go_on_at_the_other_one(client: str) -> None:
@@ -96,4 +97,4 @@ def test_the_keys_of_a_consumer_that_is_killed_go_on_at_the_other_one(client: st
             missing = set(range(KEYS * ROUNDS)) - {number for _, number in came}
             assert missing <= {number for _, number in had}
 
-    asyncio.run(told())
+    tell(client, told)

@@ -15,13 +15,14 @@ from emulator.core.pace import Pace
 from emulator.core.policies.lifetime import BACKLOG_QUOTAS, Quota, QuotaAction, QuotaKind
 from emulator.core.policies.limits import MAX_CONSUMERS, MAX_PRODUCERS, PUBLISH_RATE
 from emulator.stored_keys import NamespacePath
-from tests.broker.regions import FAST, regions, until
-from tests.clients.driving import CLIENTS, Driver, Failed, driver
+from tests.broker.regions import FAST, until
+from tests.clients.driving import Failed, Program
+from tests.clients.telling import CLIENTS, QUICK, driver, regions, tell
 
 pytestmark = [
     pytest.mark.real,
     pytest.mark.parametrize(
-        "client", [pytest.param(one, marks=[] if one == "python" else [pytest.mark.long]) for one in CLIENTS]
+        "client", [pytest.param(one, marks=[] if one in QUICK else [pytest.mark.long]) for one in CLIENTS]
     ),
 ]
 
@@ -31,7 +32,7 @@ OUTCOME_SECONDS = 40
 
 
 @contextlib.asynccontextmanager
-async def one_client(client: str) -> AsyncIterator[tuple[Region, Driver]]:
+async def one_client(client: str) -> AsyncIterator[tuple[Region, Program]]:
     settings = replace(FAST, housekeeping_interval_ms=20)
     async with regions("us", settings=settings) as world, driver(client) as program:
         url = f"pulsar://127.0.0.1:{world.ports['us']}"
@@ -40,7 +41,7 @@ async def one_client(client: str) -> AsyncIterator[tuple[Region, Driver]]:
             yield world.running["us"], program
 
 
-async def refused(program: Driver, verb: str, **arguments: object) -> str:
+async def refused(program: Program, verb: str, **arguments: object) -> str:
     """What the client says: Go has no name of its own for most of it, and tells the region's."""
     with pytest.raises(Failed) as failed:
         await program.ask(verb, **arguments)
@@ -64,7 +65,7 @@ def test_a_full_backlog_fails_producers_and_lets_them_in_again(client: str) -> N
             await program.ask("producer", client="client", key="r", topic="orders")
             await program.ask("send", key="r", payload="after")
 
-    asyncio.run(told())
+    tell(client, told)
 
 
 def test_the_end_of_a_terminated_topic(client: str) -> None:
@@ -82,7 +83,7 @@ def test_the_end_of_a_terminated_topic(client: str) -> None:
             assert "Terminated" in name, name
             await refused(program, "send", key="p", payload="too late")
 
-    asyncio.run(told())
+    tell(client, told)
 
 
 def test_a_topic_is_full(client: str) -> None:
@@ -97,7 +98,7 @@ def test_a_topic_is_full(client: str) -> None:
             await program.ask("send", key="p", payload="x")
             assert (await program.ask("receive", key="c", timeout_ms=10_000))["payload"] == "x"
 
-    asyncio.run(told())
+    tell(client, told)
 
 
 def test_who_publishes_too_fast_goes_on_more_slowly(client: str) -> None:
@@ -110,4 +111,4 @@ def test_who_publishes_too_fast_goes_on_more_slowly(client: str) -> None:
             topic = await region.directory.acquire(ORDERS, Wish.EXISTING)
             assert topic.stored_end == 15
 
-    asyncio.run(told())
+    tell(client, told)

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from emulator.wire.metadata import read_metadata, scan_entry
-from tests.broker.regions import FAST, Regions, regions, until
-from tests.clients.driving import Driver, Failed, driver
+from tests.broker.regions import FAST, Regions, until
+from tests.clients.driving import Failed, Program
+from tests.clients.telling import driver, regions, tell
 
 pytestmark = [
     pytest.mark.real,
@@ -25,7 +26,7 @@ LARGE = 12_000_000
 """Bytes; three pieces where a frame takes 5 MiB."""
 
 
-async def opened(program: Driver, world: Regions) -> None:
+async def opened(program: Program, world: Regions) -> None:
     """A client for each region."""
     for region in world.names:
         url = f"pulsar://127.0.0.1:{world.ports[region]}"
@@ -87,10 +88,10 @@ def test_a_message_in_pieces_is_one_message_in_every_region(client: str, type_: 
             assert len(entries(world, "us")) > len(sent)
             check_same_bytes(world)
 
-    asyncio.run(told())
+    tell(client, told)
 
 
-async def all_of(program: Driver, consumers: list[str]) -> list[str]:
+async def all_of(program: Program, consumers: list[str]) -> list[str]:
     """Digests of four messages, whoever of these gets them."""
     came: list[str] = []
 
@@ -125,7 +126,7 @@ def test_compressed_messages_are_the_same_in_every_region(client: str, compressi
             assert came["digest"] == sent["digest"]
             check_same_bytes(world)
 
-    asyncio.run(told())
+    tell(client, told)
 
 
 def test_encrypted_messages_are_the_same_in_every_region(client: str, tmp_path: Path) -> None:
@@ -163,4 +164,4 @@ def test_encrypted_messages_are_the_same_in_every_region(client: str, tmp_path: 
             assert all(read_metadata(data).encryption_keys for data in entries(world, "eu"))
             check_same_bytes(world)
 
-    asyncio.run(told())
+    tell(client, told)

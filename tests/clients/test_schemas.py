@@ -8,15 +8,16 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.broker.regions import FAST, Regions, regions
-from tests.clients.driving import CLIENTS, Driver, Failed, driver
+from tests.broker.regions import FAST, Regions
+from tests.clients.driving import Failed, Program
+from tests.clients.telling import CLIENTS, QUICK, driver, regions, tell
 
 pytestmark = [
     pytest.mark.real,
     pytest.mark.parametrize(
         "client",
         [
-            pytest.param(one, marks=[] if one == "python" else [pytest.mark.long])
+            pytest.param(one, marks=[] if one in QUICK else [pytest.mark.long])
             for one in CLIENTS
             if one != "rust"
         ],
@@ -32,7 +33,7 @@ def read_of_old(client: str, version: str) -> dict[str, str]:
 
 
 @contextlib.asynccontextmanager
-async def clusters(client: str) -> AsyncIterator[tuple[Regions, Driver]]:
+async def clusters(client: str) -> AsyncIterator[tuple[Regions, Program]]:
     """Two regions that share messages and no schemas, and a client of each."""
     async with (
         regions("us", "ap", settings=FAST, clusters={"us": "america", "ap": "asia"}) as world,
@@ -45,7 +46,7 @@ async def clusters(client: str) -> AsyncIterator[tuple[Regions, Driver]]:
         yield world, program
 
 
-async def produce(program: Driver, region: str, fields: str, *payloads: str) -> None:
+async def produce(program: Program, region: str, fields: str, *payloads: str) -> None:
     async with asyncio.timeout(OUTCOME_SECONDS):
         key = f"{region} {fields}"
         await program.ask("producer", client=region, key=key, topic="orders", fields=fields)
@@ -54,7 +55,7 @@ async def produce(program: Driver, region: str, fields: str, *payloads: str) -> 
         await program.ask("close", key=key)
 
 
-async def read(program: Driver, region: str, fields: str, count: int) -> list[dict[str, str]]:
+async def read(program: Program, region: str, fields: str, count: int) -> list[dict[str, str]]:
     async with asyncio.timeout(OUTCOME_SECONDS):
         key = f"c {region} {fields}"
         await program.ask(
@@ -84,7 +85,7 @@ def test_schemas_evolve_and_what_does_not_fit_is_refused(client: str) -> None:
                 {"id": "new", "note": "new", "version": "1"},
             ]
 
-    asyncio.run(told())
+    tell(client, told)
 
 
 def test_another_cluster_gives_the_same_schemas_by_its_own_numbers(client: str) -> None:
@@ -105,7 +106,7 @@ def test_another_cluster_gives_the_same_schemas_by_its_own_numbers(client: str) 
                 {"id": "new", "note": "new", "version": "0"},
             ]
 
-    asyncio.run(told())
+    tell(client, told)
 
 
 def test_a_consumer_takes_whatever_schema_a_message_has(client: str) -> None:
@@ -121,7 +122,7 @@ def test_a_consumer_takes_whatever_schema_a_message_has(client: str) -> None:
                 {"id": "new", "note": "new", "version": "1"},
             ]
 
-    asyncio.run(told())
+    tell(client, told)
 
 
 def test_a_producer_takes_the_schema_that_the_topic_has(client: str) -> None:
@@ -137,4 +138,4 @@ def test_a_producer_takes_the_schema_that_the_topic_has(client: str) -> None:
                 {"id": "new", "version": "0"},
             ]
 
-    asyncio.run(told())
+    tell(client, told)

@@ -13,12 +13,13 @@ import pytest
 from emulator.broker.region import Region
 from emulator.client import EARLIEST
 from emulator.core.transactions.status import Status, TxnId
-from tests.broker.regions import FAST, Regions, regions, until
-from tests.clients.driving import Driver, Failed, driver
+from tests.broker.regions import FAST, Regions, until
+from tests.clients.driving import Failed, Program
+from tests.clients.telling import driver, regions, tell
 
-pytestmark = [pytest.mark.real, pytest.mark.long]
+pytestmark = pytest.mark.real
 
-CLIENTS = ("java", "go")
+CLIENTS = ["own", *(pytest.param(one, marks=[pytest.mark.long]) for one in ("java", "go"))]
 """The Python client has no transactions."""
 PATIENT_MS = 60_000
 OUTCOME_SECONDS = 60
@@ -30,7 +31,7 @@ class Story:
     """A region, and a program with a client."""
 
     world: Regions
-    driver: Driver
+    driver: Program
 
     @property
     def region(self) -> Region:
@@ -91,7 +92,7 @@ def test_messages_count_when_their_transaction_commits(client: str, outcome: str
             ended = Status.COMMITTED if committed else Status.ABORTED
             assert it.region.coordinators.status(txn) is ended
 
-    asyncio.run(told())
+    tell(client, told)
 
 
 @pytest.mark.parametrize("client", CLIENTS)
@@ -116,7 +117,7 @@ def test_acknowledgements_count_when_their_transaction_commits(client: str, outc
                 again = await it.do("receive", key="c", timeout_ms=PATIENT_MS)
                 assert again["payload"] == "1"
 
-    asyncio.run(told())
+    tell(client, told)
 
 
 @pytest.mark.parametrize("client", CLIENTS)
@@ -132,7 +133,7 @@ def test_a_transaction_goes_on_after_a_crash_of_the_region(client: str) -> None:
             await it.do("commit", key="t")
             assert await it.stored("orders") == [b"before", b"after"]
 
-    asyncio.run(told())
+    tell(client, told)
 
 
 @pytest.mark.parametrize("client", CLIENTS)
@@ -147,4 +148,4 @@ def test_a_transaction_whose_time_is_over_cannot_be_committed(client: str) -> No
                 await it.do("commit", key="t")
             assert await it.stored("orders") == []
 
-    asyncio.run(told())
+    tell(client, told)

@@ -1,0 +1,287 @@
+"""Our own client as a driver: what drivers/driver.py does for the Python client, in a simulated program of its own.
+
+Its program can be killed and frozen as any other one; addresses of this machine lead to the host that the regions are
+on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from collections.abc import Awaitable, Callable
+
+from emulator.client import (
+    EARLIEST,
+    LATEST,
+    AccessMode,
+    Batching,
+    Client,
+    ClientError,
+    ClientSettings,
+    Consumer,
+    ConsumerType,
+    InitialPosition,
+    Message,
+    MessageId,
+    Producer,
+    Reader,
+    Schema,
+    SchemaType,
+    Transaction,
+)
+from emulator.model import TopicName
+from emulator.simulation.host import Host, HostDied
+from emulator.simulation.network import HostNetwork
+from emulator.simulation.simulation import DRIVER, Simulation
+from tests.clients.driving import Failed
+
+Arguments = dict[str, str]
+ACCESS = {mode.label: mode for mode in AccessMode}
+TYPES = {
+    "Exclusive": ConsumerType.EXCLUSIVE,
+    "Shared": ConsumerType.SHARED,
+    "KeyShared": ConsumerType.KEY_SHARED,
+}
+ENDS = {"earliest": EARLIEST, "latest": LATEST}
+
+
+class NearNetwork:
+    """What is at this machine's address is at the regions' host."""
+
+    def __init__(self, network: HostNetwork) -> None:
+        self._network = network
+        self.listen = network.listen
+
+    async def connect(
+        self, protocol_factory: Callable[[], asyncio.Protocol], host: str, port: int
+    ) -> tuple[asyncio.Transport, asyncio.Protocol]:
+        return await self._network.connect(protocol_factory, DRIVER if host == "127.0.0.1" else host, port)
+
+
+class OwnDriver:
+    """Implements driving.Program."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        name = f"program-{len(simulation.hosts)}"
+        self._host = simulation.host(name, DRIVER)
+        self._doing = _Doing(self._host)
+
+    def ask(self, verb: str, **arguments: object) -> asyncio.Future[dict[str, str]]:
+        given = {name: str(value) for name, value in arguments.items() if value is not None}
+        answer = asyncio.ensure_future(self._asked(verb, given))
+        answer.add_done_callback(
+            lambda done: done.cancelled() or done.exception()
+        )  # Not everybody waits for it.
+        return answer
+
+    async def _asked(self, verb: str, given: Arguments) -> dict[str, str]:
+        try:
+            return await self._host.ask(self._doing.do(verb, given))
+        except HostDied:
+            raise Failed("Gone", "the program has ended") from None
+        except ClientError as refusal:
+            name = type(refusal).__name__ if refusal.code is None else refusal.code.name
+            raise Failed(name, str(refusal)) from None
+        except TimeoutError:
+            raise Failed("Timeout", f"{verb} did not end in time") from None
+
+    def kill(self) -> None:
+        self._host.kill()
+
+    def freeze(self) -> None:
+        self._host.pause()
+
+    async def end(self) -> None:
+        self._host.kill()
+
+
+class _Doing:
+    """What runs in the program."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._clients: dict[str, Client] = {}
+        self._producers: dict[str, Producer] = {}
+        self._consumers: dict[str, Consumer] = {}
+        """Readers are among them."""
+        self._transactions: dict[str, Transaction] = {}
+        self._fields: dict[str, dict[str, str | None]] = {}
+        """Of producers and consumers that have a schema."""
+        self._ids: dict[str, MessageId] = {}
+        """Of messages that were published here, by payload."""
+
+    async def do(self, verb: str, of: Arguments) -> dict[str, str]:
+        done: Awaitable[dict[str, str] | None] = getattr(self, f"_{verb}")(of)
+        return await done or {}
+
+    async def _client(self, of: Arguments) -> None:
+        self._clients[of["key"]] = Client(
+            of["url"],
+            network=NearNetwork(self._host.network),
+            settings=ClientSettings(operation_timeout_seconds=int(of["timeout_ms"]) / 1000),
+            chance=self._host.random,
+            wall_clock_ms=self._host.wall_clock_ms,
+        )
+
+    # Publishing.
+
+    async def _producer(self, of: Arguments) -> dict[str, str]:
+        batch = Batching(messages_max=int(of["batch"]), delay_ms_max=60_000) if "batch" in of else None
+        self._producers[of["key"]] = producer = await self._clients[of["client"]].producer(
+            of["topic"],
+            name=of.get("name"),
+            access_mode=ACCESS[of.get("access", "Shared")],
+            batching=batch,
+            schema=self._schema(of),
+        )
+        return {"name": producer.name}
+
+    async def _send(self, of: Arguments) -> None:
+        payload = self._written(of["key"], of["payload"])
+        delay_ms = int(of["delay_ms"]) if "delay_ms" in of else None
+        self._ids[of["payload"]] = await self._producers[of["key"]].send(
+            payload.encode(),
+            key=of.get("message_key"),
+            deliver_at_ms=None if delay_ms is None else self._host.wall_clock_ms() + delay_ms,
+            transaction=self._transactions[of["transaction"]] if "transaction" in of else None,
+        )
+
+    async def _send_batch(self, of: Arguments) -> None:
+        """As many as its producer puts into one batch."""
+        producer = self._producers[of["key"]]
+        sent = {payload: producer.send_nowait(payload.encode()) for payload in of["payloads"].split(",")}
+        await producer.flush()
+        for payload, receipt in sent.items():
+            self._ids[payload] = await receipt
+
+    async def _send_bytes(self, of: Arguments) -> dict[str, str]:
+        payload = hashlib.shake_128(of["seed"].encode()).digest(int(of["size"]))
+        await self._producers[of["key"]].send(payload, key=of.get("message_key"))
+        return {"digest": hashlib.sha256(payload).hexdigest()}
+
+    async def _partitions(self, of: Arguments) -> dict[str, str]:
+        return {"count": str(await self._clients[of["client"]].partitions_of(of["topic"]) or 1)}
+
+    # Consuming.
+
+    async def _subscribe(self, of: Arguments) -> None:
+        position = InitialPosition.LATEST if of.get("from") == "latest" else InitialPosition.EARLIEST
+        self._consumers[of["key"]] = await self._clients[of["client"]].subscribe(
+            of["topic"],
+            of["subscription"],
+            type_=TYPES[of.get("type", "Exclusive")],
+            initial_position=position,
+            receiver_queue_size=int(of.get("queue", "1000")),
+            schema=self._schema(of),
+        )
+
+    async def _receive(self, of: Arguments) -> dict[str, str]:
+        """One message: acknowledged, given back, or neither."""
+        consumer = self._consumers[of["key"]]
+        message = await self._next(of)
+        then = of.get("then", "acknowledge")
+        if "transaction" in of:
+            await consumer.acknowledge(message, transaction=self._transactions[of["transaction"]])
+        elif then == "acknowledge":
+            await consumer.acknowledge(message, confirmed=True)
+        elif then == "give back":
+            consumer.negative_acknowledge(message)
+        if of["key"] in self._fields:
+            return self._read_by(self._fields[of["key"]], message)
+        return {
+            "payload": message.payload.decode(),
+            "topic": str(TopicName.parse(consumer.topic)),
+            "key": message.key or "",
+            "count": str(message.redelivery_count),
+        }
+
+    async def _next(self, of: Arguments) -> Message:
+        return await asyncio.wait_for(self._consumers[of["key"]].receive(), int(of["timeout_ms"]) / 1000)
+
+    async def _receive_bytes(self, of: Arguments) -> dict[str, str]:
+        message = await self._next(of)
+        await self._consumers[of["key"]].acknowledge(message)
+        return {"digest": hashlib.sha256(message.payload).hexdigest()}
+
+    async def _reader(self, of: Arguments) -> None:
+        self._consumers[of["key"]] = await self._clients[of["client"]].reader(
+            of["topic"],
+            self._place(of["start"]),
+            inclusive=of.get("inclusive") == "yes",
+            read_compacted=of.get("compacted") == "yes",
+        )
+
+    async def _available(self, of: Arguments) -> dict[str, str]:
+        return {"answer": "yes" if await self._reading(of).has_message() else "no"}
+
+    async def _read(self, of: Arguments) -> dict[str, str]:
+        return {"payload": (await self._next(of)).payload.decode()}
+
+    async def _read_compacted(self, of: Arguments) -> dict[str, str]:
+        """Key and value of everything there is, from the earliest message on."""
+        reader = await self._clients[of["client"]].reader(of["topic"], EARLIEST, read_compacted=True)
+        found = []
+        while await reader.has_message():
+            message = await reader.receive()
+            found.append(f"{message.key}:{message.payload.decode()}")
+        await reader.close()
+        return {"messages": ",".join(found)}
+
+    async def _seek(self, of: Arguments) -> None:
+        target = int(of["time_ms"]) if "time_ms" in of else self._place(of["place"])
+        await self._consumers[of["key"]].seek(target)
+
+    def _reading(self, of: Arguments) -> Reader:
+        reader = self._consumers[of["key"]]
+        assert isinstance(reader, Reader)
+        return reader
+
+    def _place(self, word: str) -> MessageId:
+        return ENDS[word] if word in ENDS else self._ids[word]
+
+    async def _close(self, of: Arguments) -> None:
+        made: Producer | Consumer = (
+            self._producers.pop(of["key"]) if of["key"] in self._producers else self._consumers.pop(of["key"])
+        )
+        await made.close()
+
+    # Transactions.
+
+    async def _begin(self, of: Arguments) -> dict[str, str]:
+        begun = await self._clients[of["client"]].new_transaction(int(of["timeout_ms"]) / 1000)
+        self._transactions[of["key"]] = begun
+        return {"most": str(begun.id.most), "least": str(begun.id.least)}
+
+    async def _commit(self, of: Arguments) -> None:
+        await self._transactions[of["key"]].commit()
+
+    async def _abort(self, of: Arguments) -> None:
+        await self._transactions[of["key"]].abort()
+
+    # Schemas: a record of texts, as JSON. Our client tells the region of them, and leaves payloads to its application.
+
+    def _schema(self, of: Arguments) -> Schema | None:
+        if "fields" not in of:
+            return None
+        fields = self._fields[of["key"]] = dict(_field(text) for text in of["fields"].split(","))
+        described = [
+            {"name": name, "type": "string"} | ({} if default is None else {"default": default})
+            for name, default in fields.items()
+        ]
+        record = {"type": "record", "name": "Order", "fields": described}
+        return Schema(SchemaType.JSON, json.dumps(record).encode())
+
+    def _written(self, key: str, text: str) -> str:
+        fields = self._fields.get(key)
+        return text if fields is None else json.dumps(dict.fromkeys(fields, text))
+
+    def _read_by(self, fields: dict[str, str | None], message: Message) -> dict[str, str]:
+        content = {name: text for name, text in fields.items() if text is not None}
+        content |= {name: text for name, text in json.loads(message.payload).items() if name in fields}
+        return content | {"version": str(int.from_bytes(message.schema_version, "big"))}
+
+
+def _field(text: str) -> tuple[str, str | None]:
+    name, has_default, default = text.partition("=")
+    return name, default if has_default else None

@@ -1,0 +1,66 @@
+"""Tells a story with one of the clients: with our own under virtual time, in this process; with all others on real
+sockets, in a program of their own (driving.py). The story is the same."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any
+
+from emulator.simulation.simulation import DRIVER, Simulation
+from tests.broker import regions as broker_regions
+from tests.broker.regions import Regions, Surroundings
+from tests.clients import driving
+from tests.clients.driving import Program
+from tests.clients.own import OwnDriver
+
+OWN = "own"
+CLIENTS = (OWN, *driving.CLIENTS)
+QUICK = (OWN, "python")
+"""Whose stories take no long time."""
+_simulations: list[Simulation] = []
+"""In which a story is being told; empty where time is real."""
+
+
+def tell(client: str, story: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    if client != OWN:
+        asyncio.run(story())
+        return
+    with Simulation("stories") as simulation:
+        _simulations.append(simulation)
+        try:
+            simulation.run(story())
+        finally:
+            _simulations.pop()
+
+
+def now_ms() -> int:
+    """By the clock of the regions and of the client."""
+    return _simulations[-1].host(DRIVER).wall_clock_ms() if _simulations else time.time_ns() // 1_000_000
+
+
+@contextlib.asynccontextmanager
+async def regions(*names: str, **wanted: Any) -> AsyncIterator[Regions]:
+    """As tests.broker.regions, where the story is told."""
+    if _simulations:
+        host = _simulations[-1].host(DRIVER)
+        ports = iter(range(6_650, 6_700))
+        wanted["surroundings"] = Surroundings(lambda: host.network, host.wall_clock_ms, lambda: next(ports))
+    async with broker_regions.regions(*names, **wanted) as world:
+        yield world
+
+
+@contextlib.asynccontextmanager
+async def driver(client: str) -> AsyncIterator[Program]:
+    """A program with a client in it."""
+    if client != OWN:
+        async with driving.driver(client) as process:
+            yield process
+        return
+    made = OwnDriver(_simulations[-1])
+    try:
+        yield made
+    finally:
+        await made.end()
