@@ -19,7 +19,7 @@ from emulator.client.consumer import Consumer
 from emulator.client.messages import Message
 from emulator.client.producer import Producer
 from emulator.client.reader import Reader
-from emulator.client.routing import KeyHash, Routing
+from emulator.client.routing import Routing
 from emulator.client.transactions import Transaction
 from emulator.client.vocabulary import (
     EARLIEST,
@@ -32,6 +32,7 @@ from emulator.client.vocabulary import (
     MessageId,
     Standing,
 )
+from emulator.key_hash import KeyHash
 from emulator.model import AccessMode, Schema, SchemaType
 
 __all__ = [

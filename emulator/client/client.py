@@ -33,8 +33,9 @@ if TYPE_CHECKING:
     from emulator.client.consumer import Consumer
     from emulator.client.producer import Producer
     from emulator.client.reader import Reader
-    from emulator.client.routing import KeyHash, Router, Routing
+    from emulator.client.routing import Router, Routing
     from emulator.client.transactions import Coordinators, Transaction
+    from emulator.key_hash import KeyHash
 
 T = TypeVar("T")
 Made = TypeVar("Made", "Producer", "Consumer", "Reader")

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Final
 
 from emulator.client.partitioned_producer import PartitionedProducer
 from emulator.client.producer import Producer, ProducerWish
-from emulator.client.routing import KeyHash, PartitionChoice, Router, Routing
+from emulator.client.routing import PartitionChoice, Router, Routing
 from emulator.client.topic_producer import TopicProducer
+from emulator.key_hash import KeyHash
 from emulator.model import AccessMode
 
 if TYPE_CHECKING:
