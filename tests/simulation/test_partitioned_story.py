@@ -8,9 +8,15 @@ from pathlib import Path
 import pytest
 
 from emulator.errors import ConfigurationError
+from emulator.scenarios.scenario import find_scenario
 from emulator.simulation.ablations import seams_without
+from emulator.simulation.outcome import Outcome
+from emulator.simulation.run_folder import write_evidence
 from emulator.simulation.story.run import Story, load_story, run_story
 from emulator.topology_file import load_topology
+from emulator.wire.metadata import read_metadata
+from spark_jobs.engines.embedded.engine import EmbeddedEngine
+from spark_jobs.judge import Judgement, judge_run
 
 ROOT = Path(__file__).parents[2]
 TOPOLOGY = load_topology(ROOT / "topology.yaml")
@@ -70,6 +76,37 @@ def test_all_regions_have_the_partitions_and_nothing_else(tmp_path: Path) -> Non
     assert outcome.violation is None
     for region, logs in outcome.logs.items():
         assert sorted(one.name for one in logs if one.name.startswith(ORDERS)) == PARTITIONS, region
+
+
+def judged(outcome: Outcome, run: Path) -> Judgement:
+    """By those who judge real runs, on what the regions stored."""
+    write_evidence(outcome, run)
+    (run / "run.json").write_text("{}")
+    (run / "topology.json").write_text(TOPOLOGY.to_json())
+    return judge_run(EmbeddedEngine(), run)
+
+
+def test_the_verdict_on_what_the_regions_stored_counts_every_partition(tmp_path: Path) -> None:
+    outcome = run_story(load_story(find_scenario(Path("partitioned-failover")), TOPOLOGY), 1)
+    assert outcome.violation is None
+    judgement = judged(outcome, tmp_path / "run")
+    wrong = [one.sentence for one in judgement.checks if one.verdict not in ("valid", "not applicable")]
+    assert (judgement.verdict, wrong) == ("valid", [])
+    asked = sum(one.op == "publish" and one.outcome == "ok" for one in outcome.events)
+    assert any("owed" in one.sentence and f" {asked:,} messages" in one.sentence for one in judgement.checks)
+
+
+def test_the_verdict_finds_the_one_message_that_is_missing_in_one_partition_of_one_region(
+    tmp_path: Path,
+) -> None:
+    outcome = run_story(load_story(find_scenario(Path("partitioned-failover")), TOPOLOGY), 1)
+    (log,) = [one for one in outcome.logs["eu-central"] if one.name == PARTITIONS[1]]
+    mine = [one for one in log.entries if not read_metadata(one[1]).HasField("marker_type")]
+    log.entries.remove(mine[len(mine) // 2])
+    judgement = judged(outcome, tmp_path / "run")
+    assert judgement.verdict == "invalid"
+    found = [one for one in judgement.checks if one.verdict == "invalid"]
+    assert any(PARTITIONS[1] in str(one.witness) for one in found)
 
 
 def test_a_message_that_is_lost_from_one_partition_is_noticed(tmp_path: Path) -> None:
