@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Final, Protocol
 
 from emulator.broker.metadata import Metadata
+from emulator.broker.partition_subscriptions import carry_subscriptions
 from emulator.broker.policies import Policies
 from emulator.broker.topic_directory import Directory
 from emulator.broker.topic_slot import Wish
@@ -127,6 +128,8 @@ class PartitionedTopics:
     async def grow(self, directory: Directory, topic: TopicName, count: int) -> None:
         """ValueError for a number that is not larger; ProtocolError when there is no such topic; StorageError."""
 
+        known = self.count(topic)
+
         def larger(present: bytes | None) -> bytes:
             if present is None:
                 raise ProtocolError(ServerError.TopicNotFound, f"partitioned topic {topic} does not exist")
@@ -134,6 +137,15 @@ class PartitionedTopics:
 
         await self._metadata.update(PartitionedTopicPath(str(topic)).text, larger)
         await self._open(directory, topic, count)
+        await self._carry_subscriptions(directory, topic, known, count)
+
+    async def _carry_subscriptions(
+        self, directory: Directory, topic: TopicName, known: int, count: int
+    ) -> None:
+        """N4."""
+        if known:
+            first, *_ = names = partition_names(topic, count)
+            await carry_subscriptions(directory, first, names[known:])
 
     async def note(self, topic: TopicName, changed: Callable[[Mapping[str, str]], Mapping[str, str]]) -> None:
         """Change its properties. ProtocolError when there is no such topic; StorageError."""
@@ -209,7 +221,9 @@ class PartitionedTopics:
                 f"{region} was asked how many partitions {base} has: {problem or 'no answer'}",
             ) from None
         if index < count:
+            known = self.count(base)
             await self._write_down(base, count)
+            await self._carry_subscriptions(directory, base, known, count)
 
     async def _write_down(self, topic: TopicName, count: int) -> None:
         """ProtocolError for a number that a peer cannot mean."""

@@ -7,10 +7,13 @@
         message = await consumer.receive()
         await consumer.acknowledge(message)
 
+A topic may have partitions. `subscribe` also takes several topics, or a pattern whose topics it follows as they come
+and go (`re.compile("public/default/orders-.*")`); `table_view` keeps the newest message of each key.
+
 Speaks what released clients cannot: the priority of PIP-440 (`priority=`) beside every access mode, and transaction
-keys (`transaction_key=` of the client, `new_transaction`). Producers and
-consumers reconnect by themselves, with back-off, over any of the service URLs given, and send again what has no
-receipt. Every failure tells whether the operation certainly did not happen (`ClientError.definite`).
+keys (`transaction_key=` of the client, `new_transaction`). Producers and consumers reconnect by themselves, with
+back-off, over any of the service URLs given, and send again what has no receipt. Every failure tells whether the
+operation certainly did not happen (`ClientError.definite`).
 """
 
 from emulator.client.batching import Batching
@@ -20,6 +23,7 @@ from emulator.client.messages import Message
 from emulator.client.producer import Producer
 from emulator.client.reader import Reader
 from emulator.client.routing import Routing
+from emulator.client.table_view import TableView
 from emulator.client.transactions import Transaction
 from emulator.client.vocabulary import (
     EARLIEST,
@@ -56,5 +60,6 @@ __all__ = [
     "Schema",
     "SchemaType",
     "Standing",
+    "TableView",
     "Transaction",
 ]

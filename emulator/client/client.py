@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 from urllib.parse import urlsplit
 
 from emulator.client.connection import Connection, answered_otherwise
 from emulator.client.vocabulary import (
+    EARLIEST,
     FINAL_ERRORS,
     LATEST,
     ClientError,
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from emulator.client.producer import Producer
     from emulator.client.reader import Reader
     from emulator.client.routing import Router, Routing
+    from emulator.client.table_view import TableView
     from emulator.client.transactions import Coordinators, Transaction
     from emulator.key_hash import KeyHash
 
@@ -151,7 +154,7 @@ class Client:
 
     async def subscribe(
         self,
-        topic: str,
+        topic: str | Sequence[str] | re.Pattern[str],
         subscription: str,
         *,
         type_: ConsumerType = ConsumerType.EXCLUSIVE,
@@ -162,26 +165,44 @@ class Client:
         receiver_queue_size: int = 1000,
         schema: Schema | None = None,
         read_compacted: bool = False,
+        start_paused: bool = False,
+        may_create: bool = True,
+        key_ranges: Sequence[tuple[int, int]] = (),
+        out_of_order: bool = False,
+        properties: Mapping[str, str] | None = None,
+        subscription_properties: Mapping[str, str] | None = None,
     ) -> Consumer:
-        """Open a consumer. `replicated`: its position is carried to the other regions (PIP-33). `schema`: what it reads
-        by; the region refuses one that does not fit. `read_compacted`: of what was compacted it is given the newest
-        message of each key."""
-        from emulator.client.consumer import Consumer
+        """Open a consumer of a topic (of all its partitions, if it has some), of several, or of all that fit a pattern
+        `[persistent://]tenant/namespace/<regular expression>`, those that come later included.
 
-        consumer = Consumer(
-            self,
-            topic,
-            subscription,
+        `replicated`: its position is carried to the other regions (PIP-33). `schema`: what it reads by; the region
+        refuses one that does not fit. `read_compacted`: of what was compacted it is given the newest message of each
+        key. `receiver_queue_size`: so many messages of each topic are asked for ahead; 0: one at a time, when somebody
+        waits for it (of one topic only). `start_paused`: it asks for nothing before `Consumer.resume`. `may_create`:
+        False for a topic that must be there. `key_ranges`: of hashes (0 to 65,535) that a KEY_SHARED consumer takes;
+        none: the region divides them; `out_of_order`: it need not wait for former owners of a key. `properties` are
+        shown with the consumer, `subscription_properties` with a subscription that is new. ClientError; ValueError."""
+        from emulator.client.consumer import ConsumerWish
+        from emulator.client.making import consumer_of
+
+        wish = ConsumerWish(
+            subscription=subscription,
+            name=name or f"consumer-{self._chance.getrandbits(32):08x}",
             type_=type_,
             initial_position=initial_position,
             replicated=replicated,
-            name=name or f"consumer-{self._chance.getrandbits(32):08x}",
             priority_level=priority_level,
             receiver_queue_size=receiver_queue_size,
             schema=schema,
             read_compacted=read_compacted,
+            start_paused=start_paused,
+            may_create=may_create,
+            key_ranges=key_ranges,
+            out_of_order=out_of_order,
+            properties=properties,
+            subscription_properties=subscription_properties,
         )
-        return await self._started(consumer)
+        return await self._started(await consumer_of(self, topic, wish))
 
     async def reader(
         self,
@@ -192,20 +213,33 @@ class Client:
         receiver_queue_size: int = 1000,
         read_compacted: bool = False,
     ) -> Reader:
-        """Open a reader: a consumer that leaves nothing behind, starting after `start` (or at it)."""
-        from emulator.client.reader import Reader
+        """Open a reader: a consumer that leaves nothing behind, starting after `start` (or at it). A topic with
+        partitions is read from EARLIEST or LATEST on. ClientError; ValueError."""
+        from emulator.client.consumer import ConsumerWish
+        from emulator.client.making import reader_of
 
         name = f"reader-{self._chance.getrandbits(40):010x}"
-        reader = Reader(
-            self,
-            topic,
-            name,
-            start,
-            inclusive=inclusive,
+        wish = ConsumerWish(
+            subscription=name,
+            name=name,
             receiver_queue_size=receiver_queue_size,
             read_compacted=read_compacted,
         )
-        return await self._started(reader)
+        return await self._started(await reader_of(self, topic, wish, start, inclusive=inclusive))
+
+    async def table_view(self, topic: str) -> TableView:
+        """The newest message of each key, of all partitions, compacted where the region has done so; kept up to date
+        until it is closed. ClientError."""
+        from emulator.client.table_view import TableView
+
+        reader = await self.reader(topic, EARLIEST, inclusive=True, read_compacted=True)
+        view = TableView(reader)
+        try:
+            await view.start()
+        except BaseException:
+            await view.close()
+            raise
+        return view
 
     async def new_transaction(self, timeout_seconds: float = 60.0) -> Transaction:
         """Begin a transaction; the region aborts it when it is not ended in time. ClientError when it cannot be had,
@@ -277,7 +311,7 @@ class Client:
     async def connection_for(self, topic: str) -> Connection:
         """Look the topic up and connect to whoever serves it. Tries the next service URL when one fails.
         ClientError (definite) when no way was found this time."""
-        connection = await self._service()
+        connection = await self.service_connection()
         request_id = self.new_id()
         answer = await connection.request(request_id, requests.lookup(request_id, topic))
         if not isinstance(answer, LookedUp):
@@ -288,7 +322,7 @@ class Client:
         """How many partitions the topic has: `<topic>-partition-0` and so on; 0: it has none, and is one itself.
         `may_create`: one that is not there is created as its namespace says. ClientError when that cannot be told this
         time, or is told wrongly."""
-        connection = await self._service()
+        connection = await self.service_connection()
         request_id = self.new_id()
         frame = requests.partitions(request_id, topic, may_create=may_create)
         answer = await connection.request(request_id, frame)
@@ -301,7 +335,9 @@ class Client:
             raise ClientError(sentence, definite=True, code=ServerError.NotAllowedError)
         return answer.partitions
 
-    async def _service(self) -> Connection:
+    async def service_connection(self) -> Connection:
+        """To any host of the region; for what is no one topic's. ClientError (definite) when it cannot be had; then the
+        next service URL is tried next."""
         try:
             return await self.connect(self.service_address)
         except ClientError:

@@ -47,6 +47,10 @@ class ConsumerHandler(Handler, Protocol):
     def active_changed(self, is_active: bool) -> None: ...
 
 
+class WatchHandler(Handler, Protocol):
+    def topics_changed(self, change: replies.TopicsChanged) -> None: ...
+
+
 class Connection(asyncio.Protocol):
     """Made by `Client.connect`; usable once `connected` has resolved."""
 
@@ -57,6 +61,7 @@ class Connection(asyncio.Protocol):
         self.connected: asyncio.Future[None] = loop.create_future()
         self.producers: dict[int, ProducerHandler] = {}
         self.consumers: dict[int, ConsumerHandler] = {}
+        self.watchers: dict[int, WatchHandler] = {}
         self._transport: asyncio.Transport | None = None
         self._frames = FrameBuffer(FRAME_BYTES_MAX)
         self._requests: dict[int, asyncio.Future[Reply]] = {}
@@ -90,7 +95,7 @@ class Connection(asyncio.Protocol):
                 future.set_exception(lost)
                 future.exception()  # Nobody may be waiting any more; that is no news.
         self.client.forget(self)
-        for handler in [*self.producers.values(), *self.consumers.values()]:
+        for handler in [*self.producers.values(), *self.consumers.values(), *self.watchers.values()]:
             handler.connection_lost()
 
     def write(self, data: bytes) -> None:
@@ -202,6 +207,10 @@ class Connection(asyncio.Protocol):
                 consumer = self.consumers.get(consumer_id)
                 if consumer is not None:
                     consumer.active_changed(is_active)
+            case replies.TopicsChanged(watcher_id):
+                watcher = self.watchers.get(watcher_id)
+                if watcher is not None:
+                    watcher.topics_changed(notice)
 
     def _closed(self, handler: Handler | None) -> None:
         if handler is not None:

@@ -1,22 +1,28 @@
-"""What a topic needs: a producer, or one for each of its partitions."""
+"""What a topic needs: a producer, consumer or reader, or one for each of its partitions."""
 
 from __future__ import annotations
 
 import asyncio
 import re
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
+from emulator.client.consumer import Consumer, ConsumerWish
+from emulator.client.messages import partition_index
+from emulator.client.multi_topic_consumer import MultiTopicConsumer
 from emulator.client.partitioned_producer import PartitionedProducer
 from emulator.client.producer import Producer, ProducerWish
+from emulator.client.reader import MultiTopicReader, Reader, TopicReader
 from emulator.client.routing import PartitionChoice, Router, Routing
+from emulator.client.topic_consumer import TopicConsumer
+from emulator.client.topic_names import NamedTopics, PatternTopics
 from emulator.client.topic_producer import TopicProducer
+from emulator.client.vocabulary import MessageId
 from emulator.key_hash import KeyHash
 from emulator.model import AccessMode
 
 if TYPE_CHECKING:
     from emulator.client.client import Client
-
-_PARTITION: Final = re.compile(r"-partition-\d+$")
 
 
 async def producer_of(
@@ -43,11 +49,39 @@ async def producer_of(
     return PartitionedProducer(client, topic, wish, partitions, choice, lazy=lazy)
 
 
-async def partitions_before_use(client: Client, topic: str, *, for_ever: bool = False) -> int:
+async def consumer_of(
+    client: Client, topic: str | Sequence[str] | re.Pattern[str], wish: ConsumerWish
+) -> Consumer:
+    """Not opened yet. ClientError when it cannot be told in time how many partitions there are; ValueError."""
+    if isinstance(topic, re.Pattern):
+        return MultiTopicConsumer(client, topic.pattern, wish, PatternTopics(client, topic.pattern))
+    if isinstance(topic, str):
+        if not await partitions_before_use(client, topic, may_create=wish.may_create):
+            return TopicConsumer(client, topic, wish)
+        topic = [topic]
+    if not topic:
+        raise ValueError("a consumer needs at least one topic")
+    return MultiTopicConsumer(
+        client, ", ".join(topic), wish, NamedTopics(client, topic, may_create=wish.may_create)
+    )
+
+
+async def reader_of(
+    client: Client, topic: str, wish: ConsumerWish, start: MessageId, *, inclusive: bool
+) -> Reader:
+    """The same of a reader."""
+    if not await partitions_before_use(client, topic):
+        return TopicReader(client, topic, wish, start, inclusive=inclusive)
+    return MultiTopicReader(client, topic, wish, NamedTopics(client, [topic]), start)
+
+
+async def partitions_before_use(
+    client: Client, topic: str, *, may_create: bool = True, for_ever: bool = False
+) -> int:
     """Of a topic that somebody is about to use: it may be created. A partition has none (N3)."""
-    if not client.settings.asks_for_partitions or _PARTITION.search(topic):
+    if not client.settings.asks_for_partitions or partition_index(topic) >= 0:
         return 0
     deadline_seconds = None if for_ever else client.settings.operation_timeout_seconds
     return await client.persist(
-        lambda: client.partitions_of(topic, may_create=True), deadline_seconds=deadline_seconds
+        lambda: client.partitions_of(topic, may_create=may_create), deadline_seconds=deadline_seconds
     )

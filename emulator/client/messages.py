@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from emulator.client.ack_sets import is_set
 from emulator.client.vocabulary import MessageId
 from emulator.wire.codec import MessageMeta
 from emulator.wire.metadata import EntryDetails, read_entry, read_properties
 from emulator.wire.payloads import decompress, split_batch
+
+_PARTITION: Final = re.compile(r"-partition-(\d+)$")
 
 
 class Message(NamedTuple):
@@ -27,6 +30,14 @@ class Message(NamedTuple):
     properties: dict[str, str]
     schema_version: bytes = b""
     """By which `Client.schema` gives its schema, in the region it was received in; empty: it has none."""
+    topic: str = ""
+    """That it was received from: of a topic with partitions, the partition."""
+
+
+def partition_index(topic: str) -> int:
+    """Which partition a topic is by its name; -1: none."""
+    match = _PARTITION.search(topic)
+    return int(match[1]) if match else -1
 
 
 def id_of(message: Message | MessageId) -> MessageId:
@@ -34,7 +45,9 @@ def id_of(message: Message | MessageId) -> MessageId:
     return message.id if isinstance(message, Message) else message
 
 
-def messages_in(meta: MessageMeta, data: bytes) -> Iterable[Message | None]:
+def messages_in(
+    meta: MessageMeta, data: bytes, topic: str = "", partition: int = -1
+) -> Iterable[Message | None]:
     """The messages of an entry that are not acknowledged yet; None for each that compaction left out. ProtocolError
     when the entry cannot be read, or does not match its checksum."""
     info = read_entry(data, verify=True)
@@ -42,9 +55,10 @@ def messages_in(meta: MessageMeta, data: bytes) -> Iterable[Message | None]:
     if info.compression:
         payload = decompress(info.compression, payload, info.uncompressed_size)
     if not info.is_batch:
-        message_id = MessageId(meta.ledger, meta.entry)
+        message_id = MessageId(meta.ledger, meta.entry, partition=partition)
         properties = read_properties(data)
-        yield _message(meta, info, message_id, info.sequence_id, info.partition_key, properties, payload)
+        key = info.partition_key
+        yield _message(meta, info, message_id, info.sequence_id, key, properties, payload, topic)
         return
     for index, (single, part) in enumerate(split_batch(info, payload)):
         if meta.ack_set is not None and not is_set(meta.ack_set, index):
@@ -52,11 +66,11 @@ def messages_in(meta: MessageMeta, data: bytes) -> Iterable[Message | None]:
         if single.compacted_out:
             yield None
             continue
-        message_id = MessageId(meta.ledger, meta.entry, index, info.num_messages)
+        message_id = MessageId(meta.ledger, meta.entry, index, info.num_messages, partition)
         sequence_id = single.sequence_id if single.HasField("sequence_id") else info.sequence_id + index
         key = single.partition_key if single.HasField("partition_key") else None
         properties = {pair.key: pair.value for pair in single.properties}
-        yield _message(meta, info, message_id, sequence_id, key, properties, part)
+        yield _message(meta, info, message_id, sequence_id, key, properties, part, topic)
 
 
 def _message(
@@ -67,6 +81,7 @@ def _message(
     key: str | None,
     properties: dict[str, str],
     payload: bytes,
+    topic: str,
 ) -> Message:
     return Message(
         message_id,
@@ -79,4 +94,5 @@ def _message(
         key,
         properties,
         info.schema_version or b"",
+        topic,
     )

@@ -2,50 +2,47 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import TYPE_CHECKING
 
-from emulator.client.consumer import Consumer
+from emulator.client.consumer import Consumer, ConsumerWish
+from emulator.client.inbox import Inbox
 from emulator.client.messages import Message
-from emulator.client.vocabulary import (
-    EARLIEST,
-    LATEST,
-    ClientError,
-    ConsumerType,
-    InitialPosition,
-    MessageId,
-)
+from emulator.client.multi_topic_consumer import MultiTopicConsumer
+from emulator.client.topic_consumer import TopicConsumer
+from emulator.client.topic_names import TopicNames
+from emulator.client.vocabulary import EARLIEST, LATEST, ClientError, MessageId
 from emulator.wire import requests
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from emulator.client.client import Client
 
 
 class Reader(Consumer):
     """Made by `Client.reader`. Its place is its own: nothing is kept at the broker."""
 
+    @abstractmethod
+    async def has_message(self) -> bool:
+        """Whether `receive` would return something that is stored by now."""
+
+
+class TopicReader(TopicConsumer, Reader):
+    """Of one topic, or of one partition."""
+
     def __init__(
         self,
         client: Client,
         topic: str,
-        name: str,
+        wish: ConsumerWish,
         start: MessageId,
         *,
         inclusive: bool,
-        receiver_queue_size: int,
-        read_compacted: bool = False,
+        inbox: Inbox | None = None,
+        on_end: Callable[[TopicConsumer, ClientError], None] | None = None,
     ) -> None:
-        super().__init__(
-            client,
-            topic,
-            name,
-            type_=ConsumerType.EXCLUSIVE,
-            initial_position=InitialPosition.LATEST,
-            replicated=False,
-            name=name,
-            priority_level=0,
-            receiver_queue_size=receiver_queue_size,
-            read_compacted=read_compacted,
-        )
+        super().__init__(client, topic, wish, inbox, on_end)
         self._start = start
         self._inclusive = inclusive
 
@@ -60,9 +57,9 @@ class Reader(Consumer):
             return True
         return place >= start if self._inclusive else place > start
 
-    def _take(self, message: Message) -> Message:
+    def taken(self, message: Message) -> None:
         self._start, self._inclusive = message.id, False
-        return super()._take(message)
+        super().taken(message)
 
     async def seek(self, target: MessageId | int) -> None:
         """The broker keeps the place sought until the reader is back; what lies before the place left is wanted
@@ -76,10 +73,46 @@ class Reader(Consumer):
             raise
 
     async def has_message(self) -> bool:
-        """Whether `receive` would return something that is stored by now."""
-        if self._queue:
+        if self._inbox.has_of(self):
             return True
         last = await self.last_message_id()
         if last is None or self._start == LATEST:
             return False
         return self._wants(last)
+
+
+class MultiTopicReader(MultiTopicConsumer, Reader):
+    """Of all partitions of a topic. Partitions that come later are read from their beginning."""
+
+    def __init__(
+        self, client: Client, topic: str, wish: ConsumerWish, names: TopicNames, start: MessageId
+    ) -> None:
+        """ClientError for a start that is the place of one message: the others have none."""
+        if start not in (EARLIEST, LATEST):
+            sentence = (
+                f"{topic} has partitions: it is read from EARLIEST or LATEST, or a place is sought in each"
+            )
+            raise ClientError(sentence, definite=True)
+        super().__init__(client, topic, wish, names)
+        self._start = start
+
+    def _child(self, topic: str) -> TopicConsumer:
+        start = EARLIEST if self._is_begun else self._start
+        return TopicReader(
+            self.client,
+            topic,
+            self._wish_now(),
+            start,
+            inclusive=True,
+            inbox=self._inbox,
+            on_end=self._child_ended,
+        )
+
+    async def has_message(self) -> bool:
+        if not self._inbox.is_empty:
+            return True
+        children = [child for child in self.consumers.values() if isinstance(child, TopicReader)]
+        for child in children:
+            if await child.has_message():
+                return True
+        return False

@@ -17,6 +17,8 @@ class MessageId(NamedTuple):
     batch_index: int = -1
     """-1 for a message that is not part of a batch."""
     batch_size: int = 0
+    partition: int = -1
+    """Of a topic with partitions, which of them; -1 where the topic is none."""
 
     def __str__(self) -> str:
         return f"{self.ledger}:{self.entry}:{self.batch_index}"
@@ -71,6 +73,8 @@ class ClientSettings:
     """Whether a region is asked how many partitions a topic has before it is used. False: a topic has none."""
     partitions_interval_seconds: float = 60.0
     """How often it is asked whether a partitioned topic has grown."""
+    topics_interval_seconds: float = 60.0
+    """How often it is asked which topics fit a pattern, besides being told of each that comes or goes."""
 
 
 class ClientError(GeoemuError):

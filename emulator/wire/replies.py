@@ -69,6 +69,15 @@ class Partitions(NamedTuple):
     partitions: int
 
 
+class TopicsListed(NamedTuple):
+    """GET_TOPICS_OF_NAMESPACE_RESPONSE and WATCH_TOPIC_LIST_SUCCESS."""
+
+    request_id: int
+    names: tuple[str, ...]
+    hash: str
+    """Of all names. Where it is the one that the client brought, they are not said again."""
+
+
 class CoordinatorConnected(NamedTuple):
     """TC_CLIENT_CONNECT_RESPONSE."""
 
@@ -101,6 +110,7 @@ Reply = (
     | LookedUp
     | LastMessage
     | Partitions
+    | TopicsListed
     | CoordinatorConnected
     | TransactionBegun
     | SchemaFound
@@ -135,11 +145,21 @@ class ActiveChanged(NamedTuple):
     is_active: bool
 
 
+class TopicsChanged(NamedTuple):
+    """WATCH_TOPIC_UPDATE: a notice."""
+
+    watcher_id: int
+    new: tuple[str, ...]
+    deleted: tuple[str, ...]
+    hash: str
+    """Of all that there are now."""
+
+
 class Connected(NamedTuple):
     """CONNECTED: a notice, for a connection has no request id."""
 
 
-Notice = SendRefused | ProducerClosed | ConsumerClosed | ActiveChanged | Connected
+Notice = SendRefused | ProducerClosed | ConsumerClosed | ActiveChanged | TopicsChanged | Connected
 
 
 def _done(command: pb.BaseCommand) -> Reply:
@@ -190,6 +210,16 @@ def _partitions(command: pb.BaseCommand) -> Reply:
     if body.response == pb.CommandPartitionedTopicMetadataResponse.Failed:
         return Refused(body.request_id, ServerError(body.error), body.message, True)
     return Partitions(body.request_id, body.partitions)
+
+
+def _topics(command: pb.BaseCommand) -> Reply:
+    body = command.getTopicsOfNamespaceResponse
+    return TopicsListed(body.request_id, tuple(body.topics), body.topics_hash)
+
+
+def _watching(command: pb.BaseCommand) -> Reply:
+    body = command.watchTopicListSuccess
+    return TopicsListed(body.request_id, tuple(body.topic), body.topics_hash)
 
 
 _Answer = TypeVar(
@@ -248,6 +278,8 @@ _REPLIES: Final[dict[int, Callable[[pb.BaseCommand], Reply]]] = {
     CommandType.GET_LAST_MESSAGE_ID_RESPONSE: _last_message,
     CommandType.ACK_RESPONSE: _acknowledged,
     CommandType.PARTITIONED_METADATA_RESPONSE: _partitions,
+    CommandType.GET_TOPICS_OF_NAMESPACE_RESPONSE: _topics,
+    CommandType.WATCH_TOPIC_LIST_SUCCESS: _watching,
     CommandType.TC_CLIENT_CONNECT_RESPONSE: _coordinated(
         lambda command: command.tcClientConnectResponse, _coordinator_connected
     ),
@@ -287,4 +319,8 @@ def read_notice(type_: int, data: bytes) -> Notice | None:
     if type_ == CommandType.ACTIVE_CONSUMER_CHANGE:
         change = command.active_consumer_change
         return ActiveChanged(change.consumer_id, change.is_active)
+    if type_ == CommandType.WATCH_TOPIC_UPDATE:
+        update = command.watchTopicUpdate
+        new, deleted = tuple(update.new_topics), tuple(update.deleted_topics)
+        return TopicsChanged(update.watcher_id, new, deleted, update.topics_hash)
     return None

@@ -6,7 +6,7 @@ Positions are (ledger, entry, batch index), signed: -1 and 2**63 - 1 mean what t
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 from emulator.model import Schema
 from emulator.wire import pulsar_pb2 as pb
@@ -27,6 +27,35 @@ def lookup(request_id: int, topic: str) -> bytes:
     """LOOKUP."""
     body = pb.CommandLookupTopic(topic=topic, request_id=request_id)
     return simple_frame(pb.BaseCommand(type=pb.BaseCommand.LOOKUP, lookupTopic=body))
+
+
+# Which topics there are.
+
+
+def topics(request_id: int, namespace: str, pattern: str, known_hash: str) -> bytes:
+    """GET_TOPICS_OF_NAMESPACE, of topics that keep their messages. `known_hash`: of the names that the client has;
+    empty: it has none."""
+    body = pb.CommandGetTopicsOfNamespace(request_id=request_id, namespace=namespace, topics_pattern=pattern)
+    if known_hash:
+        body.topics_hash = known_hash
+    type_ = pb.BaseCommand.GET_TOPICS_OF_NAMESPACE
+    return simple_frame(pb.BaseCommand(type=type_, getTopicsOfNamespace=body))
+
+
+def watch_topics(request_id: int, watcher_id: int, namespace: str, pattern: str, known_hash: str) -> bytes:
+    """WATCH_TOPIC_LIST."""
+    body = pb.CommandWatchTopicList(
+        request_id=request_id, watcher_id=watcher_id, namespace=namespace, topics_pattern=pattern
+    )
+    if known_hash:
+        body.topics_hash = known_hash
+    return simple_frame(pb.BaseCommand(type=pb.BaseCommand.WATCH_TOPIC_LIST, watchTopicList=body))
+
+
+def end_watch(request_id: int, watcher_id: int) -> bytes:
+    """WATCH_TOPIC_LIST_CLOSE."""
+    body = pb.CommandWatchTopicListClose(request_id=request_id, watcher_id=watcher_id)
+    return simple_frame(pb.BaseCommand(type=pb.BaseCommand.WATCH_TOPIC_LIST_CLOSE, watchTopicListClose=body))
 
 
 # Schemas.
@@ -119,11 +148,19 @@ def subscribe(
     priority_level: int = 0,
     replicated: bool = False,
     is_key_shared: bool = False,
+    key_ranges: Sequence[tuple[int, int]] = (),
+    out_of_order: bool = False,
     start: Place | None = None,
     schema: Schema | None = None,
     read_compacted: bool = False,
+    may_create: bool = True,
+    properties: Mapping[str, str] | None = None,
+    subscription_properties: Mapping[str, str] | None = None,
 ) -> bytes:
-    """SUBSCRIBE. `start`: where a reader begins, whose subscription is not durable."""
+    """SUBSCRIBE. `start`: where a reader begins, whose subscription is not durable. `may_create`: a topic that is not
+    there. `key_ranges`: of hashes (0 to 65,535, both ends included) that a Key_Shared consumer takes; empty: the region
+    divides them. `out_of_order`: it need not wait until former owners of a key are done. `properties` are the
+    consumer's; `subscription_properties` are kept with a subscription that is new."""
     body = pb.CommandSubscribe(
         topic=topic,
         subscription=subscription,
@@ -136,10 +173,18 @@ def subscribe(
     )
     if read_compacted:
         body.read_compacted = True
+    if not may_create:
+        body.force_topic_creation = False
+    for pairs, text in ((body.metadata, properties), (body.subscription_properties, subscription_properties)):
+        for key, value in (text or {}).items():
+            pairs.add(key=key, value=value)
     if replicated:
         body.replicate_subscription_state = True
     if is_key_shared:
-        body.keySharedMeta.keySharedMode = pb.AUTO_SPLIT
+        body.keySharedMeta.keySharedMode = pb.STICKY if key_ranges else pb.AUTO_SPLIT
+        body.keySharedMeta.allowOutOfOrderDelivery = out_of_order
+        for start_hash, end_hash in key_ranges:
+            body.keySharedMeta.hashRanges.add(start=start_hash, end=end_hash)
     if schema is not None:
         write_schema(body.schema, schema.type.name, schema)
     if start is not None:

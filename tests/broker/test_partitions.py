@@ -280,6 +280,38 @@ def test_clusters_without_a_common_store_learn_and_grow_through_their_links() ->
         w.play(story())
 
 
+@pytest.mark.parametrize("grown_in", ["us", "eu"])
+def test_a_new_partition_begins_with_the_subscriptions_of_the_others_in_every_region(grown_in: str) -> None:
+    """N4: whoever reads the topic asks once a minute whether it has grown, and must not have lost anything then."""
+    with clusters() as w:
+
+        async def story() -> None:
+            await w.ready()
+            await asked(w, "PUT", f"{PATH}/partitions", 2)
+            await w.simulation.until(lambda: count_in(w, "eu") == 2)
+            for region in ("us", "eu"):
+                consumer = await w.client(region).subscribe(
+                    f"{ORDERS}-partition-0", f"of-{region}", replicated=True
+                )
+                await consumer.client.close()
+            await (await w.client("us").reader(f"{ORDERS}-partition-0")).close()
+            await asked(w, "POST", f"{PATH}/partitions", 3, region=grown_in)
+            await w.simulation.until(lambda: count_in(w, "us") == count_in(w, "eu") == 3)
+            await (await w.client(grown_in).producer(f"{ORDERS}-partition-2")).send(b"early")
+            await w.quiet()
+            for region in ("us", "eu"):
+                late = await w.client(region).subscribe(f"{ORDERS}-partition-2", f"of-{region}")
+                async with asyncio.timeout(10):
+                    assert (await late.receive()).payload == b"early"
+                new = broker_of(w, region).directory.serving[f"{ORDERS}-partition-2"]
+                assert new.subscriptions[f"of-{region}"].cursor.replicated
+                assert all(name.startswith("of-") for name in new.subscriptions), (
+                    "readers are carried nowhere"
+                )
+
+        w.play(story())
+
+
 def test_what_is_partitioned_while_a_link_is_cut_is_learned_afterwards() -> None:
     with clusters() as w:
 

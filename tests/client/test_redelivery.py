@@ -25,7 +25,7 @@ def test_a_full_consumer_that_throws_its_messages_away_is_given_them_again() -> 
                 receiver_queue_size=ROOM,
             )
             for _ in range(3):
-                await until(lambda: len(consumer._queue) == ROOM)
+                await until(lambda: len(consumer.waiting) == ROOM)
                 consumer.redeliver_unacknowledged()
             assert [(await consumer.receive()).payload for _ in range(MESSAGES)] == [
                 b"%d" % number for number in range(MESSAGES)

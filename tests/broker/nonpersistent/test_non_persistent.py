@@ -97,9 +97,9 @@ def test_consumers_of_a_subscription_share_and_subscriptions_have_everything() -
             for number in range(100):
                 await producer.send(b"%d" % number)
             everything = await received(alone, 100)
-            await w.simulation.until(lambda: sum(len(one._queue) for one in shared) == 100)
-            assert all(one._queue for one in shared)
-            got = [message.payload for one in shared for message in one._queue]
+            await w.simulation.until(lambda: sum(len(one.waiting) for one in shared) == 100)
+            assert all(one.waiting for one in shared)
+            got = [message.payload for one in shared for message in one.waiting]
             assert sorted(got) == sorted(everything)
 
         w.play(story())
@@ -202,7 +202,7 @@ def test_after_a_restart_of_its_region_what_is_sent_is_new_to_the_other_ones() -
             w.kill("us")
             w.start("us")
             await w.ready()
-            while not any(one.payload == b"second life" for one in consumer._queue):
+            while not any(one.payload == b"second life" for one in consumer.waiting):
                 await producer.send(b"second life")
                 await asyncio.sleep(0.05)
 

@@ -1,0 +1,332 @@
+"""A consumer of one topic: a bounded queue filled by permits, acknowledgements, and subscribing again when the
+connection is lost.
+
+After a reconnect the queue is emptied: the broker sends again whatever was not acknowledged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from emulator.client.ack_sets import AckId, OpenBatches, alone, from_index_on, up_to
+from emulator.client.connection import answered_otherwise
+from emulator.client.consumer import Consumer, ConsumerWish
+from emulator.client.inbox import Inbox
+from emulator.client.messages import Message, id_of, messages_in, partition_index
+from emulator.client.vocabulary import ClientError, ConsumerType, MessageId
+from emulator.wire import requests
+from emulator.wire.codec import MessageMeta, encode_ack, encode_flow
+from emulator.wire.frames import frame_of
+from emulator.wire.replies import LastMessage, Reply
+
+if TYPE_CHECKING:
+    from emulator.client.client import Client
+    from emulator.client.connection import Connection
+    from emulator.client.transactions import Transaction
+
+
+class TopicConsumer(Consumer):
+    """Of one topic, or of one partition."""
+
+    def __init__(
+        self,
+        client: Client,
+        topic: str,
+        wish: ConsumerWish,
+        inbox: Inbox | None = None,
+        on_end: Callable[[TopicConsumer, ClientError], None] | None = None,
+    ) -> None:
+        """`inbox`: shared with others. `on_end` is told when it cannot come back, instead of who waits."""
+        super().__init__(client, topic, wish, inbox or Inbox())
+        self._on_end = on_end
+        if inbox is None:
+            self._inbox.on_wanted = self._want
+        self._partition = partition_index(topic)
+        self._is_active: bool | None = None
+        self._id = client.new_id()
+        self._connection: Connection | None = None
+        self._paused = wish.start_paused
+        self._room = 0
+        """Messages that there is room for, and that were not asked for yet."""
+        self._expected = 0
+        """Messages that were asked for and have not come."""
+        self._open_batches = OpenBatches()
+        self._reconnecting: asyncio.Task[None] | None = None
+
+    @property
+    def is_paused(self) -> bool:
+        return self._paused
+
+    @property
+    def is_active(self) -> bool | None:
+        return self._is_active
+
+    # Opening.
+
+    async def start(self) -> None:
+        await self.client.persist(self._open, deadline_seconds=self.client.settings.operation_timeout_seconds)
+
+    async def _open(self) -> None:
+        connection = await self.client.connection_for(self.topic)
+        request_id = self.client.new_id()
+        connection.consumers[self._id] = self
+        try:
+            await connection.request(request_id, self._subscribe_request(request_id))
+        except BaseException:
+            connection.consumers.pop(self._id, None)
+            raise
+        if connection.consumers.get(self._id) is not self or not connection.is_open:
+            # It ended in the same breath in which it was granted: before this task heard of either.
+            raise ClientError("closed again at once", definite=True)
+        self._connection = connection
+        self._inbox.drop(self)
+        self._open_batches.clear()
+        self._room, self._expected = self.wish.receiver_queue_size, 0
+        self._ask_for(self._room)
+        self._want()
+
+    def _subscribe_request(self, request_id: int) -> bytes:
+        wish = self.wish
+        return requests.subscribe(
+            request_id,
+            self._id,
+            self.topic,
+            wish.subscription,
+            type_=wish.type_.value,
+            name=wish.name,
+            initial_position=wish.initial_position.value,
+            priority_level=wish.priority_level,
+            replicated=wish.replicated,
+            is_key_shared=wish.type_ is ConsumerType.KEY_SHARED,
+            key_ranges=wish.key_ranges,
+            out_of_order=wish.out_of_order,
+            start=self._start_place(),
+            schema=wish.schema,
+            read_compacted=wish.read_compacted,
+            may_create=wish.may_create,
+            properties=wish.properties,
+            subscription_properties=wish.subscription_properties,
+        )
+
+    def _start_place(self) -> requests.Place | None:
+        """Where a reader begins; None: a subscription knows that itself."""
+        return None
+
+    # Permits.
+
+    def _ask_for(self, least: int) -> None:
+        """Ask for as many messages as there is room for, if those are so many."""
+        if self._connection is not None and not self._paused and self._room >= max(1, least):
+            self._connection.write(frame_of(encode_flow(self._id, self._room)))
+            self._expected += self._room
+            self._room = 0
+
+    def _room_for_one_more(self) -> None:
+        if self.wish.receiver_queue_size:
+            self._room += 1
+            self._ask_for(self.wish.receiver_queue_size // 2)
+
+    def _want(self) -> None:
+        """Without a queue a message is asked for when somebody waits for one, and only then. A batch may have brought
+        more than was asked for, which the region counts."""
+        if not self.wish.receiver_queue_size and self._expected <= 0 and self._inbox.is_awaited:
+            self._room = 1 - self._expected
+            self._ask_for(1)
+
+    def pause(self) -> None:
+        self._paused = True
+
+    def resume(self) -> None:
+        self._paused = False
+        self._ask_for(1)
+        self._want()
+
+    # Receiving.
+
+    def taken(self, message: Message) -> None:
+        self._room_for_one_more()
+
+    def message(self, meta: MessageMeta, data: bytes) -> None:
+        """The broker sent an entry."""
+        for message in messages_in(meta, data, self.topic, self._partition):
+            self._expected -= 1
+            if message is None or not self._wants(message.id):
+                self._room_for_one_more()
+            else:
+                self._inbox.put(self, message)
+        self._want()
+
+    def _wants(self, message_id: MessageId) -> bool:
+        return True
+
+    def active_changed(self, is_active: bool) -> None:
+        self._is_active = is_active
+
+    # Acknowledging.
+
+    async def acknowledge(
+        self,
+        *messages: Message | MessageId,
+        confirmed: bool = False,
+        transaction: Transaction | None = None,
+    ) -> None:
+        if transaction is not None:
+            named = [id_of(message) for message in messages]
+            await self._acknowledge_in(transaction, named, [alone(id_) for id_ in named], cumulative=False)
+            return
+        ids = [self._open_batches.without(id_of(message)) for message in messages]
+        if ids:
+            await self._send_ack(ids, cumulative=False, confirmed=confirmed)
+
+    async def acknowledge_cumulative(
+        self,
+        message: Message | MessageId,
+        *,
+        confirmed: bool = False,
+        transaction: Transaction | None = None,
+    ) -> None:
+        message_id = id_of(message)
+        entry = up_to(message_id)
+        if transaction is not None:
+            await self._acknowledge_in(transaction, [message_id], [entry], cumulative=True)
+            return
+        await self._send_ack([entry], cumulative=True, confirmed=confirmed)
+
+    async def _acknowledge_in(
+        self,
+        transaction: Transaction,
+        messages: Sequence[MessageId],
+        ids: Sequence[AckId],
+        *,
+        cumulative: bool,
+    ) -> None:
+        await transaction.will_acknowledge_at(self.topic, self.subscription)
+        request_id = self.client.new_id()
+        most, least = transaction.id
+        command = encode_ack(
+            self._id,
+            ids,
+            cumulative=cumulative,
+            request_id=request_id,
+            txn_least=least,
+            txn_most=most,
+            batch_sizes=[message.batch_size for message in messages],
+        )
+        await self._request(request_id, frame_of(command))
+
+    async def _send_ack(
+        self,
+        ids: Sequence[AckId],
+        *,
+        cumulative: bool,
+        confirmed: bool,
+    ) -> None:
+        self._check_usable()
+        connection = self._connection
+        if connection is None:
+            if confirmed:
+                raise ClientError("not connected: not acknowledged", definite=True)
+            return  # It will be delivered again.
+        if not confirmed:
+            connection.write(frame_of(encode_ack(self._id, ids, cumulative=cumulative)))
+            return
+        request_id = self.client.new_id()
+        frame = frame_of(encode_ack(self._id, ids, cumulative=cumulative, request_id=request_id))
+        await connection.request(request_id, frame)
+
+    def negative_acknowledge(self, *messages: Message) -> None:
+        self._redeliver({(message.id.ledger, message.id.entry) for message in messages})
+
+    def redeliver_unacknowledged(self) -> None:
+        # The room of what is thrown away is given back: a full queue would stay empty for ever.
+        thrown_away = self._inbox.drop(self)
+        self._redeliver(())
+        for _ in range(thrown_away):
+            self._room_for_one_more()
+
+    def _redeliver(self, entries: Iterable[tuple[int, int]]) -> None:
+        if self._connection is not None:
+            self._connection.write(requests.redeliver(self._id, sorted(entries)))
+
+    # Requests.
+
+    async def seek(self, target: MessageId | int) -> None:
+        request_id = self.client.new_id()
+        place = target if isinstance(target, int) else target[:3]
+        ack_set = () if isinstance(target, int) else from_index_on(target)
+        await self._request(request_id, requests.seek(request_id, self._id, place, ack_set))
+        self._inbox.drop(self)
+        if self._reconnecting is not None:
+            await asyncio.shield(self._reconnecting)
+
+    async def last_message_ids(self) -> dict[str, MessageId | None]:
+        request_id = self.client.new_id()
+        answer = await self._request(request_id, requests.last_message_id(request_id, self._id))
+        if not isinstance(answer, LastMessage):
+            raise answered_otherwise("a question for the last message id", answer)
+        if answer.place is None:
+            return {self.topic: None}
+        return {self.topic: MessageId(*answer.place, partition=self._partition)}
+
+    async def unsubscribe(self) -> None:
+        request_id = self.client.new_id()
+        await self._request(request_id, requests.unsubscribe(request_id, self._id))
+        await self.close()
+
+    async def _request(self, request_id: int, frame: bytes) -> Reply:
+        self._check_usable()
+        if self._connection is None:
+            raise ClientError("not connected", definite=True)
+        return await self._connection.request(request_id, frame)
+
+    # Losing and finding the connection.
+
+    def connection_lost(self) -> None:
+        self._reconnect()
+
+    def closed_by_broker(self) -> None:
+        self._reconnect()
+
+    def _reconnect(self) -> None:
+        was_open, self._connection = self._connection is not None, None
+        self._is_active = None
+        if self.closed or not was_open or self._reconnecting is not None:
+            return
+        self._reconnecting = asyncio.get_running_loop().create_task(self._open_again())
+
+    async def _open_again(self) -> None:
+        try:
+            await self.client.persist(self._open, deadline_seconds=None)
+        except ClientError as error:
+            self._fatal = error
+            self._end(error)
+        finally:
+            self._reconnecting = None
+
+    def _end(self, error: ClientError) -> None:
+        if self._on_end is None:
+            self._inbox.fail(error)
+        else:
+            self._on_end(self, error)
+
+    async def close(self) -> None:
+        if self.closed:
+            return
+        self.closed = True
+        self.client.gone(self)
+        if self._reconnecting is not None:
+            self._reconnecting.cancel()
+        connection, self._connection = self._connection, None
+        if self._on_end is None:
+            self._inbox.fail(ClientError("the consumer is closed", definite=True))
+        else:
+            self._inbox.drop(self)
+        if connection is None:
+            return
+        connection.consumers.pop(self._id, None)
+        request_id = self.client.new_id()
+        with contextlib.suppress(ClientError):  # Gone is as good as closed.
+            await connection.request(request_id, requests.close_consumer(request_id, self._id))

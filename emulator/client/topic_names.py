@@ -1,0 +1,195 @@
+"""Which topics a consumer of several reads, and when there are others."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final, Protocol
+
+from emulator.client.messages import partition_index
+from emulator.client.vocabulary import ClientError
+from emulator.errors import ServerError
+from emulator.wire import requests
+from emulator.wire.replies import TopicsChanged, TopicsListed
+from emulator.wire.topic_lists import topics_hash
+
+if TYPE_CHECKING:
+    from emulator.client.client import Client
+    from emulator.client.connection import Connection
+
+_PARTITION: Final = re.compile(r"-partition-\d+$")
+TOPICS_MAX: Final = 100_000
+"""More than one consumer is likely to read, and a bound to what a region can make a client hold."""
+
+
+class TopicNames(Protocol):
+    """What a consumer of several topics is told of them."""
+
+    @property
+    def come_and_go(self) -> bool:
+        """They are read because they are there, and not asked for by name: none is created for being read."""
+        ...
+
+    async def names(self) -> frozenset[str]:
+        """Those that there are. ClientError when that cannot be told this time."""
+        ...
+
+    async def changed(self) -> None:
+        """Wait until there may be others."""
+        ...
+
+    def end(self) -> None:
+        """Nobody wants to know any more."""
+        ...
+
+
+class NamedTopics:
+    """Topics by name, each with its partitions. Their number only grows: who says otherwise is not heeded."""
+
+    come_and_go = False
+
+    def __init__(self, client: Client, topics: Sequence[str], *, may_create: bool = True) -> None:
+        self._client = client
+        self._may_create = may_create
+        self._counts: dict[str, int] = dict.fromkeys(topics, 0)
+        self._is_known = False
+
+    async def names(self) -> frozenset[str]:
+        for topic, count in self._counts.items():
+            if self._asks_for(topic, count):
+                told = await self._client.partitions_of(
+                    topic, may_create=self._may_create and not self._is_known
+                )
+                self._counts[topic] = max(count, told)
+        self._is_known = True
+        return frozenset(name for topic, count in self._counts.items() for name in partitions(topic, count))
+
+    def _asks_for(self, topic: str, count: int) -> bool:
+        """A topic that is none with partitions never becomes one; a partition has none (N1, N3)."""
+        if not self._client.settings.asks_for_partitions or partition_index(topic) >= 0:
+            return False
+        return not self._is_known or count > 0
+
+    async def changed(self) -> None:
+        await asyncio.sleep(self._client.settings.partitions_interval_seconds)
+
+    def end(self) -> None:
+        pass
+
+
+def partitions(topic: str, count: int) -> list[str]:
+    """Names of the topics behind a name."""
+    return [f"{topic}-partition-{index}" for index in range(count)] if count else [topic]
+
+
+class PatternTopics:
+    """Topics of one namespace whose whole names fit a pattern; partitions fit if their topic does. The region tells of
+    each that comes or goes (WATCH_TOPIC_LIST), and is asked now and then all the same. What it says is looked through
+    here: it knows a pattern of its own kind."""
+
+    come_and_go = True
+
+    def __init__(self, client: Client, pattern: str) -> None:
+        """`pattern`: `[persistent://]tenant/namespace/<regular expression>`. ValueError."""
+        self._client = client
+        self._pattern = pattern
+        self._namespace, self._fits = _parsed(pattern)
+        self._names: frozenset[str] = frozenset()
+        """As the region says."""
+        self._hash = ""
+        """Of these; empty: they are not to be relied on."""
+        self._id = client.new_id()
+        self._connection: Connection | None = None
+        self._may_watch = True
+        self._changed = asyncio.Event()
+
+    async def names(self) -> frozenset[str]:
+        self._changed.clear()
+        connection = await self._client.service_connection()
+        if self._connection is not connection and self._may_watch:
+            await self._watch(connection)
+        else:
+            await self._ask(connection)
+        return frozenset(filter(self._fit, self._names))
+
+    def _fit(self, name: str) -> bool:
+        base = _PARTITION.sub("", name).partition("://")[2]
+        return self._fits.fullmatch(base) is not None
+
+    async def changed(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._client.settings.topics_interval_seconds):
+                await self._changed.wait()
+
+    # Asking.
+
+    async def _watch(self, connection: Connection) -> None:
+        request_id = self._client.new_id()
+        connection.watchers[self._id] = self
+        try:
+            frame = requests.watch_topics(request_id, self._id, self._namespace, self._pattern, self._hash)
+            self._learn(await connection.request(request_id, frame))
+        except ClientError as refusal:
+            connection.watchers.pop(self._id, None)
+            if refusal.code is not ServerError.NotAllowedError:
+                raise
+            self._may_watch = False
+            await self._ask(connection)
+        else:
+            self._connection = connection
+
+    async def _ask(self, connection: Connection) -> None:
+        request_id = self._client.new_id()
+        frame = requests.topics(request_id, self._namespace, self._pattern, self._hash)
+        self._learn(await connection.request(request_id, frame))
+
+    def _learn(self, answer: object) -> None:
+        if not isinstance(answer, TopicsListed):
+            raise ClientError(
+                f"a question for topics was answered with {type(answer).__name__}", definite=True
+            )
+        if not (self._hash and answer.hash == self._hash):
+            self._become(answer.names, answer.hash)
+
+    def _become(self, names: Iterable[str], hash_: str) -> None:
+        known = frozenset(names)
+        if len(known) > TOPICS_MAX:
+            sentence = f"{self._pattern} is said to fit {len(known)} topics; {TOPICS_MAX} can be read at once"
+            raise ClientError(sentence, definite=True, code=ServerError.NotAllowedError)
+        self._names = known
+        self._hash = hash_ if topics_hash(known) == hash_ else ""
+
+    # Being told (connection.WatchHandler).
+
+    def topics_changed(self, change: TopicsChanged) -> None:
+        """If it does not add up, `names` asks for all of them."""
+        with contextlib.suppress(ClientError):
+            self._become(self._names.union(change.new).difference(change.deleted), change.hash)
+        self._changed.set()
+
+    def connection_lost(self) -> None:
+        self._connection = None
+        self._changed.set()
+
+    def closed_by_broker(self) -> None:
+        """Nobody closes a watch but the one that began it."""
+
+    def end(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.watchers.pop(self._id, None)
+            connection.write(requests.end_watch(self._client.new_id(), self._id))
+
+
+def _parsed(pattern: str) -> tuple[str, re.Pattern[str]]:
+    """(tenant/namespace, what the rest of a name must fit)."""
+    domain, separator, rest = pattern.rpartition("://")
+    parts = rest.split("/", 2)
+    if (separator and domain != "persistent") or len(parts) != 3 or not all(parts):
+        raise ValueError(f"pattern {pattern!r}: must be [persistent://]tenant/namespace/<regular expression>")
+    try:
+        return "/".join(parts[:2]), re.compile(rest)
+    except re.error as problem:
+        raise ValueError(f"pattern {pattern!r}: {problem}") from None
