@@ -262,11 +262,16 @@ class TopicConsumer(Consumer):
         if self._reconnecting is not None:
             await asyncio.shield(self._reconnecting)
 
-    async def last_message_ids(self) -> dict[str, MessageId | None]:
+    async def last_message(self) -> LastMessage:
+        """And how far the consumer is done, as the region has it."""
         request_id = self.client.new_id()
         answer = await self._request(request_id, requests.last_message_id(request_id, self._id))
         if not isinstance(answer, LastMessage):
             raise answered_otherwise("a question for the last message id", answer)
+        return answer
+
+    async def last_message_ids(self) -> dict[str, MessageId | None]:
+        answer = await self.last_message()
         if answer.place is None:
             return {self.topic: None}
         return {self.topic: MessageId(*answer.place, partition=self._partition)}

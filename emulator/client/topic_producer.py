@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from emulator.client.attachment import Attachment
 from emulator.client.batching import OpenBatch
 from emulator.client.connection import refused
+from emulator.client.messages import partition_index
 from emulator.client.pending import Outgoing, Pending, PendingEntries
 from emulator.client.producer import Producer, ProducerWish
 from emulator.client.vocabulary import ClientError, MessageId, Standing
@@ -32,6 +33,7 @@ class TopicProducer(Producer):
         self._schema_version = b""
         self._pending = PendingEntries(wish.pending_messages_max, client.settings.send_timeout_seconds)
         self._batch = None if wish.batching is None else OpenBatch(wish.batching, self._issue_batch)
+        self._partition = partition_index(topic)
         self._fatal: ClientError | None = None
         self.on_end: Callable[[ClientError], None] | None = None
         """Told when nothing can be sent any more."""
@@ -181,7 +183,8 @@ class TopicProducer(Producer):
         for index, message in enumerate(pending.messages):
             if not message.future.done():
                 place = (index, size) if pending.is_batch else (-1, 0)
-                message.future.set_result(MessageId(receipt.ledger_id, receipt.entry_id, *place))
+                id_ = MessageId(receipt.ledger_id, receipt.entry_id, *place, partition=self._partition)
+                message.future.set_result(id_)
 
     def send_error(self, sequence_id: int, code: ServerError, message: str) -> None:
         lasting = (ServerError.NotAllowedError, ServerError.ChecksumError)

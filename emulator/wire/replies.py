@@ -60,6 +60,8 @@ class LastMessage(NamedTuple):
     request_id: int
     place: tuple[int, int, int] | None
     """(ledger, entry, batch index); None when there is none."""
+    done: tuple[int, int] | None
+    """(ledger, entry) up to which the asking consumer is done; None when the region does not say."""
 
 
 class Partitions(NamedTuple):
@@ -195,7 +197,12 @@ def _last_message(command: pb.BaseCommand) -> Reply:
     body = command.getLastMessageIdResponse
     last = body.last_message_id
     place = None if last.entryId >= NOWHERE else (last.ledgerId, last.entryId, last.batch_index)
-    return LastMessage(body.request_id, place)
+    if not body.HasField("consumer_mark_delete_position"):
+        return LastMessage(body.request_id, place, None)
+    cursor = body.consumer_mark_delete_position
+    # Before the first entry of a log stands -1, which the wire has no sign for.
+    entry = -1 if cursor.entryId >= NOWHERE else cursor.entryId
+    return LastMessage(body.request_id, place, (cursor.ledgerId, entry))
 
 
 def _acknowledged(command: pb.BaseCommand) -> Reply:

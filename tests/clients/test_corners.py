@@ -98,7 +98,7 @@ def test_at_the_end_a_reader_knows_that_there_is_nothing_more_however_it_came_th
             await send(it, "m0", "m1", "m2")
             for start, inclusive, expected in (
                 ("latest", "no", []),
-                ("latest", "yes", [] if client == "own" else ["m2"]),
+                ("latest", "yes", ["m2"]),
                 ("m2", "no", []),
                 ("m2", "yes", ["m2"]),
             ):
@@ -110,7 +110,7 @@ def test_at_the_end_a_reader_knows_that_there_is_nothing_more_however_it_came_th
             assert await rest(it, "r") == ["m0", "m1", "m2"]
             now = now_ms()
             places = {now - HOUR_MS: ["m0", "m1", "m2"], now + HOUR_MS: [], 1: ["m0", "m1", "m2"]}
-            if client in ("go", "own"):
+            if client == "go":
                 del places[now + HOUR_MS]  # it compares with what it read last, and forgets that at a seek
             for time_ms, expected in places.items():
                 await it.ask("seek", key="r", time_ms=time_ms)
@@ -142,7 +142,7 @@ def test_on_a_compacted_topic_a_reader_waits_for_nothing_that_was_compacted_away
     tell(client, told)
 
 
-@clients("own", "rust")
+@clients("rust")
 def test_who_has_no_queue_takes_nothing_from_others(client: str) -> None:
     async def told() -> None:
         async with program(client, "us") as (_, it):
@@ -156,7 +156,7 @@ def test_who_has_no_queue_takes_nothing_from_others(client: str) -> None:
     tell(client, told)
 
 
-@clients("own", "python", "go", "rust")
+@clients("python", "go", "rust")
 def test_who_begins_paused_takes_nothing_until_told_to(client: str) -> None:
     async def told() -> None:
         async with program(client, "us") as (_, it):
@@ -199,7 +199,7 @@ def test_what_a_topic_that_keeps_nothing_is_given_comes_to_whoever_is_there_in_e
     tell(client, told)
 
 
-@clients("own", "rust")
+@clients("rust")
 def test_a_table_view_follows_its_topic_also_when_that_is_unloaded(client: str) -> None:
     async def told() -> None:
         async with program(client, "us") as (world, it):
@@ -241,7 +241,7 @@ def test_what_has_a_receipt_of_its_acknowledgement_does_not_come_again_after_a_c
     tell(client, told)
 
 
-@clients("own", "python")
+@clients("python")
 def test_a_pattern_finds_what_comes_after_the_region_was_away(client: str) -> None:
     async def told() -> None:
         async with program(client, "us") as (world, it):
