@@ -38,6 +38,7 @@ from emulator.client.vocabulary import (
 )
 from emulator.key_hash import KeyHash
 from emulator.model import AccessMode, Schema, SchemaType
+from emulator.wire.compression import Compression
 
 __all__ = [
     "EARLIEST",
@@ -47,6 +48,7 @@ __all__ = [
     "Client",
     "ClientError",
     "ClientSettings",
+    "Compression",
     "Consumer",
     "ConsumerType",
     "ExpiredTransaction",

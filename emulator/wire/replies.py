@@ -160,6 +160,9 @@ class TopicsChanged(NamedTuple):
 class Connected(NamedTuple):
     """CONNECTED: a notice, for a connection has no request id."""
 
+    max_message_bytes: int
+    """0: it does not say."""
+
 
 Notice = SendRefused | ProducerClosed | ConsumerClosed | ActiveChanged | TopicsChanged | Connected
 
@@ -313,9 +316,9 @@ def read_reply(type_: int, data: bytes) -> Reply | None:
 
 def read_notice(type_: int, data: bytes) -> Notice | None:
     """What a region says unasked; None: nothing that a client of ours has to know."""
-    if type_ == CommandType.CONNECTED:
-        return Connected()
     command = decode_command(data)
+    if type_ == CommandType.CONNECTED:
+        return Connected(max(0, command.connected.max_message_size))
     if type_ == CommandType.SEND_ERROR:
         error = command.send_error
         return SendRefused(error.producer_id, error.sequence_id, ServerError(error.error), error.message)

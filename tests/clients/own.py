@@ -20,6 +20,7 @@ from emulator.client import (
     Client,
     ClientError,
     ClientSettings,
+    Compression,
     Consumer,
     ConsumerType,
     InitialPosition,
@@ -138,6 +139,8 @@ class _Doing:
             name=of.get("name"),
             access_mode=ACCESS[of.get("access", "Shared")],
             batching=batch,
+            compression=Compression[of.get("compression", "NONE")],
+            chunking=of.get("chunking") == "1",
             schema=self._schema(of),
         )
         return {"name": producer.name}
