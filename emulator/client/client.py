@@ -28,6 +28,7 @@ from emulator.model import PARTITIONS_MAX, AccessMode, Schema
 from emulator.network import Network, SocketNetwork
 from emulator.transaction_names import check_key
 from emulator.wire import requests
+from emulator.wire.compression import Compression
 from emulator.wire.replies import LookedUp, Partitions, SchemaFound
 
 if TYPE_CHECKING:
@@ -35,9 +36,10 @@ if TYPE_CHECKING:
     from emulator.client.consumer import Consumer
     from emulator.client.producer import Producer
     from emulator.client.reader import Reader
-    from emulator.client.routing import KeyHash, Router, Routing
+    from emulator.client.routing import Router, Routing
     from emulator.client.table_view import TableView
     from emulator.client.transactions import Coordinators, Transaction
+    from emulator.key_hash import KeyHash
 
 T = TypeVar("T")
 Made = TypeVar("Made", "Producer", "Consumer", "Reader")
@@ -132,6 +134,9 @@ class Client:
         routing: Routing | Router | None = None,
         key_hash: KeyHash | None = None,
         lazy: bool = False,
+        compression: Compression = Compression.NONE,
+        chunking: bool = False,
+        initial_subscription: str | None = None,
     ) -> Producer:
         """Open a producer; waits for ever in WAIT_FOR_EXCLUSIVE, and leaves the line at once when it is cancelled.
         `priority` (PIP-440) orders those who wait, highest first; ValueError when it is no int32.
@@ -140,12 +145,24 @@ class Client:
         `initial_sequence_id`: the id before the first one used. ClientError when it is refused.
         Of a topic with partitions it opens all, or (`lazy`) each with the first message for it. `routing` says where
         messages without a key go, round robin unless told otherwise, or it is a function of the application for all
-        of them; `key_hash` how keys become partitions."""
+        of them; `key_hash` how keys become partitions.
+        `compression`: of each entry; ValueError when there is no library for it. `chunking`: what the region does not
+        take in one entry is sent in several, and received as one message. `initial_subscription`: is made with a topic
+        that is not there yet, so that nothing is lost to whoever subscribes later."""
         from emulator.client.making import producer_of
         from emulator.client.producer import ProducerWish
 
         wish = ProducerWish(
-            name, access_mode, priority, initial_sequence_id, batching, pending_messages_max, schema
+            name,
+            access_mode,
+            priority,
+            initial_sequence_id,
+            batching,
+            pending_messages_max,
+            schema,
+            compression,
+            chunking,
+            initial_subscription,
         )
         producer = await producer_of(self, topic, wish, routing, key_hash, lazy=lazy)
         producer.on_standing = on_standing

@@ -13,11 +13,12 @@ from emulator.client.multi_topic_consumer import MultiTopicConsumer
 from emulator.client.partitioned_producer import PartitionedProducer
 from emulator.client.producer import Producer, ProducerWish
 from emulator.client.reader import MultiTopicReader, Reader, TopicReader
-from emulator.client.routing import KeyHash, PartitionChoice, Router, Routing
+from emulator.client.routing import PartitionChoice, Router, Routing
 from emulator.client.topic_consumer import TopicConsumer
 from emulator.client.topic_names import NamedTopics, PatternTopics
 from emulator.client.topic_producer import TopicProducer
 from emulator.client.vocabulary import MessageId
+from emulator.key_hash import KeyHash
 from emulator.model import AccessMode
 
 if TYPE_CHECKING:

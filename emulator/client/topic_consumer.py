@@ -16,6 +16,7 @@ from emulator.client.connection import answered_otherwise
 from emulator.client.consumer import Consumer, ConsumerWish
 from emulator.client.inbox import Inbox
 from emulator.client.messages import Message, id_of, messages_in, partition_index
+from emulator.client.pieces import Pieces
 from emulator.client.vocabulary import ClientError, ConsumerType, MessageId
 from emulator.wire import requests
 from emulator.wire.codec import MessageMeta, encode_ack, encode_flow
@@ -54,6 +55,7 @@ class TopicConsumer(Consumer):
         self._expected = 0
         """Messages that were asked for and have not come."""
         self._open_batches = OpenBatches()
+        self._pieces = Pieces()
         self._reconnecting: asyncio.Task[None] | None = None
 
     @property
@@ -84,6 +86,7 @@ class TopicConsumer(Consumer):
         self._connection = connection
         self._inbox.drop(self)
         self._open_batches.clear()
+        self._pieces.clear()
         self._room, self._expected = self.wish.receiver_queue_size, 0
         self._ask_for(self._room)
         self._want()
@@ -151,7 +154,7 @@ class TopicConsumer(Consumer):
 
     def message(self, meta: MessageMeta, data: bytes) -> None:
         """The broker sent an entry."""
-        for message in messages_in(meta, data, self.topic, self._partition):
+        for message in messages_in(meta, data, self.topic, self._partition, self._pieces):
             self._expected -= 1
             if message is None or not self._wants(message.id):
                 self._room_for_one_more()
@@ -174,12 +177,18 @@ class TopicConsumer(Consumer):
         transaction: Transaction | None = None,
     ) -> None:
         if transaction is not None:
-            named = [id_of(message) for message in messages]
+            named = self._all_places(messages)
             await self._acknowledge_in(transaction, named, [alone(id_) for id_ in named], cumulative=False)
             return
-        ids = [self._open_batches.without(id_of(message)) for message in messages]
+        ids = [self._open_batches.without(id_) for id_ in self._all_places(messages)]
         if ids:
             await self._send_ack(ids, cumulative=False, confirmed=confirmed)
+        for message in messages:
+            self._pieces.acknowledged(id_of(message))
+
+    def _all_places(self, messages: Iterable[Message | MessageId]) -> list[MessageId]:
+        """Of one in pieces: all of them."""
+        return [place for message in messages for place in self._pieces.all_of(id_of(message))]
 
     async def acknowledge_cumulative(
         self,
@@ -238,7 +247,7 @@ class TopicConsumer(Consumer):
         await connection.request(request_id, frame)
 
     def negative_acknowledge(self, *messages: Message) -> None:
-        self._redeliver({(message.id.ledger, message.id.entry) for message in messages})
+        self._redeliver({(place.ledger, place.entry) for place in self._all_places(messages)})
 
     def redeliver_unacknowledged(self) -> None:
         # The room of what is thrown away is given back: a full queue would stay empty for ever.
@@ -262,11 +271,16 @@ class TopicConsumer(Consumer):
         if self._reconnecting is not None:
             await asyncio.shield(self._reconnecting)
 
-    async def last_message_ids(self) -> dict[str, MessageId | None]:
+    async def last_message(self) -> LastMessage:
+        """And how far the consumer is done, as the region has it."""
         request_id = self.client.new_id()
         answer = await self._request(request_id, requests.last_message_id(request_id, self._id))
         if not isinstance(answer, LastMessage):
             raise answered_otherwise("a question for the last message id", answer)
+        return answer
+
+    async def last_message_ids(self) -> dict[str, MessageId | None]:
+        answer = await self.last_message()
         if answer.place is None:
             return {self.topic: None}
         return {self.topic: MessageId(*answer.place, partition=self._partition)}

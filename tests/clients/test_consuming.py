@@ -18,7 +18,6 @@ EACH = [pytest.param(one, marks=[] if one in QUICK else LONG) for one in CLIENTS
 WITH_PLACES = [one for one in EACH if one.values[0] != "rust"]
 """Whose clients know places within a batch, count deliveries, and say whether there is more."""
 WITH_DEAD_LETTERS = [one for one in WITH_PLACES if one.values[0] != "own"]
-WITH_PATTERNS = [one for one in EACH if one.values[0] != "own"]
 SEEKS_TO_THE_ENDS = ("own", "python", "java")
 """The Go client refuses by itself: its ids of the ends name no partition."""
 OUTCOME_SECONDS = 150
@@ -200,7 +199,7 @@ def test_parts_of_a_batch_are_acknowledged_and_the_rest_goes_to_the_next_consume
     tell(client, told)
 
 
-@pytest.mark.parametrize("client", WITH_PATTERNS)
+@pytest.mark.parametrize("client", EACH)
 def test_a_pattern_finds_the_topics_that_there_are_and_those_that_come(client: str) -> None:
     """The Python client looks again after a minute, whatever it is told; so it is asked for the first ones only."""
 
