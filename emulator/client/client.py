@@ -34,6 +34,7 @@ from emulator.wire.replies import LookedUp, Partitions, SchemaFound
 if TYPE_CHECKING:
     from emulator.client.batching import Batching
     from emulator.client.consumer import Consumer
+    from emulator.client.dead_letters import DeadLetters
     from emulator.client.producer import Producer
     from emulator.client.reader import Reader
     from emulator.client.routing import Router, Routing
@@ -181,6 +182,9 @@ class Client:
         receiver_queue_size: int = 1000,
         schema: Schema | None = None,
         read_compacted: bool = False,
+        negative_ack_delay_seconds: float = 0.0,
+        ack_timeout_seconds: float | None = None,
+        dead_letters: DeadLetters | None = None,
         start_paused: bool = False,
         may_create: bool = True,
         key_ranges: Sequence[tuple[int, int]] = (),
@@ -194,7 +198,9 @@ class Client:
         `replicated`: its position is carried to the other regions (PIP-33). `schema`: what it reads by; the region
         refuses one that does not fit. `read_compacted`: of what was compacted it is given the newest message of each
         key. `receiver_queue_size`: so many messages of each topic are asked for ahead; 0: one at a time, when somebody
-        waits for it (of one topic only). `start_paused`: it asks for nothing before `Consumer.resume`. `may_create`:
+        waits for it (of one topic only). What is given back comes again after `negative_ack_delay_seconds`, what is not
+        acknowledged by itself after `ack_timeout_seconds`; what comes too often is one of the `dead_letters`.
+        `start_paused`: it asks for nothing before `Consumer.resume`. `may_create`:
         False for a topic that must be there. `key_ranges`: of hashes (0 to 65,535) that a KEY_SHARED consumer takes;
         none: the region divides them; `out_of_order`: it need not wait for former owners of a key. `properties` are
         shown with the consumer, `subscription_properties` with a subscription that is new. ClientError; ValueError."""
@@ -211,6 +217,9 @@ class Client:
             receiver_queue_size=receiver_queue_size,
             schema=schema,
             read_compacted=read_compacted,
+            negative_ack_delay_seconds=negative_ack_delay_seconds,
+            ack_timeout_seconds=ack_timeout_seconds,
+            dead_letters=dead_letters,
             start_paused=start_paused,
             may_create=may_create,
             key_ranges=key_ranges,
