@@ -163,7 +163,11 @@ class TopicConsumer(Consumer):
         buries = self.wish.dead_letters is not None
         for message in messages_in(meta, data, self.topic, self._partition, self._pieces):
             self._expected -= 1
-            if message is None or not self._wants(message.id) or (buries and self._giving_back.buries(message)):
+            if (
+                message is None
+                or not self._wants(message.id)
+                or (buries and self._giving_back.buries(message))
+            ):
                 self._room_for_one_more()
             else:
                 self._inbox.put(self, message)
