@@ -18,7 +18,6 @@ from emulator.broker.housekeeper import Housekeeper
 from emulator.broker.nonpersistent.topic import NonPersistentTopic
 from emulator.broker.policies import Effective, Policies
 from emulator.broker.replication.peer import PeerLink
-from emulator.broker.replication.replicator import Replicator
 from emulator.broker.subscription.pending_acks import PendingAcksOfSubscription, pending_rows_of_topic
 from emulator.broker.subscription.replicated import ReplicatedSubscriptions
 from emulator.broker.subscription.stored_cursor import cursors_of_topic
@@ -158,7 +157,7 @@ class Assembly:
             topic.sync = ReplicatedSubscriptions(topic, remotes)
         self._restore_subscriptions(topic)
         for remote in remotes:
-            topic.replicators[remote] = Replicator(topic, self._peers[remote])
+            topic.replicators[remote] = topic.replicator_type(topic, self._peers[remote])
         if topic.keeps_messages:
             self._housekeeper.follow(topic, effective)
 
@@ -255,7 +254,7 @@ class Assembly:
         for remote in wanted:
             if remote not in topic.replicators:
                 # It goes on where a former replicator to this region got, or begins with the first entry there is.
-                topic.replicators[remote] = Replicator(topic, self._peers[remote])
+                topic.replicators[remote] = topic.replicator_type(topic, self._peers[remote])
                 self._peers[remote].add(topic.replicators[remote])
         logger.info("topic %s is replicated to: %s", topic.full_name, ", ".join(wanted) or "nobody")
 

@@ -82,6 +82,16 @@ OF_SUBSCRIPTION: Final = {
         "gauge",
         "When consumers asked for more last (ms).",
     ),
+    "pulsar_subscription_msg_drop_rate": (
+        "msgDropRate",
+        "gauge",
+        "Messages of a topic that keeps nothing which no consumer took, per second.",
+    ),
+    "geoemu_subscription_dropped_messages_total": (
+        "msgDropCount",
+        "counter",
+        "Messages of a topic that keeps nothing which no consumer took.",
+    ),
     "pulsar_subscription_last_mark_delete_advanced_timestamp": (
         "lastMarkDeleteAdvancedTimestamp",
         "gauge",
@@ -103,6 +113,11 @@ OF_REPLICATOR: Final = {
         "Entries that are not confirmed from there.",
     ),
     "pulsar_replication_connected_count": ("connected", "gauge", "Replicators that are connected."),
+    "geoemu_replication_dropped_messages_total": (
+        "msgDropCount",
+        "counter",
+        "Messages of a topic that keeps nothing which were never sent there.",
+    ),
 }
 
 

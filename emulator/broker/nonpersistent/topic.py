@@ -12,17 +12,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from emulator.broker.environment import RegionServices
+from emulator.broker.nonpersistent.replicator import LiveReplicator
 from emulator.broker.nonpersistent.store import VolatileLog, VolatileStore
 from emulator.broker.topic.tail import StoredEntry
 from emulator.broker.topic.topic import Topic
 from emulator.core.dispatch import Read
 from emulator.core.dispatch.at_most_once import at_most_once
 from emulator.core.drops import Drops
-from emulator.core.replication import Forwarding
 from emulator.model import TopicName
 
 if TYPE_CHECKING:
-    from emulator.broker.replication.replicator import Replicator
     from emulator.broker.subscription.subscription import Subscription
 
 
@@ -44,6 +43,7 @@ class NonPersistentTopic(Topic):
     """Made by `make`."""
 
     keeps_messages = False
+    replicator_type = LiveReplicator
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
@@ -51,6 +51,11 @@ class NonPersistentTopic(Topic):
         """By subscription."""
         self.dropped_for: dict[str, Drops] = {}
         """By region that it is replicated to."""
+
+    @property
+    def remembered_entry_id(self) -> int:
+        """The oldest entry that can still be read."""
+        return min(self.tail.start_entry_id, self.log.first_entry_id)
 
     @classmethod
     async def make(cls, region: RegionServices, name: TopicName, ledger_id: int) -> Topic:
@@ -62,9 +67,7 @@ class NonPersistentTopic(Topic):
         for subscription in list(self.subscriptions.values()):
             self._hand_out(subscription, entries)
         for replicator in self.replicators.values():
-            replicator.pump()
-            if not replicator.life.is_connected:
-                self._pass_over(replicator, entries)
+            cast(LiveReplicator, replicator).offer(entries)
         self._entries_since_checkpoint += len(entries)
         if self._entries_since_checkpoint >= self.region.config.settings.state_checkpoint_entries:
             self._checkpoint()
@@ -82,21 +85,6 @@ class NonPersistentTopic(Topic):
             drops = self.dropped.setdefault(subscription.name, Drops())
             drops.count(dropped, self.now_ms())
             subscription.move(lambda cursor: cursor.ack_range(cursor.mark_delete + 1, last))
-
-    def _pass_over(self, replicator: Replicator, entries: Sequence[StoredEntry]) -> None:
-        """Nobody listens there now."""
-        if not entries or entries[-1].entry_id < replicator.progress.next_entry_id:
-            return
-        replicator.progress.skipped(entries[-1].entry_id)
-        forwarding = self.region.environment.parts.forwarding
-        dropped = 0
-        for entry in entries:
-            info = entry.info
-            decision = forwarding(
-                replicator.remote, info.replicated_from, info.replicate_to, info.marker_type
-            )
-            dropped += entry.messages if decision is Forwarding.SEND else 0
-        self.dropped_for.setdefault(replicator.remote, Drops()).count(dropped, self.now_ms())
 
     def subscription_ended(self, name: str) -> None:
         super().subscription_ended(name)

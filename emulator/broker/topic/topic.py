@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from emulator.broker.compaction.compaction import Compaction
 from emulator.broker.compaction.reading import CompactedReading
 from emulator.broker.environment import RegionServices
+from emulator.broker.replication.replicator import Replicator
 from emulator.broker.subscription.stored_cursor import StoredCursor
 from emulator.broker.subscription.subscription import Subscription
 from emulator.broker.topic.access import TopicAccess
@@ -57,7 +58,6 @@ from emulator.wire.markers import encode_marker
 from emulator.wire.metadata import EntryInfo
 
 if TYPE_CHECKING:
-    from emulator.broker.replication.replicator import Replicator
     from emulator.broker.subscription.replicated import ReplicatedSubscriptions
     from emulator.broker.topic.producer import Producer
 
@@ -76,6 +76,7 @@ class Topic:
     keeps_messages = True
     """False for a non-persistent topic: it has no places to go back to, and nothing to catch up with."""
     access_type: type[TopicAccess] = TopicAccess
+    replicator_type: type[Replicator] = Replicator
     """Who carries out which clients may publish."""
 
     def __init__(self, region: RegionServices, name: TopicName, log: Log, *, deduplicates: bool) -> None:

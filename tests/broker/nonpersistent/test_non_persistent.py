@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from emulator.client import (
 )
 from emulator.errors import ServerError
 from emulator.model import AccessMode
+from emulator.region_config import BrokerSettings
 from emulator.simulation.world import World, world
 
 TOPIC = "non-persistent://public/default/ticks"
@@ -183,6 +185,53 @@ def test_it_is_replicated_live_and_what_is_sent_while_the_link_is_cut_is_dropped
             await w.simulation.until(lambda: replicator.life.is_connected)
             await producer.send(b"after")
             assert await received(consumer, 1) == [b"after"]
+
+        w.play(story())
+
+
+@pytest.mark.parametrize("cut", [False, True], ids=["forgotten", "cut off"])
+def test_what_a_slow_replicator_never_sent_is_counted_to_the_message(cut: bool) -> None:
+    """Whether the topic forgot it behind the pace of its replicator, or the link broke while it waited: what was
+    published is what arrived and what was dropped."""
+    rate = {"dispatchThrottlingRateInMsg": 10, "ratePeriodInSecond": 3_600}
+    with world("us", "eu", settings=BrokerSettings(region_tail_bytes=1)) as w:
+
+        async def story() -> None:
+            us, eu = w.client("us"), w.client("eu")
+            producer = await us.producer(TOPIC)
+            await eu.subscribe(TOPIC, "s")
+            broker = w.regions["us"].broker
+            assert broker is not None
+            replicator = broker.directory.serving[TOPIC].replicators["eu"]
+            await w.simulation.until(lambda: replicator.life.is_connected)
+            target = "/admin/v2/namespaces/public/default/replicatorDispatchRate"
+            assert (await w.ask_admin("us", "POST", target, rate)).status == 204
+            for number in range(300):
+                await producer.send(b"%04d" % number + bytes(1_000))
+            stats = await ask(w, "GET", f"{PATH}/ticks/stats")
+            waiting = replicator.backlog
+            assert 0 < waiting < 100, "as many as the topic remembers"
+            assert stats["replication"]["eu"]["msgDropCount"] == 300 - 10 - waiting
+            metrics = (await w.ask_admin("us", "GET", "/metrics")).body.decode()
+            assert f"{{}} {300 - 10 - waiting}" in re.sub(
+                r"geoemu_replication_dropped_messages_total{.*remote_cluster=.eu.*}", "{}", metrics
+            )
+            if cut:
+                w.cut("us", "eu")
+                await w.simulation.until(lambda: not replicator.life.is_connected)
+                await producer.send(b"lost")
+                stats = await ask(w, "GET", f"{PATH}/ticks/stats")
+                assert stats["replication"]["eu"]["msgDropCount"] == 301 - 10
+                return
+            assert (await w.ask_admin("us", "DELETE", target)).status == 204
+            await producer.send(b"last")
+            there = w.regions["eu"].broker
+            assert there is not None
+            arrived = there.directory.serving[TOPIC].published
+            await w.simulation.until(lambda: arrived.messages == 10 + waiting + 1)
+            stats = await ask(w, "GET", f"{PATH}/ticks/stats")
+            assert stats["replication"]["eu"]["msgDropCount"] == 300 - 10 - waiting
+            await w.simulation.until(lambda: replicator.backlog == 0)
 
         w.play(story())
 
