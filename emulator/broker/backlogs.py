@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Protocol
 from emulator.core.cursor import Cursor
 from emulator.core.policies.lifetime import Quota, QuotaAction, QuotaKind, Quotas, Retention
 from emulator.core.quotas import Backlog, Exceeded, exceeded
-from emulator.core.retention import EVICT_TO, Ages, Seen, Trimming, backlog_bytes
+from emulator.core.retention import EVICT_TO, Seen, Trimming, backlog_bytes
 from emulator.errors import ProtocolError
 
 if TYPE_CHECKING:
+    from emulator.broker.environment import RegionServices
     from emulator.broker.subscription.subscription import Subscription
     from emulator.broker.topic.producer import Producer
     from emulator.broker.topic.tail import StoredEntry
@@ -34,6 +35,8 @@ class KeptTopic(Protocol):
     quota_refusal: ProtocolError | None
 
     @property
+    def region(self) -> RegionServices: ...
+    @property
     def trimmer(self) -> Trimmer: ...
     @property
     def subscriptions(self) -> Mapping[str, Subscription]: ...
@@ -54,7 +57,7 @@ class Backlogs:
 
     def __init__(self, topic: KeptTopic) -> None:
         self._topic = topic
-        self._ages = Ages()
+        self._ages = topic.region.environment.parts.ages()
 
     async def _from(self, entry_id: int) -> AsyncIterator[StoredEntry]:
         """Readable entries from an id on, until the topic is closed. StorageError."""

@@ -27,6 +27,7 @@ from emulator.core.dispatch import Dispatcher, StrategyFactory, strategy_for
 from emulator.core.metadata_sync.outbox import Outbox
 from emulator.core.metadata_sync.rules import LATEST, Rule
 from emulator.core.replication import Forwarding, ReplicationProgress, forwarding
+from emulator.core.retention import Ages
 from emulator.core.snapshots import SnapshotController
 from emulator.core.subscription_updates import (
     Applied,
@@ -100,6 +101,9 @@ class Parts:
     """What other clusters are to be told of."""
     metadata: type[Metadata] = Metadata
     """The cluster's configuration store, as a region uses it."""
+
+    # What expires, and what is let go.
+    ages: type[Ages] = Ages
 
     # Compaction.
     latest_of_keys: type[LatestOfKeys] = LatestOfKeys

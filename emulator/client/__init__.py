@@ -19,10 +19,11 @@ operation certainly did not happen (`ClientError.definite`).
 from emulator.client.batching import Batching
 from emulator.client.client import Client
 from emulator.client.consumer import Consumer
+from emulator.client.dead_letters import DeadLetters
 from emulator.client.messages import Message
 from emulator.client.producer import Producer
 from emulator.client.reader import Reader
-from emulator.client.routing import KeyHash, Routing
+from emulator.client.routing import Routing
 from emulator.client.table_view import TableView
 from emulator.client.transactions import Transaction
 from emulator.client.vocabulary import (
@@ -36,7 +37,9 @@ from emulator.client.vocabulary import (
     MessageId,
     Standing,
 )
+from emulator.key_hash import KeyHash
 from emulator.model import AccessMode, Schema, SchemaType
+from emulator.wire.compression import Compression
 
 __all__ = [
     "EARLIEST",
@@ -46,8 +49,10 @@ __all__ = [
     "Client",
     "ClientError",
     "ClientSettings",
+    "Compression",
     "Consumer",
     "ConsumerType",
+    "DeadLetters",
     "ExpiredTransaction",
     "InitialPosition",
     "KeyHash",

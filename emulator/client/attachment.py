@@ -115,6 +115,7 @@ class Attachment:
             topic_epoch=self.topic_epoch,
             priority=self._wish.priority,
             schema=self._wish.schema,
+            initial_subscription=self._wish.initial_subscription,
         )
 
     def _opened(self, connection: Connection, opened: ProducerOpened) -> None:

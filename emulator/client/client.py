@@ -28,16 +28,19 @@ from emulator.model import PARTITIONS_MAX, AccessMode, Schema
 from emulator.network import Network, SocketNetwork
 from emulator.transaction_names import check_key
 from emulator.wire import requests
+from emulator.wire.compression import Compression
 from emulator.wire.replies import LookedUp, Partitions, SchemaFound
 
 if TYPE_CHECKING:
     from emulator.client.batching import Batching
     from emulator.client.consumer import Consumer
+    from emulator.client.dead_letters import DeadLetters
     from emulator.client.producer import Producer
     from emulator.client.reader import Reader
-    from emulator.client.routing import KeyHash, Router, Routing
+    from emulator.client.routing import Router, Routing
     from emulator.client.table_view import TableView
     from emulator.client.transactions import Coordinators, Transaction
+    from emulator.key_hash import KeyHash
 
 T = TypeVar("T")
 Made = TypeVar("Made", "Producer", "Consumer", "Reader")
@@ -132,6 +135,9 @@ class Client:
         routing: Routing | Router | None = None,
         key_hash: KeyHash | None = None,
         lazy: bool = False,
+        compression: Compression = Compression.NONE,
+        chunking: bool = False,
+        initial_subscription: str | None = None,
     ) -> Producer:
         """Open a producer; waits for ever in WAIT_FOR_EXCLUSIVE, and leaves the line at once when it is cancelled.
         `priority` (PIP-440) orders those who wait, highest first; ValueError when it is no int32.
@@ -140,12 +146,24 @@ class Client:
         `initial_sequence_id`: the id before the first one used. ClientError when it is refused.
         Of a topic with partitions it opens all, or (`lazy`) each with the first message for it. `routing` says where
         messages without a key go, round robin unless told otherwise, or it is a function of the application for all
-        of them; `key_hash` how keys become partitions."""
+        of them; `key_hash` how keys become partitions.
+        `compression`: of each entry; ValueError when there is no library for it. `chunking`: what the region does not
+        take in one entry is sent in several, and received as one message. `initial_subscription`: is made with a topic
+        that is not there yet, so that nothing is lost to whoever subscribes later."""
         from emulator.client.making import producer_of
         from emulator.client.producer import ProducerWish
 
         wish = ProducerWish(
-            name, access_mode, priority, initial_sequence_id, batching, pending_messages_max, schema
+            name,
+            access_mode,
+            priority,
+            initial_sequence_id,
+            batching,
+            pending_messages_max,
+            schema,
+            compression,
+            chunking,
+            initial_subscription,
         )
         producer = await producer_of(self, topic, wish, routing, key_hash, lazy=lazy)
         producer.on_standing = on_standing
@@ -164,6 +182,9 @@ class Client:
         receiver_queue_size: int = 1000,
         schema: Schema | None = None,
         read_compacted: bool = False,
+        negative_ack_delay_seconds: float = 0.0,
+        ack_timeout_seconds: float | None = None,
+        dead_letters: DeadLetters | None = None,
         start_paused: bool = False,
         may_create: bool = True,
         key_ranges: Sequence[tuple[int, int]] = (),
@@ -177,7 +198,9 @@ class Client:
         `replicated`: its position is carried to the other regions (PIP-33). `schema`: what it reads by; the region
         refuses one that does not fit. `read_compacted`: of what was compacted it is given the newest message of each
         key. `receiver_queue_size`: so many messages of each topic are asked for ahead; 0: one at a time, when somebody
-        waits for it (of one topic only). `start_paused`: it asks for nothing before `Consumer.resume`. `may_create`:
+        waits for it (of one topic only). What is given back comes again after `negative_ack_delay_seconds`, what is not
+        acknowledged by itself after `ack_timeout_seconds`; what comes too often is one of the `dead_letters`.
+        `start_paused`: it asks for nothing before `Consumer.resume`. `may_create`:
         False for a topic that must be there. `key_ranges`: of hashes (0 to 65,535) that a KEY_SHARED consumer takes;
         none: the region divides them; `out_of_order`: it need not wait for former owners of a key. `properties` are
         shown with the consumer, `subscription_properties` with a subscription that is new. ClientError; ValueError."""
@@ -194,6 +217,9 @@ class Client:
             receiver_queue_size=receiver_queue_size,
             schema=schema,
             read_compacted=read_compacted,
+            negative_ack_delay_seconds=negative_ack_delay_seconds,
+            ack_timeout_seconds=ack_timeout_seconds,
+            dead_letters=dead_letters,
             start_paused=start_paused,
             may_create=may_create,
             key_ranges=key_ranges,

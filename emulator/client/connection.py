@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from emulator.client.client import Client
     from emulator.wire.codec import MessageMeta, Receipt
 
+MESSAGE_BYTES_MAX = 5 * 1024 * 1024
+"""Where the region does not say."""
 FRAME_BYTES_MAX = 64 * 1024 * 1024
 CLIENT_VERSION = "geoemu-client"
 
@@ -59,6 +61,8 @@ class Connection(asyncio.Protocol):
         self.address = address
         loop = asyncio.get_running_loop()
         self.connected: asyncio.Future[None] = loop.create_future()
+        self.max_message_bytes = MESSAGE_BYTES_MAX
+        """What the region takes, which it tells when it is connected."""
         self.producers: dict[int, ProducerHandler] = {}
         self.consumers: dict[int, ConsumerHandler] = {}
         self.watchers: dict[int, WatchHandler] = {}
@@ -192,7 +196,8 @@ class Connection(asyncio.Protocol):
 
     def _handle_notice(self, notice: replies.Notice | None) -> None:
         match notice:
-            case replies.Connected():
+            case replies.Connected(max_message_bytes):
+                self.max_message_bytes = max_message_bytes or MESSAGE_BYTES_MAX
                 if not self.connected.done():
                     self.connected.set_result(None)
             case replies.SendRefused(producer_id, sequence_id, code, message):

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from emulator.client.ack_sets import is_set
+from emulator.client.pieces import Pieces
 from emulator.client.vocabulary import MessageId
 from emulator.wire.codec import MessageMeta
 from emulator.wire.metadata import EntryDetails, read_entry, read_properties
@@ -46,12 +47,19 @@ def id_of(message: Message | MessageId) -> MessageId:
 
 
 def messages_in(
-    meta: MessageMeta, data: bytes, topic: str = "", partition: int = -1
+    meta: MessageMeta, data: bytes, topic: str = "", partition: int = -1, pieces: Pieces | None = None
 ) -> Iterable[Message | None]:
-    """The messages of an entry that are not acknowledged yet; None for each that compaction left out. ProtocolError
-    when the entry cannot be read, or does not match its checksum."""
+    """The messages of an entry that are not acknowledged yet; None for each that compaction left out, and for a piece
+    of a message of which there is more to come. ProtocolError when the entry cannot be read, or does not match its
+    checksum."""
     info = read_entry(data, verify=True)
     payload = data[info.payload_offset :]
+    if info.is_chunk and pieces is not None:
+        whole = pieces.add(info, payload, MessageId(meta.ledger, meta.entry, partition=partition))
+        if whole is None:
+            yield None
+            return
+        payload = whole
     if info.compression:
         payload = decompress(info.compression, payload, info.uncompressed_size)
     if not info.is_batch:

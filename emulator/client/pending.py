@@ -53,8 +53,18 @@ class Pending:
     is_batch: bool
     give_up_at: float
     """Loop time at which there should have been a receipt. Not less than that of who is before it."""
+    piece: int = 0
+    pieces: int = 1
+    """More than one: it is a piece of a message."""
+    entry_bytes_max: int = 0
+    """By which the message was cut."""
     times_sent: int = 0
     """More than once: what is answered now says nothing of the earlier ones."""
+
+    @property
+    def is_last_piece(self) -> bool:
+        """With its receipt the message is stored."""
+        return self.piece == self.pieces - 1
 
     @property
     def first(self) -> int:
@@ -108,10 +118,18 @@ class PendingEntries:
         """One more is to be sent."""
         self._messages += 1
 
-    def add(self, messages: list[Outgoing], data: bytes, *, is_batch: bool) -> Pending:
+    def refuse(self, message: Outgoing, error: ClientError) -> None:
+        """One that was counted is not sent after all."""
+        self._messages -= 1
+        self._room.set()
+        message.fail(error)
+
+    def add(
+        self, messages: list[Outgoing], data: bytes, *, is_batch: bool, piece: int = 0, pieces: int = 1
+    ) -> Pending:
         loop, timeout = asyncio.get_running_loop(), self._timeout_seconds
         give_up_at = inf if timeout is None else loop.time() + timeout
-        pending = Pending(messages, data, is_batch, give_up_at)
+        pending = Pending(messages, data, is_batch, give_up_at, piece, pieces)
         self._entries.append(pending)
         if timeout is not None and self._timer is None:
             self._timer = loop.call_at(give_up_at, self._timer_due)
@@ -119,8 +137,9 @@ class PendingEntries:
 
     def pop(self) -> Pending:
         pending = self._entries.popleft()
-        self._messages -= len(pending.messages)
-        self._room.set()
+        if pending.is_last_piece:
+            self._messages -= len(pending.messages)
+            self._room.set()
         return pending
 
     def fail_all(self, error: ClientError) -> None:

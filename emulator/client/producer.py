@@ -13,6 +13,7 @@ from emulator.client.pending import Outgoing
 from emulator.client.priority import checked_priority
 from emulator.client.vocabulary import ClientError, MessageId, Standing
 from emulator.model import AccessMode, Schema
+from emulator.wire.compression import Compression
 
 if TYPE_CHECKING:
     from emulator.client.client import Client
@@ -30,10 +31,17 @@ class ProducerWish:
     batching: Batching | None = None
     pending_messages_max: int = 1000
     schema: Schema | None = None
+    compression: Compression = Compression.NONE
+    chunking: bool = False
+    initial_subscription: str | None = None
+    """Made together with a topic that is not there yet."""
 
     def __post_init__(self) -> None:
-        """ValueError when the wire cannot say it."""
+        """ValueError when the wire cannot say it, or this machine cannot compress so."""
         checked_priority(self.priority)
+        self.compression.check()
+        if self.chunking and self.batching is not None:
+            raise ValueError("messages are sent in batches or in pieces, not both")
 
 
 class Producer(ABC):

@@ -45,6 +45,14 @@ class TopicReader(TopicConsumer, Reader):
         super().__init__(client, topic, wish, inbox, on_end)
         self._start = start
         self._inclusive = inclusive
+        self._begins_at_a_time = False
+        """It sought a time, and has read nothing since: only the region knows where that is."""
+
+    async def start(self) -> None:
+        """At the end, inclusive: what is the last message now is the first one to be read."""
+        await super().start()
+        if self._start == LATEST and self._inclusive and (last := await self.last_message_id()) is not None:
+            await self.seek(last)
 
     def _start_place(self) -> requests.Place | None:
         return self._start[:3]
@@ -58,27 +66,30 @@ class TopicReader(TopicConsumer, Reader):
         return place >= start if self._inclusive else place > start
 
     def taken(self, message: Message) -> None:
-        self._start, self._inclusive = message.id, False
+        self._start, self._inclusive, self._begins_at_a_time = message.id, False, False
         super().taken(message)
 
     async def seek(self, target: MessageId | int) -> None:
         """The broker keeps the place sought until the reader is back; what lies before the place left is wanted
         again."""
-        start, inclusive = self._start, self._inclusive
+        before = self._start, self._inclusive, self._begins_at_a_time
         self._start, self._inclusive = (EARLIEST if isinstance(target, int) else target), True
+        self._begins_at_a_time = isinstance(target, int)
         try:
             await super().seek(target)
         except ClientError:
-            self._start, self._inclusive = start, inclusive
+            self._start, self._inclusive, self._begins_at_a_time = before
             raise
 
     async def has_message(self) -> bool:
         if self._inbox.has_of(self):
             return True
-        last = await self.last_message_id()
-        if last is None or self._start == LATEST:
+        last = await self.last_message()
+        if last.place is None:
             return False
-        return self._wants(last)
+        if self._begins_at_a_time or self._start == LATEST:
+            return last.done is None or last.place[:2] > last.done
+        return self._wants(MessageId(*last.place))
 
 
 class MultiTopicReader(MultiTopicConsumer, Reader):

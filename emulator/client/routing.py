@@ -14,23 +14,10 @@ from enum import Enum
 from emulator.client.batching import Batching
 from emulator.client.pending import Outgoing
 from emulator.client.vocabulary import ClientError
-from emulator.murmur import murmur3
-
-INT_MAX = 0x7FFF_FFFF
+from emulator.key_hash import INT_MAX, KeyHash
 
 Router = Callable[[Outgoing, int], int]
 """Of an application: which of so many partitions a message goes to. It may look at payload, key and properties."""
-
-
-class KeyHash(Enum):
-    """How keys become numbers."""
-
-    JAVA_STRING = "Java's String.hashCode: what clients take if they are told nothing"
-    MURMUR3 = "MurmurHash3 of the key in UTF-8"
-
-    def __call__(self, key: str) -> int:
-        """Not negative."""
-        return (murmur3(key.encode()) if self is KeyHash.MURMUR3 else _java_string(key)) & INT_MAX
 
 
 class Routing(Enum):
@@ -38,15 +25,6 @@ class Routing(Enum):
 
     ROUND_ROBIN = "to one partition after the other"
     SINGLE = "all to one, which each producer chooses for itself"
-
-
-def _java_string(text: str) -> int:
-    """Over UTF-16, as Java has its strings."""
-    units = text.encode("utf-16-be", "surrogatepass")
-    hashed = 0
-    for at in range(0, len(units), 2):
-        hashed = (31 * hashed + (units[at] << 8 | units[at + 1])) & 0xFFFF_FFFF
-    return hashed
 
 
 class PartitionChoice:

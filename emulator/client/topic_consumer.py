@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING
 from emulator.client.ack_sets import AckId, OpenBatches, alone, from_index_on, up_to
 from emulator.client.connection import answered_otherwise
 from emulator.client.consumer import Consumer, ConsumerWish
+from emulator.client.giving_back import GivingBack
 from emulator.client.inbox import Inbox
 from emulator.client.messages import Message, id_of, messages_in, partition_index
+from emulator.client.pieces import Pieces
 from emulator.client.vocabulary import ClientError, ConsumerType, MessageId
 from emulator.wire import requests
 from emulator.wire.codec import MessageMeta, encode_ack, encode_flow
@@ -54,6 +56,8 @@ class TopicConsumer(Consumer):
         self._expected = 0
         """Messages that were asked for and have not come."""
         self._open_batches = OpenBatches()
+        self._pieces = Pieces()
+        self._giving_back = GivingBack(self)
         self._reconnecting: asyncio.Task[None] | None = None
 
     @property
@@ -84,6 +88,8 @@ class TopicConsumer(Consumer):
         self._connection = connection
         self._inbox.drop(self)
         self._open_batches.clear()
+        self._pieces.clear()
+        self._giving_back.clear()
         self._room, self._expected = self.wish.receiver_queue_size, 0
         self._ask_for(self._room)
         self._want()
@@ -148,12 +154,13 @@ class TopicConsumer(Consumer):
 
     def taken(self, message: Message) -> None:
         self._room_for_one_more()
+        self._giving_back.taken(message)
 
     def message(self, meta: MessageMeta, data: bytes) -> None:
         """The broker sent an entry."""
-        for message in messages_in(meta, data, self.topic, self._partition):
+        for message in messages_in(meta, data, self.topic, self._partition, self._pieces):
             self._expected -= 1
-            if message is None or not self._wants(message.id):
+            if message is None or not self._wants(message.id) or self._giving_back.buries(message):
                 self._room_for_one_more()
             else:
                 self._inbox.put(self, message)
@@ -174,12 +181,20 @@ class TopicConsumer(Consumer):
         transaction: Transaction | None = None,
     ) -> None:
         if transaction is not None:
-            named = [id_of(message) for message in messages]
+            named = self._all_places(messages)
+            self._giving_back.settled(messages)
             await self._acknowledge_in(transaction, named, [alone(id_) for id_ in named], cumulative=False)
             return
-        ids = [self._open_batches.without(id_of(message)) for message in messages]
+        ids = [self._open_batches.without(id_) for id_ in self._all_places(messages)]
         if ids:
             await self._send_ack(ids, cumulative=False, confirmed=confirmed)
+        self._giving_back.settled(messages)
+        for message in messages:
+            self._pieces.acknowledged(id_of(message))
+
+    def _all_places(self, messages: Iterable[Message | MessageId]) -> list[MessageId]:
+        """Of one in pieces: all of them."""
+        return [place for message in messages for place in self._pieces.all_of(id_of(message))]
 
     async def acknowledge_cumulative(
         self,
@@ -190,6 +205,7 @@ class TopicConsumer(Consumer):
     ) -> None:
         message_id = id_of(message)
         entry = up_to(message_id)
+        self._giving_back.settled_upto(message_id)
         if transaction is not None:
             await self._acknowledge_in(transaction, [message_id], [entry], cumulative=True)
             return
@@ -238,7 +254,14 @@ class TopicConsumer(Consumer):
         await connection.request(request_id, frame)
 
     def negative_acknowledge(self, *messages: Message) -> None:
-        self._redeliver({(message.id.ledger, message.id.entry) for message in messages})
+        self._giving_back.give_back(messages)
+
+    async def reconsume_later(self, message: Message, delay_seconds: float) -> None:
+        self._check_usable()
+        await self._giving_back.put_off(message, delay_seconds)
+
+    def redeliver(self, messages: Sequence[Message]) -> None:
+        self._redeliver({(place.ledger, place.entry) for place in self._all_places(messages)})
 
     def redeliver_unacknowledged(self) -> None:
         # The room of what is thrown away is given back: a full queue would stay empty for ever.
@@ -262,11 +285,16 @@ class TopicConsumer(Consumer):
         if self._reconnecting is not None:
             await asyncio.shield(self._reconnecting)
 
-    async def last_message_ids(self) -> dict[str, MessageId | None]:
+    async def last_message(self) -> LastMessage:
+        """And how far the consumer is done, as the region has it."""
         request_id = self.client.new_id()
         answer = await self._request(request_id, requests.last_message_id(request_id, self._id))
         if not isinstance(answer, LastMessage):
             raise answered_otherwise("a question for the last message id", answer)
+        return answer
+
+    async def last_message_ids(self) -> dict[str, MessageId | None]:
+        answer = await self.last_message()
         if answer.place is None:
             return {self.topic: None}
         return {self.topic: MessageId(*answer.place, partition=self._partition)}
@@ -319,6 +347,7 @@ class TopicConsumer(Consumer):
         self.client.gone(self)
         if self._reconnecting is not None:
             self._reconnecting.cancel()
+        await self._giving_back.close()
         connection, self._connection = self._connection, None
         if self._on_end is None:
             self._inbox.fail(ClientError("the consumer is closed", definite=True))

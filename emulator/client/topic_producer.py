@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 
 from emulator.client.attachment import Attachment
 from emulator.client.batching import OpenBatch
-from emulator.client.connection import refused
+from emulator.client.connection import MESSAGE_BYTES_MAX, refused
+from emulator.client.messages import partition_index
 from emulator.client.pending import Outgoing, Pending, PendingEntries
 from emulator.client.producer import Producer, ProducerWish
 from emulator.client.vocabulary import ClientError, MessageId, Standing
 from emulator.errors import ServerError
 from emulator.wire.codec import Receipt, send_frame
-from emulator.wire.outgoing import batch_entry, single_entry
+from emulator.wire.outgoing import batch_entry, piece_entries, single_entry
 from emulator.wire.replies import ProducerOpened
 
 if TYPE_CHECKING:
@@ -31,7 +32,9 @@ class TopicProducer(Producer):
         self._last_sequence_id = -1 if initial is None else initial
         self._schema_version = b""
         self._pending = PendingEntries(wish.pending_messages_max, client.settings.send_timeout_seconds)
+        self._bytes_max = MESSAGE_BYTES_MAX
         self._batch = None if wish.batching is None else OpenBatch(wish.batching, self._issue_batch)
+        self._partition = partition_index(topic)
         self._fatal: ClientError | None = None
         self.on_end: Callable[[ClientError], None] | None = None
         """Told when nothing can be sent any more."""
@@ -72,9 +75,11 @@ class TopicProducer(Producer):
             # Another cluster, maybe: what waits is to say what its schema is called there.
             self._schema_version = opened.schema_version
             for pending in self._pending:
-                pending.data = self._entry(pending.messages, is_batch=pending.is_batch)
+                pending.data = self._entry_again(pending)
         self.stands(Standing.OPEN)
         connection = self._attachment.connection
+        if connection is not None:
+            self._bytes_max = connection.max_message_bytes
         if self._pending and connection is not None:
             connection.write(b"".join([self._frame(pending) for pending in self._pending]))
 
@@ -132,17 +137,56 @@ class TopicProducer(Producer):
         self._issue(messages, is_batch=True)
 
     def _issue(self, messages: list[Outgoing], *, is_batch: bool) -> None:
-        pending = self._pending.add(messages, self._entry(messages, is_batch=is_batch), is_batch=is_batch)
+        data = self._entry(messages, is_batch=is_batch)
+        if len(data) > self._bytes_max and not is_batch:
+            self._issue_large(messages[0], len(data))
+            return
+        self._write(self._pending.add(messages, data, is_batch=is_batch))
+
+    def _issue_large(self, message: Outgoing, entry_bytes: int) -> None:
+        """In pieces, or not at all: a region closes the connection of who sends what it does not take."""
+        if not self.wish.chunking or message.transaction is not None:
+            sentence = f"a message of {entry_bytes} bytes, where the region takes {self._bytes_max}"
+            code = ServerError.NotAllowedError
+            self._pending.refuse(message, ClientError(sentence, definite=True, code=code))
+            return
+        pieces = self._pieces(message)
+        for number, data in enumerate(pieces):
+            pending = self._pending.add([message], data, is_batch=False, piece=number, pieces=len(pieces))
+            pending.entry_bytes_max = self._bytes_max
+            self._write(pending)
+
+    def _write(self, pending: Pending) -> None:
         if self._attachment.connection is not None:
             self._attachment.connection.write(self._frame(pending))
 
     def _entry(self, messages: list[Outgoing], *, is_batch: bool) -> bytes:
-        now_ms = self.client.wall_clock_ms()
+        now_ms, version, compression = (
+            self.client.wall_clock_ms(),
+            self._schema_version,
+            self.wish.compression,
+        )
         if is_batch:
-            return batch_entry(self.name, now_ms, messages, self._schema_version)
+            return batch_entry(self.name, now_ms, messages, version, compression=compression)
         transaction = messages[0].transaction
         txn = None if transaction is None else transaction.id
-        return single_entry(self.name, now_ms, messages[0], self._schema_version, txn=txn)
+        return single_entry(self.name, now_ms, messages[0], version, txn=txn, compression=compression)
+
+    def _pieces(self, message: Outgoing, bytes_max: int | None = None) -> list[bytes]:
+        return piece_entries(
+            self.name,
+            self.client.wall_clock_ms(),
+            message,
+            self._schema_version,
+            entry_bytes_max=bytes_max or self._bytes_max,
+            compression=self.wish.compression,
+        )
+
+    def _entry_again(self, pending: Pending) -> bytes:
+        """With what the schema is called now. A message that was cut once is cut at the same places."""
+        if pending.pieces > 1:
+            return self._pieces(pending.messages[0], pending.entry_bytes_max)[pending.piece]
+        return self._entry(pending.messages, is_batch=pending.is_batch)
 
     def _frame(self, pending: Pending) -> bytes:
         """For sending it once (more)."""
@@ -156,6 +200,7 @@ class TopicProducer(Producer):
             len(pending.messages),
             highest,
             data=pending.data,
+            is_chunk=pending.pieces > 1,
             txn_least=least,
             txn_most=most,
         )
@@ -177,11 +222,14 @@ class TopicProducer(Producer):
                 self._attachment.connection.abort()
             return
         pending = self._pending.pop()
+        if not pending.is_last_piece:
+            return
         size = len(pending.messages)
         for index, message in enumerate(pending.messages):
             if not message.future.done():
                 place = (index, size) if pending.is_batch else (-1, 0)
-                message.future.set_result(MessageId(receipt.ledger_id, receipt.entry_id, *place))
+                id_ = MessageId(receipt.ledger_id, receipt.entry_id, *place, partition=self._partition)
+                message.future.set_result(id_)
 
     def send_error(self, sequence_id: int, code: ServerError, message: str) -> None:
         lasting = (ServerError.NotAllowedError, ServerError.ChecksumError)

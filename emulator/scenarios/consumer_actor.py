@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pulsar  # type: ignore[import-untyped]
 
-from emulator.history import HistoryWriter, payload_digest
+from emulator.history import HistoryWriter, Outcome, payload_digest
 from emulator.recording.answers import message_id_text
 from emulator.scenarios.pulsar_client import (
     RETRY_SECONDS,
@@ -42,7 +42,8 @@ class ConsumerActor:
         self._region = part.region
         self._client: pulsar.Client | None = None
         self._consumer: pulsar.Consumer | None = None
-        self._seen: set[tuple[str, str, int]] = set()
+        self._seen: set[tuple[str, str, str, int]] = set()
+        """Topic, and identity."""
         self._repeated = 0
 
     @property
@@ -56,16 +57,9 @@ class ConsumerActor:
         )
 
     def begin(self, service_url: str) -> None:
-        place = {
-            "region": self._region,
-            "topic": self._part.topic,
-            "subscription": self._part.subscription,
-            "replicated": self._part.replicated,
-            "initial": "earliest",
-        }
         self._client = connect_client(service_url, self._log)
         while self._consumer is None:
-            self._history.write("subscribe", "asked", **place)
+            self._note_subscribe("asked")
             try:
                 self._consumer = self._client.subscribe(
                     self._part.topic,
@@ -77,9 +71,27 @@ class ConsumerActor:
                     replicate_subscription_state_enabled=self._part.replicated,
                 )
             except pulsar.PulsarException as refusal:
-                self._history.write("subscribe", "unknown", error=str(refusal), **place)
+                self._note_subscribe("unknown", error=str(refusal))
                 self._pause(RETRY_SECONDS)
-        self._history.write("subscribe", "ok", **place)
+        self._note_subscribe("ok")
+
+    def _note_subscribe(self, outcome: Outcome, **fields: str) -> None:
+        """To each partition: that is what the client's library does."""
+        for topic in self._part.topics:
+            self._history.write(
+                "subscribe",
+                outcome,
+                region=self._region,
+                topic=topic,
+                subscription=self._part.subscription,
+                replicated=self._part.replicated,
+                initial="earliest",
+                **fields,
+            )
+
+    def _topic_of(self, message: pulsar.Message) -> str:
+        """The partition that it was in, where there are any."""
+        return str(message.topic_name()) if self._part.partitions else self._part.topic
 
     def move(self, region: str, service_url: str) -> None:
         self.close()
@@ -113,11 +125,12 @@ class ConsumerActor:
 
     def _note_message(self, message: pulsar.Message) -> None:
         origin = read_identity(message.data())
+        topic = self._topic_of(message)
         self._history.write(
             "receive",
             "ok",
             region=self._region,
-            topic=self._part.topic,
+            topic=topic,
             subscription=self._part.subscription,
             message_id=message_id_text(message.message_id()),
             payload_digest=payload_digest(message.data()),
@@ -126,7 +139,7 @@ class ConsumerActor:
         )
         if origin is None:
             return
-        identity = (origin["origin_region"], origin["producer"], origin["sequence_id"])
+        identity = (topic, origin["origin_region"], origin["producer"], origin["sequence_id"])
         self._repeated += identity in self._seen
         self._seen.add(identity)
 
@@ -134,7 +147,7 @@ class ConsumerActor:
         """`asked` and no more: the client returns before the region has heard of it, and never tells."""
         place = {
             "region": self._region,
-            "topic": self._part.topic,
+            "topic": self._topic_of(message),
             "subscription": self._part.subscription,
             "message_id": message_id_text(message.message_id()),
             "how": self._part.acknowledge,

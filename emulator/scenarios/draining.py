@@ -58,7 +58,8 @@ class Draining:
         for name, actor in self._play.actors.items():
             part = actor.part
             if isinstance(part, ConsumerPart | TaskPart) and name not in self._play.finished:
-                yield from found.unread(actor.counts.region, part.topic, part.subscription)
+                for topic in part.read:
+                    yield from found.unread(actor.counts.region, topic, part.subscription)
             if isinstance(part, ProgramPart) and name not in self._play.finished:
                 for region, topic, subscription in self._play.program(name).readings():
                     yield from found.unread(region, topic, subscription)

@@ -41,6 +41,9 @@ from emulator.scenarios.words import (
 )
 from emulator.scenarios.written import Written
 
+Partitions = Annotated[int, Field(ge=1, le=64)]
+"""Each is a log in every region, and a producer and a consumer more of every actor that uses it."""
+
 
 class Expected(Written):
     """At most so much of what the report measures, for every actor."""
@@ -97,6 +100,8 @@ class ScenarioFile(Written):
     """What the story shows, for people."""
     topic: Topic
     """Topic of all actors that name no other."""
+    partitions: Annotated[dict[Topic, Partitions], Field(default_factory=dict)]
+    """Topics that have partitions, and how many. They are created before the first step."""
     actors: Cast
     """Who takes part."""
     answers: Annotated[tuple[AnswersEntry, ...], LIST] = ()

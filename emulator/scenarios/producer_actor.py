@@ -12,6 +12,7 @@ import pulsar  # type: ignore[import-untyped]
 
 from emulator.history import HistoryWriter, Outcome, attributes_digest, new_session, payload_digest
 from emulator.recording.answers import message_id_text, outcome_of
+from emulator.scenarios.lanes import Lane, choose
 from emulator.scenarios.pulsar_client import (
     RETRY_SECONDS,
     Pause,
@@ -45,25 +46,23 @@ class ProducerActor:
         self._pause = pause
         self._region = part.region
         self._client: pulsar.Client | None = None
-        self._producer: pulsar.Producer | None = None
+        self._lanes = [Lane[pulsar.Producer](topic) for topic in part.topics]
         self._lock = threading.Lock()
         """Callbacks come from the client's threads."""
         self._outcomes: dict[Outcome, int] = {"ok": 0, "failed": 0, "unknown": 0}
-        self._waiting: dict[int, dict[str, Any]] = {}
-        """Publishes without an outcome, by sequence id."""
+        self._waiting: dict[tuple[str, int], dict[str, Any]] = {}
+        """Publishes without an outcome, by topic and sequence id."""
         self._asked = 0
         self._publishing = False
-        self._next_sequence_id = 0
-        self._session = ""
         self._next_due = 0.0
 
     @property
     def counts(self) -> Counts:
-        producer = self._producer
+        producers = [lane.producer for lane in self._lanes]
         with self._lock:
             return Counts(
                 region=self._region,
-                connected=producer is not None and producer.is_connected(),
+                connected=all(one is not None and one.is_connected() for one in producers),
                 asked=self._asked,
                 ok=self._outcomes["ok"],
                 failed=self._outcomes["failed"],
@@ -71,17 +70,23 @@ class ProducerActor:
                 publishing=self._publishing,
             )
 
-    @property
-    def _place(self) -> dict[str, str]:
-        return {"region": self._region, "topic": self._part.topic, "producer": self._part.name}
+    def _place(self, lane: Lane[pulsar.Producer]) -> dict[str, str]:
+        return {"region": self._region, "topic": lane.topic, "producer": self._part.name}
 
     def begin(self, service_url: str) -> None:
         self._client = connect_client(service_url, self._log)
-        while self._producer is None:
-            self._history.write("connect", "asked", **self._place)
+        for lane in self._lanes:
+            self._open(self._client, lane)
+        self._next_due = time.monotonic()
+        self._publishing = True
+
+    def _open(self, client: pulsar.Client, lane: Lane[pulsar.Producer]) -> None:
+        place = self._place(lane)
+        while lane.producer is None:
+            self._history.write("connect", "asked", **place)
             try:
-                self._producer = self._client.create_producer(
-                    self._part.topic,
+                producer = client.create_producer(
+                    lane.topic,
                     producer_name=self._part.name,
                     send_timeout_millis=self._part.send_timeout_ms,
                     # Our own limit comes first, so that a send never blocks.
@@ -92,17 +97,12 @@ class ProducerActor:
                     access_mode=_ACCESS_MODES[self._part.access],
                 )
             except pulsar.PulsarException as refusal:
-                self._history.write("connect", "unknown", **self._place, error=str(refusal))
+                self._history.write("connect", "unknown", **place, error=str(refusal))
                 self._pause(RETRY_SECONDS)
-        last_sequence_id = self._producer.last_sequence_id()
-        self._session = new_session()
-        self._history.write(
-            "connect", "ok", **self._place, session=self._session, last_sequence_id=last_sequence_id
-        )
-        # A region that remembers this producer name tells where its numbering stopped.
-        self._next_sequence_id = max(self._next_sequence_id, last_sequence_id + 1)
-        self._next_due = time.monotonic()
-        self._publishing = True
+            else:
+                session, last = new_session(), producer.last_sequence_id()
+                lane.opened(producer, session, last)
+                self._history.write("connect", "ok", **place, session=session, last_sequence_id=last)
 
     def move(self, region: str, service_url: str) -> None:
         publishing = self._publishing
@@ -119,12 +119,14 @@ class ProducerActor:
     def close(self) -> None:
         self._publishing = False
         orderly = self.counts.connected
-        client, self._client, self._producer = self._client, None, None
+        client, self._client = self._client, None
+        for lane in self._lanes:
+            lane.producer = None
         if client is not None:
             disconnect(client, orderly=orderly)
         # A client that is shut down takes what it still waited for with it and never says so.
-        for sequence_id in list(self._waiting):
-            self._note_outcome(sequence_id, "unknown", error="the client was closed")
+        for message in list(self._waiting):
+            self._note_outcome(message, "unknown", error="the client was closed")
 
     def act(self) -> None:
         """Publish what is due."""
@@ -141,11 +143,15 @@ class ProducerActor:
         return min(IDLE_SECONDS_MAX, self._next_due - time.monotonic())
 
     def _publish_one(self) -> None:
-        assert self._producer is not None
-        sequence_id, self._next_sequence_id = self._next_sequence_id, self._next_sequence_id + 1
-        identity = {**self._place, "session": self._session, "sequence_id": sequence_id}
+        # Where there are partitions, their numbers are not the message's own: those of several are alike.
+        key_number = self._asked if self._part.partitions else self._lanes[0].next_sequence_id
+        key = f"{self._part.name}-{key_number}" if self._part.keyed else None
+        lane = choose(self._lanes, key, self._asked)
+        assert lane.producer is not None
+        sequence_id = lane.number()
+        identity = {**self._place(lane), "session": lane.session, "sequence_id": sequence_id}
         payload = self._payload(sequence_id)
-        key = f"{self._part.name}-{sequence_id}" if self._part.keyed else None
+        message = lane.topic, sequence_id
         said = {
             "payload_digest": payload_digest(payload),
             "attributes_digest": attributes_digest(key),
@@ -154,17 +160,17 @@ class ProducerActor:
         self._history.write("publish", "asked", **said, **identity)
         with self._lock:
             self._asked += 1
-            self._waiting[sequence_id] = identity
+            self._waiting[message] = identity
         self._schedule_next()
 
         def told(result: Any, message_id: Any) -> None:
             outcome = outcome_of(result)
             if outcome == "ok":
-                self._note_outcome(sequence_id, outcome, message_id=message_id_text(message_id))
+                self._note_outcome(message, outcome, message_id=message_id_text(message_id))
             else:
-                self._note_outcome(sequence_id, outcome, error=result.name)
+                self._note_outcome(message, outcome, error=result.name)
 
-        self._producer.send_async(payload, told, sequence_id=sequence_id, partition_key=key)
+        lane.producer.send_async(payload, told, sequence_id=sequence_id, partition_key=key)
 
     def _payload(self, sequence_id: int) -> bytes:
         """It says whose it is: this client's consumers are told no more of a message than its content and place."""
@@ -183,9 +189,9 @@ class ProducerActor:
             earliest = time.monotonic() - LATE_SECONDS_MAX
             self._next_due = max(self._next_due + 1 / self._part.rate_per_second, earliest)
 
-    def _note_outcome(self, sequence_id: int, outcome: Outcome, **fields: str | None) -> None:
+    def _note_outcome(self, message: tuple[str, int], outcome: Outcome, **fields: str | None) -> None:
         with self._lock:
-            identity = self._waiting.pop(sequence_id, None)
+            identity = self._waiting.pop(message, None)
         if identity is None:
             return  # given up meanwhile
         self._history.write("publish", outcome, **fields, **identity)

@@ -24,6 +24,7 @@ from emulator.scenarios.awaiting import Conditions
 from emulator.scenarios.conditions import ProgramDid, Published, Received, RegionSays, SubscriptionExists
 from emulator.scenarios.draining import Draining
 from emulator.scenarios.hosts import HostDid, TopicsOwned
+from emulator.scenarios.partitioning import create_partitions
 from emulator.scenarios.playing import Playing, StepFailed
 from emulator.scenarios.region_steps import RegionSteps
 from emulator.scenarios.scenario import Scenario, Step
@@ -95,6 +96,10 @@ class _Play:
 
     async def _take_steps(self) -> str | None:
         """All steps, or those up to the first that fails, and then its sentence."""
+        try:
+            await create_partitions(self._play)
+        except StepFailed as reason:
+            return f"before the first step: {reason}"
         for step in self._play.scenario.steps:
             began = self._play.clock.now()
             self._observer.step_began(step)

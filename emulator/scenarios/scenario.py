@@ -8,7 +8,8 @@ unique, nobody moves who has not begun, a drain waits for something that can end
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from emulator.scenarios.cast import ConsumerEntry, ProducerEntry, ProgramEntry
 from emulator.scenarios.conditions import ProgramDid, Published, Received
 from emulator.scenarios.hosts import HostDid, HostEntry, TopicsOwned
 from emulator.scenarios.language import ScenarioFile
+from emulator.scenarios.partitions import with_partitions
 from emulator.scenarios.shares import hosts_named
 from emulator.scenarios.steps import Action, Begin, Drain, Finish, Move, OnRegion
 from emulator.scenarios.tasks import TaskDid, TaskEntry
@@ -69,6 +71,8 @@ class Scenario:
     """What services promise."""
     settings: WantedSettings = AS_DECLARED
     """What it wants of the regions that play it."""
+    partitions: Mapping[str, int] = field(default_factory=dict)
+    """Of each topic that has some."""
 
     def part(self, name: str) -> Part:
         return next(part for part in self.parts if part.name == name)
@@ -78,8 +82,8 @@ class Scenario:
         consumers = (part for part in self.parts if isinstance(part, ConsumerPart | TaskPart))
         programs = (part for part in self.parts if isinstance(part, ProgramPart))
         return {
-            *(part.topic for part in consumers if part.subscription == subscription),
-            *(part.topic for part in programs if subscription in part.subscriptions),
+            *(topic for part in consumers if part.subscription == subscription for topic in part.read),
+            *(topic for part in programs if subscription in part.subscriptions for topic in part.topics),
         }
 
 
@@ -121,6 +125,7 @@ def _check(file: YamlFile, topology: Topology) -> Scenario:
         *(task.part(written.topic) for task in written.actors.tasks),
     )
     _check_topics(file, written, topology)
+    parts = with_partitions(file, written, parts)
     rehearsal = _Rehearsal(file, parts)
     steps = tuple(
         rehearsal.step(index, entry.verb, entry.action)
@@ -138,6 +143,7 @@ def _check(file: YamlFile, topology: Topology) -> Scenario:
         written.expect.limits,
         answers,
         written.settings,
+        written.partitions,
     )
 
 

@@ -19,6 +19,11 @@ AccessWord = Literal["shared", "exclusive", "wait", "fencing"]
 """How a producer shares its topic (PIP-68)."""
 
 
+def logs_of(topic: str, partitions: int) -> tuple[str, ...]:
+    """The topics that its messages are in: itself, or its partitions."""
+    return tuple(f"{topic}-partition-{index}" for index in range(partitions)) or (topic,)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerPart:
     """One producer: fields are explained, and have their defaults, in `scenario.ProducerEntry`."""
@@ -40,10 +45,12 @@ class ProducerPart:
     access: AccessWord = "shared"
     priority: int = 0
     """Of one that waits (PIP-440)."""
+    partitions: int = 0
+    """Of its topic; 0: it has none."""
 
     @property
     def topics(self) -> tuple[str, ...]:
-        return (self.topic,)
+        return logs_of(self.topic, self.partitions)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,10 +65,17 @@ class ConsumerPart:
     replicated: bool
     acknowledge: AcknowledgeMode
     receiver_queue: int
+    partitions: int = 0
+    """Of its topic; 0: it has none."""
 
     @property
     def topics(self) -> tuple[str, ...]:
-        return (self.topic,)
+        return logs_of(self.topic, self.partitions)
+
+    @property
+    def read(self) -> tuple[str, ...]:
+        """Those that it acknowledges messages of."""
+        return self.topics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,10 +92,12 @@ class ProgramPart:
     stop_seconds: float
     tapped: bool = False
     """Whether it is recorded on the wire."""
+    partitions: int = 0
+    """Of its topic; 0: it has none."""
 
     @property
     def topics(self) -> tuple[str, ...]:
-        return (self.topic,)
+        return logs_of(self.topic, self.partitions)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,6 +155,11 @@ class TaskPart:
     def topics(self) -> tuple[str, ...]:
         """The first one it reads, the second it writes."""
         return (self.topic, self.to)
+
+    @property
+    def read(self) -> tuple[str, ...]:
+        """Those that it acknowledges messages of."""
+        return (self.topic,)
 
 
 Part = ProducerPart | ConsumerPart | ProgramPart | HostPart | TaskPart

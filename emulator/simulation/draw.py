@@ -40,6 +40,7 @@ from emulator.simulation.vocabulary import (
     changing_metadata,
     compacting,
     delaying,
+    expiring,
     holding_keys,
     trimming,
 )
@@ -541,10 +542,33 @@ def _trim(seed: int, random: Random) -> Plan:
         disks=tuple((name, _disk(random)) for name in names),
         break_seconds=random.uniform(4, 10),
     )
-    faults = [draw_fault(random, names, [""], plan.break_seconds) for _ in range(random.randint(1, 6))]
-    faults = [one for one in faults if not isinstance(one, ClockJump | KillClient | PauseClient)]
-    plan = replace(plan, faults=tuple(sorted(faults, key=lambda one: one.at_seconds)))
+    plan = _with_faults_elsewhere(plan, random)
     return trimming.WORD.draw(random, plan)
+
+
+def _expire(seed: int, random: Random) -> Plan:
+    """Times to live that come and go, topics that are deleted, and whatever goes wrong there; but everybody's clock
+    is right."""
+    topology = _topology(random, random.choices((1, 2, 3), (2, 4, 2))[0])
+    topology = with_settings(topology, housekeeping_interval_ms=random.choice((50, 300, 1_000)))
+    plan = Plan(
+        seed=seed,
+        kind=expiring.NAME,
+        topology=topology,
+        topics=(),
+        producers=(),
+        consumers=(),
+        disks=tuple((name, _disk(random)) for name in topology.region_names),
+        break_seconds=random.uniform(4, 10),
+    )
+    return _with_faults_elsewhere(expiring.WORD.draw(random, plan), random)
+
+
+def _with_faults_elsewhere(plan: Plan, random: Random) -> Plan:
+    """Nothing happens to clocks and to programs."""
+    faults = [draw_fault(random, plan.regions, [""], plan.break_seconds) for _ in range(random.randint(1, 6))]
+    faults = [one for one in faults if not isinstance(one, ClockJump | KillClient | PauseClient)]
+    return replace(plan, faults=tuple(sorted(faults, key=lambda one: one.at_seconds)))
 
 
 KINDS: dict[str, Callable[[int, Random], Plan]] = {
@@ -555,6 +579,7 @@ KINDS: dict[str, Callable[[int, Random], Plan]] = {
     delaying.NAME: partial(_with_right_clocks, delaying.WORD, delaying.TOPIC),
     compacting.NAME: partial(_with_right_clocks, compacting.WORD, compacting.TOPIC),
     trimming.NAME: _trim,
+    expiring.NAME: _expire,
     changing_metadata.WORD.name: _change_metadata,
     changing_metadata.PUBLISHED_FIRST: _change_metadata_published_first,
 }

@@ -35,6 +35,9 @@ SYSTEM = "persistent://pulsar/system/"
 """Topics that regions publish to by themselves: no client asked for what they hold."""
 JUDGED_BY_THEIR_WORD = "persistent://public/default/transacted-"
 """Topics with messages that are stored and must not be seen, of which only their act knows."""
+DELETED = "persistent://public/default/deleted-"
+"""Topics that are deleted in one region while others have them: a log that ends and begins anew says nothing of what is
+owed. Their act knows."""
 
 scan_once = lru_cache(maxsize=8192)(scan_entry)
 """What an entry says follows from its bytes alone, and in one world some six look at the same: regions and judges."""
@@ -162,7 +165,7 @@ class Disks:
         """Read what was stored since, in all regions or one."""
         for region, disk in self._disks.items() if only is None else [(only, self._disks[only])]:
             for name, log in disk.logs.items():
-                if not name.startswith(MESSAGES) or name.startswith((SYSTEM, JUDGED_BY_THEIR_WORD)):
+                if not name.startswith(MESSAGES) or name.startswith((SYSTEM, JUDGED_BY_THEIR_WORD, DELETED)):
                     continue
                 view = self.logs.get((region, name))
                 if view is None:

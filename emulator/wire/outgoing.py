@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from emulator.wire import pulsar_pb2 as pb
+from emulator.wire.compression import Compression
 from emulator.wire.entry_building import build_entry, plain_entry
+
+BESIDE_A_PIECE_BYTES: Final = 1_024
+"""What a piece says of itself, its schema's version, checksum and sizes: at most."""
 
 
 class Outgoing(Protocol):
@@ -30,30 +34,70 @@ def single_entry(
     schema_version: bytes = b"",
     *,
     txn: tuple[int, int] | None = None,
+    compression: Compression = Compression.NONE,
 ) -> bytes:
     """An entry with one message. `txn`: (most, least) of the transaction that it belongs to."""
-    if txn is None and not schema_version and _says_nothing_else(message):
+    if txn is None and not schema_version and not compression and _says_nothing_else(message):
         return plain_entry(producer_name, message.sequence_id, publish_time_ms, message.payload)
     metadata = _metadata(producer_name, publish_time_ms, message, schema_version)
     _describe(metadata, message)
-    metadata.replicate_to.extend(message.replicate_to)
+    _address(metadata, message)
     if txn is not None:
         metadata.txnid_most_bits, metadata.txnid_least_bits = txn
-    if message.deliver_at_ms is not None:
-        metadata.deliver_at_time = message.deliver_at_ms
-    return build_entry(metadata, message.payload)
+    return build_entry(metadata, _compressed(metadata, message.payload, compression))
+
+
+def piece_entries(
+    producer_name: str,
+    publish_time_ms: int,
+    message: Outgoing,
+    schema_version: bytes = b"",
+    *,
+    entry_bytes_max: int,
+    compression: Compression = Compression.NONE,
+) -> list[bytes]:
+    """The entries of a message that is too large for one; all say its sequence id and one uuid."""
+    metadata = _metadata(producer_name, publish_time_ms, message, b"")
+    _describe(metadata, message)
+    _address(metadata, message)
+    payload = _compressed(metadata, message.payload, compression)
+    # Not by the schema's version, which may be another one when they are made again: as many as before.
+    piece_bytes = max(1, entry_bytes_max - metadata.ByteSize() - BESIDE_A_PIECE_BYTES)
+    if schema_version:
+        metadata.schema_version = schema_version
+    begins = range(0, len(payload), piece_bytes)
+    metadata.uuid = f"{producer_name}-{message.sequence_id}"
+    metadata.num_chunks_from_msg, metadata.total_chunk_msg_size = len(begins), len(payload)
+    entries = []
+    for number, begin in enumerate(begins):
+        metadata.chunk_id = number
+        entries.append(build_entry(metadata, payload[begin : begin + piece_bytes]))
+    return entries
 
 
 def batch_entry(
-    producer_name: str, publish_time_ms: int, messages: Sequence[Outgoing], schema_version: bytes = b""
+    producer_name: str,
+    publish_time_ms: int,
+    messages: Sequence[Outgoing],
+    schema_version: bytes = b"",
+    *,
+    compression: Compression = Compression.NONE,
 ) -> bytes:
-    """An entry with several messages, uncompressed. At least one; its sequence ids rise."""
+    """An entry with several messages. At least one; its sequence ids rise."""
     metadata = _metadata(producer_name, publish_time_ms, messages[0], schema_version)
     metadata.num_messages_in_batch = len(messages)
     metadata.highest_sequence_id = messages[-1].sequence_id
     payload = b"".join(map(_in_a_batch, messages))
     metadata.uncompressed_size = len(payload)
-    return build_entry(metadata, payload)
+    return build_entry(metadata, _compressed(metadata, payload, compression))
+
+
+def _compressed(metadata: pb.MessageMetadata, payload: bytes, compression: Compression) -> bytes:
+    if not compression:
+        return payload
+    metadata.compression = compression.value  # type: ignore[assignment]
+    metadata.uncompressed_size = len(payload)
+    return compression.compress(payload)
 
 
 def _says_nothing_else(message: Outgoing) -> bool:
@@ -77,6 +121,13 @@ def _metadata(
     if schema_version:
         made.schema_version = schema_version
     return made
+
+
+def _address(metadata: pb.MessageMetadata, message: Outgoing) -> None:
+    """What only a message by itself says."""
+    metadata.replicate_to.extend(message.replicate_to)
+    if message.deliver_at_ms is not None:
+        metadata.deliver_at_time = message.deliver_at_ms
 
 
 def _in_a_batch(message: Outgoing) -> bytes:

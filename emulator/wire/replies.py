@@ -60,6 +60,8 @@ class LastMessage(NamedTuple):
     request_id: int
     place: tuple[int, int, int] | None
     """(ledger, entry, batch index); None when there is none."""
+    done: tuple[int, int] | None
+    """(ledger, entry) up to which the asking consumer is done; None when the region does not say."""
 
 
 class Partitions(NamedTuple):
@@ -158,6 +160,9 @@ class TopicsChanged(NamedTuple):
 class Connected(NamedTuple):
     """CONNECTED: a notice, for a connection has no request id."""
 
+    max_message_bytes: int
+    """0: it does not say."""
+
 
 Notice = SendRefused | ProducerClosed | ConsumerClosed | ActiveChanged | TopicsChanged | Connected
 
@@ -195,7 +200,12 @@ def _last_message(command: pb.BaseCommand) -> Reply:
     body = command.getLastMessageIdResponse
     last = body.last_message_id
     place = None if last.entryId >= NOWHERE else (last.ledgerId, last.entryId, last.batch_index)
-    return LastMessage(body.request_id, place)
+    if not body.HasField("consumer_mark_delete_position"):
+        return LastMessage(body.request_id, place, None)
+    cursor = body.consumer_mark_delete_position
+    # Before the first entry of a log stands -1, which the wire has no sign for.
+    entry = -1 if cursor.entryId >= NOWHERE else cursor.entryId
+    return LastMessage(body.request_id, place, (cursor.ledgerId, entry))
 
 
 def _acknowledged(command: pb.BaseCommand) -> Reply:
@@ -306,9 +316,9 @@ def read_reply(type_: int, data: bytes) -> Reply | None:
 
 def read_notice(type_: int, data: bytes) -> Notice | None:
     """What a region says unasked; None: nothing that a client of ours has to know."""
-    if type_ == CommandType.CONNECTED:
-        return Connected()
     command = decode_command(data)
+    if type_ == CommandType.CONNECTED:
+        return Connected(max(0, command.connected.max_message_size))
     if type_ == CommandType.SEND_ERROR:
         error = command.send_error
         return SendRefused(error.producer_id, error.sequence_id, ServerError(error.error), error.message)

@@ -101,6 +101,7 @@ def create_producer(
     topic_epoch: int | None = None,
     priority: int = 0,
     schema: Schema | None = None,
+    initial_subscription: str | None = None,
 ) -> bytes:
     """PRODUCER.
 
@@ -122,6 +123,8 @@ def create_producer(
         body.producer_name = name
     if priority:
         body.queue_priority = priority
+    if initial_subscription is not None:
+        body.initial_subscription_name = initial_subscription
     if schema is not None:
         write_schema(body.schema, schema.type.name, schema)
     return simple_frame(pb.BaseCommand(type=pb.BaseCommand.PRODUCER, producer=body))

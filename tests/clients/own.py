@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import re
 from collections.abc import Awaitable, Callable
 
 from emulator.client import (
@@ -19,8 +20,10 @@ from emulator.client import (
     Client,
     ClientError,
     ClientSettings,
+    Compression,
     Consumer,
     ConsumerType,
+    DeadLetters,
     InitialPosition,
     Message,
     MessageId,
@@ -28,6 +31,7 @@ from emulator.client import (
     Reader,
     Schema,
     SchemaType,
+    TableView,
     Transaction,
 )
 from emulator.model import TopicName
@@ -105,6 +109,7 @@ class _Doing:
         self._producers: dict[str, Producer] = {}
         self._consumers: dict[str, Consumer] = {}
         """Readers are among them."""
+        self._tables: dict[str, TableView] = {}
         self._transactions: dict[str, Transaction] = {}
         self._fields: dict[str, dict[str, str | None]] = {}
         """Of producers and consumers that have a schema."""
@@ -119,7 +124,9 @@ class _Doing:
         self._clients[of["key"]] = Client(
             of["url"],
             network=NearNetwork(self._host.network),
-            settings=ClientSettings(operation_timeout_seconds=int(of["timeout_ms"]) / 1000),
+            settings=ClientSettings(
+                operation_timeout_seconds=int(of["timeout_ms"]) / 1000, topics_interval_seconds=1.0
+            ),
             chance=self._host.random,
             wall_clock_ms=self._host.wall_clock_ms,
         )
@@ -133,6 +140,8 @@ class _Doing:
             name=of.get("name"),
             access_mode=ACCESS[of.get("access", "Shared")],
             batching=batch,
+            compression=Compression[of.get("compression", "NONE")],
+            chunking=of.get("chunking") == "1",
             schema=self._schema(of),
         )
         return {"name": producer.name}
@@ -167,13 +176,28 @@ class _Doing:
 
     async def _subscribe(self, of: Arguments) -> None:
         position = InitialPosition.LATEST if of.get("from") == "latest" else InitialPosition.EARLIEST
+        topic = re.compile(of["pattern"].removeprefix("persistent://")) if "pattern" in of else of["topic"]
         self._consumers[of["key"]] = await self._clients[of["client"]].subscribe(
-            of["topic"],
+            topic,
             of["subscription"],
             type_=TYPES[of.get("type", "Exclusive")],
             initial_position=position,
             receiver_queue_size=int(of.get("queue", "1000")),
+            start_paused=of.get("paused") == "yes",
+            negative_ack_delay_seconds=0.1,
+            dead_letters=self._letters(of),
             schema=self._schema(of),
+        )
+
+    def _letters(self, of: Arguments) -> DeadLetters | None:
+        if "dead_letters" not in of:
+            return None
+        return DeadLetters(
+            int(of["redeliveries"]),
+            of["dead_letters"],
+            of["first_subscription"],
+            retries="retries" in of,
+            retry_topic=of.get("retries"),
         )
 
     async def _receive(self, of: Arguments) -> dict[str, str]:
@@ -187,11 +211,13 @@ class _Doing:
             await consumer.acknowledge(message, confirmed=True)
         elif then == "give back":
             consumer.negative_acknowledge(message)
+        elif then == "put off":
+            await consumer.reconsume_later(message, 0.1)
         if of["key"] in self._fields:
             return self._read_by(self._fields[of["key"]], message)
         return {
             "payload": message.payload.decode(),
-            "topic": str(TopicName.parse(consumer.topic)),
+            "topic": str(TopicName.parse(message.topic)),
             "key": message.key or "",
             "count": str(message.redelivery_count),
         }
@@ -240,6 +266,24 @@ class _Doing:
     def _place(self, word: str) -> MessageId:
         return ENDS[word] if word in ENDS else self._ids[word]
 
+    async def _resume(self, of: Arguments) -> None:
+        self._consumers[of["key"]].resume()
+
+    async def _table(self, of: Arguments) -> dict[str, str]:
+        """Key and value of a table view, by key."""
+        view = await self._clients[of["client"]].table_view(of["topic"])
+        found = _entries_of(view)
+        await view.close()
+        return found
+
+    async def _open_table(self, of: Arguments) -> None:
+        """A table view that stays, and follows its topic."""
+        self._tables[of["key"]] = await self._clients[of["client"]].table_view(of["topic"])
+
+    async def _entries(self, of: Arguments) -> dict[str, str]:
+        await self._tables[of["key"]].refresh()
+        return _entries_of(self._tables[of["key"]])
+
     async def _close(self, of: Arguments) -> None:
         made: Producer | Consumer = (
             self._producers.pop(of["key"]) if of["key"] in self._producers else self._consumers.pop(of["key"])
@@ -280,6 +324,10 @@ class _Doing:
         content = {name: text for name, text in fields.items() if text is not None}
         content |= {name: text for name, text in json.loads(message.payload).items() if name in fields}
         return content | {"version": str(int.from_bytes(message.schema_version, "big"))}
+
+
+def _entries_of(view: TableView) -> dict[str, str]:
+    return {"entries": ",".join(sorted(f"{key}:{value.decode()}" for key, value in view.items()))}
 
 
 def _field(text: str) -> tuple[str, str | None]:

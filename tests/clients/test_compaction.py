@@ -8,12 +8,12 @@ import pytest
 
 from emulator.broker.compaction.compaction import Status
 from tests.broker.regions import FAST, until
-from tests.clients.telling import driver, regions, tell
+from tests.clients.telling import QUICK, driver, regions, tell
 
 pytestmark = [
     pytest.mark.real,
     pytest.mark.parametrize(
-        "client", ["python", *(pytest.param(one, marks=[pytest.mark.long]) for one in ("java", "go"))]
+        "client", [*QUICK, *(pytest.param(one, marks=[pytest.mark.long]) for one in ("java", "go"))]
     ),
 ]
 TOPIC = "persistent://public/default/orders"

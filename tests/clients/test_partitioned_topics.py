@@ -36,9 +36,6 @@ async def one_client(client: str) -> AsyncIterator[tuple[Region, Program]]:
         yield world.running["us"], program
 
 
-READS_PARTITIONS_BY_NAME = ("own",)
-
-
 async def sent_and_received(program: Program) -> set[str]:
     """The partitions that the messages came through; each message comes once."""
     async with asyncio.timeout(OUTCOME_SECONDS):
@@ -52,9 +49,6 @@ async def sent_and_received(program: Program) -> set[str]:
 
 
 def test_messages_go_through_all_partitions_and_come_once(client: str) -> None:
-    if client in READS_PARTITIONS_BY_NAME:
-        pytest.skip("it reads partitions by their names")
-
     async def told() -> None:
         async with one_client(client) as (region, program):
             await region.partitioned.create(region.directory, TopicName.parse(ORDERS), 3)
@@ -66,9 +60,6 @@ def test_messages_go_through_all_partitions_and_come_once(client: str) -> None:
 
 
 def test_a_topic_is_created_with_as_many_partitions_as_its_namespace_says(client: str) -> None:
-    if client in READS_PARTITIONS_BY_NAME:
-        pytest.skip("it reads partitions by their names")
-
     async def told() -> None:
         async with one_client(client) as (region, program):
             place = NamespacePath("public/default")

@@ -18,6 +18,8 @@ from emulator.scenarios.progress import Quiet
 from emulator.scenarios.runner import play
 from emulator.scenarios.scenario import SHIPPED, load_scenario, parse_scenario
 from emulator.scenarios.workload import Actor, ConsumerPart, Part, ProducerPart
+from spark_jobs.engines.embedded.engine import EmbeddedEngine
+from spark_jobs.judge import judge_run
 
 from .virtual import ORDERS, TOPOLOGY
 
@@ -238,6 +240,22 @@ def test_the_region_failover_drill_plays_to_the_end(tmp_path: Path) -> None:
             assert result.counts["billing"].received == acknowledged
 
     asyncio.run(story())
+
+
+@pytest.mark.long
+def test_a_consumer_of_all_partitions_goes_on_in_another_region_and_nothing_is_lost(tmp_path: Path) -> None:
+    """What each actor says of a partition is found in the logs of that partition."""
+
+    async def story() -> None:
+        async with regions_up(tmp_path / "run") as stand:
+            scenario = load_scenario(SHIPPED / "partitioned-failover.yaml", TOPOLOGY)
+            result = await play(scenario, stand.runtime, Quiet())
+            assert result.completed, result.failure
+
+    asyncio.run(story())
+    judgement = judge_run(EmbeddedEngine(), tmp_path / "run")
+    wrong = [one.sentence for one in judgement.checks if one.verdict not in ("valid", "not applicable")]
+    assert (judgement.verdict, wrong) == ("valid", [])
 
 
 @pytest.mark.parametrize(

@@ -266,8 +266,9 @@ class Theatre:
         self.asked.append((now(), f"{region.name} {method} {path} {body}"))
         return self.answers(region.name, method)
 
-    def play(self, steps: str) -> PlayResult:
-        scenario = parse_scenario(scenario_text(steps), TOPOLOGY)
+    def play(self, steps: str, *, partitions: str = "{}") -> PlayResult:
+        text = scenario_text(steps).replace("topic: orders\n", f"topic: orders\npartitions: {partitions}\n")
+        scenario = parse_scenario(text, TOPOLOGY)
         wall_clock_ms = iter(range(1, 10_000)).__next__
         stage = Stage(
             hire=self.hire,

@@ -163,7 +163,7 @@ def simulate(
             help="A scenario, as for `run`; or swarm (anything), drill (one kill, one cut), quiet, hold-key "
             "(transaction keys), change-metadata (policies of several clusters; change-metadata-upstream: published "
             "before they are set), delay (messages due later), compact (a compacted topic), trim (logs that are "
-            "trimmed).",
+            "trimmed), expire (messages that expire, topics that are deleted).",
         ),
     ] = "swarm",
     file: TopologyFile = DEFAULT_TOPOLOGY,

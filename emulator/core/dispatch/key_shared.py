@@ -25,15 +25,20 @@ ASIDE_PER_CONSUMER: Final = 2_000
 numbers are upstream's."""
 
 
+AHEAD_ENTRIES: Final = 32
+"""So many new ones are read at a time for consumers that take something while others do not."""
+
+
 Place = TypeVar("Place", int, ConsumerState)
 
 
 class Hold:
     """One consumer has entries of a slot that it did not acknowledge."""
 
-    __slots__ = ("consumer", "entries")
+    __slots__ = ("consumer", "entries", "slot")
 
-    def __init__(self, consumer: ConsumerState) -> None:
+    def __init__(self, slot: int, consumer: ConsumerState) -> None:
+        self.slot = slot
         self.consumer = consumer
         self.entries = 0
 
@@ -46,7 +51,7 @@ class KeyShared(Shared):
         self.shares: Shares[ConsumerState] = Shares()
         self._holds: dict[int, Hold] = {}
         """By slot."""
-        self._slot_of: dict[int, int] = {}
+        self._hold_of: dict[int, Hold] = {}
         """Of entries that are pending."""
         self._waiting: dict[int, IdSet] = {}
         """By slot: ids that wait, aside or in `replay`."""
@@ -67,6 +72,14 @@ class KeyShared(Shared):
                 found[hold.consumer.name] = found.get(hold.consumer.name, 0) + 1
         return found
 
+    def _read_new(self, end_entry_id: int, entries_max: int) -> Read | None:
+        """About as much as all consumers can take. What is read for one of them brings others what they cannot take
+        yet, and to set that aside costs more than to read it a moment later."""
+        least = min((0 if one.blocked else one.permits for one in self.consumers), default=0)
+        return super()._read_new(
+            end_entry_id, min(entries_max, max(AHEAD_ENTRIES, least * len(self.consumers)))
+        )
+
     def _may_read_ahead(self) -> bool:
         aside_max = min(ASIDE_MAX, ASIDE_PER_CONSUMER * len(self.consumers))
         return self._aside_count < aside_max and super()._may_read_ahead()
@@ -76,15 +89,16 @@ class KeyShared(Shared):
         consumer = self.shares.owner_of(slot)
         if consumer is None or not self._may_serve(consumer):
             return None
-        entry_id, waiting, hold = candidate.entry_id, self._waiting.get(slot), self._holds.get(slot)
-        if waiting is not None and self._is_behind(waiting, entry_id):
+        entry_id = candidate.entry_id
+        if slot in self._waiting and self._is_behind(self._waiting[slot], entry_id):
             return None
+        hold = self._holds.get(slot)
         if hold is None or hold.consumer is not consumer:
             if self._is_held_by_another(slot, consumer):
                 return None
-            hold = self._holds[slot] = Hold(consumer)
+            hold = self._holds[slot] = Hold(slot, consumer)
         hold.entries += 1
-        self._slot_of[entry_id] = slot
+        self._hold_of[entry_id] = hold
         return consumer
 
     def _is_behind(self, waiting: IdSet, entry_id: int) -> bool:
@@ -168,15 +182,14 @@ class KeyShared(Shared):
 
     def _settled(self, entry_id: int) -> None:
         """The entry is pending no more."""
-        slot = self._slot_of.pop(entry_id, None)
-        hold = None if slot is None else self._holds.get(slot)
-        if slot is None or hold is None:
+        hold = self._hold_of.pop(entry_id, None)
+        if hold is None:
             return
         hold.entries -= 1
-        if not hold.entries:
-            del self._holds[slot]
-            if slot in self._aside_for_slot:
-                self._let_go(slot)
+        if not hold.entries and self._holds.get(hold.slot) is hold:
+            del self._holds[hold.slot]
+            if hold.slot in self._aside_for_slot:
+                self._let_go(hold.slot)
 
     def _let_go(self, slot: int) -> None:
         """Nobody holds entries of the slot any more."""
@@ -206,10 +219,10 @@ class KeyShared(Shared):
         for entry_id in list(entry_ids):
             if entry_id not in consumer.pending.by_entry:
                 continue
-            slot = self._slot_of.get(entry_id)
+            hold = self._hold_of.get(entry_id)
             super()._give_back(consumer, [entry_id])
-            if slot is not None:
-                self._wait(slot, entry_id)
+            if hold is not None:
+                self._wait(hold.slot, entry_id)
                 self._settled(entry_id)
 
     def moved(self) -> None:
@@ -218,7 +231,7 @@ class KeyShared(Shared):
         for slot, waiting in list(self._waiting.items()):
             for entry_id in [one for one in waiting if is_acked(one)]:
                 self._waits_no_more(slot, entry_id)
-        for entry_id in [one for one in self._slot_of if is_acked(one)]:
+        for entry_id in [one for one in self._hold_of if is_acked(one)]:
             self._settled(entry_id)
 
     def _forget(self, entry_id: int) -> None:
@@ -228,7 +241,7 @@ class KeyShared(Shared):
     def rewound(self) -> None:
         super().rewound()
         self._holds.clear()
-        self._slot_of.clear()
+        self._hold_of.clear()
         self._waiting.clear()
         self._slot_waited_for.clear()
         self._aside_for_consumer.clear()

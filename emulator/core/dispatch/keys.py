@@ -18,6 +18,8 @@ from emulator.murmur import murmur3
 
 SLOTS: Final = 65_536
 POINTS_PER_CONSUMER: Final = 100
+FOUND_MAX: Final = 8_192
+"""Slots whose owner is remembered: there may be many subscriptions."""
 RANGES_MAX: Final = 1_000
 """Of one sticky consumer."""
 KEY_BYTES_MAX: Final = 512
@@ -72,6 +74,8 @@ class Shares(Generic[Owner]):
         """Where the points are. Invariant: the first of each of `_points`."""
         self._sharing: KeySharing | None = None
         self._serial = 0
+        self._found: dict[int, Owner | None] = {}
+        """Slots that were asked for since somebody came or went."""
 
     @property
     def may_reorder(self) -> bool:
@@ -115,6 +119,7 @@ class Shares(Generic[Owner]):
     def add(self, consumer: Owner, sharing: KeySharing) -> None:
         """It was checked."""
         self._sharing = sharing
+        self._found.clear()
         if sharing.is_sticky:
             for first, last in sharing.ranges:
                 insort(self._ranges, (first, last, consumer), key=_first)
@@ -126,6 +131,7 @@ class Shares(Generic[Owner]):
         self._slots = [point[0] for point in self._points]
 
     def remove(self, consumer: Owner) -> None:
+        self._found.clear()
         self._points = [point for point in self._points if point[2] is not consumer]
         self._slots = [point[0] for point in self._points]
         self._ranges = [one for one in self._ranges if one[2] is not consumer]
@@ -134,6 +140,15 @@ class Shares(Generic[Owner]):
 
     def owner_of(self, slot: int) -> Owner | None:
         """None: no consumer has this slot (STICKY)."""
+        try:
+            return self._found[slot]
+        except KeyError:
+            if len(self._found) >= FOUND_MAX:
+                self._found.clear()
+            owner = self._found[slot] = self._find(slot)
+            return owner
+
+    def _find(self, slot: int) -> Owner | None:
         if self._points:
             at = bisect_left(self._slots, slot)
             return self._points[at if at < len(self._points) else 0][2]

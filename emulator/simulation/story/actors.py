@@ -25,6 +25,7 @@ from emulator.client import (
     Producer,
 )
 from emulator.history import attributes_digest, payload_digest
+from emulator.scenarios.lanes import Lane, choose
 from emulator.scenarios.own_producer import ACCESS_MODES
 from emulator.scenarios.workload import ConsumerPart, Counts, Hire, HostPart, Part, ProducerPart, TaskPart
 from emulator.simulation.actors import place_of, text_of
@@ -51,7 +52,6 @@ class SimulatedActor:
         self._world = world
         self._record = record
         self._name = part.name
-        self._topic = part.topic
         self._host: Host | None = None
         self._client: Client | None = None
         self._connected = False
@@ -94,8 +94,8 @@ class SimulatedActor:
     def _program(self, host: Host) -> Coroutine[Any, Any, None]:
         raise NotImplementedError
 
-    def _note(self, op: str, outcome: Any, **fields: Any) -> None:
-        self._record.note(self._name, op, outcome, region=self.region, topic=self._topic, **fields)
+    def _note(self, op: str, outcome: Any, *, topic: str, **fields: Any) -> None:
+        self._record.note(self._name, op, outcome, region=self.region, topic=topic, **fields)
 
 
 class SimulatedProducer(SimulatedActor):
@@ -105,13 +105,12 @@ class SimulatedProducer(SimulatedActor):
         super().__init__(world, record, part)
         self.part = part
         self._outcomes = {"ok": 0, "failed": 0, "unknown": 0}
-        self._waiting: dict[int, tuple[str, str, str]] = {}
-        """Sequence id -> region, session and text of publishes without an outcome."""
-        self._session = ""
+        self._waiting: dict[tuple[str, int], tuple[str, str, str]] = {}
+        """Topic and sequence id -> region, session and text of publishes without an outcome."""
+        self._lanes = [Lane[Producer](topic) for topic in part.topics]
         self._asked = 0
         self._publishing = False
         self._told_to_finish = False
-        self._next_sequence_id = 0
 
     @property
     def counts(self) -> Counts:
@@ -131,111 +130,111 @@ class SimulatedProducer(SimulatedActor):
 
     async def _go(self, *, orderly: bool) -> None:
         await super()._go(orderly=orderly)
-        for number in list(self._waiting):  # a client that is gone takes with it what it waited for
-            self._told(number, "unknown", error="the client was closed")
+        for message in list(self._waiting):  # a client that is gone takes with it what it waited for
+            self._told(message, "unknown", error="the client was closed")
 
     async def _program(self, host: Host) -> None:
         timeout_ms = self.part.send_timeout_ms
         client = self._new_client(host, send_timeout_seconds=timeout_ms / 1000 if timeout_ms else None)
         while self._client is client:
-            producer = await self._connect(client)
-            # A region that remembers this producer name tells where its numbering stopped.
-            self._next_sequence_id = max(self._next_sequence_id, producer.last_sequence_id + 1)
+            for lane in self._lanes:
+                await self._connect(client, lane)
             self._connected = True
             self._publishing = self._has_more
             with contextlib.suppress(ClientError):  # it can send no more: another one takes over
-                await self._publish_with(producer)
+                await self._publish()
                 return
+            for lane in self._lanes if self.part.partitions else ():
+                assert lane.producer is not None
+                await lane.producer.close()  # one is lost; the others have the name that the next ones want
 
-    async def _connect(self, client: Client) -> Producer:
-        part = self.part
+    async def _connect(self, client: Client, lane: Lane[Producer]) -> None:
+        part, place = self.part, {"producer": self._name, "topic": lane.topic}
         batching = Batching(delay_ms_max=max(1.0, part.batching_delay_ms)) if part.batching else None
         while True:
-            self._note("connect", "asked", producer=self._name)
+            self._note("connect", "asked", **place)
             try:
                 producer = await client.producer(
-                    part.topic,
+                    lane.topic,
                     name=part.name,
                     access_mode=ACCESS_MODES[part.access],
                     batching=batching,
                     pending_messages_max=part.max_pending + BURST,
                 )
             except ClientError as refusal:
-                self._note("connect", "unknown", producer=self._name, error=str(refusal))
+                self._note("connect", "unknown", error=str(refusal), **place)
                 await asyncio.sleep(RETRY_SECONDS)
             else:
-                self._session = self._record.new_session(self._name)
-                self._note(
-                    "connect",
-                    "ok",
-                    producer=self._name,
-                    session=self._session,
-                    last_sequence_id=producer.last_sequence_id,
-                )
-                return producer
+                session, last = self._record.new_session(self._name), producer.last_sequence_id
+                lane.opened(producer, session, last)
+                self._note("connect", "ok", session=session, last_sequence_id=last, **place)
+                return
 
     @property
     def _has_more(self) -> bool:
         enough = self.part.messages is not None and self._asked >= self.part.messages
         return not (self._told_to_finish or enough)
 
-    async def _publish_with(self, producer: Producer) -> None:
+    async def _publish(self) -> None:
         rate = self.part.rate_per_second
         at_once, pause_seconds = (BURST, 0.0) if rate is None else (1, 1 / rate)
         while self._has_more:
             for _ in range(at_once):
                 if self._has_more and self.counts.pending < self.part.max_pending:
-                    self._publish_one(producer)
+                    self._publish_one()
             self._publishing = self._has_more
             has_room = self.counts.pending < self.part.max_pending
             await asyncio.sleep(pause_seconds if has_room else max(pause_seconds, POLL_SECONDS))
 
-    def _publish_one(self, producer: Producer) -> None:
-        number, self._next_sequence_id = self._next_sequence_id, self._next_sequence_id + 1
-        text = f"{self._name}/{number}/{self._asked}"
+    def _publish_one(self) -> None:
+        key_number = self._asked if self.part.partitions else self._lanes[0].next_sequence_id
+        key = f"{self._name}-{key_number}" if self.part.keyed else None
+        lane = choose(self._lanes, key, self._asked)
+        assert lane.producer is not None
+        number = lane.number()
+        message, text = (lane.topic, number), f"{self._name}/{number}/{self._asked}"
         self._asked += 1
         payload = text.encode().ljust(self.part.message_bytes, b" ")
-        self._waiting[number] = (self.region, self._session, text)
-        key = f"{self._name}-{number}" if self.part.keyed else None
+        self._waiting[message] = (self.region, lane.session, text)
         said = {
             "payload_digest": payload_digest(payload),
             "attributes_digest": attributes_digest(key),
             "key": key,
         }
-        self._note_publish(number, self.region, self._session, text, "asked", **said)
+        self._note_publish(message, self.region, lane.session, text, "asked", **said)
         try:
-            future = producer.send_nowait(payload, sequence_id=number, key=key)
+            future = lane.producer.send_nowait(payload, sequence_id=number, key=key)
         except ClientError as refusal:
-            self._told(number, "failed", error=str(refusal))
+            self._told(message, "failed", error=str(refusal))
             raise
-        future.add_done_callback(partial(self._answered, number))
+        future.add_done_callback(partial(self._answered, message))
 
-    def _answered(self, number: int, done: asyncio.Future[MessageId]) -> None:
+    def _answered(self, message: tuple[str, int], done: asyncio.Future[MessageId]) -> None:
         error = None if done.cancelled() else done.exception()
         if error is None and not done.cancelled():
             place = done.result()
-            self._told(number, "ok", message_id=f"{place.ledger}:{place.entry}:{place.batch_index}")
+            self._told(message, "ok", message_id=f"{place.ledger}:{place.entry}:{place.batch_index}")
         else:
             certain = isinstance(error, ClientError) and error.definite
-            self._told(number, "failed" if certain else "unknown", error=str(error))
+            self._told(message, "failed" if certain else "unknown", error=str(error))
 
-    def _told(self, number: int, outcome: str, **fields: str) -> None:
-        self._note_publish(number, *self._waiting.pop(number), outcome, **fields)
+    def _told(self, message: tuple[str, int], outcome: str, **fields: str) -> None:
+        self._note_publish(message, *self._waiting.pop(message), outcome, **fields)
         self._outcomes[outcome] += 1
 
     def _note_publish(
-        self, number: int, region: str, session: str, text: str, outcome: Any, **fields: Any
+        self, message: tuple[str, int], region: str, session: str, text: str, outcome: Any, **fields: Any
     ) -> None:
         self._record.note(
             self._name,
             "publish",
             outcome,
             region=region,
-            topic=self._topic,
+            topic=message[0],
             origin_region=region,
             producer=self._name,
             session=session,
-            sequence_id=number,
+            sequence_id=message[1],
             detail=text,
             **fields,
         )
@@ -247,8 +246,10 @@ class SimulatedConsumer(SimulatedActor):
     def __init__(self, world: World, record: Record, part: ConsumerPart) -> None:
         super().__init__(world, record, part)
         self.part = part
-        self._seen: set[tuple[str, str, int]] = set()
+        self._seen: set[tuple[str, str, str, int]] = set()
         self._repeated = 0
+        self._subscribed: set[str] = set()
+        """Topics."""
 
     @property
     def counts(self) -> Counts:
@@ -264,26 +265,34 @@ class SimulatedConsumer(SimulatedActor):
 
     async def _program(self, host: Host) -> None:
         client = self._new_client(host)
+        self._subscribed.clear()
+        first, *others = self.part.topics
+        reading = [host.loop.create_task(self._consume(client, topic)) for topic in others]
+        await self._consume(client, first)
+        await asyncio.gather(*reading)
+
+    async def _consume(self, client: Client, topic: str) -> None:
         while self._client is client:
-            self._note_subscribe("asked")
+            self._note_subscribe(topic, "asked")
             try:
-                consumer = await self._subscribe(client)
-                self._note_subscribe("ok")
-                self._connected = True
+                consumer = await self._subscribe(client, topic)
+                self._note_subscribe(topic, "ok")
+                self._subscribed.add(topic)
+                self._connected = len(self._subscribed) == len(self.part.topics)
                 while True:
                     message = await consumer.receive()
-                    self._received(message)
+                    self._received(topic, message)
                     await self._acknowledge(consumer, message)
             except ClientError as refusal:
                 if self._client is not client:  # on its way elsewhere
                     return
-                self._note_subscribe("unknown", error=str(refusal))
+                self._note_subscribe(topic, "unknown", error=str(refusal))
             await asyncio.sleep(RETRY_SECONDS)
 
-    def _subscribe(self, client: Client) -> Coroutine[Any, Any, Consumer]:
+    def _subscribe(self, client: Client, topic: str) -> Coroutine[Any, Any, Consumer]:
         part = self.part
         return client.subscribe(
-            part.topic,
+            topic,
             part.subscription,
             type_=ConsumerType[part.type.upper()],
             initial_position=InitialPosition.EARLIEST,
@@ -292,12 +301,13 @@ class SimulatedConsumer(SimulatedActor):
             receiver_queue_size=part.receiver_queue,
         )
 
-    def _received(self, message: Message) -> None:
+    def _received(self, topic: str, message: Message) -> None:
         origin_region = message.replicated_from or self.region
-        identity = (origin_region, message.producer_name, message.sequence_id)
+        identity = (topic, origin_region, message.producer_name, message.sequence_id)
         self._note_mine(
             "receive",
             "ok",
+            topic=topic,
             origin_region=origin_region,
             producer=message.producer_name,
             sequence_id=message.sequence_id,
@@ -312,16 +322,16 @@ class SimulatedConsumer(SimulatedActor):
         """`asked` and no more, as with the real client: it returns before the region has heard of it."""
         how = self.part.acknowledge
         give = consumer.acknowledge_cumulative if how == "cumulative" else consumer.acknowledge
-        self._note_mine("acknowledge", "asked", message_id=place_of(message), how=how)
+        said = {"topic": consumer.topic, "message_id": place_of(message), "how": how}
+        self._note_mine("acknowledge", "asked", **said)
         try:
             await give(message)
         except ClientError as refusal:
-            self._note_mine(
-                "acknowledge", "unknown", message_id=place_of(message), how=how, error=str(refusal)
-            )
+            self._note_mine("acknowledge", "unknown", error=str(refusal), **said)
 
-    def _note_subscribe(self, outcome: Any, **fields: Any) -> None:
-        self._note_mine("subscribe", outcome, replicated=self.part.replicated, initial="earliest", **fields)
+    def _note_subscribe(self, topic: str, outcome: Any, **fields: Any) -> None:
+        told = {"topic": topic, "replicated": self.part.replicated, "initial": "earliest"}
+        self._note_mine("subscribe", outcome, **told, **fields)
 
     def _note_mine(self, op: str, outcome: Any, **fields: Any) -> None:
         self._note(op, outcome, subscription=self.part.subscription, **fields)

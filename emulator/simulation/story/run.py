@@ -178,9 +178,10 @@ class _Run:
         self.result: PlayResult | None = None
         self._calls = 0
         self.record.given.replicated.update(
-            (full(part.topic), part.subscription)
+            (full(topic), part.subscription)
             for part in story.scenario.parts
             if isinstance(part, ConsumerPart | TaskPart) and part.replicated
+            for topic in part.read
         )
         for name, region in world.regions.items():
             self.watch.attach(name, region.disk)
@@ -277,6 +278,7 @@ class _Run:
                 isinstance(part, ConsumerPart | TaskPart)
                 and part.name in self.result.counts.keys() - finished
             ):
-                key = (full(part.topic), part.subscription)
-                found.setdefault(key, []).append(self.result.counts[part.name].region)
+                for topic in part.read:
+                    key = (full(topic), part.subscription)
+                    found.setdefault(key, []).append(self.result.counts[part.name].region)
         return found

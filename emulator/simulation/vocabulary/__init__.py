@@ -11,6 +11,7 @@ from emulator.simulation.vocabulary import (
     compacting,
     delaying,
     evolving,
+    expiring,
     forging,
     half_open,
     hoarding,
@@ -53,6 +54,7 @@ ASKED_FOR: tuple[Word, ...] = (
     delaying.WORD,
     compacting.WORD,
     trimming.WORD,
+    expiring.WORD,
 )
 """Words with worlds of their own, which are drawn when they are asked for by the word's name: seeds of the swarm stay
 what they are."""
