@@ -58,6 +58,7 @@ class TopicConsumer(Consumer):
         self._open_batches = OpenBatches()
         self._pieces = Pieces()
         self._giving_back = GivingBack(self)
+        self._minds_time = wish.ack_timeout_seconds is not None
         self._reconnecting: asyncio.Task[None] | None = None
 
     @property
@@ -154,17 +155,24 @@ class TopicConsumer(Consumer):
 
     def taken(self, message: Message) -> None:
         self._room_for_one_more()
-        self._giving_back.taken(message)
+        if self._minds_time:
+            self._giving_back.taken(message)
 
     def message(self, meta: MessageMeta, data: bytes) -> None:
         """The broker sent an entry."""
+        buries = self.wish.dead_letters is not None
         for message in messages_in(meta, data, self.topic, self._partition, self._pieces):
             self._expected -= 1
-            if message is None or not self._wants(message.id) or self._giving_back.buries(message):
+            if (
+                message is None
+                or not self._wants(message.id)
+                or (buries and self._giving_back.buries(message))
+            ):
                 self._room_for_one_more()
             else:
                 self._inbox.put(self, message)
-        self._want()
+        if not self.wish.receiver_queue_size:
+            self._want()
 
     def _wants(self, message_id: MessageId) -> bool:
         return True
