@@ -203,6 +203,13 @@ class ClientConnection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.close()
 
+    def cut_off(self) -> None:
+        """End it at once, as others have what it held: a client that does not read would keep its consumers until
+        everything that was written has gone out (INV-91)."""
+        self.close()
+        if self._transport is not None and self._transport.get_write_buffer_size():
+            self._transport.abort()
+
     def abort(self) -> None:
         """Drop a connection whose other side is gone."""
         if self._transport is not None:
