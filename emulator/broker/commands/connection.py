@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -329,8 +329,11 @@ class ClientConnection(asyncio.Protocol):
         if isinstance(work, Promise):
             work.kept.add_done_callback(partial(self._kept, row, value, work.answer, charge))
         else:
-            over = partial(self.pressure.request_over, charge)
-            self.tasks.start(carry_out(self, row, value, work), over)
+            self.tasks.start(carry_out(self, row, value, work), partial(self._carried_out, work, charge))
+
+    def _carried_out(self, work: Coroutine[Any, Any, None], charge: Charge) -> None:
+        work.close()  # it was not begun if the connection ended first
+        self.pressure.request_over(charge)
 
     def _kept(
         self, row: AnyRow, value: Any, answer: bytes, charge: Charge, kept: asyncio.Future[Any]

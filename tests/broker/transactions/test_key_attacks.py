@@ -174,7 +174,7 @@ def test_beside_a_log_of_keys_that_cannot_be_read_the_number_of_coordinators_sta
             assert answer.error == pb.TransactionCoordinatorNotFound
             await world.crash("us")
             world.settings["us"] = replace(world.settings["us"], transaction_coordinators=5)
-            with pytest.raises(StorageError, match="cannot become 5: coordinator .* cannot be read"):
+            with pytest.raises(StorageError, match=r"cannot become 5: coordinator .* cannot be read"):
                 await world.start("us")
 
     asyncio.run(story())

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
+import pytest
+
 from emulator.client import ClientError, ExpiredTransaction
 from tests.broker.regions import Regions, regions
 from tests.broker.transactions.test_stories import keyed, soon, stored
@@ -39,7 +41,12 @@ async def task(world: Regions, key: int, rival: int, told: Told) -> None:
         told.finished[key] += 1
 
 
-def test_of_many_tasks_that_race_for_many_keys_one_of_each_key_comes_to_its_end_and_nothing_counts_in_part() -> None:
+@pytest.mark.filterwarnings(
+    "error:coroutine .* was never awaited:RuntimeWarning", "error::pytest.PytestUnraisableExceptionWarning"
+)
+def test_of_many_tasks_that_race_for_many_keys_one_of_each_key_comes_to_its_end_and_nothing_counts_in_part() -> (
+    None
+):
     async def story() -> None:
         told = Told()
         async with regions("us") as world, world.client("us") as reader:
