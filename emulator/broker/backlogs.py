@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from emulator.core.cursor import Cursor
 from emulator.core.policies.lifetime import Quota, QuotaAction, QuotaKind, Quotas, Retention
 from emulator.core.quotas import Backlog, Exceeded, exceeded
-from emulator.core.retention import EVICT_TO, Seen, Trimming, backlog_bytes
+from emulator.core.retention import EVICT_TO, Seen, Trimming
 from emulator.errors import ProtocolError
 
 if TYPE_CHECKING:
@@ -57,7 +57,9 @@ class Backlogs:
 
     def __init__(self, topic: KeptTopic) -> None:
         self._topic = topic
-        self._ages = topic.region.environment.parts.ages()
+        parts = topic.region.environment.parts
+        self._ages = parts.ages()
+        self._backlog_bytes = parts.backlog_bytes
 
     async def _from(self, entry_id: int) -> AsyncIterator[StoredEntry]:
         """Readable entries from an id on, until the topic is closed. StorageError."""
@@ -121,7 +123,9 @@ class Backlogs:
     async def _backlog(self, quotas: Quotas, now_ms: int) -> Backlog:
         topic = self._topic
         need = topic.trimmer.need
-        size = backlog_bytes(topic.log.size_bytes, topic.log.first_entry_id, need.entry_id, topic.stored_end)
+        size = self._backlog_bytes(
+            topic.log.size_bytes, topic.log.first_entry_id, need.entry_id, topic.stored_end
+        )
         age_ms = 0
         if QuotaKind.AGE in quotas:
             async for entry in self._from(max(need.entry_id, topic.first_entry_id)):
@@ -153,7 +157,7 @@ class Backlogs:
         """True of the oldest entries, until so much is left of the log's end."""
         topic = self._topic
         lowest = min((one.cursor.mark_delete + 1 for one in self._standing()), default=topic.stored_end)
-        left = backlog_bytes(topic.log.size_bytes, topic.log.first_entry_id, lowest, topic.stored_end)
+        left = self._backlog_bytes(topic.log.size_bytes, topic.log.first_entry_id, lowest, topic.stored_end)
 
         def is_over(entry: StoredEntry) -> bool:
             nonlocal left

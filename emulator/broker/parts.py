@@ -27,7 +27,7 @@ from emulator.core.dispatch import Dispatcher, StrategyFactory, strategy_for
 from emulator.core.metadata_sync.outbox import Outbox
 from emulator.core.metadata_sync.rules import LATEST, Rule
 from emulator.core.replication import Forwarding, ReplicationProgress, forwarding
-from emulator.core.retention import Ages
+from emulator.core.retention import Ages, backlog_bytes
 from emulator.core.snapshots import SnapshotController
 from emulator.core.subscription_updates import (
     Applied,
@@ -104,6 +104,8 @@ class Parts:
 
     # What expires, and what is let go.
     ages: type[Ages] = Ages
+    backlog_bytes: Callable[[int, int, int, int], int] = backlog_bytes
+    """(bytes of a log, its first id, the first that is needed, its end): how much is needed, about."""
 
     # Compaction.
     latest_of_keys: type[LatestOfKeys] = LatestOfKeys

@@ -19,6 +19,7 @@ operation certainly did not happen (`ClientError.definite`).
 from emulator.client.batching import Batching
 from emulator.client.client import Client
 from emulator.client.consumer import Consumer
+from emulator.client.dead_letters import DeadLetters
 from emulator.client.messages import Message
 from emulator.client.producer import Producer
 from emulator.client.reader import Reader
@@ -51,6 +52,7 @@ __all__ = [
     "Compression",
     "Consumer",
     "ConsumerType",
+    "DeadLetters",
     "ExpiredTransaction",
     "InitialPosition",
     "KeyHash",

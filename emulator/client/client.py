@@ -1,20 +1,17 @@
-"""The client: service URLs, lookups, a connection per address, and what it makes."""
+"""The client, and what it makes."""
 
 from __future__ import annotations
 
-import asyncio
 import random
 import re
-import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
-from urllib.parse import urlsplit
 
-from emulator.client.connection import Connection, answered_otherwise
+from emulator.client.connection import answered_otherwise
+from emulator.client.connections import Connections
 from emulator.client.vocabulary import (
     EARLIEST,
-    FINAL_ERRORS,
     LATEST,
     ClientError,
     ClientSettings,
@@ -24,16 +21,17 @@ from emulator.client.vocabulary import (
     Standing,
 )
 from emulator.errors import ServerError
-from emulator.model import PARTITIONS_MAX, AccessMode, Schema
-from emulator.network import Network, SocketNetwork
+from emulator.model import AccessMode, Schema
+from emulator.network import Network
 from emulator.transaction_names import check_key
 from emulator.wire import requests
 from emulator.wire.compression import Compression
-from emulator.wire.replies import LookedUp, Partitions, SchemaFound
+from emulator.wire.replies import SchemaFound
 
 if TYPE_CHECKING:
     from emulator.client.batching import Batching
     from emulator.client.consumer import Consumer
+    from emulator.client.dead_letters import DeadLetters
     from emulator.client.producer import Producer
     from emulator.client.reader import Reader
     from emulator.client.routing import Router, Routing
@@ -41,26 +39,10 @@ if TYPE_CHECKING:
     from emulator.client.transactions import Coordinators, Transaction
     from emulator.key_hash import KeyHash
 
-T = TypeVar("T")
 Made = TypeVar("Made", "Producer", "Consumer", "Reader")
-Address = tuple[str, int]
 
 
-def parse_service_url(url: str) -> list[Address]:
-    """`pulsar://host:port[,host:port…]` to addresses. ValueError says what is wrong with it."""
-    scheme, separator, hosts = url.partition("://")
-    if scheme != "pulsar" or not separator:
-        raise ValueError(f"service URL {url!r} must begin with pulsar://")
-    addresses = []
-    for host in hosts.rstrip("/").split(","):
-        parts = urlsplit(f"//{host}")
-        if not parts.hostname:
-            raise ValueError(f"service URL {url!r} names no host")
-        addresses.append((parts.hostname, parts.port or 6650))
-    return addresses
-
-
-class Client:
+class Client(Connections):
     """Talks to one region at a time; moves on to the next service URL when that one cannot be reached."""
 
     def __init__(
@@ -78,21 +60,10 @@ class Client:
         transaction of the one before it is aborted. In each region by itself.
         `network`, `chance` and `wall_clock_ms` are for simulations. ValueError for a URL that cannot be read, or a key
         that cannot be one."""
-        urls = [service_url] if isinstance(service_url, str) else list(service_url)
-        self._addresses = [address for url in urls for address in parse_service_url(url)]
-        self._current = 0
-        self.settings = settings or ClientSettings()
-        self._network = network or SocketNetwork()
-        self._chance = chance or random.Random()
-        self.wall_clock_ms = wall_clock_ms or (lambda: time.time_ns() // 1_000_000)
-        """Stamps messages that are published."""
+        super().__init__(service_url, network, settings, chance, wall_clock_ms)
         self._transaction_key = transaction_key if transaction_key is None else check_key(transaction_key)
         self._coordinators: Coordinators | None = None
-        self._connections: dict[Address, Connection] = {}
-        self._connecting: dict[Address, asyncio.Task[Connection]] = {}
-        self._next_id = 0
         self._open: dict[Producer | Consumer, None] = {}
-        self.closed = False
 
     async def __aenter__(self) -> Self:
         return self
@@ -101,21 +72,6 @@ class Client:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
-
-    @property
-    def service_address(self) -> Address:
-        """The address lookups go to at the moment."""
-        return self._addresses[self._current]
-
-    @property
-    def chance(self) -> random.Random:
-        """Whatever is left to chance is drawn from it."""
-        return self._chance
-
-    def new_id(self) -> int:
-        """For requests, producers and consumers alike."""
-        self._next_id += 1
-        return self._next_id
 
     # What it makes.
 
@@ -181,6 +137,9 @@ class Client:
         receiver_queue_size: int = 1000,
         schema: Schema | None = None,
         read_compacted: bool = False,
+        negative_ack_delay_seconds: float = 0.0,
+        ack_timeout_seconds: float | None = None,
+        dead_letters: DeadLetters | None = None,
         start_paused: bool = False,
         may_create: bool = True,
         key_ranges: Sequence[tuple[int, int]] = (),
@@ -194,7 +153,9 @@ class Client:
         `replicated`: its position is carried to the other regions (PIP-33). `schema`: what it reads by; the region
         refuses one that does not fit. `read_compacted`: of what was compacted it is given the newest message of each
         key. `receiver_queue_size`: so many messages of each topic are asked for ahead; 0: one at a time, when somebody
-        waits for it (of one topic only). `start_paused`: it asks for nothing before `Consumer.resume`. `may_create`:
+        waits for it (of one topic only). What is given back comes again after `negative_ack_delay_seconds`, what is not
+        acknowledged by itself after `ack_timeout_seconds`; what comes too often is one of the `dead_letters`.
+        `start_paused`: it asks for nothing before `Consumer.resume`. `may_create`:
         False for a topic that must be there. `key_ranges`: of hashes (0 to 65,535) that a KEY_SHARED consumer takes;
         none: the region divides them; `out_of_order`: it need not wait for former owners of a key. `properties` are
         shown with the consumer, `subscription_properties` with a subscription that is new. ClientError; ValueError."""
@@ -203,7 +164,7 @@ class Client:
 
         wish = ConsumerWish(
             subscription=subscription,
-            name=name or f"consumer-{self._chance.getrandbits(32):08x}",
+            name=name or f"consumer-{self.chance.getrandbits(32):08x}",
             type_=type_,
             initial_position=initial_position,
             replicated=replicated,
@@ -211,6 +172,9 @@ class Client:
             receiver_queue_size=receiver_queue_size,
             schema=schema,
             read_compacted=read_compacted,
+            negative_ack_delay_seconds=negative_ack_delay_seconds,
+            ack_timeout_seconds=ack_timeout_seconds,
+            dead_letters=dead_letters,
             start_paused=start_paused,
             may_create=may_create,
             key_ranges=key_ranges,
@@ -234,7 +198,7 @@ class Client:
         from emulator.client.consumer import ConsumerWish
         from emulator.client.making import reader_of
 
-        name = f"reader-{self._chance.getrandbits(40):010x}"
+        name = f"reader-{self.chance.getrandbits(40):010x}"
         wish = ConsumerWish(
             subscription=name,
             name=name,
@@ -268,7 +232,7 @@ class Client:
         from emulator.client.transactions import Coordinators
 
         if self._coordinators is None:
-            process = f"{self._chance.getrandbits(64):016x}"
+            process = f"{self.chance.getrandbits(64):016x}"
             self._coordinators = Coordinators(self, self._transaction_key, process)
         return self._coordinators
 
@@ -316,101 +280,4 @@ class Client:
             return
         for made in list(self._open):
             await made.close()
-        self.closed = True
-        for task in list(self._connecting.values()):
-            task.cancel()
-        for connection in list(self._connections.values()):
-            connection.close()
-
-    # Finding the way.
-
-    async def connection_for(self, topic: str) -> Connection:
-        """Look the topic up and connect to whoever serves it. Tries the next service URL when one fails.
-        ClientError (definite) when no way was found this time."""
-        connection = await self.service_connection()
-        request_id = self.new_id()
-        answer = await connection.request(request_id, requests.lookup(request_id, topic))
-        if not isinstance(answer, LookedUp):
-            raise answered_otherwise("a lookup", answer)
-        return await self.connect(parse_service_url(answer.service_url)[0])
-
-    async def partitions_of(self, topic: str, *, may_create: bool = False) -> int:
-        """How many partitions the topic has: `<topic>-partition-0` and so on; 0: it has none, and is one itself.
-        `may_create`: one that is not there is created as its namespace says. ClientError when that cannot be told this
-        time, or is told wrongly."""
-        connection = await self.service_connection()
-        request_id = self.new_id()
-        frame = requests.partitions(request_id, topic, may_create=may_create)
-        answer = await connection.request(request_id, frame)
-        if not isinstance(answer, Partitions):
-            raise answered_otherwise("a question for partitions", answer)
-        if answer.partitions > PARTITIONS_MAX:
-            sentence = (
-                f"{topic} is said to have {answer.partitions} partitions; there may be {PARTITIONS_MAX}"
-            )
-            raise ClientError(sentence, definite=True, code=ServerError.NotAllowedError)
-        return answer.partitions
-
-    async def service_connection(self) -> Connection:
-        """To any host of the region; for what is no one topic's. ClientError (definite) when it cannot be had; then the
-        next service URL is tried next."""
-        try:
-            return await self.connect(self.service_address)
-        except ClientError:
-            self._current = (self._current + 1) % len(self._addresses)
-            raise
-
-    async def connect(self, address: Address) -> Connection:
-        """The one connection to an address, opened if need be."""
-        if self.closed:
-            raise ClientError("the client is closed", definite=True)
-        connection = self._connections.get(address)
-        if connection is not None and connection.is_open:
-            return connection
-        task = self._connecting.get(address)
-        if task is None:
-            task = asyncio.get_running_loop().create_task(self._open_connection(address))
-            self._connecting[address] = task
-            task.add_done_callback(lambda task: self._connecting_done(address, task))
-        return await asyncio.shield(task)
-
-    def _connecting_done(self, address: Address, task: asyncio.Task[Connection]) -> None:
-        del self._connecting[address]
-        if not task.cancelled():
-            task.exception()  # Whoever waited may be gone by now; then the failure is no news.
-
-    async def _open_connection(self, address: Address) -> Connection:
-        connection = Connection(self, address)
-        try:
-            async with asyncio.timeout(self.settings.connect_timeout_seconds):
-                await self._network.connect(lambda: connection, *address)
-                await connection.connected
-        except (OSError, TimeoutError) as failure:
-            connection.abort()
-            where = f"{address[0]}:{address[1]}"
-            raise ClientError(f"cannot connect to {where}: {failure or 'timed out'}", definite=True) from None
-        self._connections[address] = connection
-        return connection
-
-    def forget(self, connection: Connection) -> None:
-        """A connection is gone."""
-        if self._connections.get(connection.address) is connection:
-            del self._connections[connection.address]
-
-    async def persist(self, attempt: Callable[[], Awaitable[T]], *, deadline_seconds: float | None) -> T:
-        """Try until it works, with back-off. Raises what can only be refused again, and the last failure once the
-        deadline has passed (None: never)."""
-        loop = asyncio.get_running_loop()
-        give_up_at = None if deadline_seconds is None else loop.time() + deadline_seconds
-        backoff = self.settings.backoff_seconds
-        while True:
-            try:
-                return await attempt()
-            except ClientError as failure:
-                if failure.code in FINAL_ERRORS or self.closed:
-                    raise
-                pause = backoff * self._chance.uniform(0.8, 1.2)
-                if give_up_at is not None and loop.time() + pause > give_up_at:
-                    raise
-            await asyncio.sleep(pause)
-            backoff = min(backoff * 2, self.settings.backoff_seconds_max)
+        self._close_connections()

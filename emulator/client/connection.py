@@ -20,7 +20,7 @@ from emulator.wire.frames import FrameBuffer
 from emulator.wire.replies import Refused, Reply
 
 if TYPE_CHECKING:
-    from emulator.client.client import Client
+    from emulator.client.connections import Connections
     from emulator.wire.codec import MessageMeta, Receipt
 
 MESSAGE_BYTES_MAX = 5 * 1024 * 1024
@@ -56,7 +56,7 @@ class WatchHandler(Handler, Protocol):
 class Connection(asyncio.Protocol):
     """Made by `Client.connect`; usable once `connected` has resolved."""
 
-    def __init__(self, client: Client, address: tuple[str, int]) -> None:
+    def __init__(self, client: Connections, address: tuple[str, int]) -> None:
         self.client = client
         self.address = address
         loop = asyncio.get_running_loop()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from emulator.client.dead_letters import DeadLetters
 from emulator.client.inbox import Inbox
 from emulator.client.messages import Message
 from emulator.client.vocabulary import ClientError, ConsumerType, InitialPosition, MessageId
@@ -36,9 +38,18 @@ class ConsumerWish:
     out_of_order: bool = False
     properties: Mapping[str, str] | None = None
     subscription_properties: Mapping[str, str] | None = None
+    negative_ack_delay_seconds: float = 0.0
+    ack_timeout_seconds: float | None = None
+    dead_letters: DeadLetters | None = None
 
     def __post_init__(self) -> None:
         """ValueError for what cannot be wished."""
+        if self.dead_letters is not None and self.type_ not in (ConsumerType.SHARED, ConsumerType.KEY_SHARED):
+            raise ValueError("dead letters need a SHARED or KEY_SHARED subscription")
+        if self.negative_ack_delay_seconds < 0:
+            raise ValueError("negative_ack_delay_seconds must not be negative")
+        if self.ack_timeout_seconds is not None and self.ack_timeout_seconds <= 0:
+            raise ValueError("ack_timeout_seconds must be more than 0")
         if self.receiver_queue_size < 0:
             raise ValueError(f"receiver_queue_size is {self.receiver_queue_size}; it must not be negative")
 
@@ -89,6 +100,27 @@ class Consumer(ABC):
             self._check_usable()
         return await self._inbox.take()
 
+    async def receive_batch(
+        self, messages_max: int = 100, *, bytes_max: int = 10_485_760, timeout_seconds: float = 0.1
+    ) -> list[Message]:
+        """What comes until there are so many messages or bytes, or the time is over; nothing, if nothing came.
+        ClientError as `receive`, if nothing had come before. ValueError when nothing ever could."""
+        if messages_max < 1 or bytes_max < 1:
+            raise ValueError("a batch has at least one message, and one byte")
+        came: list[Message] = []
+        came_bytes = 0
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                while len(came) < messages_max and came_bytes < bytes_max:
+                    came.append(await self.receive())
+                    came_bytes += len(came[-1].payload)
+        except TimeoutError:
+            return came
+        except ClientError:
+            if not came:
+                raise
+        return came
+
     @abstractmethod
     async def acknowledge(
         self,
@@ -114,7 +146,13 @@ class Consumer(ABC):
 
     @abstractmethod
     def negative_acknowledge(self, *messages: Message) -> None:
-        """Have these delivered again (SHARED), or everything that is not acknowledged (other types)."""
+        """Have these delivered again (SHARED), or everything that is not acknowledged (other types); after the
+        `negative_ack_delay_seconds` that were asked for. One that has come as often as it may is a dead letter."""
+
+    @abstractmethod
+    async def reconsume_later(self, message: Message, delay_seconds: float) -> None:
+        """Put it off: it comes again by the retry topic after so long; put off too often, it is a dead letter.
+        ClientError; ValueError for a consumer without retries."""
 
     @abstractmethod
     def redeliver_unacknowledged(self) -> None:

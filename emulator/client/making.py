@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from emulator.client.consumer import Consumer, ConsumerWish
@@ -53,17 +54,23 @@ async def consumer_of(
     client: Client, topic: str | Sequence[str] | re.Pattern[str], wish: ConsumerWish
 ) -> Consumer:
     """Not opened yet. ClientError when it cannot be told in time how many partitions there are; ValueError."""
+    letters = wish.dead_letters
     if isinstance(topic, re.Pattern):
+        if letters is not None and letters.retries:
+            raise ValueError("a consumer of a pattern puts nothing off: it has no retry topic")
         return MultiTopicConsumer(client, topic.pattern, wish, PatternTopics(client, topic.pattern))
-    if isinstance(topic, str):
-        if not await partitions_before_use(client, topic, may_create=wish.may_create):
-            return TopicConsumer(client, topic, wish)
-        topic = [topic]
-    if not topic:
+    topics = [topic] if isinstance(topic, str) else list(topic)
+    if letters is not None and topics:
+        letters = letters.named_after(topics[0], wish.subscription)
+        wish = replace(wish, dead_letters=letters)
+        topics += [] if letters.retry_topic is None else [letters.retry_topic]
+    is_one = isinstance(topic, str) and len(topics) == 1
+    if is_one and not await partitions_before_use(client, topics[0], may_create=wish.may_create):
+        return TopicConsumer(client, topics[0], wish)
+    if not topics:
         raise ValueError("a consumer needs at least one topic")
-    return MultiTopicConsumer(
-        client, ", ".join(topic), wish, NamedTopics(client, topic, may_create=wish.may_create)
-    )
+    named = topic if isinstance(topic, str) else ", ".join(topic)
+    return MultiTopicConsumer(client, named, wish, NamedTopics(client, topics, may_create=wish.may_create))
 
 
 async def reader_of(

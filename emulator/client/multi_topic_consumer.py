@@ -144,6 +144,9 @@ class MultiTopicConsumer(Consumer):
             if child is not None:  # Of a topic that is gone nothing is delivered again.
                 child.negative_acknowledge(message)
 
+    async def reconsume_later(self, message: Message, delay_seconds: float) -> None:
+        await self._child_of(message).reconsume_later(message, delay_seconds)
+
     def redeliver_unacknowledged(self) -> None:
         for child in self.consumers.values():
             child.redeliver_unacknowledged()

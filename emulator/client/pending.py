@@ -86,9 +86,10 @@ class PendingEntries:
 
     def __init__(self, messages_max: int, timeout_seconds: float | None) -> None:
         self.messages_max = messages_max
+        self.messages = 0
+        """How many there are."""
         self._timeout_seconds = timeout_seconds
         self._entries: deque[Pending] = deque()
-        self._messages = 0
         self._room = asyncio.Event()
         self._room.set()
         self._timer: asyncio.TimerHandle | None = None
@@ -106,7 +107,7 @@ class PendingEntries:
 
     @property
     def is_full(self) -> bool:
-        return self._messages >= self.messages_max
+        return self.messages >= self.messages_max
 
     async def room(self, is_over: Callable[[], bool]) -> None:
         """Wait until it is not full, or there is nothing to wait for."""
@@ -114,13 +115,9 @@ class PendingEntries:
             self._room.clear()
             await self._room.wait()
 
-    def count_message(self) -> None:
-        """One more is to be sent."""
-        self._messages += 1
-
     def refuse(self, message: Outgoing, error: ClientError) -> None:
         """One that was counted is not sent after all."""
-        self._messages -= 1
+        self.messages -= 1
         self._room.set()
         message.fail(error)
 
@@ -138,7 +135,7 @@ class PendingEntries:
     def pop(self) -> Pending:
         pending = self._entries.popleft()
         if pending.is_last_piece:
-            self._messages -= len(pending.messages)
+            self.messages -= len(pending.messages)
             self._room.set()
         return pending
 

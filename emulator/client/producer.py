@@ -113,8 +113,16 @@ class Producer(ABC):
         `key`: messages with the same one go to the same partition, as with other clients.
         `deliver_at_ms`: Shared and Key_Shared subscriptions deliver it then, by the wall clock of their region.
         In a transaction the message counts once that commits; ExpiredTransaction when it was fenced."""
-        message = _outgoing(
-            payload, key, properties, sequence_id, event_time_ms, deliver_at_ms, replicate_to, transaction
+        message = Outgoing(
+            payload,
+            key,
+            properties or {},
+            sequence_id,
+            event_time_ms,
+            deliver_at_ms,
+            replicate_to,
+            transaction,
+            asyncio.get_running_loop().create_future(),
         )
         return await self.publish(message)
 
@@ -133,8 +141,16 @@ class Producer(ABC):
         """Publish without waiting; the future is the receipt. ClientError at once when closed, fenced or full, or when
         the transaction was not told of the topic (`Transaction.will_publish_to`). In a transaction nothing is
         batched."""
-        message = _outgoing(
-            payload, key, properties, sequence_id, event_time_ms, deliver_at_ms, replicate_to, transaction
+        message = Outgoing(
+            payload,
+            key,
+            properties or {},
+            sequence_id,
+            event_time_ms,
+            deliver_at_ms,
+            replicate_to,
+            transaction,
+            asyncio.get_running_loop().create_future(),
         )
         self.publish_nowait(message)
         return message.future
@@ -162,27 +178,3 @@ class Producer(ABC):
     def _refuse_when_closed(self) -> None:
         if self.closed:
             raise ClientError("the producer is closed", definite=True)
-
-
-def _outgoing(
-    payload: bytes,
-    key: str | None,
-    properties: Mapping[str, str] | None,
-    sequence_id: int | None,
-    event_time_ms: int | None,
-    deliver_at_ms: int | None,
-    replicate_to: Sequence[str],
-    transaction: Transaction | None,
-) -> Outgoing:
-    receipt: asyncio.Future[MessageId] = asyncio.get_running_loop().create_future()
-    return Outgoing(
-        payload,
-        key,
-        properties or {},
-        sequence_id,
-        event_time_ms,
-        deliver_at_ms,
-        replicate_to,
-        transaction,
-        receipt,
-    )

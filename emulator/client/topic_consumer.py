@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from emulator.client.ack_sets import AckId, OpenBatches, alone, from_index_on, up_to
 from emulator.client.connection import answered_otherwise
 from emulator.client.consumer import Consumer, ConsumerWish
+from emulator.client.giving_back import GivingBack
 from emulator.client.inbox import Inbox
 from emulator.client.messages import Message, id_of, messages_in, partition_index
 from emulator.client.pieces import Pieces
@@ -56,6 +57,8 @@ class TopicConsumer(Consumer):
         """Messages that were asked for and have not come."""
         self._open_batches = OpenBatches()
         self._pieces = Pieces()
+        self._giving_back = GivingBack(self)
+        self._minds_time = wish.ack_timeout_seconds is not None
         self._reconnecting: asyncio.Task[None] | None = None
 
     @property
@@ -87,6 +90,7 @@ class TopicConsumer(Consumer):
         self._inbox.drop(self)
         self._open_batches.clear()
         self._pieces.clear()
+        self._giving_back.clear()
         self._room, self._expected = self.wish.receiver_queue_size, 0
         self._ask_for(self._room)
         self._want()
@@ -151,16 +155,24 @@ class TopicConsumer(Consumer):
 
     def taken(self, message: Message) -> None:
         self._room_for_one_more()
+        if self._minds_time:
+            self._giving_back.taken(message)
 
     def message(self, meta: MessageMeta, data: bytes) -> None:
         """The broker sent an entry."""
+        buries = self.wish.dead_letters is not None
         for message in messages_in(meta, data, self.topic, self._partition, self._pieces):
             self._expected -= 1
-            if message is None or not self._wants(message.id):
+            if (
+                message is None
+                or not self._wants(message.id)
+                or (buries and self._giving_back.buries(message))
+            ):
                 self._room_for_one_more()
             else:
                 self._inbox.put(self, message)
-        self._want()
+        if not self.wish.receiver_queue_size:
+            self._want()
 
     def _wants(self, message_id: MessageId) -> bool:
         return True
@@ -178,11 +190,13 @@ class TopicConsumer(Consumer):
     ) -> None:
         if transaction is not None:
             named = self._all_places(messages)
+            self._giving_back.settled(messages)
             await self._acknowledge_in(transaction, named, [alone(id_) for id_ in named], cumulative=False)
             return
         ids = [self._open_batches.without(id_) for id_ in self._all_places(messages)]
         if ids:
             await self._send_ack(ids, cumulative=False, confirmed=confirmed)
+        self._giving_back.settled(messages)
         for message in messages:
             self._pieces.acknowledged(id_of(message))
 
@@ -199,6 +213,7 @@ class TopicConsumer(Consumer):
     ) -> None:
         message_id = id_of(message)
         entry = up_to(message_id)
+        self._giving_back.settled_upto(message_id)
         if transaction is not None:
             await self._acknowledge_in(transaction, [message_id], [entry], cumulative=True)
             return
@@ -247,6 +262,13 @@ class TopicConsumer(Consumer):
         await connection.request(request_id, frame)
 
     def negative_acknowledge(self, *messages: Message) -> None:
+        self._giving_back.give_back(messages)
+
+    async def reconsume_later(self, message: Message, delay_seconds: float) -> None:
+        self._check_usable()
+        await self._giving_back.put_off(message, delay_seconds)
+
+    def redeliver(self, messages: Sequence[Message]) -> None:
         self._redeliver({(place.ledger, place.entry) for place in self._all_places(messages)})
 
     def redeliver_unacknowledged(self) -> None:
@@ -333,6 +355,7 @@ class TopicConsumer(Consumer):
         self.client.gone(self)
         if self._reconnecting is not None:
             self._reconnecting.cancel()
+        await self._giving_back.close()
         connection, self._connection = self._connection, None
         if self._on_end is None:
             self._inbox.fail(ClientError("the consumer is closed", definite=True))

@@ -107,16 +107,20 @@ class TopicProducer(Producer):
         return await message.future
 
     def publish_nowait(self, message: Outgoing) -> None:
-        self._check(message)
+        pending, batch = self._pending, self._batch
+        if pending.messages >= pending.messages_max or self._fatal or self.closed or message.transaction:
+            self._check(message)
         wanted = message.wanted_sequence_id
         self._last_sequence_id = self._last_sequence_id + 1 if wanted is None else wanted
         message.sequence_id = self._last_sequence_id
-        self._pending.count_message()
-        if self._batch is None or message.goes_by_itself:
-            self._flush_batch()
+        pending.messages += 1
+        if batch is None:
+            self._issue([message], is_batch=False)
+        elif message.goes_by_itself:
+            batch.flush()
             self._issue([message], is_batch=False)
         else:
-            self._batch.add(message)
+            batch.add(message)
 
     def _check(self, message: Outgoing) -> None:
         if self._fatal is not None:
@@ -140,8 +144,8 @@ class TopicProducer(Producer):
         data = self._entry(messages, is_batch=is_batch)
         if len(data) > self._bytes_max and not is_batch:
             self._issue_large(messages[0], len(data))
-            return
-        self._write(self._pending.add(messages, data, is_batch=is_batch))
+        else:
+            self._write(self._pending.add(messages, data, is_batch=is_batch))
 
     def _issue_large(self, message: Outgoing, entry_bytes: int) -> None:
         """In pieces, or not at all: a region closes the connection of who sends what it does not take."""
@@ -224,12 +228,12 @@ class TopicProducer(Producer):
         pending = self._pending.pop()
         if not pending.is_last_piece:
             return
-        size = len(pending.messages)
+        ledger, entry, partition = receipt.ledger_id, receipt.entry_id, self._partition
+        size = len(pending.messages) if pending.is_batch else 0
         for index, message in enumerate(pending.messages):
             if not message.future.done():
-                place = (index, size) if pending.is_batch else (-1, 0)
-                id_ = MessageId(receipt.ledger_id, receipt.entry_id, *place, partition=self._partition)
-                message.future.set_result(id_)
+                place = index if size else -1
+                message.future.set_result(MessageId(ledger, entry, place, size, partition))
 
     def send_error(self, sequence_id: int, code: ServerError, message: str) -> None:
         lasting = (ServerError.NotAllowedError, ServerError.ChecksumError)

@@ -2,46 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import signal
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pulsar
 import pytest
 
-from emulator.region_config import LogConfig, NamespaceConfig, RegionConfig
+from emulator.region_config import LogConfig
 from emulator.runtimes.kafka_server import KafkaServer
+from tests.broker.kafka_region import DEADLINE_SECONDS, RegionProcess
 from tests.storage.kafka_place import new_prefix
 
-DEADLINE_SECONDS = 30
 TOPIC = "orders"
-NAMESPACE = NamespaceConfig("public/default", ("eu",))
-
-
-class RegionProcess:
-    """One owner of the region; several may be started, one after the other or at once."""
-
-    def __init__(self, folder: Path, log: LogConfig) -> None:
-        ready = folder / "ready.json"
-        folder.mkdir()
-        config = RegionConfig("eu", "europe", log=log, namespaces=(NAMESPACE,), ready_file=str(ready))
-        (folder / "region.json").write_text(config.to_json())
-        command = [sys.executable, "-m", "emulator.broker.main", str(folder / "region.json")]
-        self.process = subprocess.Popen(command)
-        deadline = time.monotonic() + DEADLINE_SECONDS
-        while not ready.exists():
-            assert self.process.poll() is None, "it ended"
-            assert time.monotonic() < deadline, "it was not ready in time"
-            time.sleep(0.01)
-        self.url = f"pulsar://127.0.0.1:{json.loads(ready.read_text())['service_port']}"
-
-    def client(self) -> pulsar.Client:
-        logger = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
-        return pulsar.Client(self.url, logger=logger, operation_timeout_seconds=5)
 
 
 @pytest.fixture
@@ -60,8 +33,7 @@ def start(tmp_path: Path, log: LogConfig) -> Iterator[object]:
 
     yield start
     for region in started:
-        region.process.kill()
-        region.process.wait()
+        region.kill()
 
 
 def publish(client: pulsar.Client, start: int, count: int) -> None:
@@ -86,8 +58,7 @@ def test_a_region_that_was_killed_goes_on_from_kafka_alone(start):
         assert message.data() == b"%d" % number
         consumer.acknowledge(message)
     consumer.close()  # waits until what it acknowledged is there
-    region.process.kill()
-    region.process.wait()
+    region.kill()
     client = start().client()
     publish(client, 50, 50)
     consumer = subscribe(client)

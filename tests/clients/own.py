@@ -23,6 +23,7 @@ from emulator.client import (
     Compression,
     Consumer,
     ConsumerType,
+    DeadLetters,
     InitialPosition,
     Message,
     MessageId,
@@ -183,7 +184,20 @@ class _Doing:
             initial_position=position,
             receiver_queue_size=int(of.get("queue", "1000")),
             start_paused=of.get("paused") == "yes",
+            negative_ack_delay_seconds=0.1,
+            dead_letters=self._letters(of),
             schema=self._schema(of),
+        )
+
+    def _letters(self, of: Arguments) -> DeadLetters | None:
+        if "dead_letters" not in of:
+            return None
+        return DeadLetters(
+            int(of["redeliveries"]),
+            of["dead_letters"],
+            of["first_subscription"],
+            retries="retries" in of,
+            retry_topic=of.get("retries"),
         )
 
     async def _receive(self, of: Arguments) -> dict[str, str]:
@@ -197,6 +211,8 @@ class _Doing:
             await consumer.acknowledge(message, confirmed=True)
         elif then == "give back":
             consumer.negative_acknowledge(message)
+        elif then == "put off":
+            await consumer.reconsume_later(message, 0.1)
         if of["key"] in self._fields:
             return self._read_by(self._fields[of["key"]], message)
         return {

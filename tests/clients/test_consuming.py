@@ -17,7 +17,6 @@ LONG = [pytest.mark.long]
 EACH = [pytest.param(one, marks=[] if one in QUICK else LONG) for one in CLIENTS]
 WITH_PLACES = [one for one in EACH if one.values[0] != "rust"]
 """Whose clients know places within a batch, count deliveries, and say whether there is more."""
-WITH_DEAD_LETTERS = [one for one in WITH_PLACES if one.values[0] != "own"]
 SEEKS_TO_THE_ENDS = ("own", "python", "java")
 """The Go client refuses by itself: its ids of the ends name no partition."""
 OUTCOME_SECONDS = 150
@@ -74,7 +73,7 @@ def test_delayed_messages_come_in_the_order_of_their_times_and_never_early(clien
     tell(client, told)
 
 
-@pytest.mark.parametrize("client", WITH_DEAD_LETTERS)
+@pytest.mark.parametrize("client", WITH_PLACES)
 def test_what_is_given_back_too_often_ends_among_the_dead_letters(client: str) -> None:
     """Whose first subscription the region makes with the producer: nothing is lost to it."""
 
@@ -94,7 +93,7 @@ def test_what_is_given_back_too_often_ends_among_the_dead_letters(client: str) -
     tell(client, told)
 
 
-@pytest.mark.parametrize("client", [pytest.param(one, marks=LONG) for one in ("java", "go")])
+@pytest.mark.parametrize("client", ["own", *(pytest.param(one, marks=LONG) for one in ("java", "go"))])
 def test_what_is_put_off_comes_again_by_the_retry_topic(client: str) -> None:
     async def told() -> None:
         async with program(client) as (_, it):

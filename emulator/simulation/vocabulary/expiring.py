@@ -1,6 +1,6 @@
-"""Programs whose topics have an end: messages expire by a policy that comes and goes, or somebody deletes the topic
-while its clients are attached. Nothing goes before its time, what is to go goes, and a topic that was deleted begins
-anew with everything that is published to it then.
+"""Programs whose topics have an end: messages expire or are evicted by a policy that comes and goes, or somebody
+deletes the topic while its clients are attached. Nothing goes before its time, what is to go goes, and a topic that was
+deleted begins anew with everything that is published to it then.
 
 Each program has a topic of its own. What it published, and when, it knows itself.
 """
@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 from emulator.admin_calls import NoAnswer
 from emulator.client import Client, ClientError, Consumer, InitialPosition, Message, Producer
-from emulator.core.retention import Ages, Seen
+from emulator.core.retention import EVICT_TO, Ages, Seen
 from emulator.history import payload_digest
 from emulator.simulation.ablation import Ablation, parts
 from emulator.simulation.actors import place_of, text_of
@@ -34,8 +34,15 @@ PATIENCE_SECONDS = 60.0
 """For what has to come about, once nothing goes wrong any more."""
 MARGIN_SECONDS = 0.1
 """Clocks tell whole milliseconds, and a message is stamped a moment before it is sent."""
+DONE = (204, 404)
+"""It is so now, or there is nothing any more."""
 STORED_SECONDS = 1.0
 """What was passed when the policy ended is stored a little later."""
+EVICT, SIZE = "consumer_backlog_eviction", "destination_storage"
+ENTRY_BYTES_MAX = 300
+"""Of these programs' entries."""
+Stored = dict[bytes, tuple[float, float]]
+"""By payload, of what a region took: when it was sent, and when it was taken."""
 EARLY = "early: "
 STAYS = "stays: "
 BACK = "back: "
@@ -82,11 +89,13 @@ class Mortal(Act):
         except NoAnswer:
             return None
 
-    async def insist(self, stage: Stage, method: str, what: str, done: tuple[int, ...]) -> bool:
+    async def insist(
+        self, stage: Stage, method: str, what: str, body: Any = None, done: tuple[int, ...] = DONE
+    ) -> bool:
         """Ask until the region says that it is so; False when it never did."""
         give_up_at = max(stage.now, self.breaks_end_seconds) + PATIENCE_SECONDS
         while stage.now < give_up_at:
-            if await self.ask(stage, method, what) in done:
+            if await self.ask(stage, method, what, body) in done:
                 return True
             await asyncio.sleep(0.2)
         return False
@@ -126,19 +135,36 @@ class Mortal(Act):
 
 
 @dataclass(frozen=True, slots=True)
-class Expiry(Mortal):
-    """Nobody reads for a while, and a time to live is set and, mostly, taken back."""
+class LettingGo(Mortal):
+    """Nobody reads for a while, and a policy that lets messages go is set and, mostly, taken back."""
 
-    ttl_seconds: int
     set_at_seconds: float
     taken_back_after_seconds: float | None
     """None: it stays."""
+    limit: int
+    """Of the policy."""
+
+    def policy(self, *, is_set: bool) -> tuple[str, Any]:
+        """(where it is set or deleted, what is said)."""
+        raise NotImplementedError
+
+    def kept(self, stored: Stored, until: float) -> set[bytes]:
+        """What the policy, in force until then, never let go of."""
+        raise NotImplementedError
+
+    def is_due(self, stored: Stored, now: float) -> bool:
+        """Whether what the policy lets go has to be gone, if it is in force for long enough."""
+        raise NotImplementedError
+
+    async def left(self, stage: Stage) -> str:
+        """What is there that must not; empty: nothing."""
+        raise NotImplementedError
 
     async def perform(self, stage: Stage) -> None:
         writer, reader = stage.client(), self.reader(stage)
         try:
             await (await self.subscribed(reader, stage)).close()
-            stored: dict[bytes, tuple[float, float]] = {}
+            stored: Stored = {}
             publishing = asyncio.ensure_future(self._publish(writer, stage, stored))
             window = stage.record.windows.begin(self.reading, self.topic(stage), SUBSCRIPTION)
             until = await self._set_and_take_back(stage)
@@ -147,13 +173,14 @@ class Expiry(Mortal):
             if until is not None:
                 await asyncio.sleep(STORED_SECONDS)
                 stage.record.windows.end(window)
-            await self._judge(reader, stage, stored, until)
+                await self._all_kept(reader, stage, stored, until)
+            else:
+                await self._all_gone(stage, stored)
         finally:
             await writer.close()
             await reader.close()
 
-    async def _publish(self, client: Client, stage: Stage, stored: dict[bytes, tuple[float, float]]) -> None:
-        """When each message that a region took was sent, and when it was taken."""
+    async def _publish(self, client: Client, stage: Stage, stored: Stored) -> None:
         producer = await client.producer(self.topic(stage), name=stage.name)
         for number in range(self.messages):
             payload, sent = f"{stage.name}/{number}".encode(), stage.now
@@ -167,55 +194,88 @@ class Expiry(Mortal):
     async def _set_and_take_back(self, stage: Stage) -> float | None:
         """When the policy certainly counted no more; None: it may still."""
         await asyncio.sleep(max(0.0, self.set_at_seconds - stage.now))
-        if not await self.insist(stage, "POST", f"/messageTTL?messageTTL={self.ttl_seconds}", (204,)):
+        if not await self.insist(stage, "POST", *self.policy(is_set=True), done=(204,)):
             return None
         if self.taken_back_after_seconds is None:
             return None
         await asyncio.sleep(self.taken_back_after_seconds)
-        return stage.now if await self.insist(stage, "DELETE", "/messageTTL", (204,)) else None
+        return stage.now if await self.insist(stage, "DELETE", *self.policy(is_set=False)) else None
 
-    async def _judge(
-        self, reader: Client, stage: Stage, stored: dict[bytes, tuple[float, float]], until: float | None
-    ) -> None:
-        if until is None:
-            await self._gone(stage, stored)
-            return
-        # What had not lived so long when the policy ended was never old enough.
-        young = {
-            payload
-            for payload, (sent, _) in stored.items()
-            if sent + self.ttl_seconds > until + MARGIN_SECONDS
-        }
-        missing = young - await self.everything(await self.subscribed(reader, stage), stage, young)
+    async def _all_kept(self, reader: Client, stage: Stage, stored: Stored, until: float) -> None:
+        kept = self.kept(stored, until)
+        missing = kept - await self.everything(await self.subscribed(reader, stage), stage, kept)
         if missing:
-            told = f"{EARLY}{min(missing).decode()} and {len(missing) - 1} more of {len(young)}"
+            told = f"{EARLY}{min(missing).decode()} and {len(missing) - 1} more of {len(kept)}"
             stage.did("refused", topic=self.topic(stage), detail=told)
         else:
-            stage.did(
-                "accepted", topic=self.topic(stage), detail=f"{len(young)} of {len(stored)} had to come"
-            )
+            stage.did("accepted", topic=self.topic(stage), detail=f"{len(kept)} of {len(stored)} had to come")
 
-    async def _gone(self, stage: Stage, stored: dict[bytes, tuple[float, float]]) -> None:
-        """The policy stays: sooner or later the subscription has passed everything, without being asked."""
-        newest = max((taken for _, taken in stored.values()), default=stage.now)
-        deadline = max(stage.now, newest + self.ttl_seconds) + PATIENCE_SECONDS
-        while (left := await self._backlog(stage)) != 0:
-            if stage.now > deadline:
-                stage.did("refused", topic=self.topic(stage), detail=f"{STAYS}{left} entries")
+    async def _all_gone(self, stage: Stage, stored: Stored) -> None:
+        """The policy stays: sooner or later what it lets go is gone, without being asked."""
+        give_up_at = None
+        while left := await self.left(stage):
+            if give_up_at is None and self.is_due(stored, stage.now):
+                give_up_at = stage.now + PATIENCE_SECONDS
+            if give_up_at is not None and stage.now > give_up_at:
+                stage.did("refused", topic=self.topic(stage), detail=f"{STAYS}{left}")
                 return
             await asyncio.sleep(0.5)
         stage.did("accepted", topic=self.topic(stage))
 
-    async def _backlog(self, stage: Stage) -> int:
-        """-1: nobody says."""
+    async def stats(self, stage: Stage) -> dict[str, Any]:
+        """Empty: nobody says."""
         host = stage.world.client_host(stage.name, self.region)
         target = f"/admin/v2/persistent/{self.topic(stage).partition('://')[2]}/stats"
         try:
             answer = await stage.world.ask_admin(self.reading, "GET", target, host=host)
         except NoAnswer:
-            return -1
-        found = answer.json()["subscriptions"].get(SUBSCRIPTION) if answer.status == 200 else None
-        return -1 if found is None else int(found["msgBacklog"])
+            return {}
+        return dict(answer.json()) if answer.status == 200 else {}
+
+
+@dataclass(frozen=True, slots=True)
+class Expiry(LettingGo):
+    """By a time to live: so many seconds."""
+
+    def policy(self, *, is_set: bool) -> tuple[str, Any]:
+        return f"/messageTTL?messageTTL={self.limit}" if is_set else "/messageTTL", None
+
+    def kept(self, stored: Stored, until: float) -> set[bytes]:
+        """What had not lived so long when the policy ended was never old enough."""
+        return {one for one, (sent, _) in stored.items() if sent + self.limit > until + MARGIN_SECONDS}
+
+    def is_due(self, stored: Stored, now: float) -> bool:
+        newest = max((taken for _, taken in stored.values()), default=now)
+        return now > newest + self.limit
+
+    async def left(self, stage: Stage) -> str:
+        found = (await self.stats(stage)).get("subscriptions", {}).get(SUBSCRIPTION)
+        if found is None:
+            return "nobody says how much"
+        return f"{found['msgBacklog']} entries" if found["msgBacklog"] else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Eviction(LettingGo):
+    """By a quota of so many bytes, over which the oldest messages are passed."""
+
+    def policy(self, *, is_set: bool) -> tuple[str, Any]:
+        quota = {"limitSize": self.limit, "limit": self.limit, "limitTime": -1, "policy": EVICT}
+        return f"/backlogQuota?backlogQuotaType={SIZE}", quota if is_set else None
+
+    def kept(self, stored: Stored, until: float) -> set[bytes]:
+        """The newest, so many that they were never too much together."""
+        count = max(0, int(self.limit * EVICT_TO) // ENTRY_BYTES_MAX - 1)
+        return set(list(stored)[-count:]) if count else set()
+
+    def is_due(self, stored: Stored, now: float) -> bool:
+        return True
+
+    async def left(self, stage: Stage) -> str:
+        stats = await self.stats(stage)
+        if "backlogSize" not in stats:
+            return "nobody says how much"
+        return f"{stats['backlogSize']} bytes" if stats["backlogSize"] > self.limit else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +292,7 @@ class Deletion(Mortal):
             producer = await reader.producer(self.topic(stage), name=stage.name)
             first = await self._publish(producer, stage, "first")
             await self._read_some(consumer, stage)
-            if not await self.insist(stage, "DELETE", "?force=true", (204, 404)):
+            if not await self.insist(stage, "DELETE", "?force=true"):
                 return
             await self.calm(stage)
             second = await self._publish(producer, stage, "second")
@@ -288,11 +348,14 @@ def draw(random: Random, plan: Plan) -> Plan:
         begin = round(random.uniform(0.2, seconds * 0.4), 3)
         return make(begin, region, reading, count, pause, seconds + 1.0, *more)
 
-    def expiry() -> Mortal:
+    def letting_go() -> Mortal:
         lasts = round(random.uniform(0.0, seconds * 0.5), 3) if random.random() < 0.7 else None
-        return mortal(Expiry, random.randint(1, 4), round(random.uniform(0.5, seconds), 3), lasts)
+        begin = round(random.uniform(0.5, seconds), 3)
+        if random.random() < 0.6:
+            return mortal(Expiry, begin, lasts, random.randint(1, 4))
+        return mortal(Eviction, begin, lasts, random.randint(600, 6_000))
 
-    acts = [expiry() if random.random() < 0.6 else mortal(Deletion) for _ in range(random.randint(2, 5))]
+    acts = [letting_go() if random.random() < 0.7 else mortal(Deletion) for _ in range(random.randint(2, 5))]
     return replace(plan, acts=(*plan.acts, *acts))
 
 
@@ -329,6 +392,14 @@ class _NothingIsOld(Ages):
         return False
 
 
+def _everything_is_too_much(*_: int) -> int:
+    return 2**40
+
+
+def _nothing_is_too_much(*_: int) -> int:
+    return 0
+
+
 class _KeepsCursorsStore(DiskStore):
     """What subscriptions of a deleted topic acknowledged stays in the store."""
 
@@ -352,13 +423,13 @@ WORD = Word(
         Check(
             "nothing-expires-early",
             "INV-87",
-            _told(EARLY, "passed by its subscription before it was old enough"),
+            _told(EARLY, "passed by its subscription though the policy kept it"),
             applies=_acted,
         ),
         Check(
             "expired-goes",
             "INV-88",
-            _told(STAYS, "older than its time to live, and still there"),
+            _told(STAYS, "the policy lets it go, and it is still there"),
             applies=_acted,
         ),
         Check(
@@ -387,6 +458,20 @@ WORD = Word(
             "Messages stay however old they are.",
             ("INV-88",),
             parts(ages=_NothingIsOld),
+            kind=NAME,
+        ),
+        Ablation(
+            "quota-always-exceeded",
+            "Every backlog is taken for one that is over its quota.",
+            ("INV-87",),
+            parts(backlog_bytes=_everything_is_too_much),
+            kind=NAME,
+        ),
+        Ablation(
+            "quota-never-exceeded",
+            "No backlog is taken for one that is over its quota.",
+            ("INV-88",),
+            parts(backlog_bytes=_nothing_is_too_much),
             kind=NAME,
         ),
         Ablation(

@@ -1,0 +1,170 @@
+"""The ways of a client: service URLs, lookups, and a connection per address."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+from urllib.parse import urlsplit
+
+from emulator.client.connection import Connection, answered_otherwise
+from emulator.client.vocabulary import FINAL_ERRORS, ClientError, ClientSettings
+from emulator.errors import ServerError
+from emulator.model import PARTITIONS_MAX
+from emulator.network import Network, SocketNetwork
+from emulator.wire import requests
+from emulator.wire.replies import LookedUp, Partitions
+
+T = TypeVar("T")
+Address = tuple[str, int]
+
+
+def parse_service_url(url: str) -> list[Address]:
+    """`pulsar://host:port[,host:port…]` to addresses. ValueError says what is wrong with it."""
+    scheme, separator, hosts = url.partition("://")
+    if scheme != "pulsar" or not separator:
+        raise ValueError(f"service URL {url!r} must begin with pulsar://")
+    addresses = []
+    for host in hosts.rstrip("/").split(","):
+        parts = urlsplit(f"//{host}")
+        if not parts.hostname:
+            raise ValueError(f"service URL {url!r} names no host")
+        addresses.append((parts.hostname, parts.port or 6650))
+    return addresses
+
+
+class Connections:
+    """Talks to one region at a time; moves on to the next service URL when that one cannot be reached."""
+
+    def __init__(
+        self,
+        service_url: str | Sequence[str],
+        network: Network | None,
+        settings: ClientSettings | None,
+        chance: random.Random | None,
+        wall_clock_ms: Callable[[], int] | None,
+    ) -> None:
+        """ValueError for a URL that cannot be read."""
+        urls = [service_url] if isinstance(service_url, str) else list(service_url)
+        self._addresses = [address for url in urls for address in parse_service_url(url)]
+        self._current = 0
+        self.settings = settings or ClientSettings()
+        self.chance = chance or random.Random()
+        """Whatever is left to chance is drawn from it."""
+        self.wall_clock_ms = wall_clock_ms or (lambda: time.time_ns() // 1_000_000)
+        """Stamps messages that are published."""
+        self.closed = False
+        self._network = network or SocketNetwork()
+        self._connections: dict[Address, Connection] = {}
+        self._connecting: dict[Address, asyncio.Task[Connection]] = {}
+        self._next_id = 0
+
+    @property
+    def service_address(self) -> Address:
+        """The address lookups go to at the moment."""
+        return self._addresses[self._current]
+
+    def new_id(self) -> int:
+        """For requests, producers and consumers alike."""
+        self._next_id += 1
+        return self._next_id
+
+    async def connection_for(self, topic: str) -> Connection:
+        """Look the topic up and connect to whoever serves it. Tries the next service URL when one fails.
+        ClientError (definite) when no way was found this time."""
+        connection = await self.service_connection()
+        request_id = self.new_id()
+        answer = await connection.request(request_id, requests.lookup(request_id, topic))
+        if not isinstance(answer, LookedUp):
+            raise answered_otherwise("a lookup", answer)
+        return await self.connect(parse_service_url(answer.service_url)[0])
+
+    async def partitions_of(self, topic: str, *, may_create: bool = False) -> int:
+        """How many partitions the topic has: `<topic>-partition-0` and so on; 0: it has none, and is one itself.
+        `may_create`: one that is not there is created as its namespace says. ClientError when that cannot be told this
+        time, or is told wrongly."""
+        connection = await self.service_connection()
+        request_id = self.new_id()
+        frame = requests.partitions(request_id, topic, may_create=may_create)
+        answer = await connection.request(request_id, frame)
+        if not isinstance(answer, Partitions):
+            raise answered_otherwise("a question for partitions", answer)
+        if answer.partitions > PARTITIONS_MAX:
+            sentence = (
+                f"{topic} is said to have {answer.partitions} partitions; there may be {PARTITIONS_MAX}"
+            )
+            raise ClientError(sentence, definite=True, code=ServerError.NotAllowedError)
+        return answer.partitions
+
+    async def service_connection(self) -> Connection:
+        """To any host of the region; for what is no one topic's. ClientError (definite) when it cannot be had; then the
+        next service URL is tried next."""
+        try:
+            return await self.connect(self.service_address)
+        except ClientError:
+            self._current = (self._current + 1) % len(self._addresses)
+            raise
+
+    async def connect(self, address: Address) -> Connection:
+        """The one connection to an address, opened if need be."""
+        if self.closed:
+            raise ClientError("the client is closed", definite=True)
+        connection = self._connections.get(address)
+        if connection is not None and connection.is_open:
+            return connection
+        task = self._connecting.get(address)
+        if task is None:
+            task = asyncio.get_running_loop().create_task(self._open_connection(address))
+            self._connecting[address] = task
+            task.add_done_callback(lambda task: self._connecting_done(address, task))
+        return await asyncio.shield(task)
+
+    def _connecting_done(self, address: Address, task: asyncio.Task[Connection]) -> None:
+        del self._connecting[address]
+        if not task.cancelled():
+            task.exception()  # Whoever waited may be gone by now; then the failure is no news.
+
+    async def _open_connection(self, address: Address) -> Connection:
+        connection = Connection(self, address)
+        try:
+            async with asyncio.timeout(self.settings.connect_timeout_seconds):
+                await self._network.connect(lambda: connection, *address)
+                await connection.connected
+        except (OSError, TimeoutError) as failure:
+            connection.abort()
+            where = f"{address[0]}:{address[1]}"
+            raise ClientError(f"cannot connect to {where}: {failure or 'timed out'}", definite=True) from None
+        self._connections[address] = connection
+        return connection
+
+    def forget(self, connection: Connection) -> None:
+        """A connection is gone."""
+        if self._connections.get(connection.address) is connection:
+            del self._connections[connection.address]
+
+    async def persist(self, attempt: Callable[[], Awaitable[T]], *, deadline_seconds: float | None) -> T:
+        """Try until it works, with back-off. Raises what can only be refused again, and the last failure once the
+        deadline has passed (None: never)."""
+        loop = asyncio.get_running_loop()
+        give_up_at = None if deadline_seconds is None else loop.time() + deadline_seconds
+        backoff = self.settings.backoff_seconds
+        while True:
+            try:
+                return await attempt()
+            except ClientError as failure:
+                if failure.code in FINAL_ERRORS or self.closed:
+                    raise
+                pause = backoff * self.chance.uniform(0.8, 1.2)
+                if give_up_at is not None and loop.time() + pause > give_up_at:
+                    raise
+            await asyncio.sleep(pause)
+            backoff = min(backoff * 2, self.settings.backoff_seconds_max)
+
+    def _close_connections(self) -> None:
+        self.closed = True
+        for task in list(self._connecting.values()):
+            task.cancel()
+        for connection in list(self._connections.values()):
+            connection.close()

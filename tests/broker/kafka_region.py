@@ -1,0 +1,64 @@
+"""A region as a process, on a real Kafka."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pulsar
+
+from emulator.region_config import BrokerSettings, LogConfig, NamespaceConfig, RegionConfig
+
+DEADLINE_SECONDS = 30
+NAMESPACE = NamespaceConfig("public/default", ("eu",))
+
+
+class RegionProcess:
+    """One owner of the region; several may be started, one after the other or at once."""
+
+    def __init__(self, folder: Path, log: LogConfig, **settings: Any) -> None:
+        ready = folder / "ready.json"
+        folder.mkdir()
+        config = RegionConfig(
+            "eu",
+            "europe",
+            log=log,
+            namespaces=(NAMESPACE,),
+            settings=BrokerSettings(**settings),
+            ready_file=str(ready),
+        )
+        (folder / "region.json").write_text(config.to_json())
+        command = [sys.executable, "-m", "emulator.broker.main", str(folder / "region.json")]
+        self.process = subprocess.Popen(command)
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while not ready.exists():
+            assert self.process.poll() is None, "it ended"
+            assert time.monotonic() < deadline, "it was not ready in time"
+            time.sleep(0.01)
+        ports = json.loads(ready.read_text())
+        self.url = f"pulsar://127.0.0.1:{ports['service_port']}"
+        self._admin_port = ports["admin_port"]
+
+    def client(self) -> pulsar.Client:
+        logger = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
+        return pulsar.Client(self.url, logger=logger, operation_timeout_seconds=5)
+
+    def ask(self, method: str, target: str, body: Any = None) -> Any:
+        """An admin call that has to succeed."""
+        connection = http.client.HTTPConnection("127.0.0.1", self._admin_port, timeout=DEADLINE_SECONDS)
+        headers = {} if body is None else {"Content-Type": "application/json"}
+        connection.request(method, target, None if body is None else json.dumps(body), headers)
+        answer = connection.getresponse()
+        content = answer.read()
+        connection.close()
+        assert answer.status in (200, 204), (target, answer.status, content)
+        return json.loads(content) if content else None
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
