@@ -92,8 +92,11 @@ class Coordinators:
     def _check_readable(self) -> None:
         """What a damaged log says of keys nobody knows: an epoch could be granted a second time (INV-55)."""
         for number, damage in self._damaged.items():
-            sentence = f"transaction_coordinators cannot become {self.count}: coordinator {number} may have keys that cannot be read"
-            raise StorageError(f"{sentence} ({damage})", definite=True)
+            raise StorageError(
+                f"transaction_coordinators cannot become {self.count}: coordinator {number} may have transaction keys "
+                f"that cannot be read ({damage})",
+                definite=True,
+            )
 
     # Failure.
 
