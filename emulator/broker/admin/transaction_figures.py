@@ -81,4 +81,4 @@ def _add_keys(family: Families, region: Region, lives: list[Life], here: dict[st
         labels = {**here, "transaction_key": full_text(state.owner, state.key)}
         epoch.add(state.epoch, labels)
         age.add(round(max(0, now_ms - state.created_ms) / 1_000, 3), labels, "_sum")
-        age.add(state.epoch + 1, labels, "_count")
+        age.add(state.epoch - state.first_epoch + 1, labels, "_count")

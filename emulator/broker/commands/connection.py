@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -203,6 +203,13 @@ class ClientConnection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.close()
 
+    def cut_off(self) -> None:
+        """End it at once, as others have what it held: a client that does not read would keep its consumers until
+        everything that was written has gone out (INV-91)."""
+        self.close()
+        if self._transport is not None and self._transport.get_write_buffer_size():
+            self._transport.abort()
+
     def abort(self) -> None:
         """Drop a connection whose other side is gone."""
         if self._transport is not None:
@@ -322,8 +329,11 @@ class ClientConnection(asyncio.Protocol):
         if isinstance(work, Promise):
             work.kept.add_done_callback(partial(self._kept, row, value, work.answer, charge))
         else:
-            over = partial(self.pressure.request_over, charge)
-            self.tasks.start(carry_out(self, row, value, work), over)
+            self.tasks.start(carry_out(self, row, value, work), partial(self._carried_out, work, charge))
+
+    def _carried_out(self, work: Coroutine[Any, Any, None], charge: Charge) -> None:
+        work.close()  # it was not begun if the connection ended first
+        self.pressure.request_over(charge)
 
     def _kept(
         self, row: AnyRow, value: Any, answer: bytes, charge: Charge, kept: asyncio.Future[Any]

@@ -77,7 +77,7 @@ def begin(connection: ClientConnection, command: NewTransaction) -> Work:
 async def _begin_patiently(connection: ClientConnection, command: NewTransaction) -> None:
     """Under a key, or with something to wait for first."""
     turn = connection.transaction_key_turns.get(command.coordinator)
-    if turn is not None and turn.locked():
+    if turn is not None:
         await _key_granted(connection, command, turn)
     life = connection.region.coordinators.opening_life(command.coordinator)
     holder = connection.transaction_keys.get(command.coordinator)
@@ -86,7 +86,8 @@ async def _begin_patiently(connection: ClientConnection, command: NewTransaction
 
 
 async def _key_granted(connection: ClientConnection, command: NewTransaction, turn: asyncio.Lock) -> None:
-    """A client that did not wait for the answer about its key: without one nothing would fence its transaction."""
+    """INV-90: without its key nothing would fence the transaction of a client that asked for one, whether or not it has
+    read the answer yet."""
     async with turn:
         if command.coordinator not in connection.transaction_keys:
             sentence = "the transaction key that this connection asked for was refused"

@@ -74,6 +74,7 @@ class Coordinators:
         if not self.count or all(book.coordinators in (None, self.count) for book in books):
             return
         self._check_unbound(books)
+        self._check_readable()
         floor = max((book.highest_epoch() for book in books), default=FIRST)
         for number in range(self.count):
             await self.life(number).raise_floor(floor, self.count)
@@ -85,6 +86,15 @@ class Coordinators:
             raise StorageError(
                 f"transaction_coordinators is {self.count} and was {before}, but {held} transaction keys are bound "
                 f"to {before} coordinators: set it back, or delete the keys first",
+                definite=True,
+            )
+
+    def _check_readable(self) -> None:
+        """What a damaged log says of keys nobody knows: an epoch could be granted a second time (INV-55)."""
+        for number, damage in self._damaged.items():
+            raise StorageError(
+                f"transaction_coordinators cannot become {self.count}: coordinator {number} may have transaction keys "
+                f"that cannot be read ({damage})",
                 definite=True,
             )
 

@@ -39,7 +39,7 @@ class CoordinatingRegion(RegionServices, HasDirectory, Protocol):
 class Closable(Protocol):
     """A client's connection that holds a key."""
 
-    def close(self) -> None: ...
+    def cut_off(self) -> None: ...
 
 
 class _Fence(NamedTuple):
@@ -283,7 +283,7 @@ class Life:
         try:
             await written
             if fence.former is not None:
-                fence.former.close()
+                fence.former.cut_off()
             if not self.over:
                 told = self._abort_of(fence.owner, fence.key, fence.why, before_epoch=fence.epoch)
                 if told:

@@ -3,7 +3,7 @@
 ["granted", owner, key, epoch, process, at ms]    a connect was accepted
 ["begun", owner, key, least]                      the newest transaction of a key
 ["deleted", owner, key, epoch]
-["floor", epoch]                                  no key begins at this epoch or below
+["floor", epoch, coordinators]                    no key begins at this epoch or below; keys are bound to so many
 ["checkpoint"]                                    what follows tells everything: forget what was read before
 """
 
@@ -84,14 +84,14 @@ def decode(data: bytes) -> KeyEntry:
 
 def _read(what: str, rest: list[Any]) -> KeyEntry:
     match what, rest:
-        case "granted", [owner, key, epoch, process, at_ms]:
+        case "granted", [str(owner), str(key), int(epoch), str(process), int(at_ms)]:
             return Granted(owner, key, epoch, process, at_ms)
-        case "begun", [owner, key, least]:
+        case "begun", [str(owner), str(key), int(least)]:
             return Begun(owner, key, least)
-        case "deleted", [owner, key, epoch]:
+        case "deleted", [str(owner), str(key), int(epoch)]:
             return Deleted(owner, key, epoch)
-        case "floor", [epoch, coordinators]:
+        case "floor", [int(epoch), int(coordinators)]:
             return Floor(epoch, coordinators)
         case "checkpoint", []:
             return KeysCheckpoint()
-    raise ValueError(f"{what!r} with {len(rest)} values")
+    raise ValueError(f"{what!r} with values that it does not have")

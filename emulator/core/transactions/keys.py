@@ -48,6 +48,8 @@ class KeyState:
     since_ms: int
     """When the epoch was granted, by the region's wall clock."""
     created_ms: int
+    first_epoch: int
+    """Granted then: a key that was deleted goes on with the epochs that it had (INV-55)."""
     least: int | None = None
     """The newest transaction begun under it. None: none was."""
     processes: OrderedDict[str, int] = field(default_factory=OrderedDict)
@@ -159,7 +161,7 @@ class KeyBook:
         self.deleted.pop(of, None)
         state = self.keys.get(of)
         if state is None:
-            state = KeyState(entry.owner, entry.key, entry.epoch, entry.at_ms, entry.at_ms)
+            state = KeyState(entry.owner, entry.key, entry.epoch, entry.at_ms, entry.at_ms, entry.epoch)
             self.keys[of] = state
         state.epoch, state.since_ms = entry.epoch, entry.at_ms
         if entry.process:
@@ -183,6 +185,7 @@ class KeyBook:
             yield from self._everything_of(state)
 
     def _everything_of(self, state: KeyState) -> Iterator[KeyEntry]:
+        yield Granted(state.owner, state.key, state.first_epoch, "", state.created_ms)
         for process, epoch in state.processes.items():
             yield Granted(state.owner, state.key, epoch, process, state.created_ms)
         current = next(reversed(state.processes), "")

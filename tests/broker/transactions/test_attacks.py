@@ -125,7 +125,8 @@ def test_a_key_that_may_not_be_is_refused_in_a_short_sentence(key: str) -> None:
                 answer = await connect(client, number, key=key)
                 assert answer.error == pb.NotAllowedError
                 assert len(answer.message) < 1_000
-            assert not (await begin(client)).HasField("error")
+            assert (await connect(client, home(world), key=KEY)).epoch == 0
+            assert not (await begin(client, home(world))).HasField("error")
 
     asyncio.run(story())
 

@@ -88,7 +88,7 @@ def killed_behind_every_commit(
     lives = []
     for after in count(1):
         assert after < COMMITS_MAX, "it never ends"
-        place, port = place_of(after), asyncio.run(_free_port())
+        place, port = place_of(after), _free_port()
         told = told_until_killed(place, port, after, work)
         asyncio.run(examine(place, port, told, work))  # type: ignore[arg-type]
         lives.append(told)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
 from emulator.broker.explain import explain
 from emulator.client import Client
 from emulator.core.transactions.status import Status
+from emulator.region_config import BrokerSettings
 from tests.broker.admin.served import Served, served
 from tests.broker.regions import regions
 
@@ -122,7 +125,58 @@ def test_clients_with_an_http_url_find_the_coordinators() -> None:
         assert at.get(f"/lookup/v2/topic/{topic}-partition-0")["brokerUrl"].startswith("pulsar://")
 
 
-def test_metrics_name_transactions_and_as_many_keys_as_are_allowed() -> None:
+ODD = ["a/b", "..", ".", "a%2Fb", "%", 'say "so"\\', "?x#y", "ключ 🗝", " ", "transaction-keys", "🗝" * 255]
+
+
+@pytest.mark.parametrize("path", KEYS)
+def test_a_key_of_odd_characters_is_asked_for_by_its_encoded_name_and_stands_in_metrics(path: str) -> None:
+    with served() as at:
+        for key in ODD:
+            play(at, begin, key)
+        assert at.get(path) == sorted(ODD)
+        text = at.ask("GET", "/metrics").body.decode()
+        for key in ODD:
+            label = key.replace("\\", "\\\\").replace('"', '\\"')
+            assert f'pulsar_txn_transaction_key_epoch{{cluster="us",transaction_key="{label}"}} 0\n' in text
+            target = f"{path}/{quote(key, safe='')}"
+            assert at.get(target)["transactionKey"] == key
+            assert at.ask("DELETE", target).status == 204
+        assert at.get(path) == []
+
+
+def test_metrics_name_no_more_keys_than_the_setting_allows_and_those_that_changed_last() -> None:
+    with served(settings=BrokerSettings(transaction_key_labels_max=2)) as at:
+        for number in range(5):
+            play(at, begin, f"task-{number}")
+        lines = at.ask("GET", "/metrics").body.decode().splitlines()
+        assert 'pulsar_txn_transaction_key_count{cluster="us"} 5' in lines
+        for figure in ("epoch", "age_sum", "age_count"):
+            assert sum(one.startswith(f"pulsar_txn_transaction_key_{figure}{{") for one in lines) == 2
+
+
+def test_the_age_of_a_key_that_was_deleted_begins_anew_and_its_epoch_does_not() -> None:
+    with served() as at:
+        play(at, begin, "a")
+        assert at.ask("DELETE", f"{KEYS[0]}/a").status == 204
+        play(at, begin, "a")
+        text = at.ask("GET", "/metrics").body.decode()
+        assert 'pulsar_txn_transaction_key_epoch{cluster="us",transaction_key="a"} 2\n' in text
+        assert 'pulsar_txn_transaction_key_age_count{cluster="us",transaction_key="a"} 1\n' in text
+
+
+def test_explain_names_the_key_of_the_transaction_that_blocks_a_topic_and_its_age() -> None:
+    with served() as at:
+        transaction = play(at, begin, "settlement")
+
+        async def asked() -> str:
+            return explain(at.region, "topic", "orders").why
+
+        why = asyncio.run_coroutine_threadsafe(asked(), at.loop).result(10)
+        assert re.search(rf"transaction {re.escape(transaction.id.text)} of .* open for \d+\.\d s", why), why
+        assert "begun under key 'settlement', epoch 0" in why
+
+
+def test_metrics_name_transactions_and_transaction_keys() -> None:
     with served() as at:
         for key in ("a", "b"):
             play(at, begin, key)

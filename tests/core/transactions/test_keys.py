@@ -148,3 +148,38 @@ def test_epochs_only_grow(acts: list[tuple[str, int, str]]) -> None:
         except ProtocolError:
             pass
     assert granted == sorted(set(granted))
+
+
+def test_a_key_s_age_and_number_of_epochs_survive_checkpoints_and_begin_anew_after_deletion() -> None:
+    """Also of clients that do not say what their process is called."""
+    book = KeyBook(0, 10)
+    book.connect("", "k", -1, "", 1)
+    book.delete("", "k")
+    for at_ms in (10, 20, 30):
+        book.connect("", "k", -1, "", at_ms)
+    again = KeyBook(0, 10)
+    for entry in book.everything():
+        again.apply(decode(encode(entry)))
+    for state in (book.keys["", "k"], again.keys["", "k"]):
+        assert (state.created_ms, state.since_ms) == (10, 30)
+        assert (state.first_epoch, state.epoch) == (2, 4)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b'["granted","","k","0","p",1]',
+        b'["granted","",7,0,"p",1]',
+        b'["granted","","k",0,null,1]',
+        b'["begun","","k",1.5]',
+        b'["deleted","","k",null]',
+        b'["floor",1]',
+        b'["floor",[],4]',
+        b"[]",
+        b"{}",
+        b"",
+    ],
+)
+def test_what_is_no_entry_of_a_log_of_keys_is_refused(data: bytes) -> None:
+    with pytest.raises(ValueError, match="no entry of a log of transaction keys"):
+        decode(data)

@@ -1,0 +1,113 @@
+"""The proxy between a task and its region dies at every point of a transaction: the next task of the key does what is
+left, and nothing twice (the proposal's chaos testing)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from emulator.client import Client, ClientError, InitialPosition
+from emulator.history import HistoryWriter
+from emulator.tap.connection import TappedConnection
+from emulator.tap.tap import Tap
+from tests.broker.regions import QUICK, Regions, regions
+from tests.broker.transactions.test_stories import soon, stored
+
+POINTS_MAX = 100
+
+
+class DyingProxy:
+    """A tap that dies when it has been given so many pieces of what both sides say."""
+
+    def __init__(self, path: Path, after: int, patch: pytest.MonkeyPatch) -> None:
+        self._tap = Tap(HistoryWriter(path, "tap"))
+        self._left = after
+        self.died = asyncio.Event()
+        for way in ("to_region", "to_client"):
+            patch.setattr(TappedConnection, way, self._counted(getattr(TappedConnection, way)))
+
+    def _counted(self, way: Callable[[TappedConnection, bytes], bytes]) -> Callable[..., bytes]:
+        def carried(connection: TappedConnection, data: bytes) -> bytes:
+            self._left -= 1
+            if self._left <= 0:
+                self.died.set()
+            return b"" if self.died.is_set() else way(connection, data)
+
+        return carried
+
+    async def open(self, world: Regions) -> str:
+        (region,) = await self._tap.open([("us", f"pulsar://127.0.0.1:{world.ports['us']}")])
+        return region.service_url
+
+    async def close(self) -> None:
+        await self._tap.close()
+        self._tap.history.close()
+
+
+async def task(url: str, number: int) -> None:
+    """Begins first and subscribes then (decision 0145), and takes one message."""
+    client = Client(url, settings=QUICK, transaction_key="task")
+    try:
+        transaction = await client.new_transaction()
+        consumer = await client.subscribe("inbox", "s", initial_position=InitialPosition.EARLIEST)
+        producer = await client.producer("outbox")
+        message = await consumer.receive()
+        await producer.send(b"result of " + message.payload, transaction=transaction)
+        await consumer.acknowledge_cumulative(message, transaction=transaction)
+        await transaction.commit()
+    finally:
+        await client.close()
+
+
+async def lives_until_the_proxy_dies(world: Regions, path: Path, number: int) -> bool:
+    """Whether its proxy died under it."""
+    with pytest.MonkeyPatch.context() as patch:
+        proxy = DyingProxy(path, number, patch)
+        life = asyncio.ensure_future(task(await proxy.open(world), number))
+        death = asyncio.ensure_future(proxy.died.wait())
+        try:
+            await soon(asyncio.wait({life, death}, return_when=asyncio.FIRST_COMPLETED))
+        finally:
+            await proxy.close()
+            for one in (life, death):
+                one.cancel()
+            with suppress(ClientError, asyncio.CancelledError, TimeoutError):
+                await life
+        return proxy.died.is_set()
+
+
+async def succeed(world: Regions, number: int) -> None:
+    """The next task of the key, whose way is free."""
+    service = f"pulsar://127.0.0.1:{world.ports['us']}"
+    async with Client(service, settings=QUICK, transaction_key="task") as client:
+        await (await client.producer("inbox")).send(b"end of %d" % number)
+        transaction = await client.new_transaction()
+        consumer = await client.subscribe("inbox", "s", initial_position=InitialPosition.EARLIEST)
+        producer = await client.producer("outbox")
+        while not (message := await consumer.receive()).payload.startswith(b"end"):
+            await producer.send(b"result of " + message.payload, transaction=transaction)
+        await consumer.acknowledge_cumulative(message, transaction=transaction)
+        await transaction.commit()
+
+
+def test_wherever_its_proxy_dies_in_a_transaction_everything_is_processed_once(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with regions("us") as world, world.client("us") as client:
+            inbox = await client.producer("inbox")
+            for number in count(1):
+                assert number < POINTS_MAX, "it never comes to an end"
+                await inbox.send(b"%d" % number)
+                died = await lives_until_the_proxy_dies(world, tmp_path / f"{number}.jsonl", number)
+                await soon(succeed(world, number))
+                expected = [b"result of %d" % one for one in range(1, number + 1)]
+                assert await stored(client, "outbox") == expected, number
+                if not died:
+                    break
+            assert number > 15, "there are fewer points than steps"
+
+    asyncio.run(story())

@@ -1,0 +1,64 @@
+"""`geoemu transactions`: the verbs of the proposal that Pulsar's own tool lacks, against a region that serves."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from emulator.broker.transactions.life import Life
+from emulator.cli.verbs import app
+from emulator.cli.verbs import transactions as verbs
+from emulator.core.transactions.keys import FIRST
+from tests.broker.admin.served import Served, served
+
+
+class RunOfOneRegion:
+    """A run as the verbs see it."""
+
+    def __init__(self, at: Served) -> None:
+        self.topology = SimpleNamespace(region=lambda name: name)
+        self._url = f"http://127.0.0.1:{at.admin_port}"
+
+    async def status(self) -> Any:
+        return SimpleNamespace(regions=[SimpleNamespace(name="us", admin_url=self._url, state="running")])
+
+
+class Connection:
+    cut = False
+
+    def cut_off(self) -> None:
+        self.cut = True
+
+
+def typed(verb: str, *words: str) -> Result:
+    return CliRunner().invoke(
+        app, ["transactions", f"{verb}-transaction-key" + "s" * (verb == "list"), "us", *words]
+    )
+
+
+def test_the_verbs_list_show_and_delete_the_keys_of_a_region(monkeypatch: pytest.MonkeyPatch) -> None:
+    with served() as at:
+        monkeypatch.setattr(verbs, "open_run_of", lambda run_dir: RunOfOneRegion(at))
+        connection, key = Connection(), "a/b %"
+
+        async def connect() -> None:
+            coordinators = at.region.coordinators
+            life: Life = coordinators.life(coordinators.coordinator_of(key))
+            await life.connect("", key, FIRST, "p", connection)
+
+        assert typed("list").output == ""
+        asyncio.run_coroutine_threadsafe(connect(), at.loop).result(10)
+        assert typed("list").output == "a/b %\n"
+        shown = json.loads(typed("get", key).output)
+        assert (shown["epoch"], shown["transactionId"], shown["connected"]) == (0, None, True)
+        assert typed("delete", key).exit_code == 0
+        assert connection.cut
+        assert typed("list").output == ""
+        gone = typed("get", key)
+        assert gone.exit_code != 0
+        assert "there is no transaction key 'a/b %'" in gone.output + str(gone.exception)
