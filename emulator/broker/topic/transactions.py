@@ -152,7 +152,7 @@ class TopicTransactions:
 
     async def _end_alone(self, txn: TxnId, committed: bool) -> None:
         try:
-            await self.end(txn, committed=committed)
+            await asyncio.shield(self.end(txn, committed=committed))
         except GeoemuError as failure:
             logger.warning("%s: %s is not ended yet: %s", self._topic.full_name, txn.text, failure)
 

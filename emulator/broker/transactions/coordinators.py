@@ -56,9 +56,11 @@ class Coordinators:
         tails = (name.removeprefix(LOG) for name in self._region.store.log_names() if name.startswith(LOG))
         return [int(tail) for tail in tails if tail.isdecimal()]
 
-    async def _load(self, number: int) -> Life | None:
+    async def _load(self, number: int, former: Life | None = None) -> Life | None:
         figures = self._figures.setdefault(number, Figures())
         life = Life(number, self._region, figures, self._failed)
+        if former is not None:
+            life.holders = former.holders
         try:
             await life.load()
         except StorageDamaged as damage:
@@ -116,7 +118,7 @@ class Coordinators:
         delay_seconds = RETRY_SECONDS
         while True:
             try:
-                life = await self._load(number)
+                life = await self._load(number, former)
             except StorageError as failure:
                 logger.warning("cannot load transaction coordinator %d yet: %s", number, failure)
             else:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
-from weakref import WeakValueDictionary
+from weakref import WeakSet
 
 from emulator.broker.environment import RegionServices
 from emulator.broker.transactions.journal import CHECKPOINT_ENTRIES, damaged
@@ -50,7 +50,8 @@ class _Fence(NamedTuple):
     epoch: int
     """The new one: whatever has an older one."""
     why: str
-    former: Closable | None
+    former: list[Closable]
+    """Connections that had it, or may have had it."""
 
 
 @dataclass(slots=True)
@@ -85,8 +86,9 @@ class Life:
         self.figures = figures
         self.core = parts.coordinator(number, bounds)
         self.book = parts.key_book(number, settings.transaction_keys_max)
-        self.holders: WeakValueDictionary[tuple[str, str], Closable] = WeakValueDictionary()
-        """(owner, key) -> the connection that was accepted last."""
+        self.holders: dict[tuple[str, str], WeakSet[Closable]] = {}
+        """(owner, key) -> the connection that was accepted last, and those that it has not fenced durably yet. A life
+        leaves them to the next one."""
         self.over = False
         self.teller = Teller(region, lambda: self.core.low_watermark)
         self._region = region
@@ -155,7 +157,11 @@ class Life:
             txn, written = self.begin_at_once(timeout_ms)
             await asyncio.shield(written)
             return txn
-        holder = self.book.holder(holder.owner, holder.key, holder.epoch)
+        try:
+            holder = self.book.holder(holder.owner, holder.key, holder.epoch)
+        except ProtocolError:
+            await self._keys_settled()
+            raise
         self.core.check_begin(timeout_ms)
         self._abort_of(holder.owner, holder.key, f"{FENCED}: its key began another transaction")
         txn, written = self._begun(timeout_ms, holder)
@@ -181,12 +187,12 @@ class Life:
         return TxnId(self.number, entry.least), written
 
     def add_partitions(self, least: int, topics: Sequence[str]) -> Promised:
-        """Done when the log has it; it may fail with a StorageError. ProtocolError."""
-        return self._added(self.core.add_partitions(least, topics))
+        """Done when the log has it; it may fail with a StorageError or ProtocolError. ProtocolError."""
+        return self._sure(lambda: self._added(self.core.add_partitions(least, topics)))
 
     def add_subscriptions(self, least: int, subscriptions: Sequence[tuple[str, str]]) -> Promised:
         """The same for (topic, subscription)."""
-        return self._added(self.core.add_subscriptions(least, subscriptions))
+        return self._sure(lambda: self._added(self.core.add_subscriptions(least, subscriptions)))
 
     def _added(self, entry: JournalEntry | None) -> Promised:
         """Who asks for what was asked for before waits for that: it may still be on its way to the store."""
@@ -194,9 +200,21 @@ class Life:
         return _done() if written is None else written
 
     def finish(self, least: int, *, commit: bool, why: str) -> Promised:
-        """Commit or abort. Done when every participant was told; it may fail with a StorageError. ProtocolError when
-        it cannot be."""
-        return self.decide(least, commit=commit, why=why) or _done()
+        """Commit or abort. Done when every participant was told; it may fail with a StorageError. ProtocolError, now or
+        then, when it cannot be."""
+        return self._sure(lambda: self.decide(least, commit=commit, why=why) or _done())
+
+    def _sure(self, ask: Callable[[], Promised]) -> Promised:
+        """What `ask` gives. A refusal tells what was decided: it waits for what is on its way to the store (TX1)."""
+        try:
+            return ask()
+        except ProtocolError as problem:
+            newest = self._journal.newest
+            if newest is None or newest.done():
+                raise
+            refused: Promised = asyncio.get_running_loop().create_future()
+            newest.add_done_callback(partial(_refuse, refused, problem))
+            return refused
 
     def decide(self, least: int, *, commit: bool, why: str) -> asyncio.Future[None] | None:
         """Have it committed or aborted. The future is done when every participant was told; None: that was so before.
@@ -256,22 +274,32 @@ class Life:
             coordinators = self._region.config.settings.transaction_coordinators
             entries.append(self.book.raise_floor(self.book.floor, coordinators))
         wall_ms = self._region.environment.wall_clock_ms()
-        granted = self.book.connect(owner, key, epoch, process, wall_ms)
-        former, self.holders[owner, key] = self.holders.get((owner, key)), connection
+        try:
+            granted = self.book.connect(owner, key, epoch, process, wall_ms)
+        except ProtocolError:
+            await self._keys_settled()
+            raise
+        holders = self.holders.setdefault((owner, key), WeakSet())
+        former = [one for one in holders if one is not connection]
+        holders.add(connection)
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         written = self._issue_key(*entries, granted)
         why = f"{FENCED}: its key has a newer connection (epoch {granted.epoch})"
-        if former is connection:
-            former = None
         self._region.spawn(self._fence(_Fence(owner, key, granted.epoch, why, former), written, done))
         await asyncio.shield(done)
         return granted.epoch
+
+    async def _keys_settled(self) -> None:
+        """A refusal tells of a newer epoch, which may be on its way to the store (TX8). StorageError."""
+        newest = self._key_journal.newest
+        if newest is not None:
+            await asyncio.shield(newest)
 
     async def delete_key(self, owner: str, key: str) -> None:
         """Forget a key; its transaction is aborted and its connection closed. ProtocolError, StorageError."""
         self._check_alive()
         deleted = self.book.delete(owner, key)
-        former = self.holders.pop((owner, key), None)
+        former = list(self.holders.get((owner, key), ()))
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         written = self._issue_key(deleted)
         why = f"{FENCED}: its key was deleted"
@@ -281,9 +309,8 @@ class Life:
     async def _fence(self, fence: _Fence, written: asyncio.Future[int], done: asyncio.Future[None]) -> None:
         """TX8: once the epoch is durable, what was begun before it ends."""
         try:
-            await written
-            if fence.former is not None:
-                fence.former.cut_off()
+            await asyncio.shield(written)
+            self._close_former(fence)
             if not self.over:
                 told = self._abort_of(fence.owner, fence.key, fence.why, before_epoch=fence.epoch)
                 if told:
@@ -293,6 +320,14 @@ class Life:
             done.exception()
         else:
             done.set_result(None)
+
+    def _close_former(self, fence: _Fence) -> None:
+        holders = self.holders.get((fence.owner, fence.key), WeakSet())
+        for connection in fence.former:
+            connection.cut_off()
+            holders.discard(connection)
+        if not holders:
+            self.holders.pop((fence.owner, fence.key), None)
 
     def _abort_of(
         self, owner: str, key: str, why: str, before_epoch: int | None = None
@@ -313,7 +348,7 @@ class Life:
     async def raise_floor(self, epoch: int, coordinators: int) -> None:
         """Bind keys to so many coordinators from now on; none is granted this epoch or a lower one."""
         await self._key_journal.ready()
-        await self._issue_key(self.book.raise_floor(epoch, coordinators))
+        await asyncio.shield(self._issue_key(self.book.raise_floor(epoch, coordinators)))
 
     def journal_figures(self) -> dict[str, str | int]:
         """For people: how its log stands."""
@@ -384,6 +419,11 @@ class Life:
         elif not self.over:
             assert isinstance(failure, StorageError), failure
             self._on_failure(self, failure)
+
+
+def _refuse(refused: Promised, problem: ProtocolError, newest: asyncio.Future[int]) -> None:
+    refused.set_exception(newest.exception() or problem)
+    refused.exception()  # whoever asked may be gone
 
 
 def _done() -> Promised:

@@ -243,7 +243,7 @@ async def key(call: Call) -> Response:
             "epoch": state.epoch,
             "transactionId": None if state.least is None else TxnId(life.number, state.least).text,
             "transactionStatus": None if status is None else status.name,
-            "connected": (state.owner, state.key) in life.holders,
+            "connected": bool(life.holders.get((state.owner, state.key))),
             "sinceMs": state.since_ms,
             "createdMs": state.created_ms,
         }
