@@ -22,6 +22,7 @@ from emulator.core.transactions.journal_entries import (
     JournalEntry,
     PartitionsAdded,
     SubscriptionsAdded,
+    name_bytes,
 )
 from emulator.core.transactions.status import FOLLOWS, Status, TxnId
 from emulator.errors import EXPIRED_TRANSACTION, ProtocolError, ServerError
@@ -347,8 +348,8 @@ class Coordinator:
 
 
 def _topics_bytes(topics: Iterable[str]) -> int:
-    return sum(PARTICIPANT_BYTES + len(topic) for topic in topics)
+    return sum(PARTICIPANT_BYTES + name_bytes(topic) for topic in topics)
 
 
 def _subscriptions_bytes(subscriptions: Iterable[tuple[str, str]]) -> int:
-    return sum(PARTICIPANT_BYTES + len(topic) + len(name) for topic, name in subscriptions)
+    return sum(PARTICIPANT_BYTES + name_bytes(topic) + name_bytes(name) for topic, name in subscriptions)

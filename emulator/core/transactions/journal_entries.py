@@ -87,6 +87,11 @@ _quoted: Final = json.JSONEncoder(ensure_ascii=False).encode
 _listed: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
+def name_bytes(name: str) -> int:
+    """Of a participant's name as it stands in the log: up to six times its characters."""
+    return len(_quoted(name).encode())
+
+
 def _text(entry: JournalEntry) -> str:
     """Written out: every transaction has four of these, and an encoder needs three times as long for each."""
     match entry:

@@ -237,3 +237,14 @@ def test_the_names_of_all_participants_have_a_bound_and_their_room_is_given_back
     assert made.add_partitions(first, [long]) is None
     commit(made, first)
     assert made.add_partitions(second, ["u" * 1_000]) is not None
+
+
+@pytest.mark.parametrize("character", ["s", "\x01", '"', "\U0001f600"])
+def test_a_checkpoint_is_no_larger_than_names_may_be_whatever_they_are_made_of(character: str) -> None:
+    """A log takes a checkpoint in one append, and on Kafka no larger one: the coordinator would fail for ever."""
+    made = Coordinator(1, replace(BOUNDS, participants_max=10_000))
+    least = begin(made)
+    with refusal(ServerError.NotAllowedError, "the limit"):
+        for number in range(80):
+            made.add_subscriptions(least, [(TOPIC, f"{number}{character * 1_000_000}")])
+    assert sum(len(encode(entry)) for entry in made.everything()) <= PARTICIPANTS_BYTES_MAX
