@@ -553,7 +553,7 @@ def _expire(seed: int, random: Random) -> Plan:
     topology = with_settings(topology, housekeeping_interval_ms=random.choice((50, 300, 1_000)))
     plan = Plan(
         seed=seed,
-        kind=expiring.NAME,
+        kind=expiring.WORD.name,
         topology=topology,
         topics=(),
         producers=(),
@@ -579,7 +579,7 @@ KINDS: dict[str, Callable[[int, Random], Plan]] = {
     delaying.NAME: partial(_with_right_clocks, delaying.WORD, delaying.TOPIC),
     compacting.NAME: partial(_with_right_clocks, compacting.WORD, compacting.TOPIC),
     trimming.NAME: _trim,
-    expiring.NAME: _expire,
+    expiring.WORD.name: _expire,
     changing_metadata.WORD.name: _change_metadata,
     changing_metadata.PUBLISHED_FIRST: _change_metadata_published_first,
 }

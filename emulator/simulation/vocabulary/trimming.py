@@ -15,15 +15,14 @@ from typing import Any, ClassVar
 from emulator.admin_calls import NoAnswer
 from emulator.broker.topic.topic import Topic
 from emulator.broker.topic.trimming import Trimmer
-from emulator.client import Client, ClientError, Consumer, InitialPosition, Message
+from emulator.client import Client, ClientError, Consumer
 from emulator.core.needs import Need
-from emulator.history import payload_digest
 from emulator.simulation.ablation import Ablation, topic
-from emulator.simulation.actors import place_of, text_of
 from emulator.simulation.checkers import Check, Found
 from emulator.simulation.evidence import Evidence, full
 from emulator.simulation.plan import Plan
-from emulator.simulation.vocabulary.word import Act, Stage, Word
+from emulator.simulation.vocabulary.own_topic import OwnTopic
+from emulator.simulation.vocabulary.word import Stage, Word
 
 NAME = "trim"
 SUBSCRIPTION = "keeper"
@@ -36,11 +35,9 @@ STAYS = "stays: "
 
 
 @dataclass(frozen=True, slots=True)
-class Stream(Act):
+class Stream(OwnTopic):
     """Publishes here, reads elsewhere, acknowledges a part, and comes back for the rest."""
 
-    reading: str
-    """The region in which it reads."""
     acknowledged: tuple[bool, ...]
     """Of each message whether it is acknowledged by whoever is given it first."""
     pause_seconds: float
@@ -49,23 +46,20 @@ class Stream(Act):
     """From then on nothing goes wrong, and it comes back."""
 
     word: ClassVar[str] = NAME
-    is_waited_for: ClassVar[bool] = True
-
-    @property
-    def places(self) -> tuple[str, ...]:
-        return (self.region, self.reading)
 
     async def perform(self, stage: Stage) -> None:
-        writer, reader = stage.client(), _reader_of(stage, self.reading)
+        writer, reader = stage.client(), self.reader(stage)
         try:
-            consumer = await _subscribed(reader, stage)
+            consumer = await self.subscribed(reader, stage, SUBSCRIPTION)
             owed: set[bytes] = set()
             publishing = asyncio.ensure_future(self._publish(writer, stage, owed))
             touched = await self._take_first(consumer, stage)
             await publishing
             await consumer.close()
             await asyncio.sleep(max(0.0, self.breaks_end_seconds - stage.now))
-            missing = await self._take_rest(await _subscribed(reader, stage), stage, owed - touched)
+            missing = await self._take_rest(
+                await self.subscribed(reader, stage, SUBSCRIPTION), stage, owed - touched
+            )
             if missing:
                 told = f"{LOST}{min(missing).decode()} and {len(missing) - 1} more of {len(owed)}"
                 stage.did("refused", topic=full(stage.name), detail=told)
@@ -93,7 +87,7 @@ class Stream(Act):
         for _ in self.acknowledged:
             try:
                 async with asyncio.timeout(STEP_SECONDS):
-                    message = await self._given(consumer, stage)
+                    message = await self.given(consumer, stage)
                     if self.acknowledged[int(message.payload.rpartition(b"/")[2])]:
                         touched.add(message.payload)
                         await consumer.acknowledge(message, confirmed=True)
@@ -108,35 +102,17 @@ class Stream(Act):
         while True:
             try:
                 async with asyncio.timeout(PATIENCE_SECONDS if missing else STEP_SECONDS):
-                    message = await self._given(consumer, stage)
+                    message = await self.given(consumer, stage)
                     missing.discard(message.payload)
                     await consumer.acknowledge(message, confirmed=True)
             except TimeoutError:
                 return missing
 
-    async def _given(self, consumer: Consumer, stage: Stage) -> Message:
-        message = await consumer.receive()
-        stage.record.note(
-            stage.name,
-            "receive",
-            "ok",
-            region=self.reading,
-            topic=stage.name,
-            subscription=SUBSCRIPTION,
-            origin_region=message.replicated_from or self.reading,
-            producer=message.producer_name,
-            sequence_id=message.sequence_id,
-            message_id=place_of(message),
-            payload_digest=payload_digest(message.payload),
-            detail=text_of(message),
-        )
-        return message
-
     async def _given_back(self, stage: Stage) -> None:
         """Everything is acknowledged: wait until neither region keeps anything."""
         deadline = stage.now + PATIENCE_SECONDS
         while True:
-            kept = {region: await _log_bytes(stage, region) for region in dict.fromkeys(self.places)}
+            kept = {region: await _log_bytes(self, stage, region) for region in dict.fromkeys(self.places)}
             if not any(kept.values()):
                 stage.did("accepted", topic=full(stage.name))
                 return
@@ -146,25 +122,13 @@ class Stream(Act):
             await asyncio.sleep(1.0)
 
 
-def _reader_of(stage: Stage, region: str) -> Client:
-    """On the program's own host, wherever the region is."""
-    host = stage.world.client_host(stage.name, stage.act.region)
-    return stage.world.client_on(host, (region,), instance="reader")
-
-
-async def _subscribed(client: Client, stage: Stage) -> Consumer:
-    return await client.subscribe(full(stage.name), SUBSCRIPTION, initial_position=InitialPosition.EARLIEST)
-
-
-async def _log_bytes(stage: Stage, region: str) -> int | None:
+async def _log_bytes(act: Stream, stage: Stage, region: str) -> int | None:
     """None: there is nothing, or nobody says."""
-    target = f"/admin/v2/persistent/public/default/{stage.name}/stats"
-    host = stage.world.client_host(stage.name, stage.act.region)
     try:
-        answer = await stage.world.ask_admin(region, "GET", target, host=host)
+        stats = await act.stats(stage, region)
     except NoAnswer:
         return -1
-    return int(answer.json()["storageSize"]) if answer.status == 200 else None
+    return None if stats is None else int(stats["storageSize"])
 
 
 def draw(random: Random, plan: Plan) -> Plan:
