@@ -27,6 +27,7 @@ from emulator.core.id_set import PART_BITS
 from emulator.core.subscription_updates import Applied, apply_update, never_reaches
 from emulator.core.transactions.buffer import TransactionBuffer
 from emulator.core.transactions.status import TxnId
+from emulator.core.unfinished import Piece, UnfinishedMessages
 from emulator.core.visibility import Visibility
 from emulator.errors import CheckpointDamaged
 from emulator.markers import TXN_ABORT, TXN_COMMIT
@@ -101,6 +102,7 @@ class TopicState:
         self.deduplicates = deduplicates
         self._deduplication_type, self._watermarks_type = deduplication, watermarks
         self.deduplication = deduplication()
+        self.unfinished = UnfinishedMessages()
         self.admitted_watermarks = watermarks()
         """What was admitted from each source region, durable or not: the measure for what is new."""
         self.watermarks = watermarks()
@@ -137,13 +139,18 @@ class TopicState:
             self.admitted_watermarks.advance(publisher.region, facts.source_position)
             return True
         if not self.deduplicates:
-            return True
+            return facts.num_chunks <= 1 or self._admit_piece(facts)
         sequence_id = facts.sequence_id
         last = last_sequence_id(sequence_id, facts.highest_sequence_id, facts.num_messages)
         verdict = self.deduplication.admit(
             facts.producer_name, sequence_id, last, is_chunk_not_last=_is_inner_chunk(facts)
         )
-        return verdict is _ACCEPT
+        return verdict is _ACCEPT and (facts.num_chunks <= 1 or self._admit_piece(facts))
+
+    def _admit_piece(self, facts: Facts) -> bool:
+        """Of a message in pieces none is stored twice, whether or not the topic deduplicates (INV-92)."""
+        piece = _piece(facts)
+        return piece is None or self.unfinished.admit(facts.producer_name, piece)
 
     # Folding.
 
@@ -174,6 +181,10 @@ class TopicState:
         if self.deduplicates and source is None and not _is_inner_chunk(facts):
             last = last_sequence_id(facts.sequence_id, facts.highest_sequence_id, facts.num_messages)
             self.deduplication.persisted(facts.producer_name, last)
+        if facts.num_chunks > 1 and source is None:
+            piece = _piece(facts)
+            if piece is not None:
+                self.unfinished.stored(facts.producer_name, piece)
 
     def _fold_unreadable(self, entry_id: int, facts: Facts) -> None:
         """It is of a transaction, or lies behind one that is open. What another region brought is of none here."""
@@ -280,6 +291,7 @@ class TopicState:
             "next_entry_id": self.readable_end,
             "deduplicates": self.deduplicates,
             "deduplication": self.deduplication.to_json(),
+            "unfinished": self.unfinished.to_json(),
             "watermarks": self.watermarks.to_json(),
             "last_data": self.last_data,
             "last_of": self.last_of,
@@ -317,6 +329,8 @@ class TopicState:
             return 0
         if self.deduplicates and state.get("deduplicates", True):
             self.deduplication = self._deduplication_type.from_json(state["deduplication"])
+        # Checkpoints of before say nothing of it: then a piece may be stored twice.
+        self.unfinished = UnfinishedMessages.from_json(state.get("unfinished", {}))
         self.watermarks = self._watermarks_type.from_json(state["watermarks"])
         self.admitted_watermarks = self._watermarks_type.from_json(state["watermarks"])
         self.last_data = LastData(*map(int, state["last_data"])) if state["last_data"] else None
@@ -343,3 +357,11 @@ class TopicState:
 def _is_inner_chunk(facts: Facts) -> bool:
     """Whether this is a piece of a message, and not its last: only the last is counted."""
     return facts.num_chunks > 1 and facts.chunk_id != facts.num_chunks - 1
+
+
+def _piece(facts: Facts) -> Piece | None:
+    """Of a message in pieces; None when it does not say which one."""
+    number, pieces = facts.chunk_id, facts.num_chunks
+    if number is None or not 0 <= number < pieces:
+        return None
+    return Piece(facts.sequence_id, facts.publish_time_ms, pieces, number)

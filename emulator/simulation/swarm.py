@@ -199,6 +199,8 @@ class _Run:
             await self._comes_true(
                 self._are_acts_answered, min(deadline, self.simulation.now + CARRY_SECONDS)
             )
+            # What an act published since is in every region before anybody asks whether it was given.
+            await self._comes_true(self._is_converged, deadline)
             await self._tour(deadline)
             await self._comes_true(self._are_acts_answered, deadline)
             if self.plan.dies_at_the_end:

@@ -24,7 +24,7 @@ from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.codec import encode_ack, encode_flow
 from emulator.wire.frames import frame_of
 from tests.broker.commands.raw import RawClient, raw_client
-from tests.broker.regions import Regions, regions, until
+from tests.broker.regions import FAST, Regions, regions, until
 
 TOPIC = "persistent://public/default/orders"
 PARTITIONED = "persistent://public/default/many"
@@ -96,6 +96,36 @@ def test_consumers_read_to_the_end_and_hear_of_it() -> None:
             assert (await client.next()).reachedEndOfTopic.consumer_id == 1
             assert (await client.subscribe(2, subscription="late")).HasField("success")
             assert (await client.next()).reachedEndOfTopic.consumer_id == 2
+
+    asyncio.run(story())
+
+
+def test_a_topic_that_is_terminated_in_one_region_takes_nothing_from_others_and_holds_up_no_other_topic() -> (
+    None
+):
+    """Where it goes on, clients go on, and its replicator says why the rest does not leave."""
+    other = "persistent://public/default/other"
+
+    async def story() -> None:
+        async with (
+            regions("us", "eu", settings=FAST) as world,
+            world.client("us") as us,
+            world.client("eu") as eu,
+        ):
+            consumer = await eu.subscribe(TOPIC, "s")
+            producer = await us.producer(TOPIC)
+            await producer.send(b"before")
+            assert (await consumer.receive()).payload == b"before"
+            there = world.running["eu"].directory.serving[TOPIC]
+            last = await there.ending.terminate()
+            await producer.send(b"after")
+            replicator = world.running["us"].directory.serving[TOPIC].replicators["eu"]
+            await until(lambda: "was terminated" in replicator.life.why_not, DEADLINE)
+            elsewhere = await eu.subscribe(other, "s")
+            await (await us.producer(other)).send(b"other")
+            assert (await elsewhere.receive()).payload == b"other"
+            assert replicator.backlog == 1, "it is kept for whoever makes the topic anew"
+            assert there.last_position == last
 
     asyncio.run(story())
 

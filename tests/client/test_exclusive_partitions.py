@@ -250,3 +250,45 @@ def test_exclusive_access_is_not_lazy() -> None:
                 await client_of(w).producer("orders", access_mode=EXCLUSIVE, lazy=True)
 
         w.play(story())
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_of_two_that_fence_at_the_same_time_at_most_one_goes_on_and_the_next_one_gets_all(seed: int) -> None:
+    """Both may have lost a partition to the other: then both are out, and nothing is held."""
+    with world("us", seed=seed) as w:
+
+        async def story() -> None:
+            await create(w)
+            both = await asyncio.gather(
+                *[
+                    client_of(w).producer("orders", name=name, access_mode=FENCING)
+                    for name in ("one", "other")
+                ],
+                return_exceptions=True,
+            )
+            await asyncio.sleep(5)
+            alive = [one for one in both if isinstance(one, Producer) and one.is_connected]
+            assert len(alive) <= 1
+            assert owners(w) == [[one.name for one in alive]] * 3
+            await client_of(w).producer("orders", name="next", access_mode=FENCING)
+            await w.simulation.until(lambda: owners(w) == [["next"]] * 3)
+
+        w.play(story())
+
+
+@pytest.mark.parametrize("milliseconds", range(0, 1_400, 100))
+def test_an_owner_that_closes_while_its_topic_grows_leaves_nothing(milliseconds: int) -> None:
+    with world("us") as w:
+
+        async def story() -> None:
+            await create(w, 1)
+            owner = await client_of(w).producer("orders", name="owner", access_mode=WAITING)
+            await grow(w, 4)
+            await client_of(w).producer(partition(2), name="squatter", access_mode=EXCLUSIVE)
+            await asyncio.sleep(milliseconds / 1000)
+            await owner.close()
+            await asyncio.sleep(3)
+            assert owners(w, 4) == [[], [], ["squatter"], []]
+            assert in_line(w, 2) == []
+
+        w.play(story())

@@ -431,3 +431,47 @@ def test_a_partition_is_a_topic_by_itself() -> None:
             assert counts(w) == [0, 0, 1]
 
         w.play(story())
+
+
+@pytest.mark.parametrize("lazy", [False, True], ids=["all at once", "lazy"])
+@pytest.mark.parametrize("seed", range(6))
+def test_kills_and_growth_in_the_middle_of_a_stream_lose_nothing_and_double_nothing(
+    seed: int, *, lazy: bool
+) -> None:
+    """Per partition in order, and all of it once, by a consumer that was there all the time."""
+    with world("us", seed=seed) as w:
+
+        async def story() -> None:
+            await create(w, 2)
+            consumer = await client_of(w, topics_interval_seconds=1.0).subscribe("orders", "s")
+            producer = await client_of(w).producer("orders", name="p", lazy=lazy, batching=Batching())
+            sends = []
+            for burst in range(12):
+                key = f"key-{burst % 5}"
+                sends += [producer.send_nowait(b"%d" % (20 * burst + n), key=key) for n in range(20)]
+                await asyncio.sleep(0.3)
+                if burst % 4 == 1:
+                    w.kill("us")
+                    await asyncio.sleep(0.5)
+                    w.start("us")
+                    await w.ready()
+                if burst % 4 == 2:
+                    await grow(w, 3 + burst // 4)
+            await asyncio.wait_for(asyncio.gather(*sends), 120)
+            await producer.close()
+            came: dict[int, list[int]] = {}
+            for partition_of_it in range(5):
+                reader = await client_of(w).reader(partition(partition_of_it), start=EARLIEST)
+                while await reader.has_message():
+                    message = await reader.receive()
+                    came.setdefault(message.id.partition, []).append(int(message.payload))
+            assert sorted(n for one in came.values() for n in one) == list(range(240))
+            assert all(one == sorted(one) for one in came.values())
+            seen: set[int] = set()
+            async with asyncio.timeout(120):
+                while len(seen) < 240:
+                    message = await consumer.receive()
+                    seen.add(int(message.payload))
+                    await consumer.acknowledge(message)
+
+        w.play(story())

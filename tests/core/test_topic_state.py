@@ -51,6 +51,7 @@ def view(state: TopicState) -> dict[str, Any]:
         "open": [(txn, list(one.runs)) for txn, one in state.buffer.open.items()],
         "aborted": state.visibility.last_aborted,
         "producers": state.deduplication.to_json(),
+        "unfinished": state.unfinished.to_json(),
         "sources": state.watermarks.to_json(),
         "last": state.last_data,
         "hidden": state.visibility.hidden.runs(),
@@ -266,3 +267,23 @@ def test_nothing_is_remembered_of_what_was_trimmed() -> None:
     state.fold(1_000_000, Says())
     assert not state.visibility.hidden
     assert state.stored_end == 1_000_001
+
+
+@pytest.mark.parametrize("deduplicates", [True, False])
+def test_a_piece_is_not_admitted_again_also_after_a_restart_from_a_checkpoint(deduplicates: bool) -> None:
+    state = TopicState("us", deduplicates=deduplicates)
+    pieces = [Says(sequence_id=3, chunk_id=number, num_chunks=4, publish_time_ms=9) for number in range(4)]
+    for number in range(2):
+        assert state.admit(Client("p", "here"), pieces[number])
+        state.fold(number, pieces[number])
+    again = TopicState("us", deduplicates=deduplicates)
+    assert again.restore(state.head(1), 1, lambda _: None) == 2
+    assert [again.admit(Client("p", "here"), piece) for piece in pieces] == [False, False, True, True]
+
+
+def test_a_piece_that_does_not_say_which_it_is_counts_for_nothing() -> None:
+    state = fresh()
+    for number in (None, -1, 4):
+        forged = Says(sequence_id=3, chunk_id=number, num_chunks=4)
+        assert state.admit(Client("p", "here"), forged)
+        assert state.unfinished.to_json() == {}

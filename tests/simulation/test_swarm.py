@@ -66,6 +66,11 @@ def test_the_other_kinds_are_clean(kind: str) -> None:
     assert [run_seed(kind, seed).violation for seed in range(1, 4)] == [None] * 3
 
 
+def test_a_message_that_is_published_when_all_is_repaired_is_waited_for() -> None:
+    """It was due after the end of the world: the other region did not have it yet when it was asked what was left."""
+    assert run_seed("delay", 1002).violation is None
+
+
 def test_the_same_seed_is_the_same_run_in_another_process() -> None:
     """Also under another PYTHONHASHSEED."""
     program = (

@@ -1,0 +1,134 @@
+"""What consumers say of themselves reaches those who hand out: priority levels, and whether a key has to wait. Under
+virtual time, from a client to the stats."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from emulator.client import Consumer, ConsumerType, InitialPosition, Producer
+from emulator.simulation.world import World, world
+
+TOPIC = "persistent://public/default/orders"
+KEYS = [f"key-{number}" for number in range(40)]
+PERMITS = 10
+
+
+async def stats_of(w: World, subscription: str = "s") -> dict[str, Any]:
+    answer = await w.ask_admin("us", "GET", "/admin/v2/persistent/public/default/orders/stats")
+    assert answer.status == 200, answer
+    found: dict[str, Any] = answer.json()["subscriptions"][subscription]
+    return found
+
+
+def count(consumer: Consumer) -> int:
+    """Messages that it was given and nobody took yet."""
+    return len(consumer.waiting)
+
+
+def test_shared_consumers_of_a_worse_level_get_what_the_better_ones_have_no_room_for() -> None:
+    with world("us") as w:
+
+        async def story() -> None:
+            client = w.client("us")
+            best, good, worse = [
+                await client.subscribe(
+                    TOPIC,
+                    "s",
+                    type_=ConsumerType.SHARED,
+                    name=name,
+                    priority_level=level,
+                    receiver_queue_size=PERMITS,
+                )
+                for name, level in (("best", 1), ("good", 1), ("worse", 2))
+            ]
+            producer = await client.producer(TOPIC)
+            for number in range(2 * PERMITS):
+                await producer.send(b"%d" % number)
+            await w.simulation.until(lambda: count(best) + count(good) == 2 * PERMITS)
+            assert count(worse) == 0, "those of the better level had room"
+            for _ in range(3):
+                await producer.send(b"more")
+            await w.simulation.until(lambda: count(worse) == 3)
+
+        w.play(story())
+
+
+def test_the_failover_consumer_of_the_best_level_is_active_whenever_it_came() -> None:
+    with world("us") as w:
+
+        async def story() -> None:
+            client = w.client("us")
+            worse, best = [
+                await client.subscribe(
+                    TOPIC, "s", type_=ConsumerType.FAILOVER, name=name, priority_level=level
+                )
+                for name, level in (("worse", 5), ("best", 0))
+            ]
+            assert (await stats_of(w))["activeConsumerName"] == "best"
+            producer = await client.producer(TOPIC)
+            await producer.send(b"0")
+            assert (await best.receive()).payload == b"0"
+            await best.close()
+            await producer.send(b"1")
+            payloads = {(await worse.receive()).payload, (await worse.receive()).payload}
+            assert payloads == {b"0", b"1"}, "what the other one did not acknowledge, too"
+
+        w.play(story())
+
+
+async def all_keys(producer: Producer) -> None:
+    for key in KEYS:
+        await producer.send(key.encode(), key=key)
+
+
+@pytest.mark.parametrize("out_of_order", [False, True])
+def test_a_key_that_moved_waits_for_its_former_consumer_unless_order_does_not_matter(
+    out_of_order: bool,
+) -> None:
+    """And stats say of how many each consumer is waited for."""
+    with world("us") as w:
+
+        async def story() -> None:
+            client = w.client("us")
+
+            async def joined(name: str) -> Consumer:
+                return await client.subscribe(
+                    TOPIC,
+                    "s",
+                    type_=ConsumerType.KEY_SHARED,
+                    name=name,
+                    initial_position=InitialPosition.EARLIEST,
+                    out_of_order=out_of_order,
+                )
+
+            former = await joined("former")
+            producer = await client.producer(TOPIC)
+            await all_keys(producer)
+            held = [await former.receive() for _ in KEYS]
+            newcomer = await joined("newcomer")
+            await all_keys(producer)
+            draining = {
+                one["consumerName"]: one["drainingHashesCount"] for one in (await stats_of(w))["consumers"]
+            }
+            if out_of_order:
+                await w.simulation.until(lambda: count(former) + count(newcomer) == len(KEYS))
+                assert count(newcomer) > 0
+                assert draining == {"former": 0, "newcomer": 0}
+                return
+            await asyncio.sleep(5)  # of virtual time: nothing is to come
+            assert count(newcomer) == 0
+            moved = len(KEYS) - count(former)
+            assert draining == {"former": moved, "newcomer": 0}
+            assert moved > 0
+            for message in held:
+                await former.acknowledge(message)
+            await w.simulation.until(lambda: count(newcomer) == moved)
+            after = {
+                one["consumerName"]: one["drainingHashesCount"] for one in (await stats_of(w))["consumers"]
+            }
+            assert after == {"former": 0, "newcomer": 0}
+
+        w.play(story())

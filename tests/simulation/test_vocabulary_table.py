@@ -1,0 +1,35 @@
+"""docs/SIMULATION.md tells every word, its judges and its ablations."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from emulator.simulation.draw import KINDS
+from emulator.simulation.vocabulary import ASKED_FOR, WORDS
+from emulator.simulation.vocabulary.word import Word
+from emulator.simulation.vocabulary_table import rewrite, table, written
+
+PAGE = (Path(__file__).parents[2] / "docs" / "SIMULATION.md").read_text()
+
+
+def test_the_page_is_what_the_vocabulary_says() -> None:
+    """It is written by `python -m emulator.simulation.vocabulary_table docs/SIMULATION.md`."""
+    assert written(PAGE) == table()
+
+
+def test_a_page_that_is_out_of_date_is_written_anew_and_keeps_the_rest() -> None:
+    assert rewrite(PAGE.replace("| `seek` |", "| `sick` |")) == PAGE
+
+
+@pytest.mark.parametrize("word", ASKED_FOR, ids=lambda word: word.name)
+def test_a_word_with_worlds_of_its_own_has_a_judge_and_an_ablation_there(word: Word) -> None:
+    assert word.name in KINDS
+    assert word.checks
+    assert word.ablations
+    assert {ablation.kind for ablation in word.ablations} == {word.name}
+
+
+def test_words_of_the_swarm_are_missed_in_the_swarm() -> None:
+    assert {ablation.kind for word in WORDS for ablation in word.ablations} == {"swarm"}
