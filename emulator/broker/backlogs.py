@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from emulator.core.cursor import Cursor
 from emulator.core.policies.lifetime import Quota, QuotaAction, QuotaKind, Quotas, Retention
-from emulator.core.quotas import Backlog, Exceeded, exceeded
+from emulator.core.quotas import Backlog, Exceeded
 from emulator.core.retention import EVICT_TO, Seen, Trimming
 from emulator.errors import ProtocolError
 
@@ -60,6 +60,7 @@ class Backlogs:
         parts = topic.region.environment.parts
         self._ages = parts.ages()
         self._backlog_bytes = parts.backlog_bytes
+        self._exceeded = parts.exceeded
 
     async def _from(self, entry_id: int) -> AsyncIterator[StoredEntry]:
         """Readable entries from an id on, until the topic is closed. StorageError."""
@@ -114,7 +115,7 @@ class Backlogs:
     async def hold_to(self, quotas: Quotas, now_ms: int) -> None:
         """Evict, or keep producers away, as long as a backlog is over its quota. StorageError."""
         self._ages.looked(self._topic.stored_end, now_ms)
-        over = exceeded(quotas, await self._backlog(quotas, now_ms))
+        over = self._exceeded(quotas, await self._backlog(quotas, now_ms))
         for one in over:
             if one.action is QuotaAction.EVICT:
                 await self._evict(one, quotas[one.kind], now_ms)

@@ -26,6 +26,8 @@ from emulator.core.deduplication import ProducerDeduplication, SourceWatermarks
 from emulator.core.dispatch import Dispatcher, StrategyFactory, strategy_for
 from emulator.core.metadata_sync.outbox import Outbox
 from emulator.core.metadata_sync.rules import LATEST, Rule
+from emulator.core.policies.lifetime import Quotas
+from emulator.core.quotas import Backlog, Exceeded, exceeded
 from emulator.core.replication import Forwarding, ReplicationProgress, forwarding
 from emulator.core.retention import Ages, backlog_bytes
 from emulator.core.snapshots import SnapshotController
@@ -106,6 +108,8 @@ class Parts:
     ages: type[Ages] = Ages
     backlog_bytes: Callable[[int, int, int, int], int] = backlog_bytes
     """(bytes of a log, its first id, the first that is needed, its end): how much is needed, about."""
+    exceeded: Callable[[Quotas, Backlog], list[Exceeded]] = exceeded
+    """Quotas that a backlog is over."""
 
     # Compaction.
     latest_of_keys: type[LatestOfKeys] = LatestOfKeys

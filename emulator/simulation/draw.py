@@ -42,6 +42,7 @@ from emulator.simulation.vocabulary import (
     delaying,
     expiring,
     holding_keys,
+    keeping_away,
     trimming,
 )
 from emulator.simulation.vocabulary.word import Word
@@ -546,14 +547,14 @@ def _trim(seed: int, random: Random) -> Plan:
     return trimming.WORD.draw(random, plan)
 
 
-def _expire(seed: int, random: Random) -> Plan:
-    """Times to live that come and go, topics that are deleted, and whatever goes wrong there; but everybody's clock
+def _expire(word: Word, seed: int, random: Random) -> Plan:
+    """Policies of topics, topics that are deleted, and whatever goes wrong there; but everybody's clock
     is right."""
     topology = _topology(random, random.choices((1, 2, 3), (2, 4, 2))[0])
     topology = with_settings(topology, housekeeping_interval_ms=random.choice((50, 300, 1_000)))
     plan = Plan(
         seed=seed,
-        kind=expiring.WORD.name,
+        kind=word.name,
         topology=topology,
         topics=(),
         producers=(),
@@ -561,7 +562,7 @@ def _expire(seed: int, random: Random) -> Plan:
         disks=tuple((name, _disk(random)) for name in topology.region_names),
         break_seconds=random.uniform(4, 10),
     )
-    return _with_faults_elsewhere(expiring.WORD.draw(random, plan), random)
+    return _with_faults_elsewhere(word.draw(random, plan), random)
 
 
 def _with_faults_elsewhere(plan: Plan, random: Random) -> Plan:
@@ -579,7 +580,8 @@ KINDS: dict[str, Callable[[int, Random], Plan]] = {
     delaying.NAME: partial(_with_right_clocks, delaying.WORD, delaying.TOPIC),
     compacting.NAME: partial(_with_right_clocks, compacting.WORD, compacting.TOPIC),
     trimming.NAME: _trim,
-    expiring.WORD.name: _expire,
+    expiring.WORD.name: partial(_expire, expiring.WORD),
+    keeping_away.NAME: partial(_expire, keeping_away.WORD),
     changing_metadata.WORD.name: _change_metadata,
     changing_metadata.PUBLISHED_FIRST: _change_metadata_published_first,
 }

@@ -163,7 +163,8 @@ def simulate(
             help="A scenario, as for `run`; or swarm (anything), drill (one kill, one cut), quiet, hold-key "
             "(transaction keys), change-metadata (policies of several clusters; change-metadata-upstream: published "
             "before they are set), delay (messages due later), compact (a compacted topic), trim (logs that are "
-            "trimmed), expire (messages that expire, topics that are deleted).",
+            "trimmed), expire (messages that expire, topics that are deleted), "
+            "keep-away (quotas that keep producers away).",
         ),
     ] = "swarm",
     file: TopologyFile = DEFAULT_TOPOLOGY,

@@ -16,6 +16,7 @@ from emulator.simulation.vocabulary import (
     half_open,
     hoarding,
     holding_keys,
+    keeping_away,
     lying,
     neighbours,
     oversized,
@@ -55,6 +56,7 @@ ASKED_FOR: tuple[Word, ...] = (
     compacting.WORD,
     trimming.WORD,
     expiring.WORD,
+    keeping_away.WORD,
 )
 """Words with worlds of their own, which are drawn when they are asked for by the word's name: seeds of the swarm stay
 what they are."""

@@ -1,0 +1,210 @@
+"""Programs whose topic has a quota that keeps producers away, held or refused, and nobody reads for a while. Over the
+quota no client publishes any more, the subscription passes nothing (INV-5), and once everything is acknowledged
+producers are let in again.
+
+Each program has a topic of its own. What was taken from it, it knows itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from random import Random
+from typing import ClassVar
+
+from emulator.client import Client, ClientError, Producer
+from emulator.core.policies.lifetime import QuotaAction, Quotas
+from emulator.core.quotas import Backlog, Exceeded, exceeded
+from emulator.simulation.ablation import Ablation, parts
+from emulator.simulation.checkers import Check, Found
+from emulator.simulation.evidence import Evidence
+from emulator.simulation.plan import Plan
+from emulator.simulation.vocabulary.letting_go import SIZE, STAYS
+from emulator.simulation.vocabulary.mortal import PATIENCE_SECONDS, STEP_SECONDS, SUBSCRIPTION, Mortal
+from emulator.simulation.vocabulary.word import Stage, Word
+
+NAME = "keep-away"
+SHUT = "shut: "
+FAILURES = 3
+"""In a row: it is kept away, since nothing goes wrong any more. Our client asks again, whatever it is told."""
+PAYLOAD_BYTES = 100
+
+
+@dataclass(frozen=True, slots=True)
+class KeepAway(Mortal):
+    """It publishes until it is kept away, reads and acknowledges everything, and publishes again."""
+
+    limit_bytes: int
+    action: str
+
+    word: ClassVar[str] = NAME
+
+    async def perform(self, stage: Stage) -> None:
+        client = self.reader(stage)
+        try:
+            await (await self.subscribed(client, stage, SUBSCRIPTION)).close()
+            quota = {"limitSize": self.limit_bytes, "limitTime": -1, "policy": self.action}
+            where = f"/backlogQuota?backlogQuotaType={SIZE}"
+            if await self.insist(stage, "POST", where, quota, done=(204,)):
+                await self._fill_and_empty(client, stage)
+        finally:
+            await client.close()
+
+    async def _fill_and_empty(self, client: Client, stage: Stage) -> None:
+        writer = Writer(self, client, stage)
+        while stage.now < self.breaks_end_seconds:
+            await writer.publish()
+            await asyncio.sleep(self.pause_seconds)
+        is_kept_away = await self._comes_about(stage, writer, lambda: writer.failures >= FAILURES)
+        consumer = await self.subscribed(client, stage, SUBSCRIPTION)
+        came = await self.everything(consumer, stage, set(writer.taken))
+        count = len(writer.taken)
+        if not is_kept_away:
+            self._tell(stage, f"{STAYS}{count} messages of {PAYLOAD_BYTES} bytes and more")
+        elif not await self._comes_about(stage, writer, lambda: len(writer.taken) > count):
+            self._tell(stage, f"{SHUT}{len(came)} of {count} messages came and were acknowledged")
+        else:
+            stage.did(
+                "accepted", topic=self.topic(stage), detail=f"{count} messages, {self.limit_bytes} bytes"
+            )
+
+    async def _comes_about(self, stage: Stage, writer: Writer, is_so: Callable[[], bool]) -> bool:
+        """By publishing again and again."""
+        give_up_at = stage.now + PATIENCE_SECONDS
+        while stage.now < give_up_at:
+            await writer.publish()
+            if is_so():
+                return True
+            await asyncio.sleep(0.2)
+        return False
+
+    def _tell(self, stage: Stage, told: str) -> None:
+        stage.did("refused", topic=self.topic(stage), detail=told)
+
+
+class Writer:
+    """One producer after the other."""
+
+    def __init__(self, act: KeepAway, client: Client, stage: Stage) -> None:
+        self._act, self._client, self._stage = act, client, stage
+        self._producer: Producer | None = None
+        self._asked = 0
+        self.taken: set[bytes] = set()
+        self.failures = 0
+        """Since it last published."""
+
+    async def publish(self) -> None:
+        """A message that was not published before."""
+        self._asked += 1
+        payload = f"{self._stage.name}/{self._asked}/".encode().ljust(PAYLOAD_BYTES, b".")
+        try:
+            async with asyncio.timeout(STEP_SECONDS):
+                if self._producer is None:
+                    name = f"{self._stage.name}-{self._asked}"
+                    self._producer = await self._client.producer(self._act.topic(self._stage), name=name)
+                await self._producer.send(payload)
+            self.taken.add(payload)
+            self.failures = 0
+        except (ClientError, TimeoutError):
+            self.failures += 1
+            await self._let_go()
+
+    async def _let_go(self) -> None:
+        producer, self._producer = self._producer, None
+        if producer is None:
+            return
+        try:
+            async with asyncio.timeout(STEP_SECONDS):
+                await producer.close()
+        except (ClientError, TimeoutError):
+            return
+
+
+def draw(random: Random, plan: Plan) -> Plan:
+    """Programs in all regions, with little room each."""
+
+    def keep_away() -> KeepAway:
+        region, seconds = random.choice(plan.regions), plan.break_seconds
+        return KeepAway(
+            round(random.uniform(0.2, seconds * 0.6), 3),
+            region,
+            region,
+            0,
+            round(random.uniform(0.05, 0.5), 3),
+            seconds + 1.0,
+            random.randint(300, 6_000),
+            random.choice((QuotaAction.HOLD, QuotaAction.EXCEPTION)).value,
+        )
+
+    return replace(plan, acts=(*plan.acts, *(keep_away() for _ in range(random.randint(1, 4)))))
+
+
+def _told(begin: str, sentence: str) -> Callable[[Evidence], Found]:
+    def check(evidence: Evidence) -> Found:
+        for deed in evidence.deeds:
+            if deed.word == NAME and deed.detail.startswith(begin):
+                told = f"{deed.topic}: {sentence}: {deed.detail.removeprefix(begin)}"
+                yield told, {"region": deed.region, "topic": deed.topic}
+
+    return check
+
+
+def _acted(evidence: Evidence) -> bool:
+    return any(deed.word == NAME for deed in evidence.deeds)
+
+
+def _nobody_is_kept_away(quotas: Quotas, backlog: Backlog) -> list[Exceeded]:
+    return [one for one in exceeded(quotas, backlog) if one.action is QuotaAction.EVICT]
+
+
+def _evicts_instead(quotas: Quotas, backlog: Backlog) -> list[Exceeded]:
+    return [one._replace(action=QuotaAction.EVICT) for one in exceeded(quotas, backlog)]
+
+
+def _stays_over(quotas: Quotas, backlog: Backlog) -> list[Exceeded]:
+    """Whoever has a quota is over it."""
+    return exceeded(quotas, backlog._replace(size_bytes=2**40))
+
+
+WORD = Word(
+    NAME,
+    draw,
+    checks=(
+        Check(
+            "quota-keeps-away",
+            "INV-88",
+            _told(STAYS, "is over its quota, and clients go on publishing"),
+            applies=_acted,
+        ),
+        Check(
+            "let-in-again",
+            "INV-88",
+            _told(SHUT, "what came was acknowledged, and nobody can publish"),
+            applies=_acted,
+        ),
+    ),
+    ablations=(
+        Ablation(
+            "nobody-kept-away",
+            "A quota that holds or refuses producers keeps none away.",
+            ("INV-88",),
+            parts(exceeded=_nobody_is_kept_away),
+            kind=NAME,
+        ),
+        Ablation(
+            "evicts-instead",
+            "A quota that holds or refuses producers evicts.",
+            ("INV-5",),
+            parts(exceeded=_evicts_instead),
+            kind=NAME,
+        ),
+        Ablation(
+            "never-let-in-again",
+            "A topic with a quota is taken to be over it, whatever its backlog.",
+            ("INV-88",),
+            parts(exceeded=_stays_over),
+            kind=NAME,
+        ),
+    ),
+)
