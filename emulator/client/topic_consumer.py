@@ -80,8 +80,10 @@ class TopicConsumer(Consumer):
         connection.consumers[self._id] = self
         try:
             await connection.request(request_id, self._subscribe_request(request_id))
-        except BaseException:
+        except BaseException as reason:
             connection.consumers.pop(self._id, None)
+            if isinstance(reason, asyncio.CancelledError):  # The region may have let it in all the same.
+                connection.write(requests.close_consumer(self.client.new_id(), self._id))
             raise
         if connection.consumers.get(self._id) is not self or not connection.is_open:
             # It ended in the same breath in which it was granted: before this task heard of either.

@@ -108,3 +108,47 @@ def test_a_wait_that_is_cancelled_as_a_message_comes_does_not_cost_the_message()
                 assert (await consumer.receive()).payload == b"x"
 
         w.play(story())
+
+
+def test_whoever_stops_waiting_for_a_subscription_leaves_no_consumer_behind() -> None:
+    """An exclusive subscription would be busy for as long as the client lives."""
+    with world("us", "eu") as w:
+
+        async def story() -> None:
+            far = w.client("us", place="eu")
+            await far.producer(TOPIC)
+            opening = asyncio.ensure_future(far.subscribe(TOPIC, "s"))
+            subscriptions = topic_of(w).subscriptions
+            await w.simulation.until(
+                lambda: "s" in subscriptions and bool(subscriptions["s"].consumers), every_seconds=0.001
+            )
+            assert not opening.done(), "its answer is on its way"
+            opening.cancel()
+            await asyncio.wait([opening])
+            await w.simulation.until(lambda: not subscriptions["s"].consumers)
+            await w.client("us").subscribe(TOPIC, "s")
+
+        w.play(story())
+
+
+def test_a_consumer_that_is_closed_on_its_way_back_leaves_nobody_behind() -> None:
+    with world("us", "eu") as w:
+
+        async def story() -> None:
+            far = w.client("us", place="eu")
+            consumer = await far.subscribe(TOPIC, "s")
+            topic_of(w).failed(StorageError("lost", definite=False))
+            await w.simulation.until(
+                lambda: TOPIC in _serving(w) and bool(_serving(w)[TOPIC].subscriptions["s"].consumers),
+                every_seconds=0.001,
+            )
+            await consumer.close()
+            await w.simulation.until(lambda: not topic_of(w).subscriptions["s"].consumers)
+
+        w.play(story())
+
+
+def _serving(w: World) -> dict[str, Topic]:
+    broker = w.regions["us"].broker
+    assert broker is not None
+    return broker.directory.serving
