@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -255,15 +255,20 @@ class ConsumerActor(Actor):
         self._client = client = self.world.client_on(self.host, (self.region,))
         while True:
             with contextlib.suppress(ClientError):
-                self._note("subscribe", "asked", replicated=self.plan.replicated, initial="earliest")
+                wanted = self._wanted()
+                self._note("subscribe", "asked", **wanted)
                 consumer = await self._subscribe(client)
-                self._note("subscribe", "ok", replicated=self.plan.replicated, initial="earliest")
+                self._note("subscribe", "ok", **wanted)
                 if self.region not in self.visited:
                     self.visited.append(self.region)
                 await self._consume(consumer)
             if client.closed:
                 return
             await asyncio.sleep(RETRY_SECONDS)
+
+    def _wanted(self) -> dict[str, Any]:
+        ranges = {"detail": told_ranges(self.plan.key_ranges)} if self.plan.key_ranges else {}
+        return {"replicated": self.plan.replicated, "initial": "earliest", **ranges}
 
     def _subscribe(self, client: Client) -> Coroutine[Any, Any, Consumer]:
         plan = self.plan
@@ -275,6 +280,8 @@ class ConsumerActor(Actor):
             replicated=plan.replicated,
             name=plan.name,
             receiver_queue_size=plan.queue,
+            key_ranges=plan.key_ranges,
+            out_of_order=plan.out_of_order,
         )
 
     async def _consume(self, consumer: Consumer) -> None:
@@ -412,3 +419,8 @@ def place_of(message: Message) -> str:
 def text_of(message: Message) -> str:
     """The payload without what fills it up."""
     return message.payload.rstrip(b" ").decode()
+
+
+def told_ranges(ranges: Iterable[tuple[int, int]]) -> str:
+    """As a history has them: `first..last,first..last`."""
+    return ",".join(f"{first}..{last}" for first, last in ranges)

@@ -63,6 +63,10 @@ class ConsumerPlan:
     """Individual acknowledgements it keeps back, giving them out of order."""
     think_seconds: float = 0.01
     queue: int = 20
+    key_ranges: tuple[tuple[int, int], ...] = ()
+    """KEY_SHARED: of hashes, first and last; none: the region divides them."""
+    out_of_order: bool = False
+    """KEY_SHARED: a key may come to it before who had it has acknowledged what it holds."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,12 +90,16 @@ def _trouble(random: Random, region: str, clients: list[str], seconds: float) ->
 
 
 def keys_in_order(evidence: Evidence) -> Found:
+    return in_order(evidence, TOPIC, SUBSCRIPTION)
+
+
+def in_order(evidence: Evidence, topic: str, subscription: str) -> Found:
     """When a consumer is given a message, every earlier one of its key was acknowledged, or given to that consumer."""
-    for region in evidence.subscribed.get((full(TOPIC), SUBSCRIPTION), ()):
-        earlier = _earlier_of_its_key(evidence, region)
+    for region in evidence.subscribed.get((full(topic), subscription), ()):
+        earlier = _earlier_of_its_key(evidence, region, topic)
         acknowledged: set[str] = set()
         given: dict[str, set[str]] = defaultdict(set)
-        for event in _of_sharers(evidence.events, region):
+        for event in _of_sharers(evidence.events, region, subscription):
             place = event.message_id or ""
             if event.op == "subscribe":
                 given[event.actor].clear()
@@ -112,15 +116,15 @@ def keys_in_order(evidence: Evidence) -> Found:
                     )
 
 
-def _of_sharers(events: Iterable[Event], region: str) -> Iterable[Event]:
-    return (one for one in events if one.subscription == SUBSCRIPTION and one.region == region)
+def _of_sharers(events: Iterable[Event], region: str, subscription: str) -> Iterable[Event]:
+    return (one for one in events if one.subscription == subscription and one.region == region)
 
 
-def _earlier_of_its_key(evidence: Evidence, region: str) -> dict[str, frozenset[str]]:
+def _earlier_of_its_key(evidence: Evidence, region: str, topic: str) -> dict[str, frozenset[str]]:
     """By place: the places before it that hold messages of its key."""
     found: dict[str, frozenset[str]] = {}
     before: dict[str, frozenset[str]] = defaultdict(frozenset)
-    for one in evidence.log(region, full(TOPIC)).messages:
+    for one in evidence.log(region, full(topic)).messages:
         found[one.place] = before[one.origin.producer]
         before[one.origin.producer] |= {one.place}
     return found
@@ -136,7 +140,7 @@ class _ForgetsWhoWaits(KeyShared):
         return False
 
 
-def _with(careless: type[KeyShared]) -> object:
+def with_key_shared(careless: type[KeyShared]) -> object:
     def made(type_: SubscriptionType, cursor: Cursor, limits: Limits) -> Strategy:
         is_careless = type_ is SubscriptionType.KEY_SHARED
         return careless(cursor, limits) if is_careless else strategy_for(type_, cursor, limits)
@@ -153,13 +157,13 @@ WORD = Word(
             "keys-move-at-once",
             "A key goes to its new consumer while the former one still holds messages of it.",
             ("INV-69",),
-            parts(strategy_for=_with(_MovesAtOnce)),
+            parts(strategy_for=with_key_shared(_MovesAtOnce)),
         ),
         Ablation(
             "later-overtakes",
             "A message of a key is handed out although an earlier one of the key waits.",
             ("INV-69",),
-            parts(strategy_for=_with(_ForgetsWhoWaits)),
+            parts(strategy_for=with_key_shared(_ForgetsWhoWaits)),
         ),
     ),
     acts=False,
