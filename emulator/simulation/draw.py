@@ -43,6 +43,7 @@ from emulator.simulation.vocabulary import (
     expiring,
     holding_keys,
     keeping_away,
+    ranking,
     sticking,
     trimming,
 )
@@ -566,6 +567,12 @@ def _expire(word: Word, seed: int, random: Random) -> Plan:
     return _with_faults_elsewhere(word.draw(random, plan), random)
 
 
+def _rank(seed: int, random: Random) -> Plan:
+    """Consumers may hold as many messages as they like: permits alone decide who can take something."""
+    plan = _expire(ranking.WORD, seed, random)
+    return replace(plan, topology=with_settings(plan.topology, max_unacked_messages_per_consumer=50_000))
+
+
 def _with_faults_elsewhere(plan: Plan, random: Random) -> Plan:
     """Nothing happens to clocks and to programs."""
     faults = [draw_fault(random, plan.regions, [""], plan.break_seconds) for _ in range(random.randint(1, 6))]
@@ -584,6 +591,7 @@ KINDS: dict[str, Callable[[int, Random], Plan]] = {
     expiring.WORD.name: partial(_expire, expiring.WORD),
     keeping_away.NAME: partial(_expire, keeping_away.WORD),
     sticking.NAME: partial(_with_right_clocks, sticking.WORD, sticking.TOPIC),
+    ranking.NAME: _rank,
     changing_metadata.WORD.name: _change_metadata,
     changing_metadata.PUBLISHED_FIRST: _change_metadata_published_first,
 }

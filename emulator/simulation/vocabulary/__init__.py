@@ -20,6 +20,7 @@ from emulator.simulation.vocabulary import (
     lying,
     neighbours,
     oversized,
+    ranking,
     repeating,
     restarting,
     seeking,
@@ -59,6 +60,7 @@ ASKED_FOR: tuple[Word, ...] = (
     expiring.WORD,
     keeping_away.WORD,
     sticking.WORD,
+    ranking.WORD,
 )
 """Words with worlds of their own, which are drawn when they are asked for by the word's name: seeds of the swarm stay
 what they are."""
