@@ -19,6 +19,7 @@ from emulator.broker.replication.schema_numbers import SchemaNumbers
 from emulator.broker.transactions.journal import Journal
 from emulator.core.access import Access
 from emulator.core.admission import Limits, Peer, Publisher, Refusal, Scanned, check
+from emulator.core.caps import Caps
 from emulator.core.compaction import LatestOfKeys
 from emulator.core.cursor import Cursor
 from emulator.core.cursor_parts import CursorParts
@@ -26,6 +27,7 @@ from emulator.core.deduplication import ProducerDeduplication, SourceWatermarks
 from emulator.core.dispatch import Dispatcher, StrategyFactory, strategy_for
 from emulator.core.metadata_sync.outbox import Outbox
 from emulator.core.metadata_sync.rules import LATEST, Rule
+from emulator.core.pace import Pace, Throttle, throttle_of
 from emulator.core.policies.lifetime import Quotas
 from emulator.core.quotas import Backlog, Exceeded, exceeded
 from emulator.core.replication import Forwarding, ReplicationProgress, forwarding
@@ -86,6 +88,12 @@ class Parts:
     """(type, cursor, limits): how entries are given to the consumers of a subscription of that type."""
     keeper: type[StateKeeper] = StateKeeper
     """Makes small states durable: cursors, the progress of replicators."""
+
+    # How many, and how fast.
+    caps: Callable[[int, int, int, int], Caps] = Caps
+    """(producers, consumers, consumers of a subscription, subscriptions): how many may use a topic at once."""
+    throttle_of: Callable[[Pace, float], Throttle | None] = throttle_of
+    """(rate, now in ms): what keeps to it."""
 
     # Transactions.
     coordinator: type[Coordinator] = Coordinator

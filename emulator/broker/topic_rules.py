@@ -10,8 +10,6 @@ from typing import Any
 from emulator.broker.policies import Effective
 from emulator.broker.topic.publishing import limits_of
 from emulator.broker.topic.topic import Topic
-from emulator.core.caps import Caps
-from emulator.core.pace import throttle_of
 from emulator.core.policies.declaration import Policy
 from emulator.core.policies.limits import (
     DISPATCH_RATE,
@@ -38,12 +36,13 @@ OBEYS = (
 
 def follow(topic: Topic, effective: Effective) -> None:
     """From this step on the topic keeps to its policies."""
+    parts = topic.region.environment.parts
 
     def now_ms() -> float:
         return asyncio.get_running_loop().time() * 1000
 
     def caps_changed() -> None:
-        topic.caps = Caps(*(effective[policy] for policy in CAPS))
+        topic.caps = parts.caps(*(effective[policy] for policy in CAPS))
 
     def size_changed() -> None:
         limits, most = limits_of(topic.region.config), effective[MAX_MESSAGE_SIZE]
@@ -52,12 +51,12 @@ def follow(topic: Topic, effective: Effective) -> None:
         topic.client_limits = limits
 
     def publish_rate_changed() -> None:
-        topic.publish_throttle = throttle_of(effective[PUBLISH_RATE], now_ms())
+        topic.publish_throttle = parts.throttle_of(effective[PUBLISH_RATE], now_ms())
         for producer in topic.producers.values():
             producer.connection.speed_up()
 
     def dispatch_rate_changed() -> None:
-        topic.dispatch_throttle = throttle_of(effective[DISPATCH_RATE], now_ms())
+        topic.dispatch_throttle = parts.throttle_of(effective[DISPATCH_RATE], now_ms())
         topic.pump()
 
     def subscription_rate_changed() -> None:

@@ -35,7 +35,7 @@ class Arrivals:
         self._budgets[consumer] = (budget, now_ms)
         if budget.wait_ms(now_ms) > 0:
             return False
-        budget.take(1, 0)
+        budget.take(1, 0, now_ms)
         return True
 
     def _forget(self, now_ms: float) -> None:

@@ -34,10 +34,13 @@ class _Bucket:
         self._per_ms = amount / (period_seconds * 1000)
         self._at_ms = now_ms
 
-    def wait_ms(self, now_ms: float) -> float:
-        """Until there is something again; 0: there is."""
+    def _fill(self, now_ms: float) -> None:
         self._left = min(self._most, self._left + (now_ms - self._at_ms) * self._per_ms)
         self._at_ms = now_ms
+
+    def wait_ms(self, now_ms: float) -> float:
+        """Until there is something again; 0: there is."""
+        self._fill(now_ms)
         # A whole unit: a wait that rounding makes too short would be followed by another one of no time.
         return 0.0 if self._left >= 1 else (1 - self._left) / self._per_ms
 
@@ -46,7 +49,8 @@ class _Bucket:
         """What may go now."""
         return max(1, int(self._left))
 
-    def take(self, amount: int) -> None:
+    def take(self, amount: int, now_ms: float) -> None:
+        self._fill(now_ms)  # first: what a full one was not given until now it is not given afterwards
         self._left -= amount
 
 
@@ -68,12 +72,12 @@ class Throttle:
         """Of entries that are to go at once: how many, if there is a message in each."""
         return entries_max if self._messages is None else min(entries_max, self._messages.whole)
 
-    def take(self, messages: int, size_bytes: int) -> None:
-        """So much went."""
+    def take(self, messages: int, size_bytes: int, now_ms: float) -> None:
+        """So much goes now."""
         if self._messages is not None:
-            self._messages.take(messages)
+            self._messages.take(messages, now_ms)
         if self._bytes is not None:
-            self._bytes.take(size_bytes)
+            self._bytes.take(size_bytes, now_ms)
 
 
 def throttle_of(rate: Pace, now_ms: float) -> Throttle | None:

@@ -43,6 +43,7 @@ from emulator.simulation.vocabulary import (
     expiring,
     holding_keys,
     keeping_away,
+    limiting,
     ranking,
     sticking,
     trimming,
@@ -592,6 +593,7 @@ KINDS: dict[str, Callable[[int, Random], Plan]] = {
     keeping_away.NAME: partial(_expire, keeping_away.WORD),
     sticking.NAME: partial(_with_right_clocks, sticking.WORD, sticking.TOPIC),
     ranking.NAME: _rank,
+    limiting.WORD.name: partial(_expire, limiting.WORD),
     changing_metadata.WORD.name: _change_metadata,
     changing_metadata.PUBLISHED_FIRST: _change_metadata_published_first,
 }

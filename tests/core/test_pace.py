@@ -19,11 +19,19 @@ def test_without_a_rate_there_is_nothing_to_keep() -> None:
 def test_one_period_may_go_at_once_and_what_was_too_much_is_waited_for() -> None:
     throttle = throttle_of(Pace(10, 0, 2), 0)
     assert throttle is not None
-    throttle.take(10, 10**9)
+    throttle.take(10, 10**9, 0)
     assert throttle.wait_ms(0) == 200
     assert throttle.wait_ms(200) == 0
-    throttle.take(21, 0)
+    throttle.take(21, 0, 200)
     assert throttle.wait_ms(200) == pytest.approx(4_200)
+
+
+def test_what_nobody_used_for_long_is_no_more_than_one_period_allows_when_it_is_taken() -> None:
+    """Nobody asked how long to wait before it was: that it could have gone earlier makes it no more."""
+    throttle = throttle_of(Pace(10, 0, 1), 0)
+    assert throttle is not None
+    throttle.take(10, 0, 100_000)
+    assert throttle.wait_ms(100_000) == pytest.approx(100)
 
 
 @given(
@@ -41,7 +49,7 @@ def test_over_any_time_no_more_goes_than_that_time_and_one_period_allow(
         now += pause + throttle.wait_ms(now + pause)
         if throttle.wait_ms(now) > 0.001:
             raise AssertionError("it waited, and has to wait")
-        throttle.take(portion, 0)
+        throttle.take(portion, 0, now)
         gone, largest = gone + portion, max(largest, portion)
         assert gone <= messages + now * messages / (period * 1000) + largest + 0.001
 

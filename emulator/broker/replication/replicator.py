@@ -265,7 +265,7 @@ class Replicator:
             frame = b"".join(parts)
             self.sent.add(messages, len(frame))
             if self._throttle is not None:
-                self._throttle.take(messages, len(frame))
+                self._throttle.take(messages, len(frame), asyncio.get_running_loop().time() * 1000)
             self.peer.write(frame)
         elif too_large and not progress.in_flight:
             limit = self.peer.entry_bytes_max

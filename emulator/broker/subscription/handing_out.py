@@ -8,7 +8,7 @@ import math
 from typing import TYPE_CHECKING, Protocol
 
 from emulator.core.dispatch import ConsumerState, Delivery, Dispatcher, Read, Wake
-from emulator.core.pace import Pace, throttle_of
+from emulator.core.pace import Pace
 from emulator.errors import StorageError
 from emulator.wire.codec import message_header
 
@@ -64,7 +64,8 @@ class HandingOut:
         self._subscription = subscription
         self._topic = topic = subscription.topic
         self._wall_clock_ms = topic.region.environment.wall_clock_ms
-        self._throttle = throttle_of(topic.subscription_rate, asyncio.get_running_loop().time() * 1000)
+        self._throttle_of = topic.region.environment.parts.throttle_of
+        self._throttle = self._throttle_of(topic.subscription_rate, asyncio.get_running_loop().time() * 1000)
         self._reading = False
         self._is_scheduled = False
         self._timer: asyncio.TimerHandle | None = None
@@ -128,10 +129,12 @@ class HandingOut:
             return
         finally:
             self._reading = False
-        if not self._subscription.closed:
-            self._deliver(read, entries)
+        if self._subscription.closed:
+            return
+        if not entries or not self._has_to_wait():  # another subscription may have used up the rate of both
+            self._deliver(read, entries[: self._portion(read).entries_max])
             self._subscription.handed_out()
-            self.schedule()
+        self.schedule()
 
     def _deliver(self, read: Read, entries: list[StoredEntry]) -> None:
         deliveries = self._subscription.dispatcher.offer(read, entries, self._wall_clock_ms())
@@ -176,7 +179,7 @@ class HandingOut:
 
     def set_rate(self, rate: Pace) -> None:
         """From now on hand out no more than that."""
-        self._throttle = throttle_of(rate, asyncio.get_running_loop().time() * 1000)
+        self._throttle = self._throttle_of(rate, asyncio.get_running_loop().time() * 1000)
         self.limits_changed()
 
     def _has_to_wait(self) -> bool:
@@ -198,11 +201,12 @@ class HandingOut:
         return read
 
     def _count(self, entries: list[StoredEntry], deliveries: list[Delivery]) -> None:
+        now_ms = asyncio.get_running_loop().time() * 1000
         messages = sum(max(1, entries[index].messages) for _, index, _, _ in deliveries)
         size_bytes = sum(len(entries[index].data) for _, index, _, _ in deliveries)
         for throttle in (self._throttle, self._topic.dispatch_throttle):
             if throttle is not None:
-                throttle.take(messages, size_bytes)
+                throttle.take(messages, size_bytes, now_ms)
 
     def limits_changed(self) -> None:
         """Of the topic."""

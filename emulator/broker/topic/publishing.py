@@ -57,9 +57,8 @@ def slow_down(
     clients = [one for one in batch if type(one.attachment.publisher) is Client]
     if not clients:
         return
-    throttle.take(
-        sum(max(1, one.info.num_messages) for one in clients), sum(len(one.data) for one in clients)
-    )
+    messages = sum(max(1, one.info.num_messages) for one in clients)
+    throttle.take(messages, sum(len(one.data) for one in clients), asyncio.get_running_loop().time() * 1000)
     published = [cast(ClientAttachment, one.attachment) for one in clients]
     hold_back(throttle, {*attached, *published})
 

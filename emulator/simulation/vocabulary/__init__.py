@@ -17,6 +17,7 @@ from emulator.simulation.vocabulary import (
     hoarding,
     holding_keys,
     keeping_away,
+    limiting,
     lying,
     neighbours,
     oversized,
@@ -61,6 +62,7 @@ ASKED_FOR: tuple[Word, ...] = (
     keeping_away.WORD,
     sticking.WORD,
     ranking.WORD,
+    limiting.WORD,
 )
 """Words with worlds of their own, which are drawn when they are asked for by the word's name: seeds of the swarm stay
 what they are."""

@@ -24,7 +24,7 @@ from emulator.simulation.ablation import Ablation, parts
 from emulator.simulation.checkers import Check, Found
 from emulator.simulation.evidence import Evidence
 from emulator.simulation.plan import Plan
-from emulator.simulation.sittings import left_waiting, passed_over, unevenly_spread
+from emulator.simulation.sittings import MARGIN_SECONDS, left_waiting, passed_over, unevenly_spread
 from emulator.simulation.vocabulary.mortal import PATIENCE_SECONDS, Mortal
 from emulator.simulation.vocabulary.takers import Place, Publisher, Seat, Taker
 from emulator.simulation.vocabulary.word import Stage, Word
@@ -101,6 +101,7 @@ class Rank(Mortal):
             await asyncio.sleep(self.pause_seconds)
         await asyncio.gather(*timing)
         missing = await self._missing(stage, takers, publisher)
+        await asyncio.sleep(2 * MARGIN_SECONDS)  # what is on its way now counts, too
         sittings = [one.sitting for one in takers]
         is_shared = self.type == "SHARED"
         over = next(passed_over(sittings, one_is_active=not is_shared), "")

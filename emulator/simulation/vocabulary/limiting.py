@@ -1,0 +1,178 @@
+"""Programs that are more than may use a topic, or faster than a rate allows: never more, never faster, and whoever
+waits is let in once there is room.
+
+Each program has a topic and a policy of its own, which is set while things go wrong; it is judged when nothing does any
+more, by what the program knows itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from random import Random
+
+from emulator.core.caps import Caps
+from emulator.core.pace import Pace, Throttle
+from emulator.errors import ProtocolError
+from emulator.simulation.ablation import Ablation, parts
+from emulator.simulation.allowances import Allowance
+from emulator.simulation.checkers import Check, Found
+from emulator.simulation.evidence import Evidence
+from emulator.simulation.plan import Plan
+from emulator.simulation.vocabulary.crowding import CROWDED, KEPT_OUT, LIMITS, NAME, Crowd
+from emulator.simulation.vocabulary.mortal import Mortal
+from emulator.simulation.vocabulary.pacing import STARVED, TOO_FAST, Draining, Publishing
+from emulator.simulation.vocabulary.word import Word
+
+
+def draw(random: Random, plan: Plan) -> Plan:
+    return replace(plan, acts=(*plan.acts, *(_act(random, plan) for _ in range(random.randint(2, 4)))))
+
+
+def _act(random: Random, plan: Plan) -> Mortal:
+    region, seconds = random.choice(plan.regions), plan.break_seconds
+    begin = round(random.uniform(0.2, seconds * 0.6), 3)
+    base = (begin, region, region, random.randint(10, 80), 0.0, seconds + 1.0)
+    if random.random() < 0.5:
+        most = random.randint(1, 3)
+        stays = tuple(round(random.uniform(0.1, 1.5), 3) for _ in range(most + random.randint(1, 3)))
+        return Crowd(*base, random.choice(LIMITS), most, stays)
+    allowance = Allowance(random.choice((5, 20, 60)), 1)
+    clients, at_once = random.randint(1, 3), random.choice((1, 5, 20))
+    if random.random() < 0.5:
+        return Publishing(*base, allowance, clients, at_once)
+    allowance = replace(allowance, period_seconds=random.choice((1, 1, 3)))
+    return Draining(*base, allowance, clients, at_once, random.random() < 0.5)
+
+
+# INV-101
+
+
+def _told(begin: str, sentence: str) -> Callable[[Evidence], Found]:
+    def check(evidence: Evidence) -> Found:
+        for deed in evidence.deeds:
+            if deed.word == NAME and deed.detail.startswith(begin):
+                told = f"{deed.topic}: {sentence}: {deed.detail.removeprefix(begin)}"
+                yield told, {"region": deed.region, "topic": deed.topic}
+
+    return check
+
+
+def _acted(evidence: Evidence) -> bool:
+    return any(deed.word == NAME for deed in evidence.deeds)
+
+
+class _CountsNobody(Caps):
+    """A topic is never full."""
+
+    def check_producers(self, present: int, topic: str) -> None:
+        return
+
+    def check_consumers(self, of_topic: int, of_subscription: int, topic: str) -> None:
+        return
+
+    def check_subscriptions(self, present: int, topic: str) -> None:
+        return
+
+
+class _StaysFull(Caps):
+    """Once somebody was refused, everybody is."""
+
+    def check_producers(self, present: int, topic: str) -> None:
+        self._check(super().check_producers, present, topic)
+
+    def check_consumers(self, of_topic: int, of_subscription: int, topic: str) -> None:
+        self._check(super().check_consumers, of_topic, of_subscription, topic)
+
+    def check_subscriptions(self, present: int, topic: str) -> None:
+        self._check(super().check_subscriptions, present, topic)
+
+    def _check(self, check: Callable[..., None], *of: object) -> None:
+        before: ProtocolError | None = self.__dict__.get("refusal")
+        if before is not None:
+            raise before
+        try:
+            check(*of)
+        except ProtocolError as refusal:
+            self.__dict__["refusal"] = refusal
+            raise
+
+
+class _TakesNothing(Throttle):
+    """What went is not counted."""
+
+    def take(self, messages: int, size_bytes: int, now_ms: float) -> None:
+        return
+
+
+class _PilesUp(Throttle):
+    """What nobody used for a long time may go at once."""
+
+    def __init__(self, rate: Pace, now_ms: float) -> None:
+        super().__init__(rate, now_ms)
+        for bucket in (self._messages, self._bytes):
+            if bucket is not None:
+                bucket._most = float("inf")
+
+
+class _NeverFills(Throttle):
+    """What one period allows goes, and nothing after it."""
+
+    def __init__(self, rate: Pace, now_ms: float) -> None:
+        super().__init__(rate, now_ms)
+        for bucket in (self._messages, self._bytes):
+            if bucket is not None:
+                bucket._per_ms = 1e-6
+
+
+def _throttle(careless: type[Throttle]) -> Callable[[Pace, float], Throttle | None]:
+    return lambda rate, now_ms: careless(rate, now_ms) if rate.is_limited else None
+
+
+WORD = Word(
+    NAME,
+    draw,
+    checks=(
+        Check("never-crowded", "INV-101", _told(CROWDED, "more than may use it"), applies=_acted),
+        Check("room-is-given", "INV-101", _told(KEPT_OUT, "there was room"), applies=_acted),
+        Check("never-too-fast", "INV-101", _told(TOO_FAST, "faster than its rate"), applies=_acted),
+        Check("never-starved", "INV-101", _told(STARVED, "slower than its rate"), applies=_acted),
+    ),
+    ablations=(
+        Ablation(
+            "nobody-counted",
+            "Whoever wants to use a topic is let in, however many may.",
+            ("INV-101",),
+            parts(caps=_CountsNobody),
+            kind=NAME,
+        ),
+        Ablation(
+            "stays-full",
+            "A topic that once refused somebody refuses everybody.",
+            ("INV-101",),
+            parts(caps=_StaysFull),
+            kind=NAME,
+        ),
+        Ablation(
+            "rate-not-counted",
+            "What was published and handed out does not count against a rate.",
+            ("INV-101",),
+            parts(throttle_of=_throttle(_TakesNothing)),
+            kind=NAME,
+        ),
+        Ablation(
+            "allowance-piles-up",
+            "What a rate allowed and nobody used may all go at once later.",
+            ("INV-101",),
+            parts(throttle_of=_throttle(_PilesUp)),
+            kind=NAME,
+        ),
+        Ablation(
+            "allowance-never-fills",
+            "A rate allows what one period does, and nothing after it.",
+            ("INV-101",),
+            parts(throttle_of=_throttle(_NeverFills)),
+            kind=NAME,
+        ),
+    ),
+)

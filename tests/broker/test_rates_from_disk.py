@@ -1,0 +1,55 @@
+"""Rates of handing out, where messages are read from a slow disk: what may go is decided when it goes."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from emulator.client import Consumer, InitialPosition
+from emulator.region_config import BrokerSettings
+from emulator.simulation.allowances import Allowance, too_fast
+from emulator.simulation.medium import DiskFaults
+from emulator.simulation.world import World, world
+
+TOPIC = "persistent://public/default/slow"
+RATE = 20
+SLOW = DiskFaults(
+    commit_seconds=(0.001, 0.001),
+    stall_probability=0.0,
+    stall_seconds=(0.0, 0.0),
+    read_seconds=(0.3, 0.3),
+    id_jump_probability=0.0,
+)
+
+
+async def _times(consumer: Consumer, w: World, count: int) -> list[float]:
+    times = []
+    for _ in range(count):
+        await consumer.receive()
+        times.append(w.simulation.now)
+    return times
+
+
+@pytest.mark.parametrize("subscriptions", [1, 3])
+def test_over_any_time_no_more_is_handed_out_than_that_time_and_one_period_allow(subscriptions: int) -> None:
+    """Neither what time gives while a read is under way, nor reads of several subscriptions at once, add to it."""
+    with world("us", disk=SLOW, settings=BrokerSettings(region_tail_bytes=1)) as w:
+
+        async def story() -> list[float]:
+            client = w.client("us")
+            producer = await client.producer(TOPIC)
+            await asyncio.gather(*(producer.send(b"%d" % number) for number in range(60)))
+            rate = {"dispatchThrottlingRateInMsg": RATE, "ratePeriodInSecond": 1}
+            answer = await w.ask_admin(
+                "us", "POST", "/admin/v2/persistent/public/default/slow/dispatchRate", rate
+            )
+            assert answer.status == 204
+            consumers = [
+                await client.subscribe(TOPIC, f"s-{number}", initial_position=InitialPosition.EARLIEST)
+                for number in range(subscriptions)
+            ]
+            came = await asyncio.gather(*(_times(one, w, 60) for one in consumers))
+            return [at for times in came for at in times]
+
+        assert too_fast(w.play(story()), Allowance(RATE, 1), 0) == ""
