@@ -53,3 +53,28 @@ def test_over_any_time_no_more_is_handed_out_than_that_time_and_one_period_allow
             return [at for times in came for at in times]
 
         assert too_fast(w.play(story()), Allowance(RATE, 1), 0) == ""
+
+
+def test_no_subscription_keeps_the_rate_of_the_topic_from_the_others() -> None:
+    """All of them have more to hand out than the rate allows for ever."""
+    with world("us") as w:
+
+        async def story() -> list[int]:
+            client = w.client("us")
+            producer = await client.producer(TOPIC)
+            await asyncio.gather(*(producer.send(b"%d" % number) for number in range(200)))
+            rate = {"dispatchThrottlingRateInMsg": 3, "ratePeriodInSecond": 1}
+            answer = await w.ask_admin(
+                "us", "POST", "/admin/v2/persistent/public/default/slow/dispatchRate", rate
+            )
+            assert answer.status == 204
+            consumers = [
+                await client.subscribe(TOPIC, f"s-{number}", initial_position=InitialPosition.EARLIEST)
+                for number in range(3)
+            ]
+            await asyncio.sleep(20)
+            return [len(one.waiting) for one in consumers]
+
+        counts = w.play(story())
+        assert sum(counts) >= 60
+        assert min(counts) >= 15, counts

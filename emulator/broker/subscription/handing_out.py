@@ -85,6 +85,7 @@ class HandingOut:
         """Hand out everything that can be handed out without waiting; start a read if the store must be asked."""
         subscription = self._subscription
         if self._reading or subscription.closed or subscription.is_seeking or subscription.is_settling:
+            self._topic.dispatch_turns.leave(self)
             return
         for _ in range(READS_PER_PUMP):
             if self._has_to_wait():
@@ -188,10 +189,25 @@ class HandingOut:
         if mine is None and topics is None:
             return False
         now_ms = asyncio.get_running_loop().time() * 1000
-        wait_ms = max((one.wait_ms(now_ms) for one in (mine, topics) if one is not None), default=0.0)
+        wait_ms = 0.0 if mine is None else mine.wait_ms(now_ms)
+        if wait_ms > 0 or topics is None:
+            self._topic.dispatch_turns.leave(self)
+        else:
+            wait_ms = self._wait_for_turn_ms(topics.wait_ms(now_ms))
         if wait_ms > 0:
             self._wake_at(math.ceil(now_ms + wait_ms))
         return wait_ms > 0
+
+    def _wait_for_turn_ms(self, wait_ms: float) -> float:
+        """What the topic allows goes to who has waited longest for it; where nothing is kept nobody waits."""
+        turns = self._topic.dispatch_turns
+        if wait_ms <= 0 and (turns.is_next(self) or not self._topic.keeps_messages):
+            turns.leave(self)
+            return 0.0
+        turns.wait(self)
+        if wait_ms <= 0 and turns.first is not None:
+            turns.first.schedule()
+        return max(wait_ms, ROUNDING_SECONDS * 1000)
 
     def _portion(self, read: Read) -> Read:
         """No more than may go now."""
@@ -217,6 +233,7 @@ class HandingOut:
 
     def close(self) -> None:
         """Nothing more; what is being read is thrown away."""
+        self._topic.dispatch_turns.leave(self)
         if self._timer is not None:
             self._timer.cancel()
 

@@ -48,6 +48,7 @@ from emulator.core.pace import UNLIMITED, Throttle
 from emulator.core.subscription_updates import Applied
 from emulator.core.topic_state import LastData
 from emulator.core.transactions.status import TxnId
+from emulator.core.turns import Turns
 from emulator.errors import CheckpointDamaged, ProtocolError
 from emulator.markers import Marker
 from emulator.model import Position, TopicName
@@ -58,6 +59,7 @@ from emulator.wire.markers import encode_marker
 from emulator.wire.metadata import EntryInfo
 
 if TYPE_CHECKING:
+    from emulator.broker.subscription.handing_out import HandingOut
     from emulator.broker.subscription.replicated import ReplicatedSubscriptions
     from emulator.broker.topic.producer import Producer
 
@@ -129,6 +131,7 @@ class Topic:
         """How often each consumer came."""
         self.publish_throttle: Throttle | None = None
         self.dispatch_throttle: Throttle | None = None
+        self.dispatch_turns: Turns[HandingOut] = Turns()
         """Of all its consumers. None: as fast as they can."""
         self.subscription_rate = self.replicator_rate = UNLIMITED
         settings = region.config.settings

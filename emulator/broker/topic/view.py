@@ -27,10 +27,12 @@ from emulator.core.id_set import IdSet
 from emulator.core.pace import Pace, Throttle
 from emulator.core.subscription_updates import Applied
 from emulator.core.topic_state import LastData
+from emulator.core.turns import Turns
 from emulator.markers import Marker
 from emulator.model import Position, TopicName
 
 if TYPE_CHECKING:
+    from emulator.broker.subscription.handing_out import HandingOut
     from emulator.broker.topic.publishing import Attachment
     from emulator.broker.topic.tail import StoredEntry
 
@@ -119,6 +121,11 @@ class SubscriptionHost(TopicView, Protocol):
     @property
     def dispatch_throttle(self) -> Throttle | None:
         """Of all its consumers together; None: as fast as they can."""
+        ...
+
+    @property
+    def dispatch_turns(self) -> Turns[HandingOut]:
+        """Its subscriptions that wait for that."""
         ...
 
     @property
