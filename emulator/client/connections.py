@@ -79,7 +79,12 @@ class Connections:
         answer = await connection.request(request_id, requests.lookup(request_id, topic))
         if not isinstance(answer, LookedUp):
             raise answered_otherwise("a lookup", answer)
-        return await self.connect(parse_service_url(answer.service_url)[0])
+        try:
+            addresses = parse_service_url(answer.service_url)
+        except ValueError as problem:
+            sentence = f"{topic} is said to be served at {answer.service_url!r}: {problem}"
+            raise ClientError(sentence, definite=True) from None
+        return await self.connect(addresses[0])
 
     async def partitions_of(self, topic: str, *, may_create: bool = False) -> int:
         """How many partitions the topic has: `<topic>-partition-0` and so on; 0: it has none, and is one itself.

@@ -74,7 +74,7 @@ def messages_in(
         if single.compacted_out:
             yield None
             continue
-        message_id = MessageId(meta.ledger, meta.entry, index, info.num_messages, partition)
+        message_id = MessageId(meta.ledger, meta.entry, index, partition, info.num_messages)
         sequence_id = single.sequence_id if single.HasField("sequence_id") else info.sequence_id + index
         key = single.partition_key if single.HasField("partition_key") else None
         properties = {pair.key: pair.value for pair in single.properties}

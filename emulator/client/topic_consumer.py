@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from emulator.client.ack_sets import AckId, OpenBatches, alone, from_index_on, up_to
@@ -18,7 +19,7 @@ from emulator.client.giving_back import GivingBack
 from emulator.client.inbox import Inbox
 from emulator.client.messages import Message, id_of, messages_in, partition_index
 from emulator.client.pieces import Pieces
-from emulator.client.vocabulary import ClientError, ConsumerType, MessageId
+from emulator.client.vocabulary import ClientError, ConsumerType, InitialPosition, MessageId
 from emulator.wire import requests
 from emulator.wire.codec import MessageMeta, encode_ack, encode_flow
 from emulator.wire.frames import frame_of
@@ -96,6 +97,11 @@ class TopicConsumer(Consumer):
         self._room, self._expected = self.wish.receiver_queue_size, 0
         self._ask_for(self._room)
         self._want()
+
+    def has_lived(self) -> None:
+        """If its topic is deleted and another one comes under its name, that is read from its first message on: all of
+        it is newer than this consumer (INV-61)."""
+        self.wish = replace(self.wish, initial_position=InitialPosition.EARLIEST)
 
     def _subscribe_request(self, request_id: int) -> bytes:
         wish = self.wish

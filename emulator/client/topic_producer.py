@@ -233,7 +233,7 @@ class TopicProducer(Producer):
         for index, message in enumerate(pending.messages):
             if not message.future.done():
                 place = index if size else -1
-                message.future.set_result(MessageId(ledger, entry, place, size, partition))
+                message.future.set_result(MessageId(ledger, entry, place, partition, size))
 
     def send_error(self, sequence_id: int, code: ServerError, message: str) -> None:
         lasting = (ServerError.NotAllowedError, ServerError.ChecksumError)
