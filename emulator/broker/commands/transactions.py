@@ -37,7 +37,7 @@ async def connect(connection: ClientConnection, command: ConnectCoordinator) -> 
     async with turn:  # of two connects at once the second finds what the first was granted
         _check_key(connection, command)
         life = connection.region.coordinators.opening_life(command.coordinator)
-        epoch = await life.connect(
+        epoch = await life.keys.connect(
             OWNER_WITHOUT_ROLE, command.key, command.epoch, command.process, connection
         )
         holder = Holder(OWNER_WITHOUT_ROLE, command.key, epoch)
