@@ -1,5 +1,5 @@
-"""One coordinator as it runs: the rules of `core.transactions`, a log for what they decide, and time. Its keys have a log
-of their own (`key_life.py`).
+"""One coordinator as it runs: the rules of `core.transactions`, a log for what they decide, and time. Its keys have a
+log of their own (`key_life.py`).
 
 A life ends when its log fails: what is in memory may be ahead of the store, so the next life reads the store
 (`coordinators.py`). Everything that must not stop half-way when a client goes away runs in tasks of the region.

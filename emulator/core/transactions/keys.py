@@ -37,8 +37,8 @@ PROCESSES_MAX: Final = 8
 DELETED_MAX: Final = 1_000
 """So many deleted keys are remembered one by one, the rest by the highest of their epochs."""
 KEYS_BYTES_MAX: Final = 40 * 1024 * 1024
-"""Of all keys that exist, as a checkpoint writes them. Together with the deleted ones it is one append, and no log takes
-more than 64 MiB in one: the coordinator would fail for ever."""
+"""Of all keys that exist, as a checkpoint writes them. Together with the deleted ones it is one append, and a log takes
+no more than 64 MiB in one: the coordinator would fail for ever."""
 ENTRY_BYTES: Final = 96
 """Of an entry of the log besides its names."""
 
