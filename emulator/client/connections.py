@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -53,6 +54,8 @@ class Connections:
         self.settings = settings or ClientSettings()
         self.chance = chance or random.Random()
         """Whatever is left to chance is drawn from it."""
+        self.secret_bytes = os.urandom if chance is None else chance.randbytes
+        """Draws so many bytes that nobody can guess; in simulations, that the seed gives."""
         self.wall_clock_ms = wall_clock_ms or (lambda: time.time_ns() // 1_000_000)
         """Stamps messages that are published."""
         self.closed = False

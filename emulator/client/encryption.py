@@ -6,15 +6,18 @@ A producer draws a data key (AES-256-GCM) and says it in each entry, once for ea
 
 from __future__ import annotations
 
-import os
-import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from emulator.wire.encryption import EncryptionContext
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.padding import OAEP
+    from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, RSAPublicKey
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 DATA_KEY_BYTES: Final = 32
 NONCE_BYTES: Final = 12
@@ -74,9 +77,13 @@ class Decryption:
 class PayloadSeal:
     """Encrypts for one producer (wire.encryption.Seal)."""
 
-    def __init__(self, encryption: Encryption, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, encryption: Encryption, draw: Callable[[int], bytes], now_seconds: Callable[[], float]
+    ) -> None:
+        """`draw`: so many bytes that nobody can guess."""
         self._public_keys = {name: _public_key(name, pem) for name, pem in encryption.public_keys.items()}
-        self._now = now
+        self._draw = draw
+        self._now_seconds = now_seconds
         self._data_key = b""
         self._wrapped: dict[str, bytes] = {}
         self._until = -1.0
@@ -87,17 +94,17 @@ class PayloadSeal:
         return keys + NONCE_BYTES + TAG_BYTES + 16
 
     def close(self, payload: bytes) -> tuple[Mapping[str, bytes], bytes, bytes]:
-        if self._now() >= self._until:
-            self._draw()
-        nonce = os.urandom(NONCE_BYTES)
+        if self._now_seconds() >= self._until:
+            self._begin_data_key()
+        nonce = self._draw(NONCE_BYTES)
         return self._wrapped, nonce, _aes(self._data_key).encrypt(nonce, payload, None)
 
-    def _draw(self) -> None:
-        self._data_key = os.urandom(DATA_KEY_BYTES)
+    def _begin_data_key(self) -> None:
+        self._data_key = self._draw(DATA_KEY_BYTES)
         self._wrapped = {
             name: key.encrypt(self._data_key, _oaep()) for name, key in self._public_keys.items()
         }
-        self._until = self._now() + DATA_KEY_SECONDS
+        self._until = self._now_seconds() + DATA_KEY_SECONDS
 
 
 class PayloadOpener:
@@ -110,14 +117,14 @@ class PayloadOpener:
 
     def open(self, context: EncryptionContext, payload: bytes) -> bytes:
         """The payload as it was before it was encrypted. Unreadable without a key that fits, or when it was changed."""
-        from cryptography.exceptions import InvalidTag
-
         named = [name for name in context.data_keys if name in self._private_keys]
         if not named:
             sentence = (
                 f"encrypted for {', '.join(sorted(context.data_keys))}; this consumer has no such private key"
             )
             raise Unreadable(sentence, context)
+        from cryptography.exceptions import InvalidTag
+
         for name in named:
             data_key = self._data_key(name, context.data_keys[name])
             try:
@@ -135,7 +142,7 @@ class PayloadOpener:
         if known is not None:
             return known
         try:
-            data_key: bytes = self._private_keys[name].decrypt(wrapped, _oaep())
+            data_key = self._private_keys[name].decrypt(wrapped, _oaep())
         except ValueError:
             return None
         self._data_keys[wrapped] = data_key
@@ -154,7 +161,10 @@ def _public_key(name: str, pem: bytes) -> RSAPublicKey:
 
 def _private_key(name: str, pem: bytes) -> RSAPrivateKey:
     serialization, rsa = _library()
-    return _checked(name, "private", rsa.RSAPrivateKey, lambda: serialization.load_pem_private_key(pem, None))
+    key: RSAPrivateKey = _checked(
+        name, "private", rsa.RSAPrivateKey, lambda: serialization.load_pem_private_key(pem, None)
+    )
+    return key
 
 
 def _checked(name: str, kind: str, type_: type, load: Callable[[], Any]) -> Any:
@@ -178,7 +188,7 @@ def _library() -> tuple[Any, Any]:
     return serialization, rsa
 
 
-def _oaep() -> Any:
+def _oaep() -> OAEP:
     """As other clients have it."""
     from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives.asymmetric import padding
@@ -186,7 +196,7 @@ def _oaep() -> Any:
     return padding.OAEP(padding.MGF1(hashes.SHA1()), hashes.SHA1(), None)
 
 
-def _aes(data_key: bytes) -> Any:
+def _aes(data_key: bytes) -> AESGCM:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
     return AESGCM(data_key)
