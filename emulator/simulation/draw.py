@@ -41,6 +41,7 @@ from emulator.simulation.vocabulary import (
     compacting,
     delaying,
     expiring,
+    giving_up,
     holding_keys,
     keeping_away,
     trimming,
@@ -582,6 +583,7 @@ KINDS: dict[str, Callable[[int, Random], Plan]] = {
     trimming.NAME: _trim,
     expiring.WORD.name: partial(_expire, expiring.WORD),
     keeping_away.NAME: partial(_expire, keeping_away.WORD),
+    giving_up.NAME: partial(_expire, giving_up.WORD),
     changing_metadata.WORD.name: _change_metadata,
     changing_metadata.PUBLISHED_FIRST: _change_metadata_published_first,
 }

@@ -13,6 +13,7 @@ from emulator.simulation.vocabulary import (
     evolving,
     expiring,
     forging,
+    giving_up,
     half_open,
     hoarding,
     holding_keys,
@@ -57,6 +58,7 @@ ASKED_FOR: tuple[Word, ...] = (
     trimming.WORD,
     expiring.WORD,
     keeping_away.WORD,
+    giving_up.WORD,
 )
 """Words with worlds of their own, which are drawn when they are asked for by the word's name: seeds of the swarm stay
 what they are."""
