@@ -164,8 +164,9 @@ def simulate(
             "(transaction keys), change-metadata (policies of several clusters; change-metadata-upstream: published "
             "before they are set), delay (messages due later), compact (a compacted topic), trim (logs that are "
             "trimmed), expire (messages that expire, topics that are deleted), "
-            "keep-away (quotas that keep producers away), stick-to-ranges (consumers that say which keys they take), "
-            "rank (consumers with levels of priority), limit (limits of a topic's users, and rates).",
+            "keep-away (quotas that keep producers away), give-up (dead letters), stick-to-ranges (consumers that say "
+            "which keys they take), rank (consumers with levels of priority), limit (limits of a topic's users, and "
+            "rates).",
         ),
     ] = "swarm",
     file: TopologyFile = DEFAULT_TOPOLOGY,
