@@ -41,6 +41,7 @@ from emulator.simulation.vocabulary import CHECKS
 from emulator.simulation.vocabulary.changing_metadata import all_is_heard, stores_are_the_fold
 from emulator.simulation.vocabulary.key_checks import all_processed
 from emulator.simulation.vocabulary.seeking import given_from_there
+from emulator.simulation.vocabulary.unsubscribing import begins_anew
 from emulator.simulation.vocabulary.word import Stage
 from emulator.simulation.watch import CursorWatch
 from emulator.simulation.worker import WorkerActor
@@ -238,7 +239,7 @@ class _Run:
         if self._acts_under_way():
             return False
         evidence = self._evidence(healed=True)
-        owed = (given_from_there, all_processed, all_is_heard, stores_are_the_fold)
+        owed = (given_from_there, begins_anew, all_processed, all_is_heard, stores_are_the_fold)
         return not any(any(find(evidence)) for find in owed)
 
     def _acts_under_way(self) -> bool:

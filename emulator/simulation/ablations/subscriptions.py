@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 from emulator.broker.keeper import StateKeeper
 from emulator.core.cursor import Cursor
@@ -15,6 +16,7 @@ from emulator.core.dispatch import (
     SubscriptionType,
     strategy_for,
 )
+from emulator.core.dispatch.contract import ConsumerState
 from emulator.simulation.ablation import Ablation, parts
 
 
@@ -48,6 +50,30 @@ def _strategy_that_trusts_reads(type_: SubscriptionType, cursor: Cursor, limits:
     return _TrustingSingleActive(cursor, limits)
 
 
+class _AcknowledgesWholeBatches(Cursor):
+    def ack_batch(self, entry_id: int, ack_set: Sequence[int], batch_size: int) -> bool:
+        return self.ack(entry_id)
+
+
+class _SharedTakesNothingBack(Shared):
+    def returned(self, consumer: ConsumerState, entry_ids: Sequence[int] | None) -> None:
+        return
+
+
+class _SingleActiveTakesNothingBack(SingleActive):
+    def returned(self, consumer: ConsumerState, entry_ids: Sequence[int] | None) -> None:
+        return
+
+
+def _strategy_that_takes_nothing_back(type_: SubscriptionType, cursor: Cursor, limits: Limits) -> Strategy:
+    match type_:
+        case SubscriptionType.SHARED:
+            return _SharedTakesNothingBack(cursor, limits)
+        case SubscriptionType.KEY_SHARED:
+            return strategy_for(type_, cursor, limits)
+    return _SingleActiveTakesNothingBack(cursor, limits)
+
+
 ABLATIONS = (
     Ablation(
         "overtaken-read-used",
@@ -60,5 +86,17 @@ ABLATIONS = (
         "An acknowledgement is answered before the cursor is durable.",
         ("INV-9",),
         parts(keeper=_AnswersAtOnce),
+    ),
+    Ablation(
+        "batches-acknowledged-whole",
+        "Who acknowledges one message of a batch acknowledges all of it.",
+        ("INV-5",),
+        parts(cursor=_AcknowledgesWholeBatches),
+    ),
+    Ablation(
+        "given-back-is-forgotten",
+        "What a consumer gives back is not handed out again.",
+        ("INV-17",),
+        parts(strategy_for=_strategy_that_takes_nothing_back),
     ),
 )

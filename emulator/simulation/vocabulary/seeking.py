@@ -117,7 +117,8 @@ def given_from_there(evidence: Evidence) -> Found:
 
     Judged where nobody else may have moved it since: its last seek, one consumer, one region."""
     for seek in lasting(evidence):
-        yield from _not_given(evidence, seek)
+        entry, index = map(int, seek.detail.removeprefix("entry ").split(":"))
+        yield from not_given(evidence, seek, (entry, index), f"was sent back to {seek.detail}")
 
 
 def lasting(evidence: Evidence) -> Iterator[Deed]:
@@ -143,9 +144,9 @@ def lasting(evidence: Evidence) -> Iterator[Deed]:
             yield deed
 
 
-def _not_given(evidence: Evidence, seek: Deed) -> Found:
+def not_given(evidence: Evidence, seek: Deed, begin: tuple[int, int], happened: str) -> Found:
+    """What the subscription was not given since the deed, from (entry, batch index) on."""
     view = evidence.log(seek.region, seek.topic)
-    entry, index = map(int, seek.detail.removeprefix("entry ").split(":"))
     began_ms = EPOCH_MS + seek.began * 1000
     given, done, upto = set[str](), set[str](), -1
     for event in evidence.events:
@@ -158,10 +159,10 @@ def _not_given(evidence: Evidence, seek: Deed) -> Found:
             if event.how == "cumulative":
                 upto = max(upto, int((event.message_id or "").split(":")[1]))
     for one in view.messages:
-        is_behind = (one.entry, one.batch_index) >= (entry, index)
+        is_behind = (one.entry, one.batch_index) >= begin
         if is_behind and one.entry > upto and one.place not in given | done:
             yield (
-                f"{seek.subscription} in {seek.region} was sent back to {seek.detail} and never given "
+                f"{seek.subscription} in {seek.region} {happened} and never given "
                 f"{one.origin} at {one.place} again",
                 {**witness_of(one), "subscription": seek.subscription},
             )

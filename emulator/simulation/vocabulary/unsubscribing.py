@@ -1,14 +1,23 @@
-"""Consumers that delete their subscription; as an application it comes back and makes it anew."""
+"""Consumers that delete their subscription; as an application it comes back and makes it anew.
+
+The new one has nothing of the one before: it begins where its consumer asks to, at the first message.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from random import Random
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from emulator.simulation.evidence import full
+from emulator.broker.subscription.subscription import Subscription
+from emulator.broker.topic.topic import Topic
+from emulator.core.cursor import Cursor
+from emulator.simulation.ablation import Ablation, topic
+from emulator.simulation.checkers import Check, Found
+from emulator.simulation.evidence import Evidence, full
 from emulator.simulation.plan import Plan
 from emulator.simulation.vocabulary.of_consumers import ConsumerAct
+from emulator.simulation.vocabulary.seeking import not_given
 from emulator.simulation.vocabulary.word import Stage, Word
 
 
@@ -22,11 +31,11 @@ class Unsubscribe(ConsumerAct):
         if consumer is None:
             return
         began = stage.now
-        region, topic, subscription = actor.region, full(actor.plan.topic), actor.plan.subscription
-        window = stage.record.windows.begin(region, topic, subscription)
+        region, name, subscription = actor.region, full(actor.plan.topic), actor.plan.subscription
+        window = stage.record.windows.begin(region, name, subscription)
         await consumer.unsubscribe()
         stage.record.windows.end(window)
-        stage.did("accepted", began=began, region=region, topic=topic, subscription=subscription)
+        stage.did("accepted", began=began, region=region, topic=name, subscription=subscription)
 
 
 def draw(random: Random, plan: Plan) -> Plan:
@@ -37,4 +46,52 @@ def draw(random: Random, plan: Plan) -> Plan:
     return replace(plan, acts=(*plan.acts, Unsubscribe(at, consumer.region, consumer.name)))
 
 
-WORD = Word("unsubscribe", draw)
+# INV-16
+
+
+def begins_anew(evidence: Evidence) -> Found:
+    """Whoever deletes a subscription and makes it anew, from the first message on, is given everything once more.
+
+    Judged where nobody else may have moved it since; one that is carried may come back from where it was carried to."""
+    last = {
+        (one.region, one.topic, one.subscription): one
+        for one in evidence.deeds
+        if one.word == Unsubscribe.word
+    }
+    for where, deed in last.items():
+        is_carried = where[1:] in evidence.given.replicated
+        if deed.outcome == "accepted" and not is_carried and evidence.windows.last_end(*where) <= deed.ended:
+            yield from not_given(evidence, deed, (-1, -1), "was deleted and made anew")
+
+
+class _RemembersTheDeleted(Topic):
+    """A subscription goes on where the deleted one of its name stood."""
+
+    def __init__(self, *args: Any, **named: Any) -> None:
+        super().__init__(*args, **named)
+        self._stood_at: dict[str, int] = {}
+
+    def subscription_ended(self, name: str) -> None:
+        if name in self.subscriptions:
+            self._stood_at[name] = self.subscriptions[name].cursor.mark_delete
+        super().subscription_ended(name)
+
+    def create_subscription(self, name: str, cursor: Cursor, *, durable: bool = True) -> Subscription:
+        if name in self._stood_at and self._stood_at[name] > cursor.mark_delete:
+            cursor.ack_cumulative(self._stood_at[name])
+        return super().create_subscription(name, cursor, durable=durable)
+
+
+WORD = Word(
+    "unsubscribe",
+    draw,
+    checks=(Check("deleted-begins-anew", "INV-16", begins_anew, only_healed=True),),
+    ablations=(
+        Ablation(
+            "deleted-goes-on",
+            "A subscription that is made anew goes on where the deleted one of its name stood.",
+            ("INV-16",),
+            topic(_RemembersTheDeleted),
+        ),
+    ),
+)
