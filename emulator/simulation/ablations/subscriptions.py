@@ -94,8 +94,8 @@ ABLATIONS = (
         parts(cursor=_AcknowledgesWholeBatches),
     ),
     Ablation(
-        "given-back-is-forgotten",
-        "What a consumer gives back is not handed out again.",
+        "refusal-forgotten",
+        "What a consumer acknowledges negatively is not handed out again.",
         ("INV-17",),
         parts(strategy_for=_strategy_that_takes_nothing_back),
     ),
