@@ -16,6 +16,7 @@ from emulator.broker.metadata import Metadata
 from emulator.broker.pressure import Pressure
 from emulator.broker.replication.proof import publisher_of
 from emulator.broker.replication.schema_numbers import SchemaNumbers
+from emulator.broker.topic_watcher import TopicWatcher
 from emulator.broker.transactions.journal import Journal
 from emulator.core.access import Access
 from emulator.core.admission import Limits, Peer, Publisher, Refusal, Scanned, check
@@ -26,6 +27,7 @@ from emulator.core.deduplication import ProducerDeduplication, SourceWatermarks
 from emulator.core.dispatch import Dispatcher, StrategyFactory, strategy_for
 from emulator.core.metadata_sync.outbox import Outbox
 from emulator.core.metadata_sync.rules import LATEST, Rule
+from emulator.core.partitions import inherits, is_news
 from emulator.core.policies.lifetime import Quotas
 from emulator.core.quotas import Backlog, Exceeded, exceeded
 from emulator.core.replication import Forwarding, ReplicationProgress, forwarding
@@ -53,6 +55,12 @@ class Parts:
     # What one client can cost the others.
     pressure: type[Pressure] = Pressure
     liveness: type[Liveness] = Liveness
+
+    # Which topics there are.
+    is_news: Callable[[int, int], bool] = is_news
+    """(index of another region's partition, how many are known): whether that region is asked how many there are."""
+    topic_watcher: type[TopicWatcher] = TopicWatcher
+    """Tells one client which topics come and go."""
 
     # Who publishes, and what is stored at all.
     publisher_of: Callable[[Peer | None, str, str], Publisher] = publisher_of
@@ -84,6 +92,8 @@ class Parts:
     """How a cursor is stored."""
     strategy_for: StrategyFactory = strategy_for
     """(type, cursor, limits): how entries are given to the consumers of a subscription of that type."""
+    inherits: Callable[[int, int, int], bool] = inherits
+    """(index of a partition, its first id, its end): whether it begins with the subscriptions of partition 0."""
     keeper: type[StateKeeper] = StateKeeper
     """Makes small states durable: cursors, the progress of replicators."""
 

@@ -43,6 +43,7 @@ from emulator.simulation.vocabulary import (
     expiring,
     holding_keys,
     keeping_away,
+    spreading,
     trimming,
 )
 from emulator.simulation.vocabulary.word import Word
@@ -582,6 +583,7 @@ KINDS: dict[str, Callable[[int, Random], Plan]] = {
     trimming.NAME: _trim,
     expiring.WORD.name: partial(_expire, expiring.WORD),
     keeping_away.NAME: partial(_expire, keeping_away.WORD),
+    spreading.WORD.name: partial(_expire, spreading.WORD),
     changing_metadata.WORD.name: _change_metadata,
     changing_metadata.PUBLISHED_FIRST: _change_metadata_published_first,
 }

@@ -4,75 +4,31 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
-from emulator.broker.topic_lists import Listing, TopicLists
+from emulator.broker.environment import Environment
+from emulator.broker.topic_watcher import TopicWatcher, WatchedRegion
 from emulator.errors import ProtocolError, ServerError
-from emulator.wire import answers, topic_lists
+from emulator.wire import answers
 from emulator.wire.topic_lists import EndWatch, WatchTopics
 
 WATCHERS_MAX: Final = 100
 """Of one connection: each may have a list of its own."""
 
 
-class WatchedRegion(Protocol):
-    @property
-    def topic_lists(self) -> TopicLists: ...
+class AssembledRegion(WatchedRegion, Protocol):
+    environment: Environment
 
 
 class WatchingConnection(Protocol):
-    """A client's connection, as its watchers see it."""
+    """A client's connection."""
 
     watchers: dict[int, TopicWatcher]
 
     @property
-    def region(self) -> WatchedRegion: ...
+    def region(self) -> AssembledRegion: ...
     @property
-    def is_writing_paused(self) -> bool:
-        """Its client does not read what is written."""
-        ...
+    def is_writing_paused(self) -> bool: ...
 
     def answer(self, data: bytes) -> None: ...
-
-
-class TopicWatcher:
-    """One watcher of one connection. What its client has not read yet is not added to: it is told of all changes at
-    once when it reads again."""
-
-    def __init__(self, connection: WatchingConnection, watcher_id: int) -> None:
-        self._connection = connection
-        self._id = watcher_id
-        self.listing: Listing | None = None
-        self._told: frozenset[str] = frozenset()
-
-    def begin(self, request: WatchTopics) -> None:
-        """ProtocolError for a pattern that is none, or not offered."""
-        try:
-            self.listing = self._connection.region.topic_lists.watch(request.namespace, request.pattern, self)
-        except ValueError as problem:
-            raise ProtocolError(ServerError.NotAllowedError, str(problem)) from None
-        self._told = names = self.listing.names
-        hash_ = topic_lists.topics_hash(names)
-        known = () if request.hash == hash_ else sorted(names)
-        self._connection.answer(topic_lists.watching(request.request_id, self._id, known, hash_))
-
-    def changed(self, listing: Listing) -> None:
-        names, told = listing.names, self._told
-        if names == told or self._connection.is_writing_paused:
-            return
-        self._told = names
-        self._connection.answer(
-            topic_lists.watched(
-                self._id, sorted(names - told), sorted(told - names), topic_lists.topics_hash(names)
-            )
-        )
-
-    def catch_up(self) -> None:
-        """Its client reads again."""
-        if self.listing is not None:
-            self.changed(self.listing)
-
-    def end(self) -> None:
-        if self.listing is not None:
-            self._connection.region.topic_lists.leave(self.listing, self)
 
 
 def watch(connection: WatchingConnection, command: WatchTopics) -> None:
@@ -82,7 +38,7 @@ def watch(connection: WatchingConnection, command: WatchTopics) -> None:
         former.end()
     if len(connection.watchers) >= WATCHERS_MAX:
         raise ProtocolError(ServerError.NotAllowedError, "this connection has too many watchers")
-    watcher = TopicWatcher(connection, command.watcher_id)
+    watcher = connection.region.environment.parts.topic_watcher(connection, command.watcher_id)
     watcher.begin(command)
     connection.watchers[command.watcher_id] = watcher
 

@@ -24,6 +24,7 @@ from emulator.simulation.vocabulary import (
     restarting,
     seeking,
     sharing_keys,
+    spreading,
     transacting,
     trimming,
     unsubscribing,
@@ -57,6 +58,7 @@ ASKED_FOR: tuple[Word, ...] = (
     trimming.WORD,
     expiring.WORD,
     keeping_away.WORD,
+    spreading.WORD,
 )
 """Words with worlds of their own, which are drawn when they are asked for by the word's name: seeds of the swarm stay
 what they are."""
