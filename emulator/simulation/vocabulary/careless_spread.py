@@ -76,7 +76,7 @@ class _EndsAtAReconnect(TableView):
 
 
 class _TablesEnd(Client):
-    async def table_view(self, topic: str) -> TableView:
+    async def table_view(self, topic: str, **_: Any) -> TableView:
         view = _EndsAtAReconnect(await self.reader(topic, EARLIEST, inclusive=True, read_compacted=True))
         await view.start()
         return view
