@@ -8,22 +8,28 @@ nobody has to see to it after a crash, nor in the other regions, where it is ope
 from __future__ import annotations
 
 from emulator.broker.parts import Parts
-from emulator.broker.subscription.stored_cursor import StoredCursor, cursors_of_topic
+from emulator.broker.subscription.stored_cursor import StoredCursor, stored_cursors
 from emulator.model import TopicName
 from emulator.storage.contract import Log, Store
-from emulator.stored_keys import CursorKey
+from emulator.stored_keys import CursorKey, parse_key
 
 
 async def begin_like_the_first(store: Store, name: TopicName, log: Log, parts: Parts) -> None:
     """Have each durable subscription of partition 0 in this one, too, from its first entry on. StorageError."""
     if not parts.inherits(name.partition_index, log.first_entry_id, log.next_entry_id):
         return
-    for model in cursors_of_topic(store, f"{name.partitioned}-partition-0", parts.cursor_parts):
+    for model in _subscriptions(store, f"{name.partitioned}-partition-0", parts):
         key = CursorKey(str(name), model.key.subscription)
         if store.get(key.text) is None:
             cursor = parts.cursor(log.first_entry_id - 1)
             cursor.set_replicated(model.cursor.replicated)
             await _put(store, StoredCursor(key, parts.cursor_parts(cursor)))
+
+
+def _subscriptions(store: Store, topic: str, parts: Parts) -> list[StoredCursor]:
+    """By their heads alone: where they stand does not matter, and the topic may be writing the rest."""
+    heads = [(parse_key(text), versioned.value) for text, versioned in store.scan(CursorKey.prefix(topic))]
+    return list(stored_cursors(heads, parts.cursor_parts).values())
 
 
 async def _put(store: Store, begun: StoredCursor) -> None:

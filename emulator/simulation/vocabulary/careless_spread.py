@@ -60,6 +60,19 @@ class _FitsTheBeginning(Client):
         return await super().subscribe(topic, subscription, **named)
 
 
+class _NeverPauses(Client):
+    async def subscribe(self, *args: Any, **named: Any) -> Consumer:
+        return await super().subscribe(*args, **{**named, "start_paused": False})
+
+
+class _AsksAhead(Client):
+    """Without a queue it asks for the next message while it has one."""
+
+    async def subscribe(self, *args: Any, **named: Any) -> Consumer:
+        queue = max(2, named["receiver_queue_size"])
+        return await super().subscribe(*args, **{**named, "receiver_queue_size": queue})
+
+
 class _EndsAtAReconnect(TableView):
     """It follows for as long as its first connection lasts, and says nothing then."""
 
@@ -133,6 +146,20 @@ def ablations(kind: str) -> tuple[Ablation, ...]:
             "A pattern fits every name that begins as it says.",
             ("INV-94",),
             _client(_FitsTheBeginning),
+            kind=kind,
+        ),
+        Ablation(
+            "never-paused",
+            "A consumer that is to start paused asks for messages at once.",
+            ("INV-94",),
+            _client(_NeverPauses),
+            kind=kind,
+        ),
+        Ablation(
+            "asks-ahead",
+            "A consumer without a queue asks for messages ahead.",
+            ("INV-94",),
+            _client(_AsksAhead),
             kind=kind,
         ),
         Ablation(

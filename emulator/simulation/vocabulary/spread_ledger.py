@@ -74,6 +74,10 @@ class Ledger:
         """Those that a region acknowledged."""
         self.astray: list[str] = []
         """What a region acknowledged in another partition than the key's, a sentence each."""
+        self.early: list[str] = []
+        """What consumers were given before they asked for it, a sentence each."""
+        self.deleted: dict[str, float] = {}
+        """When a topic was deleted, by its full name: what was sent to it before is owed to nobody."""
         self.standing: dict[str, Standing] = {}
         """By subscription."""
 
@@ -88,7 +92,7 @@ class Ledger:
             one
             for name, one in self.sent.items()
             if name in self.taken
-            and one.asked_at >= standing.since
+            and one.asked_at >= max(standing.since, self.deleted.get(one.topic, 0.0))
             and standing.fits(one.topic)
             and (one.topic, name) not in standing.seen
         ]

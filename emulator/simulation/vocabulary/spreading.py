@@ -19,16 +19,26 @@ from emulator.simulation.vocabulary.careless_spread import ablations
 from emulator.simulation.vocabulary.spread_program import (
     ASTRAY,
     DISORDER,
+    EARLY,
     LOST,
     NAME,
     SMALL,
     STRANGE,
     STUCK,
     TABLE,
+    Spread,
+)
+from emulator.simulation.vocabulary.spread_scene import (
+    LIST,
+    LISTED,
+    ONE,
+    OTHER,
+    PARTITIONS,
+    PATTERN,
     Growth,
     Life,
     Reading,
-    Spread,
+    Remaking,
 )
 from emulator.simulation.vocabulary.word import Word
 
@@ -49,6 +59,7 @@ def _spread(random: Random, plan: Plan) -> Spread:
         _growth(random, plan, partitions),
         tuple(_lives(random, plan, region) for _ in range(random.choice((1, 2)))),
         _readings(random, plan),
+        tuple(_remaking(random, plan) for _ in range(random.choice((0, 0, 1, 2)))),
         random.random() < 0.6,
         plan.break_seconds + 1.0,
     )
@@ -66,7 +77,7 @@ def _growth(random: Random, plan: Plan, partitions: int) -> tuple[Growth, ...]:
 def _lives(random: Random, plan: Plan, region: str) -> tuple[Life, ...]:
     """One after the other. Most publish to the topic with partitions."""
     begins = sorted(random.uniform(1.0, plan.break_seconds) for _ in range(random.choice((1, 2, 3))))
-    topics = ("", "", "", "", "listed", *(f"t{number}" for number in range(3)), "other")
+    topics = ("", "", "", "", LISTED, *(f"t{number}" for number in range(3)), OTHER)
     return tuple(
         Life(
             round(at, 3),
@@ -83,14 +94,14 @@ def _lives(random: Random, plan: Plan, region: str) -> tuple[Life, ...]:
 
 
 def _readings(random: Random, plan: Plan) -> tuple[Reading, ...]:
-    kinds = random.sample(("partitions", "partitions", "list", "pattern"), random.choice((1, 2, 3)))
+    kinds = random.sample((PARTITIONS, PARTITIONS, LIST, PATTERN, ONE), random.choice((1, 2, 3)))
     return tuple(_reading(random, plan, number, of) for number, of in enumerate(kinds))
 
 
 def _reading(random: Random, plan: Plan, number: int, of: str) -> Reading:
     type_ = random.choice(("EXCLUSIVE", "SHARED", "FAILOVER"))
     away = None
-    if of != "pattern" and random.random() < 0.6:
+    if of != PATTERN and random.random() < 0.6:
         lasts = random.uniform(0.5, plan.break_seconds * 0.6)
         away = (round(random.uniform(2.0, plan.break_seconds), 3), round(lasts, 3))
     return Reading(
@@ -98,10 +109,15 @@ def _reading(random: Random, plan: Plan, number: int, of: str) -> Reading:
         of,
         type_,
         1 if type_ == "EXCLUSIVE" else random.choice((1, 2)),
-        random.choice((1, 5, 100)),
+        0 if of == ONE else random.choice((1, 5, 100)),
         random.choice((0.3, 1.0, 30.0)),
         away,
+        round(random.uniform(0.2, 2.0), 3) if random.random() < 0.2 else 0.0,
     )
+
+
+def _remaking(random: Random, plan: Plan) -> Remaking:
+    return Remaking(round(random.uniform(1.0, plan.break_seconds), 3), random.randint(1, 5))
 
 
 # INV-93 to INV-95
@@ -128,6 +144,7 @@ WORD = Word(
         Check("growth-comes-everywhere", "INV-93", _told((SMALL,)), applies=_acted),
         Check("keys-stay-in-order", "INV-94", _told((DISORDER, ASTRAY)), applies=_acted),
         Check("nothing-that-does-not-fit", "INV-94", _told((STRANGE,)), applies=_acted),
+        Check("nothing-comes-unasked", "INV-94", _told((EARLY,)), applies=_acted),
         Check("tables-are-kept", "INV-95", _told((TABLE,)), applies=_acted),
     ),
     ablations=ablations(NAME),
