@@ -21,11 +21,11 @@ from emulator.broker.commands.dispatch import AnyRow, CommandTable, carry_out, d
 from emulator.broker.commands.handshake import Handshake
 from emulator.broker.commands.row import Promise
 from emulator.broker.commands.tasks import TaskGroup
+from emulator.broker.commands.watching import TopicWatcher
 from emulator.broker.environment import RegionServices
 from emulator.broker.pressure import STRANGER_FRAME_BYTES_MAX, Pause
 from emulator.broker.subscription.consumer import Consumer, SubscriptionOfConsumer
 from emulator.broker.topic.producer import Producer, ProducerHost
-from emulator.broker.topic_watcher import TopicWatcher
 from emulator.core.admission import Peer
 from emulator.core.dispatch import SubscriptionType
 from emulator.errors import ProtocolError, ServerError, StorageError
