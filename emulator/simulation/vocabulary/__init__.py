@@ -13,6 +13,7 @@ from emulator.simulation.vocabulary import (
     evolving,
     expiring,
     forging,
+    giving_up,
     half_open,
     hoarding,
     holding_keys,
@@ -58,6 +59,7 @@ ASKED_FOR: tuple[Word, ...] = (
     trimming.WORD,
     expiring.WORD,
     keeping_away.WORD,
+    giving_up.WORD,
     spreading.WORD,
 )
 """Words with worlds of their own, which are drawn when they are asked for by the word's name: seeds of the swarm stay
