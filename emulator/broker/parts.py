@@ -39,7 +39,6 @@ from emulator.core.subscription_updates import (
     never_reaches,
     own_entry_id,
 )
-from emulator.core.topic_patterns import has_list
 from emulator.core.topic_state import TopicState
 from emulator.core.transactions.coordinator import Coordinator
 from emulator.core.transactions.keys import KeyBook
@@ -59,8 +58,6 @@ class Parts:
     # Which topics there are.
     is_news: Callable[[int, int], bool] = is_news
     """(index of another region's partition, how many are known): whether that region is asked how many there are."""
-    has_list: Callable[[str, str], bool] = has_list
-    """(hash of the topics that a client says it knows, of those that there are): whether it is told none."""
 
     # Who publishes, and what is stored at all.
     publisher_of: Callable[[Peer | None, str, str], Publisher] = publisher_of

@@ -30,11 +30,6 @@ _CLASSES: Final[dict[str, Test]] = {
 }
 
 
-def has_list(said: str, right: str) -> bool:
-    """Whether a client that names the hash of what it knows knows all that there is. Empty: it knows nothing."""
-    return said == right
-
-
 def _opposite(test: Test) -> Test:
     return lambda char: not test(char)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
-from emulator.broker.environment import Environment
 from emulator.broker.topic_lists import Listing, TopicLists
 from emulator.errors import ProtocolError, ServerError
 from emulator.wire import answers, topic_lists
@@ -15,8 +14,6 @@ WATCHERS_MAX: Final = 100
 
 
 class WatchedRegion(Protocol):
-    environment: Environment
-
     @property
     def topic_lists(self) -> TopicLists: ...
 
@@ -56,8 +53,7 @@ class TopicWatcher:
             raise ProtocolError(ServerError.NotAllowedError, str(problem)) from None
         self._told = names = self.listing.names
         hash_ = topic_lists.topics_hash(names)
-        has_it = self._connection.region.environment.parts.has_list(request.hash, hash_)
-        known = () if has_it else sorted(names)
+        known = () if request.hash == hash_ else sorted(names)
         self._connection.answer(topic_lists.watching(request.request_id, self._id, known, hash_))
 
     def changed(self, listing: Listing) -> None:
