@@ -39,6 +39,7 @@ from emulator.simulation.vocabulary import (
     WORDS,
     changing_metadata,
     compacting,
+    cutting_up,
     delaying,
     expiring,
     giving_up,
@@ -584,6 +585,7 @@ KINDS: dict[str, Callable[[int, Random], Plan]] = {
     expiring.WORD.name: partial(_expire, expiring.WORD),
     keeping_away.NAME: partial(_expire, keeping_away.WORD),
     giving_up.NAME: partial(_expire, giving_up.WORD),
+    cutting_up.NAME: partial(_expire, cutting_up.WORD),
     changing_metadata.WORD.name: _change_metadata,
     changing_metadata.PUBLISHED_FIRST: _change_metadata_published_first,
 }

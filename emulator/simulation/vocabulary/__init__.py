@@ -9,6 +9,7 @@ from emulator.simulation.vocabulary import (
     changing_metadata,
     claiming,
     compacting,
+    cutting_up,
     delaying,
     evolving,
     expiring,
@@ -59,6 +60,7 @@ ASKED_FOR: tuple[Word, ...] = (
     expiring.WORD,
     keeping_away.WORD,
     giving_up.WORD,
+    cutting_up.WORD,
 )
 """Words with worlds of their own, which are drawn when they are asked for by the word's name: seeds of the swarm stay
 what they are."""
