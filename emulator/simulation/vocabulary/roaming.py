@@ -171,8 +171,14 @@ class Roaming(Carried):
         if missing:
             count = f"{len(missing) - 1} more of {len(wanted)}"
             self._tell(stage, f"{LOST}{min(missing).decode()} and {count} in {here}")
-        else:
-            await self._given_back(stage, len(wanted))
+            return
+        for region in self.visited_at_last(stage):
+            await self._take_rest(stage, region, set())
+        await self._given_back(stage, len(wanted))
+
+    def visited_at_last(self, stage: Stage) -> tuple[str, ...]:
+        """Where it has to acknowledge once more what is left, because nobody tells that region."""
+        return ()
 
     async def _take_some(self, stage: Stage, region: str, until: float, touched: set[bytes]) -> None:
         """What it acknowledged, or may have acknowledged, goes into `touched`."""
@@ -208,6 +214,10 @@ class Ageing(Roaming):
         if until is not None:
             kept = {one for one, sent in owed.items() if sent + self.limit_seconds > until + MARGIN_SECONDS}
             await self._finish(stage, here, kept - touched)
+
+    def visited_at_last(self, stage: Stage) -> tuple[str, ...]:
+        """What expired in one region only is left in others (decision 0087)."""
+        return tuple(stage.world.regions)
 
     async def _expire(self, stage: Stage) -> float | None:
         """When nothing certainly expired any more; None: it may still."""
