@@ -1,7 +1,8 @@
 """Which topics of a namespace clients may find, and who is told when that changes (docs/rooms/topic-directory.md).
 
 One listing for each namespace and pattern that is watched, however many watch it. After a topic came or went the
-directory is looked at once, a moment later: many that come together are one update.
+directory is looked at once, a moment later: many that come together are one update. One that went and came again
+meanwhile went and came: its watchers have to subscribe anew.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
-from emulator.broker.topic_slot import TopicMoved
+from emulator.broker.topic_slot import SlotState, TopicMoved
 from emulator.core.topic_patterns import TopicPattern
 from emulator.model import TopicName
 
@@ -25,6 +26,8 @@ class NamedTopics(Protocol):
     def names(self, namespace: str) -> list[str]: ...
 
     def non_persistent_names(self, namespace: str) -> list[str]: ...
+
+    def exists(self, name: str) -> bool: ...
 
     def observe(self, observer: Callable[[TopicMoved], None]) -> None: ...
 
@@ -63,6 +66,8 @@ class TopicLists:
         """By namespace that is watched."""
         self._listings: dict[tuple[str, str], Listing] = {}
         """By namespace and text of the pattern."""
+        self._went: set[str] = set()
+        """Since the last look; they may be there again."""
         self._looking: asyncio.TimerHandle | None = None
         directory.observe(self._moved)
 
@@ -100,13 +105,18 @@ class TopicLists:
             self._known.pop(listing.namespace, None)
 
     def _moved(self, moved: TopicMoved) -> None:
-        if self._known and self._looking is None and _namespace_of(moved.name) in self._known:
+        if not self._known or _namespace_of(moved.name) not in self._known:
+            return
+        if moved.after is SlotState.ABSENT and not self._directory.exists(moved.name):
+            self._went.add(moved.name)
+        if self._looking is None:
             self._looking = asyncio.get_running_loop().call_later(LOOK_SECONDS, self._look_at_all)
 
     def _look_at_all(self) -> None:
         self._looking = None
         for namespace in list(self._known):
             self._look(namespace)
+        self._went.clear()
 
     def _look(self, namespace: str) -> None:
         before = self._known.get(namespace)
@@ -114,10 +124,13 @@ class TopicLists:
             return
         now = frozenset(self.names(namespace))
         self._known[namespace] = now
-        if now != before:
-            new, gone = now - before, before - now
-            for listing in [one for one in self._listings.values() if one.namespace == namespace]:
-                listing.update(new, gone)
+        went = self._went & before
+        self._went -= went
+        if now != before or went:
+            listings = [one for one in self._listings.values() if one.namespace == namespace]
+            for listing in listings:
+                listing.update((), before - now | went)
+                listing.update(now - before | (went & now), ())
 
 
 def _namespace_of(full_name: str) -> str:

@@ -20,6 +20,7 @@ from emulator.client.batching import Batching
 from emulator.client.client import Client
 from emulator.client.consumer import Consumer
 from emulator.client.dead_letters import DeadLetters
+from emulator.client.encryption import Decryption, Encryption, OnUnreadable
 from emulator.client.messages import Message
 from emulator.client.producer import Producer
 from emulator.client.reader import Reader
@@ -53,11 +54,14 @@ __all__ = [
     "Consumer",
     "ConsumerType",
     "DeadLetters",
+    "Decryption",
+    "Encryption",
     "ExpiredTransaction",
     "InitialPosition",
     "KeyHash",
     "Message",
     "MessageId",
+    "OnUnreadable",
     "Producer",
     "Reader",
     "Routing",

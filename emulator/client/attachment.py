@@ -116,6 +116,7 @@ class Attachment:
             priority=self._wish.priority,
             schema=self._wish.schema,
             initial_subscription=self._wish.initial_subscription,
+            encrypts=self._wish.encryption is not None,
         )
 
     def _opened(self, connection: Connection, opened: ProducerOpened) -> None:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from emulator.client.batching import Batching
     from emulator.client.consumer import Consumer
     from emulator.client.dead_letters import DeadLetters
+    from emulator.client.encryption import Decryption, Encryption
     from emulator.client.producer import Producer
     from emulator.client.reader import Reader
     from emulator.client.routing import Router, Routing
@@ -93,6 +94,7 @@ class Client(Connections):
         compression: Compression = Compression.NONE,
         chunking: bool = False,
         initial_subscription: str | None = None,
+        encryption: Encryption | None = None,
     ) -> Producer:
         """Open a producer; waits for ever in WAIT_FOR_EXCLUSIVE, and leaves the line at once when it is cancelled.
         `priority` (PIP-440) orders those who wait, highest first; ValueError when it is no int32.
@@ -104,7 +106,8 @@ class Client(Connections):
         of them; `key_hash` how keys become partitions.
         `compression`: of each entry; ValueError when there is no library for it. `chunking`: what the region does not
         take in one entry is sent in several, and received as one message. `initial_subscription`: is made with a topic
-        that is not there yet, so that nothing is lost to whoever subscribes later."""
+        that is not there yet, so that nothing is lost to whoever subscribes later. `encryption`: for whom payloads are
+        encrypted; no region can read them."""
         from emulator.client.making import producer_of
         from emulator.client.producer import ProducerWish
 
@@ -119,6 +122,7 @@ class Client(Connections):
             compression,
             chunking,
             initial_subscription,
+            encryption,
         )
         producer = await producer_of(self, topic, wish, routing, key_hash, lazy=lazy)
         producer.on_standing = on_standing
@@ -146,6 +150,7 @@ class Client(Connections):
         out_of_order: bool = False,
         properties: Mapping[str, str] | None = None,
         subscription_properties: Mapping[str, str] | None = None,
+        decryption: Decryption | None = None,
     ) -> Consumer:
         """Open a consumer of a topic (of all its partitions, if it has some), of several, or of all that fit a pattern
         `[persistent://]tenant/namespace/<regular expression>`, those that come later included.
@@ -158,8 +163,11 @@ class Client(Connections):
         `start_paused`: it asks for nothing before `Consumer.resume`. `may_create`:
         False for a topic that must be there. `key_ranges`: of hashes (0 to 65,535) that a KEY_SHARED consumer takes;
         none: the region divides them; `out_of_order`: it need not wait for former owners of a key. `properties` are
-        shown with the consumer, `subscription_properties` with a subscription that is new. ClientError; ValueError."""
+        shown with the consumer, `subscription_properties` with a subscription that is new. `decryption`: keys
+        for what is encrypted, and what becomes of the rest; without it that is not delivered, and stays. ClientError;
+        ValueError."""
         from emulator.client.consumer import ConsumerWish
+        from emulator.client.encryption import Decryption
         from emulator.client.making import consumer_of
 
         wish = ConsumerWish(
@@ -181,6 +189,7 @@ class Client(Connections):
             out_of_order=out_of_order,
             properties=properties,
             subscription_properties=subscription_properties,
+            decryption=decryption or Decryption(),
         )
         return await self._started(await consumer_of(self, topic, wish))
 
@@ -192,10 +201,12 @@ class Client(Connections):
         inclusive: bool = False,
         receiver_queue_size: int = 1000,
         read_compacted: bool = False,
+        decryption: Decryption | None = None,
     ) -> Reader:
         """Open a reader: a consumer that leaves nothing behind, starting after `start` (or at it). A topic with
         partitions is read from EARLIEST or LATEST on. ClientError; ValueError."""
         from emulator.client.consumer import ConsumerWish
+        from emulator.client.encryption import Decryption
         from emulator.client.making import reader_of
 
         name = f"reader-{self.chance.getrandbits(40):010x}"
@@ -204,15 +215,18 @@ class Client(Connections):
             name=name,
             receiver_queue_size=receiver_queue_size,
             read_compacted=read_compacted,
+            decryption=decryption or Decryption(),
         )
         return await self._started(await reader_of(self, topic, wish, start, inclusive=inclusive))
 
-    async def table_view(self, topic: str) -> TableView:
+    async def table_view(self, topic: str, *, decryption: Decryption | None = None) -> TableView:
         """The newest message of each key, of all partitions, compacted where the region has done so; kept up to date
         until it is closed. ClientError."""
         from emulator.client.table_view import TableView
 
-        reader = await self.reader(topic, EARLIEST, inclusive=True, read_compacted=True)
+        reader = await self.reader(
+            topic, EARLIEST, inclusive=True, read_compacted=True, decryption=decryption
+        )
         view = TableView(reader)
         try:
             await view.start()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -53,6 +54,8 @@ class Connections:
         self.settings = settings or ClientSettings()
         self.chance = chance or random.Random()
         """Whatever is left to chance is drawn from it."""
+        self.secret_bytes = os.urandom if chance is None else chance.randbytes
+        """Draws so many bytes that nobody can guess; in simulations, that the seed gives."""
         self.wall_clock_ms = wall_clock_ms or (lambda: time.time_ns() // 1_000_000)
         """Stamps messages that are published."""
         self.closed = False
@@ -79,7 +82,12 @@ class Connections:
         answer = await connection.request(request_id, requests.lookup(request_id, topic))
         if not isinstance(answer, LookedUp):
             raise answered_otherwise("a lookup", answer)
-        return await self.connect(parse_service_url(answer.service_url)[0])
+        try:
+            addresses = parse_service_url(answer.service_url)
+        except ValueError as problem:
+            sentence = f"{topic} is said to be served at {answer.service_url!r}: {problem}"
+            raise ClientError(sentence, definite=True) from None
+        return await self.connect(addresses[0])
 
     async def partitions_of(self, topic: str, *, may_create: bool = False) -> int:
         """How many partitions the topic has: `<topic>-partition-0` and so on; 0: it has none, and is one itself.

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from emulator.client.dead_letters import DeadLetters
+from emulator.client.encryption import Decryption
 from emulator.client.inbox import Inbox
 from emulator.client.messages import Message
 from emulator.client.vocabulary import ClientError, ConsumerType, InitialPosition, MessageId
@@ -41,6 +42,7 @@ class ConsumerWish:
     negative_ack_delay_seconds: float = 0.0
     ack_timeout_seconds: float | None = None
     dead_letters: DeadLetters | None = None
+    decryption: Decryption = field(default_factory=Decryption)
 
     def __post_init__(self) -> None:
         """ValueError for what cannot be wished."""

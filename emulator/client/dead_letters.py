@@ -16,6 +16,7 @@ from collections.abc import Coroutine
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from emulator.client.encryption import Encryption
 from emulator.client.messages import Message
 from emulator.client.vocabulary import ClientError
 
@@ -46,6 +47,8 @@ class DeadLetters:
     """Whether messages can be put off."""
     retry_topic: str | None = None
     """To which they are; None: `<topic>-<subscription>-RETRY`. The consumer reads it, too."""
+    encryption: Encryption | None = None
+    """Of letters; None: what came encrypted is sent there readable, as by other clients."""
 
     def __post_init__(self) -> None:
         """ValueError for what cannot be meant."""
@@ -124,7 +127,11 @@ class Letters:
     async def _producer(self, topic: str, subscription: str | None) -> Producer:
         opening = self._producers.get(topic)
         if opening is None or (opening.done() and (opening.cancelled() or opening.exception())):
-            opening = _begun(self._client.producer(topic, initial_subscription=subscription))
+            opening = _begun(
+                self._client.producer(
+                    topic, initial_subscription=subscription, encryption=self._policy.encryption
+                )
+            )
             self._producers[topic] = opening
         return await asyncio.shield(opening)
 

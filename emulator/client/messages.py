@@ -7,13 +7,17 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from emulator.client.ack_sets import is_set
+from emulator.client.encryption import Decryption, PayloadOpener, Unreadable
 from emulator.client.pieces import Pieces
 from emulator.client.vocabulary import MessageId
+from emulator.errors import ProtocolError
 from emulator.wire.codec import MessageMeta
+from emulator.wire.encryption import EncryptionContext, encryption_context
 from emulator.wire.metadata import EntryDetails, read_entry, read_properties
 from emulator.wire.payloads import decompress, split_batch
 
 _PARTITION: Final = re.compile(r"-partition-(\d+)$")
+OPENS_NOTHING: Final = PayloadOpener(Decryption())
 
 
 class Message(NamedTuple):
@@ -33,6 +37,8 @@ class Message(NamedTuple):
     """By which `Client.schema` gives its schema, in the region it was received in; empty: it has none."""
     topic: str = ""
     """That it was received from: of a topic with partitions, the partition."""
+    encryption: EncryptionContext | None = None
+    """None: the payload is readable. Otherwise it is a whole entry's as it came (`OnUnreadable.CONSUME`)."""
 
 
 def partition_index(topic: str) -> int:
@@ -47,13 +53,20 @@ def id_of(message: Message | MessageId) -> MessageId:
 
 
 def messages_in(
-    meta: MessageMeta, data: bytes, topic: str = "", partition: int = -1, pieces: Pieces | None = None
+    meta: MessageMeta,
+    data: bytes,
+    topic: str = "",
+    partition: int = -1,
+    pieces: Pieces | None = None,
+    opener: PayloadOpener = OPENS_NOTHING,
 ) -> Iterable[Message | None]:
     """The messages of an entry that are not acknowledged yet; None for each that compaction left out, and for a piece
-    of a message of which there is more to come. ProtocolError when the entry cannot be read, or does not match its
-    checksum."""
+    of a message of which there is more to come. Before the first: Unreadable when it cannot be decrypted or
+    decompressed; ProtocolError when it is no entry, or does not match its checksum."""
     info = read_entry(data, verify=True)
     payload = data[info.payload_offset :]
+    if info.is_encrypted:
+        payload = opener.open(encryption_context(data), payload)
     if info.is_chunk and pieces is not None:
         whole = pieces.add(info, payload, MessageId(meta.ledger, meta.entry, partition=partition))
         if whole is None:
@@ -61,7 +74,7 @@ def messages_in(
             return
         payload = whole
     if info.compression:
-        payload = decompress(info.compression, payload, info.uncompressed_size)
+        payload = _decompressed(info, payload)
     if not info.is_batch:
         message_id = MessageId(meta.ledger, meta.entry, partition=partition)
         properties = read_properties(data)
@@ -74,11 +87,36 @@ def messages_in(
         if single.compacted_out:
             yield None
             continue
-        message_id = MessageId(meta.ledger, meta.entry, index, info.num_messages, partition)
+        message_id = MessageId(meta.ledger, meta.entry, index, partition, info.num_messages)
         sequence_id = single.sequence_id if single.HasField("sequence_id") else info.sequence_id + index
         key = single.partition_key if single.HasField("partition_key") else None
         properties = {pair.key: pair.value for pair in single.properties}
         yield _message(meta, info, message_id, sequence_id, key, properties, part, topic)
+
+
+def _decompressed(info: EntryDetails, payload: bytes) -> bytes:
+    try:
+        return decompress(info.compression, payload, info.uncompressed_size)
+    except ProtocolError as problem:
+        raise Unreadable(str(problem)) from None
+
+
+def messages_of(data: bytes) -> int:
+    """How many messages an entry has, readable or not: so many permits it took."""
+    return read_entry(data).num_messages
+
+
+def encrypted_message(
+    meta: MessageMeta, data: bytes, context: EncryptionContext, topic: str, partition: int
+) -> Message:
+    """An entry that cannot be decrypted, as it is."""
+    info = read_entry(data)
+    message_id = MessageId(meta.ledger, meta.entry, partition=partition)
+    payload, properties = data[info.payload_offset :], read_properties(data)
+    message = _message(
+        meta, info, message_id, info.sequence_id, info.partition_key, properties, payload, topic
+    )
+    return message._replace(encryption=context)
 
 
 def _message(

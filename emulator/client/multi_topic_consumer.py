@@ -64,7 +64,7 @@ class MultiTopicConsumer(Consumer):
             await self._close_all()
             raise
         self._is_begun = True
-        self._following = asyncio.get_running_loop().create_task(self._follow())
+        self._go_on_following()
 
     async def _open(self, topic: str) -> None:
         child = self._child(topic)
@@ -72,6 +72,8 @@ class MultiTopicConsumer(Consumer):
         if self.closed:
             await child.close()
             return
+        if self._names.come_and_go:
+            child.has_lived()
         self.consumers[topic] = child
         if self._paused is not child.is_paused:  # paused or resumed meanwhile
             (child.pause if self._paused else child.resume)()
@@ -89,6 +91,10 @@ class MultiTopicConsumer(Consumer):
         )
 
     # Topics that come and go.
+
+    def _go_on_following(self) -> None:
+        if not self.closed:
+            self._following = asyncio.get_running_loop().create_task(self._follow())
 
     async def _follow(self) -> None:
         while True:
@@ -110,6 +116,7 @@ class MultiTopicConsumer(Consumer):
         if self._names.come_and_go:
             if self.consumers.get(child.topic) is child:
                 del self.consumers[child.topic]
+                self._names.look_again()
         elif self._fatal is None and not self.closed:
             self._fatal = ClientError(f"{child.topic}: {error}", definite=error.definite, code=error.code)
             self._inbox.fail(self._fatal)
@@ -199,8 +206,12 @@ class MultiTopicConsumer(Consumer):
         """Where it cannot be deleted (others are attached) the consumer stays as it is, but for the topics where it
         could."""
         self._check_usable()
-        self._stop_following()
-        await self._all_of(self.consumers.values(), lambda child: child.unsubscribe())
+        await self._stop_following()
+        try:
+            await self._all_of(self.consumers.values(), lambda child: child.unsubscribe())
+        except BaseException:
+            self._go_on_following()
+            raise
         await self.close()
 
     async def _all_of(self, each: Iterable[T], do: Callable[[T], Awaitable[None]]) -> None:
@@ -214,14 +225,14 @@ class MultiTopicConsumer(Consumer):
 
     # Leaving.
 
-    def _stop_following(self) -> None:
-        if self._following is not None:
-            self._following.cancel()
+    async def _stop_following(self) -> None:
+        following, self._following = self._following, None
+        if following is not None:
+            following.cancel()
+            await asyncio.wait([following])
 
     async def _close_all(self) -> None:
-        self._stop_following()
-        if self._following is not None:
-            await asyncio.wait([self._following])
+        await self._stop_following()
         self._names.end()
         children, self.consumers = list(self.consumers.values()), {}
         await asyncio.gather(*[child.close() for child in children])

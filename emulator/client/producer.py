@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from emulator.client.batching import Batching
+from emulator.client.encryption import Encryption
 from emulator.client.pending import Outgoing
 from emulator.client.priority import checked_priority
 from emulator.client.vocabulary import ClientError, MessageId, Standing
@@ -35,6 +36,7 @@ class ProducerWish:
     chunking: bool = False
     initial_subscription: str | None = None
     """Made together with a topic that is not there yet."""
+    encryption: Encryption | None = None
 
     def __post_init__(self) -> None:
         """ValueError when the wire cannot say it, or this machine cannot compress so."""

@@ -54,8 +54,17 @@ class TableView(Mapping[str, bytes]):
             self._values[message.key] = message.payload
         elif self._values.pop(message.key, None) is None:
             return
-        for listener in self._listeners:
-            listener(message.key, message.payload or None)
+        for listener in list(self._listeners):
+            self._tell(listener, message.key, message.payload or None)
+
+    def _tell(self, listener: Listener, key: str, value: bytes | None) -> None:
+        """A listener that fails is the application's affair, which hears of it as of any callback that fails; the table
+        and the other listeners go on."""
+        try:
+            listener(key, value)
+        except Exception as problem:
+            sentence = f"a listener of the table view of {self.topic} failed at key {key!r}"
+            asyncio.get_running_loop().call_exception_handler({"message": sentence, "exception": problem})
 
     async def refresh(self) -> None:
         """Wait until everything that is stored by now is in the table. ClientError when that cannot be told, or the

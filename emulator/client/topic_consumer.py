@@ -8,17 +8,27 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from emulator.client.ack_sets import AckId, OpenBatches, alone, from_index_on, up_to
 from emulator.client.connection import answered_otherwise
 from emulator.client.consumer import Consumer, ConsumerWish
+from emulator.client.encryption import OnUnreadable, PayloadOpener, Unreadable
 from emulator.client.giving_back import GivingBack
 from emulator.client.inbox import Inbox
-from emulator.client.messages import Message, id_of, messages_in, partition_index
+from emulator.client.messages import (
+    Message,
+    encrypted_message,
+    id_of,
+    messages_in,
+    messages_of,
+    partition_index,
+)
 from emulator.client.pieces import Pieces
-from emulator.client.vocabulary import ClientError, ConsumerType, MessageId
+from emulator.client.vocabulary import ClientError, ConsumerType, InitialPosition, MessageId
 from emulator.wire import requests
 from emulator.wire.codec import MessageMeta, encode_ack, encode_flow
 from emulator.wire.frames import frame_of
@@ -28,6 +38,8 @@ if TYPE_CHECKING:
     from emulator.client.client import Client
     from emulator.client.connection import Connection
     from emulator.client.transactions import Transaction
+
+logger = logging.getLogger(__name__)
 
 
 class TopicConsumer(Consumer):
@@ -57,6 +69,7 @@ class TopicConsumer(Consumer):
         """Messages that were asked for and have not come."""
         self._open_batches = OpenBatches()
         self._pieces = Pieces()
+        self._opener = PayloadOpener(wish.decryption)
         self._giving_back = GivingBack(self)
         self._minds_time = wish.ack_timeout_seconds is not None
         self._reconnecting: asyncio.Task[None] | None = None
@@ -96,6 +109,11 @@ class TopicConsumer(Consumer):
         self._room, self._expected = self.wish.receiver_queue_size, 0
         self._ask_for(self._room)
         self._want()
+
+    def has_lived(self) -> None:
+        """If its topic is deleted and another one comes under its name, that is read from its first message on: all of
+        it is newer than this consumer (INV-61)."""
+        self.wish = replace(self.wish, initial_position=InitialPosition.EARLIEST)
 
     def _subscribe_request(self, request_id: int) -> bytes:
         wish = self.wish
@@ -162,8 +180,16 @@ class TopicConsumer(Consumer):
 
     def message(self, meta: MessageMeta, data: bytes) -> None:
         """The broker sent an entry."""
+        try:
+            self._messages(meta, data)
+        except Unreadable as problem:
+            self._unreadable(meta, data, problem)
+        if not self.wish.receiver_queue_size:
+            self._want()
+
+    def _messages(self, meta: MessageMeta, data: bytes) -> None:
         buries = self.wish.dead_letters is not None
-        for message in messages_in(meta, data, self.topic, self._partition, self._pieces):
+        for message in messages_in(meta, data, self.topic, self._partition, self._pieces, self._opener):
             self._expected -= 1
             if (
                 message is None
@@ -173,8 +199,22 @@ class TopicConsumer(Consumer):
                 self._room_for_one_more()
             else:
                 self._inbox.put(self, message)
-        if not self.wish.receiver_queue_size:
-            self._want()
+
+    def _unreadable(self, meta: MessageMeta, data: bytes, problem: Unreadable) -> None:
+        """As the application wants it for encrypted ones. What cannot be decompressed stays, and others go on."""
+        messages, context = messages_of(data), problem.context
+        action = OnUnreadable.FAIL if context is None else self.wish.decryption.on_unreadable
+        self._expected -= messages
+        if context is not None and action is OnUnreadable.CONSUME:
+            messages -= 1
+            self._inbox.put(self, encrypted_message(meta, data, context, self.topic, self._partition))
+        elif action is OnUnreadable.DISCARD and self._connection is not None:
+            place = alone(MessageId(meta.ledger, meta.entry))
+            self._connection.write(frame_of(encode_ack(self._id, [place], cumulative=False)))
+        else:
+            logger.error("%s %d:%d is not delivered: %s", self.topic, meta.ledger, meta.entry, problem)
+        for _ in range(messages):
+            self._room_for_one_more()
 
     def _wants(self, message_id: MessageId) -> bool:
         return True

@@ -40,6 +40,10 @@ class TopicNames(Protocol):
         """Wait until there may be others."""
         ...
 
+    def look_again(self) -> None:
+        """One of them has ended: it may be gone, or there again already."""
+        ...
+
     def end(self) -> None:
         """Nobody wants to know any more."""
         ...
@@ -74,6 +78,9 @@ class NamedTopics:
 
     async def changed(self) -> None:
         await asyncio.sleep(self._client.settings.partitions_interval_seconds)
+
+    def look_again(self) -> None:
+        """They are what they were."""
 
     def end(self) -> None:
         pass
@@ -131,9 +138,11 @@ class PatternTopics:
         try:
             frame = requests.watch_topics(request_id, self._id, self._namespace, self._pattern, self._hash)
             self._learn(await connection.request(request_id, frame))
-        except ClientError as refusal:
+        except BaseException as reason:
             connection.watchers.pop(self._id, None)
-            if refusal.code is not ServerError.NotAllowedError:
+            if isinstance(reason, asyncio.CancelledError):  # The region may watch all the same.
+                connection.write(requests.end_watch(self._client.new_id(), self._id))
+            if not isinstance(reason, ClientError) or reason.code is not ServerError.NotAllowedError:
                 raise
             self._may_watch = False
             await self._ask(connection)
@@ -175,6 +184,9 @@ class PatternTopics:
 
     def closed_by_broker(self) -> None:
         """Nobody closes a watch but the one that began it."""
+
+    def look_again(self) -> None:
+        self._changed.set()
 
     def end(self) -> None:
         connection, self._connection = self._connection, None

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from emulator.client.attachment import Attachment
 from emulator.client.batching import OpenBatch
 from emulator.client.connection import MESSAGE_BYTES_MAX, refused
+from emulator.client.encryption import PayloadSeal
 from emulator.client.messages import partition_index
 from emulator.client.pending import Outgoing, Pending, PendingEntries
 from emulator.client.producer import Producer, ProducerWish
@@ -34,6 +35,10 @@ class TopicProducer(Producer):
         self._pending = PendingEntries(wish.pending_messages_max, client.settings.send_timeout_seconds)
         self._bytes_max = MESSAGE_BYTES_MAX
         self._batch = None if wish.batching is None else OpenBatch(wish.batching, self._issue_batch)
+        self._seal: PayloadSeal | None = None
+        if wish.encryption is not None:
+            now_seconds = asyncio.get_running_loop().time
+            self._seal = PayloadSeal(wish.encryption, client.secret_bytes, now_seconds)
         self._partition = partition_index(topic)
         self._fatal: ClientError | None = None
         self.on_end: Callable[[ClientError], None] | None = None
@@ -165,16 +170,13 @@ class TopicProducer(Producer):
             self._attachment.connection.write(self._frame(pending))
 
     def _entry(self, messages: list[Outgoing], *, is_batch: bool) -> bytes:
-        now_ms, version, compression = (
-            self.client.wall_clock_ms(),
-            self._schema_version,
-            self.wish.compression,
-        )
+        now_ms, version = self.client.wall_clock_ms(), self._schema_version
+        compression, seal = self.wish.compression, self._seal
         if is_batch:
-            return batch_entry(self.name, now_ms, messages, version, compression=compression)
-        transaction = messages[0].transaction
-        txn = None if transaction is None else transaction.id
-        return single_entry(self.name, now_ms, messages[0], version, txn=txn, compression=compression)
+            return batch_entry(self.name, now_ms, messages, version, compression=compression, seal=seal)
+        message = messages[0]
+        txn = None if message.transaction is None else message.transaction.id
+        return single_entry(self.name, now_ms, message, version, txn=txn, compression=compression, seal=seal)
 
     def _pieces(self, message: Outgoing, bytes_max: int | None = None) -> list[bytes]:
         return piece_entries(
@@ -184,6 +186,7 @@ class TopicProducer(Producer):
             self._schema_version,
             entry_bytes_max=bytes_max or self._bytes_max,
             compression=self.wish.compression,
+            seal=self._seal,
         )
 
     def _entry_again(self, pending: Pending) -> bytes:
@@ -233,7 +236,7 @@ class TopicProducer(Producer):
         for index, message in enumerate(pending.messages):
             if not message.future.done():
                 place = index if size else -1
-                message.future.set_result(MessageId(ledger, entry, place, size, partition))
+                message.future.set_result(MessageId(ledger, entry, place, partition, size))
 
     def send_error(self, sequence_id: int, code: ServerError, message: str) -> None:
         lasting = (ServerError.NotAllowedError, ServerError.ChecksumError)

@@ -16,9 +16,9 @@ class MessageId(NamedTuple):
     entry: int
     batch_index: int = -1
     """-1 for a message that is not part of a batch."""
-    batch_size: int = 0
     partition: int = -1
     """Of a topic with partitions, which of them; -1 where the topic is none."""
+    batch_size: int = 0
 
     def __str__(self) -> str:
         return f"{self.ledger}:{self.entry}:{self.batch_index}"

@@ -7,6 +7,7 @@ from typing import Final, Protocol
 
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.compression import Compression
+from emulator.wire.encryption import Seal, sealed
 from emulator.wire.entry_building import build_entry, plain_entry
 
 BESIDE_A_PIECE_BYTES: Final = 1_024
@@ -35,16 +36,19 @@ def single_entry(
     *,
     txn: tuple[int, int] | None = None,
     compression: Compression = Compression.NONE,
+    seal: Seal | None = None,
 ) -> bytes:
     """An entry with one message. `txn`: (most, least) of the transaction that it belongs to."""
-    if txn is None and not schema_version and not compression and _says_nothing_else(message):
+    is_plain = txn is None and not schema_version and not compression and seal is None
+    if is_plain and _says_nothing_else(message):
         return plain_entry(producer_name, message.sequence_id, publish_time_ms, message.payload)
     metadata = _metadata(producer_name, publish_time_ms, message, schema_version)
     _describe(metadata, message)
     _address(metadata, message)
     if txn is not None:
         metadata.txnid_most_bits, metadata.txnid_least_bits = txn
-    return build_entry(metadata, _compressed(metadata, message.payload, compression))
+    payload = sealed(metadata, _compressed(metadata, message.payload, compression), seal)
+    return build_entry(metadata, payload)
 
 
 def piece_entries(
@@ -55,14 +59,17 @@ def piece_entries(
     *,
     entry_bytes_max: int,
     compression: Compression = Compression.NONE,
+    seal: Seal | None = None,
 ) -> list[bytes]:
-    """The entries of a message that is too large for one; all say its sequence id and one uuid."""
+    """The entries of a message that is too large for one; all say its sequence id and one uuid. Each is encrypted by
+    itself."""
     metadata = _metadata(producer_name, publish_time_ms, message, b"")
     _describe(metadata, message)
     _address(metadata, message)
     payload = _compressed(metadata, message.payload, compression)
     # Not by the schema's version, which may be another one when they are made again: as many as before.
-    piece_bytes = max(1, entry_bytes_max - metadata.ByteSize() - BESIDE_A_PIECE_BYTES)
+    beside_bytes = BESIDE_A_PIECE_BYTES + (0 if seal is None else seal.more_bytes)
+    piece_bytes = max(1, entry_bytes_max - metadata.ByteSize() - beside_bytes)
     if schema_version:
         metadata.schema_version = schema_version
     begins = range(0, len(payload), piece_bytes)
@@ -71,7 +78,7 @@ def piece_entries(
     entries = []
     for number, begin in enumerate(begins):
         metadata.chunk_id = number
-        entries.append(build_entry(metadata, payload[begin : begin + piece_bytes]))
+        entries.append(build_entry(metadata, sealed(metadata, payload[begin : begin + piece_bytes], seal)))
     return entries
 
 
@@ -82,6 +89,7 @@ def batch_entry(
     schema_version: bytes = b"",
     *,
     compression: Compression = Compression.NONE,
+    seal: Seal | None = None,
 ) -> bytes:
     """An entry with several messages. At least one; its sequence ids rise."""
     metadata = _metadata(producer_name, publish_time_ms, messages[0], schema_version)
@@ -89,7 +97,7 @@ def batch_entry(
     metadata.highest_sequence_id = messages[-1].sequence_id
     payload = b"".join(map(_in_a_batch, messages))
     metadata.uncompressed_size = len(payload)
-    return build_entry(metadata, _compressed(metadata, payload, compression))
+    return build_entry(metadata, sealed(metadata, _compressed(metadata, payload, compression), seal))
 
 
 def _compressed(metadata: pb.MessageMetadata, payload: bytes, compression: Compression) -> bytes:

@@ -102,6 +102,7 @@ def create_producer(
     priority: int = 0,
     schema: Schema | None = None,
     initial_subscription: str | None = None,
+    encrypts: bool = False,
 ) -> bytes:
     """PRODUCER.
 
@@ -123,6 +124,8 @@ def create_producer(
         body.producer_name = name
     if priority:
         body.queue_priority = priority
+    if encrypts:
+        body.encrypted = True
     if initial_subscription is not None:
         body.initial_subscription_name = initial_subscription
     if schema is not None:

@@ -49,7 +49,8 @@ class ScriptedBroker(asyncio.Protocol):
             answer = pb.BaseCommand(type=pb.BaseCommand.LOOKUP_RESPONSE)
             answer.lookupTopicResponse.request_id = command.lookupTopic.request_id
             answer.lookupTopicResponse.response = pb.CommandLookupTopicResponse.Connect
-            answer.lookupTopicResponse.brokerServiceUrl = self.world.url
+            self.world.asked_for_lookups += 1
+            answer.lookupTopicResponse.brokerServiceUrl = self.world.lookups_say or self.world.url
             self.send(answer)
         elif command.type == pb.BaseCommand.PARTITIONED_METADATA:
             answer = pb.BaseCommand(type=pb.BaseCommand.PARTITIONED_METADATA_RESPONSE)
@@ -95,6 +96,9 @@ class Script:
         self.partitions = 0
         """That every topic is said to have."""
         self.asked_for_partitions = 0
+        self.asked_for_lookups = 0
+        self.lookups_say: str | None = None
+        """Instead of where topics are."""
         self.on_create: Callable[[ScriptedBroker, pb.CommandProducer], None] = lambda b, c: b.succeed(c)
 
 

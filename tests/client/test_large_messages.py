@@ -257,3 +257,30 @@ def test_partitions_take_large_messages_as_topics_do() -> None:
             ]
 
         w.play(story())
+
+
+def test_what_cannot_be_decompressed_stays_and_others_are_received(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It would come again over every new connection: breaking that one helps nobody."""
+    with world("us") as w:
+
+        async def story() -> None:
+            client = w.client("us")
+            with monkeypatch.context() as patch:
+                patch.setattr(Compression, "compress", lambda self, payload: b"no such stream")
+                liar = await client.producer("orders", compression=Compression.ZLIB)
+                await liar.send(b"x" * 1_000)
+            producer = await client.producer("orders")
+            await producer.send(b"readable")
+            consumer = await client.subscribe("orders", "s", initial_position=InitialPosition.EARLIEST)
+            connection = await client.service_connection()
+            message = await consumer.receive()
+            assert message.payload == b"readable"
+            await consumer.acknowledge(message, confirmed=True)
+            assert connection.is_open
+            stats = await w.ask_admin("us", "GET", "/admin/v2/persistent/public/default/orders/stats")
+            assert stats.json()["subscriptions"]["s"]["msgBacklog"] == 1
+
+        w.play(story())
+    assert "is not delivered" in caplog.text

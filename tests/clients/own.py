@@ -11,6 +11,7 @@ import hashlib
 import json
 import re
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 from emulator.client import (
     EARLIEST,
@@ -24,6 +25,8 @@ from emulator.client import (
     Consumer,
     ConsumerType,
     DeadLetters,
+    Decryption,
+    Encryption,
     InitialPosition,
     Message,
     MessageId,
@@ -48,6 +51,15 @@ TYPES = {
     "KeyShared": ConsumerType.KEY_SHARED,
 }
 ENDS = {"earliest": EARLIEST, "latest": LATEST}
+
+
+def encryption_in(folder: Path) -> Encryption:
+    """With the key that all drivers call by this name."""
+    return Encryption({"key": (folder / "public.pem").read_bytes()})
+
+
+def decryption_in(folder: Path) -> Decryption:
+    return Decryption({"key": (folder / "private.pem").read_bytes()})
 
 
 class NearNetwork:
@@ -142,6 +154,7 @@ class _Doing:
             batching=batch,
             compression=Compression[of.get("compression", "NONE")],
             chunking=of.get("chunking") == "1",
+            encryption=encryption_in(Path(of["keys"])) if "keys" in of else None,
             schema=self._schema(of),
         )
         return {"name": producer.name}
@@ -186,6 +199,7 @@ class _Doing:
             start_paused=of.get("paused") == "yes",
             negative_ack_delay_seconds=0.1,
             dead_letters=self._letters(of),
+            decryption=decryption_in(Path(of["keys"])) if "keys" in of else None,
             schema=self._schema(of),
         )
 

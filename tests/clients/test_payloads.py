@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from emulator.client import Compression
+from emulator.client import Batching, Compression
 from emulator.core.pace import Pace
 from emulator.core.policies.limits import PUBLISH_RATE
 from emulator.stored_keys import NamespacePath
@@ -17,6 +18,7 @@ from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.metadata import read_metadata, scan_entry
 from tests.broker.regions import FAST, Regions, until
 from tests.clients.driving import Failed, Program
+from tests.clients.own import decryption_in, encryption_in
 from tests.clients.telling import QUICK, driver, regions, tell
 
 pytestmark = [
@@ -197,26 +199,25 @@ def test_compressed_messages_are_the_same_in_every_region(client: str, compressi
     tell(client, told)
 
 
-def test_encrypted_messages_are_the_same_in_every_region(client: str, tmp_path: Path) -> None:
-    if client in ("own", "rust"):
-        pytest.skip("it does not encrypt")
+@pytest.fixture
+def keys(tmp_path: Path) -> Path:
+    """A folder with a private and a public key."""
     openssl = shutil.which("openssl")
     if openssl is None:
         pytest.skip("no openssl here to make keys with")
-    private, public = tmp_path / "private.pem", tmp_path / "public.pem"
+    pkcs8, private, public = (tmp_path / f"{name}.pem" for name in ("pkcs8", "private", "public"))
     for command in (
-        ["genrsa", "-out", tmp_path / "pkcs8.pem", "2048"],
-        [
-            "rsa",
-            "-in",
-            tmp_path / "pkcs8.pem",
-            "-traditional",
-            "-out",
-            private,
-        ],  # the Java client reads no other
+        ["genrsa", "-out", pkcs8, "2048"],
+        ["rsa", "-in", pkcs8, "-traditional", "-out", private],  # the Java client reads no other
         ["rsa", "-in", private, "-pubout", "-out", public],
     ):
         subprocess.run([openssl, *command], check=True, capture_output=True)
+    return tmp_path
+
+
+def test_encrypted_messages_are_the_same_in_every_region(client: str, keys: Path) -> None:
+    if client == "rust":
+        pytest.skip("it does not encrypt")
 
     async def told() -> None:
         async with (
@@ -225,13 +226,50 @@ def test_encrypted_messages_are_the_same_in_every_region(client: str, tmp_path: 
             asyncio.timeout(OUTCOME_SECONDS),
         ):
             await opened(program, world)
-            keys = {"topic": "orders", "keys": tmp_path}
-            await program.ask("subscribe", client="eu", key="c", subscription="s", **keys)
-            await program.ask("producer", client="us", key="p", **keys)
+            of = {"topic": "orders", "keys": keys}
+            await program.ask("subscribe", client="eu", key="c", subscription="s", **of)
+            await program.ask("producer", client="us", key="p", **of)
             sent = await program.ask("send_bytes", key="p", size=5_000, seed="x")
             came = await program.ask("receive_bytes", key="c", timeout_ms=20_000)
             assert came["digest"] == sent["digest"]
             assert all(read_metadata(data).encryption_keys for data in entries(world, "eu"))
             check_same_bytes(world)
+
+    tell(client, told)
+
+
+def test_what_one_client_encrypts_another_one_reads(client: str, keys: Path) -> None:
+    """Ours and every other, in both directions, compressed and in batches, too."""
+    if client in ("rust", "own"):
+        pytest.skip("it does not encrypt" if client == "rust" else "it is the other one")
+
+    async def told() -> None:
+        async with (
+            regions("us") as world,
+            driver(client) as program,
+            world.client("us") as ours,
+            asyncio.timeout(OUTCOME_SECONDS),
+        ):
+            await opened(program, world)
+            of = {"client": "us", "topic": "orders", "keys": keys}
+            consumer = await ours.subscribe("orders", "ours", decryption=decryption_in(keys))
+            await program.ask("subscribe", key="c", subscription="theirs", **of)
+            await program.ask("producer", key="p", compression="ZLIB", **of)
+            sent = await program.ask("send_bytes", key="p", size=50_000, seed="theirs")
+            message = await consumer.receive()
+            assert hashlib.sha256(message.payload).hexdigest() == sent["digest"]
+            await program.ask("receive_bytes", key="c", timeout_ms=20_000)
+            for batching in (None, Batching(messages_max=3, delay_ms_max=60_000)):
+                producer = await ours.producer(
+                    "orders",
+                    encryption=encryption_in(keys),
+                    compression=Compression.ZLIB,
+                    batching=batching,
+                )
+                payloads = [b"%d" % number * 1_000 for number in range(3)]
+                await asyncio.gather(*map(producer.send, payloads))
+                for payload in payloads:
+                    came = await program.ask("receive_bytes", key="c", timeout_ms=20_000)
+                    assert came["digest"] == hashlib.sha256(payload).hexdigest()
 
     tell(client, told)

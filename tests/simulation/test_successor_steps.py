@@ -9,7 +9,7 @@ from contextlib import suppress
 import pytest
 
 from emulator.broker.subscription.subscription import Subscription
-from emulator.broker.transactions import life
+from emulator.broker.transactions import key_life
 from emulator.client import Client, ClientError, Consumer, ConsumerType, InitialPosition, Transaction
 from emulator.errors import ProtocolError, ServerError
 from emulator.simulation.world import World
@@ -67,7 +67,7 @@ async def _processed(client: Client, count: int | None = None) -> Transaction:
 
 
 def test_nothing_is_processed_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(life, "FENCE_SECONDS", NEWCOMERS_WAIT_SECONDS)
+    monkeypatch.setattr(key_life, "FENCE_SECONDS", NEWCOMERS_WAIT_SECONDS)
 
     async def story(bench: Bench, killed: Killed) -> None:
         unreachable = _Unreachable(bench.w, monkeypatch)

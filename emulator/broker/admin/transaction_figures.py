@@ -67,7 +67,7 @@ def _add_participants(family: Families, region: Region, here: dict[str, str]) ->
 
 
 def _add_keys(family: Families, region: Region, lives: list[Life], here: dict[str, str]) -> None:
-    states = [state for life in lives for state in life.book.keys.values()]
+    states = [state for life in lives for state in life.keys.book.keys.values()]
     family("pulsar_txn_transaction_key_count", "gauge", "Transaction keys in use.").add(len(states), here)
     newest = sorted(states, key=lambda state: (-state.since_ms, state.owner, state.key))
     epoch = family("pulsar_txn_transaction_key_epoch", "gauge", "The newest epoch of a transaction key.")

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from emulator.broker.commands.row import Promise, Work
 from emulator.core.transactions.coordinator import ASKED
-from emulator.core.transactions.journal_entries import Holder
-from emulator.core.transactions.keys import PROCESS_CHARACTERS_MAX
+from emulator.core.transactions.journal_entries import Holder, name_bytes
+from emulator.core.transactions.keys import PROCESS_BYTES_MAX
 from emulator.errors import ProtocolError, ServerError
 from emulator.transaction_names import check_key
 from emulator.wire import transaction_commands as answers
@@ -37,7 +37,7 @@ async def connect(connection: ClientConnection, command: ConnectCoordinator) -> 
     async with turn:  # of two connects at once the second finds what the first was granted
         _check_key(connection, command)
         life = connection.region.coordinators.opening_life(command.coordinator)
-        epoch = await life.connect(
+        epoch = await life.keys.connect(
             OWNER_WITHOUT_ROLE, command.key, command.epoch, command.process, connection
         )
         holder = Holder(OWNER_WITHOUT_ROLE, command.key, epoch)
@@ -50,8 +50,8 @@ def _check_key(connection: ClientConnection, command: ConnectCoordinator) -> Non
         check_key(command.key)
     except ValueError as problem:
         raise ProtocolError(ServerError.NotAllowedError, str(problem)) from None
-    if len(command.process) > PROCESS_CHARACTERS_MAX:
-        sentence = f"the name of a client's process may have {PROCESS_CHARACTERS_MAX} characters"
+    if name_bytes(command.process) > PROCESS_BYTES_MAX:
+        sentence = f"the name of a client's process may have {PROCESS_BYTES_MAX} bytes in the log, quoted"
         raise ProtocolError(ServerError.NotAllowedError, sentence)
     number = connection.region.coordinators.coordinator_of(command.key)
     if number != command.coordinator:

@@ -42,6 +42,8 @@ class TopicWatcher:
         self._id = watcher_id
         self.listing: Listing | None = None
         self._told: frozenset[str] = frozenset()
+        self._went: frozenset[str] = frozenset()
+        """Of what was told: gone since then. It may be there again."""
 
     def begin(self, request: WatchTopics) -> None:
         """ProtocolError for a pattern that is none, or not offered."""
@@ -55,10 +57,17 @@ class TopicWatcher:
         self._connection.answer(topic_lists.watching(request.request_id, self._id, known, hash_))
 
     def changed(self, listing: Listing) -> None:
-        names, told = listing.names, self._told
-        if names == told or self._connection.is_writing_paused:
+        self._went |= self._told - listing.names
+        if self._connection.is_writing_paused:
             return
-        self._told = names
+        went, self._went = self._went, frozenset()
+        self._tell(self._told - went)
+        self._tell(listing.names)
+
+    def _tell(self, names: frozenset[str]) -> None:
+        told, self._told = self._told, names
+        if names == told:
+            return
         self._connection.answer(
             topic_lists.watched(
                 self._id, sorted(names - told), sorted(told - names), topic_lists.topics_hash(names)

@@ -60,7 +60,7 @@ class Coordinators:
         figures = self._figures.setdefault(number, Figures())
         life = Life(number, self._region, figures, self._failed)
         if former is not None:
-            life.holders = former.holders
+            life.keys.holders = former.keys.holders
         try:
             await life.load()
         except StorageDamaged as damage:
@@ -72,14 +72,14 @@ class Coordinators:
 
     async def _bind_keys(self) -> None:
         """Keys are bound to coordinators by how many there are."""
-        books = [life.book for life in self._lives.values()]
+        books = [life.keys.book for life in self._lives.values()]
         if not self.count or all(book.coordinators in (None, self.count) for book in books):
             return
         self._check_unbound(books)
         self._check_readable()
         floor = max((book.highest_epoch() for book in books), default=FIRST)
         for number in range(self.count):
-            await self.life(number).raise_floor(floor, self.count)
+            await self.life(number).keys.raise_floor(floor, self.count)
 
     def _check_unbound(self, books: list[KeyBook]) -> None:
         held = sum(len(book.keys) for book in books)

@@ -1,4 +1,5 @@
-"""One coordinator as it runs: the rules of `core.transactions`, a log for what they decide, and time.
+"""One coordinator as it runs: the rules of `core.transactions`, a log for what they decide, and time. Its keys have a
+log of their own (`key_life.py`).
 
 A life ends when its log fails: what is in memory may be ahead of the store, so the next life reads the store
 (`coordinators.py`). Everything that must not stop half-way when a client goes away runs in tasks of the region.
@@ -10,16 +11,15 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, NamedTuple, Protocol
-from weakref import WeakSet
+from typing import Any, Final, Protocol
 
 from emulator.broker.environment import RegionServices
 from emulator.broker.transactions.journal import CHECKPOINT_ENTRIES, damaged
+from emulator.broker.transactions.key_life import KeyLife
 from emulator.broker.transactions.telling import HasDirectory, Teller
-from emulator.core.transactions import journal_entries, key_entries
+from emulator.core.transactions import journal_entries
 from emulator.core.transactions.coordinator import FENCED, TIMED_OUT, Bounds
 from emulator.core.transactions.journal_entries import Decided, Holder, JournalEntry
-from emulator.core.transactions.key_entries import KeyEntry
 from emulator.core.transactions.status import Status, TxnId
 from emulator.errors import ProtocolError, ServerError, StorageError
 
@@ -27,31 +27,11 @@ Promised = asyncio.Future[Any]
 """Whoever waits for it must not cancel it: it is shared."""
 LOG: Final = "internal://pulsar/system/__transaction_log_"
 KEY_LOG: Final = "internal://pulsar/system/__transaction_key_"
-FENCE_SECONDS: Final = 5.0
 ROUNDING_SECONDS: Final = 0.001
-"""So long a connection waits until the participants of the transaction that it fenced have been told."""
 
 
 class CoordinatingRegion(RegionServices, HasDirectory, Protocol):
     """The region, as its coordinators see it."""
-
-
-class Closable(Protocol):
-    """A client's connection that holds a key."""
-
-    def cut_off(self) -> None: ...
-
-
-class _Fence(NamedTuple):
-    """Who is kept from going on."""
-
-    owner: str
-    key: str
-    epoch: int
-    """The new one: whatever has an older one."""
-    why: str
-    former: list[Closable]
-    """Connections that had it, or may have had it."""
 
 
 @dataclass(slots=True)
@@ -85,16 +65,19 @@ class Life:
         self.number = number
         self.figures = figures
         self.core = parts.coordinator(number, bounds)
-        self.book = parts.key_book(number, settings.transaction_keys_max)
-        self.holders: dict[tuple[str, str], WeakSet[Closable]] = {}
-        """(owner, key) -> the connection that was accepted last, and those that it has not fenced durably yet. A life
-        leaves them to the next one."""
         self.over = False
         self.teller = Teller(region, lambda: self.core.low_watermark)
         self._region = region
         self._on_failure = on_failure
         self._journal = parts.transaction_journal(region.store, f"{LOG}{number}", region.spawn)
-        self._key_journal = parts.transaction_journal(region.store, f"{KEY_LOG}{number}", region.spawn)
+        self.keys = KeyLife(
+            parts.key_book(number, settings.transaction_keys_max),
+            parts.transaction_journal(region.store, f"{KEY_LOG}{number}", region.spawn),
+            settings.transaction_coordinators,
+            self,
+            region.environment.wall_clock_ms,
+            region.spawn,
+        )
         self._written: asyncio.Future[int] | None = None
         self._entries: list[JournalEntry] = []
         """The journal's newest write, and what it brings."""
@@ -114,11 +97,7 @@ class Life:
                 self.core.durable(entry)
         except (ValueError, KeyError) as problem:
             raise damaged(self._journal.name, ValueError(str(problem))) from None
-        try:
-            for data in await self._key_journal.read():
-                self.book.apply(key_entries.decode(data))
-        except ValueError as problem:
-            raise damaged(self._key_journal.name, problem) from None
+        await self.keys.load()
 
     def go_on(self) -> None:
         """Finish what was decided, abort what was fenced, and mind the time-outs (TX6)."""
@@ -126,7 +105,7 @@ class Life:
             holder = transaction.holder
             if transaction.status.is_decided:
                 self._carry_out(least, None)
-            elif holder is not None and not self.book.is_current(holder):
+            elif holder is not None and not self.keys.book.is_current(holder):
                 self.decide(least, commit=False, why=f"{FENCED}: its key has a newer connection")
         self._arm()
 
@@ -143,29 +122,24 @@ class Life:
 
     async def settled(self) -> None:
         """Nothing that it wrote is under way any more: it failed, or is durable, and the next life will read it."""
-        newest = [one.newest for one in (self._journal, self._key_journal) if one.newest is not None]
-        if newest:
-            await asyncio.wait(newest)
+        newest = [self._journal.newest, self.keys.newest_write]
+        if writes := [write for write in newest if write is not None]:
+            await asyncio.wait(writes)
 
     # Transactions.
 
     async def begin(self, timeout_ms: int, holder: Holder | None) -> TxnId:
         """Open a transaction. ProtocolError, StorageError."""
-        await self._journal.ready()
-        self._check_alive()
+        await self.ready()
         if holder is None:
             txn, written = self.begin_at_once(timeout_ms)
             await asyncio.shield(written)
             return txn
-        try:
-            holder = self.book.holder(holder.owner, holder.key, holder.epoch)
-        except ProtocolError:
-            await self._keys_settled()
-            raise
+        holder = await self.keys.holder(holder)
         self.core.check_begin(timeout_ms)
-        self._abort_of(holder.owner, holder.key, f"{FENCED}: its key began another transaction")
+        self.abort_of(holder.owner, holder.key, f"{FENCED}: its key began another transaction")
         txn, written = self._begun(timeout_ms, holder)
-        writes = [written, self._issue_key(self.book.begun(holder, txn.least))]
+        writes = [written, self.keys.begun(holder, txn.least)]
         await asyncio.gather(*map(asyncio.shield, writes))
         return txn
 
@@ -262,74 +236,20 @@ class Life:
         self.figures.aborted += not transaction.status.is_committed
         self._told.pop(least).set_result(None)
 
-    # Keys.
+    # For its keys (key_life.KeyedTransactions).
 
-    async def connect(self, owner: str, key: str, epoch: int, process: str, connection: Closable) -> int:
-        """Give a connection the next epoch of a key; whoever had it is fenced, and its transaction aborted. Returns
-        when that is done. ProtocolError for a stale epoch; StorageError."""
-        await asyncio.gather(self._journal.ready(), self._key_journal.ready())
-        self._check_alive()
-        entries: list[KeyEntry] = []
-        if self.book.coordinators is None:
-            coordinators = self._region.config.settings.transaction_coordinators
-            entries.append(self.book.raise_floor(self.book.floor, coordinators))
-        wall_ms = self._region.environment.wall_clock_ms()
-        try:
-            granted = self.book.connect(owner, key, epoch, process, wall_ms)
-        except ProtocolError:
-            await self._keys_settled()
-            raise
-        holders = self.holders.setdefault((owner, key), WeakSet())
-        former = [one for one in holders if one is not connection]
-        holders.add(connection)
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        written = self._issue_key(*entries, granted)
-        why = f"{FENCED}: its key has a newer connection (epoch {granted.epoch})"
-        self._region.spawn(self._fence(_Fence(owner, key, granted.epoch, why, former), written, done))
-        await asyncio.shield(done)
-        return granted.epoch
+    async def ready(self) -> None:
+        await self._journal.ready()
+        if self.over:
+            raise loading(self.number)
 
-    async def _keys_settled(self) -> None:
-        """A refusal tells of a newer epoch, which may be on its way to the store (TX8). StorageError."""
-        newest = self._key_journal.newest
-        if newest is not None:
-            await asyncio.shield(newest)
+    def issue_all(self) -> None:
+        self._journal.flush()
 
-    async def delete_key(self, owner: str, key: str) -> None:
-        """Forget a key; its transaction is aborted and its connection closed. ProtocolError, StorageError."""
-        self._check_alive()
-        deleted = self.book.delete(owner, key)
-        former = list(self.holders.get((owner, key), ()))
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        written = self._issue_key(deleted)
-        why = f"{FENCED}: its key was deleted"
-        self._region.spawn(self._fence(_Fence(owner, key, deleted.epoch, why, former), written, done))
-        await asyncio.shield(done)
+    def key_stored(self, written: asyncio.Future[int]) -> None:
+        self._stored((), written)
 
-    async def _fence(self, fence: _Fence, written: asyncio.Future[int], done: asyncio.Future[None]) -> None:
-        """TX8: once the epoch is durable, what was begun before it ends."""
-        try:
-            await asyncio.shield(written)
-            self._close_former(fence)
-            if not self.over:
-                told = self._abort_of(fence.owner, fence.key, fence.why, before_epoch=fence.epoch)
-                if told:
-                    await asyncio.wait(told, timeout=FENCE_SECONDS)
-        except StorageError as failure:
-            done.set_exception(failure)
-            done.exception()
-        else:
-            done.set_result(None)
-
-    def _close_former(self, fence: _Fence) -> None:
-        holders = self.holders.get((fence.owner, fence.key), WeakSet())
-        for connection in fence.former:
-            connection.cut_off()
-            holders.discard(connection)
-        if not holders:
-            self.holders.pop((fence.owner, fence.key), None)
-
-    def _abort_of(
+    def abort_of(
         self, owner: str, key: str, why: str, before_epoch: int | None = None
     ) -> list[asyncio.Future[None]]:
         """Abort what is open under a key. Gives what to wait for: also for one that was decided before."""
@@ -344,11 +264,6 @@ class Life:
             if least in self._told:
                 told.append(self._told[least])
         return told
-
-    async def raise_floor(self, epoch: int, coordinators: int) -> None:
-        """Bind keys to so many coordinators from now on; none is granted this epoch or a lower one."""
-        await self._key_journal.ready()
-        await asyncio.shield(self._issue_key(self.book.raise_floor(epoch, coordinators)))
 
     def journal_figures(self) -> dict[str, str | int]:
         """For people: how its log stands."""
@@ -380,10 +295,6 @@ class Life:
 
     # The logs.
 
-    def _check_alive(self) -> None:
-        if self.over:
-            raise loading(self.number)
-
     def _issue(self, entry: JournalEntry) -> asyncio.Future[int]:
         """Whoever waits for the write finds the entry durable in the books, too (T1)."""
         written = self._journal.append([journal_entries.encode(entry)])
@@ -395,15 +306,6 @@ class Life:
         if self._journal.unsummed > max(CHECKPOINT_ENTRIES, 4 * (len(core.live) + len(core.outcomes))):
             everything = [journal_entries.encode(entry) for entry in core.everything()]
             self._journal.checkpoint(everything).add_done_callback(partial(self._stored, ()))
-        return written
-
-    def _issue_key(self, *entries: KeyEntry) -> asyncio.Future[int]:
-        self._journal.flush()  # what was begun or decided before is not behind it in time (INV-57)
-        written = self._key_journal.append([key_entries.encode(entry) for entry in entries])
-        written.add_done_callback(partial(self._stored, ()))
-        if self._key_journal.unsummed > max(CHECKPOINT_ENTRIES, 16 * len(self.book.keys)):
-            everything = [key_entries.encode(entry) for entry in self.book.everything()]
-            self._key_journal.checkpoint(everything).add_done_callback(partial(self._stored, ()))
         return written
 
     def _stored(self, entries: Iterable[JournalEntry], written: asyncio.Future[int]) -> None:

@@ -40,8 +40,9 @@ DEADLINES_SPARE: Final = 1_000
 
 PARTICIPANT_BYTES: Final = 256
 """What the books need for one participant, besides its name."""
-PARTICIPANTS_BYTES_MAX: Final = 67_108_864
-"""Of all participants of one coordinator's transactions: clients choose how long their names are."""
+PARTICIPANTS_BYTES_MAX: Final = 33_554_432
+"""Of all participants of one coordinator's transactions: clients choose how long their names are. It is half of what a
+log takes in one append; the rest of a checkpoint is for keys, outcomes and times."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,9 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
-from emulator.core.transactions.journal_entries import Holder
+from emulator.core.transactions.journal_entries import Holder, name_bytes
 from emulator.core.transactions.key_entries import (
     Begun,
     Deleted,
@@ -30,11 +30,17 @@ from emulator.core.transactions.key_entries import (
 from emulator.errors import EXPIRED_TRANSACTION, ProtocolError, ServerError
 
 FIRST: Final = -1
-PROCESS_CHARACTERS_MAX: Final = 64
+PROCESS_BYTES_MAX: Final = 66
+"""Of a process's name as the log writes it, quoted."""
 PROCESSES_MAX: Final = 8
 """So many processes that had a key are remembered for it."""
 DELETED_MAX: Final = 1_000
 """So many deleted keys are remembered one by one, the rest by the highest of their epochs."""
+KEYS_BYTES_MAX: Final = 40 * 1024 * 1024
+"""Of all keys that exist, as a checkpoint writes them. Together with the deleted ones it is one append, and a log takes
+no more than 64 MiB in one: the coordinator would fail for ever."""
+ENTRY_BYTES: Final = 96
+"""Of an entry of the log besides its names."""
 
 
 @dataclass(slots=True)
@@ -53,7 +59,16 @@ class KeyState:
     least: int | None = None
     """The newest transaction begun under it. None: none was."""
     processes: OrderedDict[str, int] = field(default_factory=OrderedDict)
-    """Process -> the newest epoch that it was granted."""
+    """Process -> the newest epoch that it was granted, oldest first; also before the key was deleted and made anew."""
+
+
+class Tombstone(NamedTuple):
+    """Of a key that was deleted."""
+
+    epoch: int
+    """Its last one; never granted."""
+    processes: OrderedDict[str, int]
+    """Whoever repeats an old connect late must not fence the one that has the key by then."""
 
 
 class KeyBook:
@@ -63,40 +78,52 @@ class KeyBook:
         self.number = number
         self._keys_max = keys_max
         self.keys: dict[tuple[str, str], KeyState] = {}
-        self.deleted: OrderedDict[tuple[str, str], int] = OrderedDict()
-        """(owner, key) -> its last epoch."""
+        self.deleted: OrderedDict[tuple[str, str], Tombstone] = OrderedDict()
+        """By (owner, key)."""
+        self._keys_bytes = 0
         self.floor = FIRST
         self.coordinators: int | None = None
         """How many there were when the log was begun; None: it was not. Keys are bound to coordinators by it."""
 
     def last_epoch(self, owner: str, key: str) -> int:
         """The newest that was granted for a key; one that was never seen begins at the floor."""
-        state = self.keys.get((owner, key))
-        return self.deleted.get((owner, key), self.floor) if state is None else state.epoch
+        known = self.keys.get((owner, key)) or self.deleted.get((owner, key))
+        return self.floor if known is None else known.epoch
 
     def highest_epoch(self) -> int:
         """No key was granted a higher one."""
-        return max(self.floor, *self.deleted.values(), *(state.epoch for state in self.keys.values()), FIRST)
+        known: list[KeyState | Tombstone] = [*self.keys.values(), *self.deleted.values()]
+        return max(self.floor, FIRST, *(one.epoch for one in known))
 
     def connect(self, owner: str, key: str, epoch: int, process: str, at_ms: int) -> Granted:
         """Accept a connection: it gets the next epoch. ProtocolError NotAllowedError for a stale one, or too many."""
-        state = self.keys.get((owner, key))
-        if state is None and len(self.keys) >= self._keys_max:
-            sentence = f"coordinator {self.number} has {len(self.keys)} transaction keys, the limit"
-            raise ProtocolError(ServerError.NotAllowedError, sentence)
+        if (owner, key) not in self.keys:
+            self._check_room(owner, key)
         current = self.last_epoch(owner, key)
-        claimed = self._claimed(state, epoch, process)
+        claimed = self._claimed((owner, key), epoch, process)
         if claimed not in (FIRST, current):
             raise ProtocolError(ServerError.NotAllowedError, _stale(key, claimed, current))
         granted = Granted(owner, key, current + 1, process, at_ms)
         self.apply(granted)
         return granted
 
-    def _claimed(self, state: KeyState | None, epoch: int, process: str) -> int:
+    def _check_room(self, owner: str, key: str) -> None:
+        """ProtocolError when there are too many keys, or too long ones, for one more."""
+        limit = ""
+        if len(self.keys) >= self._keys_max:
+            limit = f"{len(self.keys)} transaction keys"
+        elif self._keys_bytes + _log_bytes(owner, key) > KEYS_BYTES_MAX:
+            limit = f"{len(self.keys)} transaction keys, which need {self._keys_bytes} bytes"
+        if limit:
+            sentence = f"coordinator {self.number} has {limit}, the limit"
+            raise ProtocolError(ServerError.NotAllowedError, sentence)
+
+    def _claimed(self, of: tuple[str, str], epoch: int, process: str) -> int:
         """The epoch that a process has, which it may not know."""
-        if epoch < FIRST or state is None or not process:
+        known = self.keys.get(of) or self.deleted.get(of)
+        if epoch < FIRST or known is None or not process:
             return epoch
-        return max(epoch, state.processes.get(process, FIRST))
+        return max(epoch, known.processes.get(process, FIRST))
 
     def holder(self, owner: str, key: str, epoch: int) -> Holder:
         """What a connection with this epoch may begin transactions as. ProtocolError when a newer one has the key."""
@@ -146,7 +173,6 @@ class KeyBook:
                 if (state := self.keys.get((entry.owner, entry.key))) is not None:
                     state.least = entry.least
             case Deleted():
-                self.keys.pop((entry.owner, entry.key), None)
                 self._bury(entry)
             case Floor():
                 self.floor = max(self.floor, entry.epoch)
@@ -155,14 +181,17 @@ class KeyBook:
                 self.keys.clear()
                 self.deleted.clear()
                 self.floor = FIRST
+                self._keys_bytes = 0
 
     def _granted(self, entry: Granted) -> None:
         of = (entry.owner, entry.key)
-        self.deleted.pop(of, None)
         state = self.keys.get(of)
         if state is None:
             state = KeyState(entry.owner, entry.key, entry.epoch, entry.at_ms, entry.at_ms, entry.epoch)
             self.keys[of] = state
+            self._keys_bytes += _log_bytes(*of)
+            if (deleted := self.deleted.pop(of, None)) is not None:
+                state.processes = deleted.processes
         state.epoch, state.since_ms = entry.epoch, entry.at_ms
         if entry.process:
             state.processes[entry.process] = entry.epoch
@@ -171,29 +200,52 @@ class KeyBook:
                 state.processes.popitem(last=False)
 
     def _bury(self, entry: Deleted) -> None:
-        self.deleted[entry.owner, entry.key] = entry.epoch
+        of = (entry.owner, entry.key)
+        state = self.keys.pop(of, None)
+        if state is not None:
+            self._keys_bytes -= _log_bytes(*of)
+        self.deleted[of] = Tombstone(entry.epoch, OrderedDict() if state is None else state.processes)
         while len(self.deleted) > DELETED_MAX:
-            self.floor = max(self.floor, self.deleted.popitem(last=False)[1])
+            self.floor = max(self.floor, self.deleted.popitem(last=False)[1].epoch)
 
     def everything(self) -> Iterator[KeyEntry]:
         """A checkpoint: what a log must say, at least, for `apply` to build this state."""
         yield KeysCheckpoint()
         yield Floor(self.floor, self.coordinators or 1)
-        for (owner, key), epoch in self.deleted.items():
-            yield Deleted(owner, key, epoch)
+        for (owner, key), tombstone in self.deleted.items():
+            yield from _buried(owner, key, tombstone)
         for state in self.keys.values():
             yield from self._everything_of(state)
 
     def _everything_of(self, state: KeyState) -> Iterator[KeyEntry]:
+        """Epochs in the order in which they were granted; those of an earlier life of the key first."""
+        former = OrderedDict(
+            (who, epoch) for who, epoch in state.processes.items() if epoch < state.first_epoch
+        )
+        if former:
+            yield from _buried(state.owner, state.key, Tombstone(state.first_epoch - 1, former))
         yield Granted(state.owner, state.key, state.first_epoch, "", state.created_ms)
         for process, epoch in state.processes.items():
-            yield Granted(state.owner, state.key, epoch, process, state.created_ms)
+            if process not in former:
+                yield Granted(state.owner, state.key, epoch, process, state.created_ms)
         current = next(reversed(state.processes), "")
         if state.processes.get(current) != state.epoch:
             current = ""
         yield Granted(state.owner, state.key, state.epoch, current, state.since_ms)
         if state.least is not None:
             yield Begun(state.owner, state.key, state.least)
+
+
+def _buried(owner: str, key: str, tombstone: Tombstone) -> Iterator[KeyEntry]:
+    for process, epoch in tombstone.processes.items():
+        yield Granted(owner, key, epoch, process, 0)
+    yield Deleted(owner, key, tombstone.epoch)
+
+
+def _log_bytes(owner: str, key: str) -> int:
+    """That a key may take in a checkpoint: an entry for each process, one for its deletion, and those of its life."""
+    names = name_bytes(owner) + name_bytes(key) + ENTRY_BYTES
+    return (PROCESSES_MAX + 4) * names + PROCESSES_MAX * PROCESS_BYTES_MAX
 
 
 def _stale(key: str, claimed: int, current: int) -> str:

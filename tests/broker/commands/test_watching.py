@@ -157,3 +157,43 @@ def test_one_that_does_not_read_is_told_of_everything_at_once_when_it_does() -> 
             assert (await update(client))[0] == [f"{PREFIX}o1", f"{PREFIX}o2"]
 
     asyncio.run(story())
+
+
+def test_one_that_goes_and_comes_again_in_one_moment_went_and_came() -> None:
+    """Its subscriptions went with it: whoever watches has to subscribe anew."""
+
+    async def story() -> None:
+        async with regions("us") as world, raw_client(world) as client:
+            await create(world, "one", "other")
+            await client.ask(watch())
+            both = [f"{PREFIX}one", f"{PREFIX}other"]
+            await delete(world, "one")
+            await create(world, "one")
+            assert await update(client) == ([], both[:1], topics_hash(both[1:]))
+            assert await update(client) == (both[:1], [], topics_hash(both))
+            await world.running["us"].directory.unload(both[0], "a test")
+            await create(world, "one", "orders")
+            assert await update(client) == ([f"{PREFIX}orders"], [], topics_hash([*both, f"{PREFIX}orders"]))
+
+    asyncio.run(story())
+
+
+def test_one_that_did_not_read_while_a_topic_was_made_anew_is_told_of_both() -> None:
+    async def story() -> None:
+        async with regions("us") as world, raw_client(world) as client:
+            await create(world, "one")
+            await client.ask(watch())
+            (connection,) = world.running["us"].connections
+            (watcher,) = connection.watchers.values()
+            connection.pause_writing()
+            await delete(world, "one")
+            assert watcher.listing is not None
+            await until(lambda: watcher.listing is not None and not watcher.listing.names)
+            await create(world, "one")
+            await until(lambda: watcher.listing is not None and bool(watcher.listing.names))
+            connection.resume_writing()
+            one = [f"{PREFIX}one"]
+            assert await update(client) == ([], one, topics_hash([]))
+            assert await update(client) == (one, [], topics_hash(one))
+
+    asyncio.run(story())

@@ -276,7 +276,7 @@ def test_the_number_of_coordinators_cannot_change_while_there_are_keys() -> None
             world.settings["us"] = _with_coordinators(world, 4)
             await world.start("us")
             life = world.running["us"].coordinators.life(number)
-            await life.delete_key("", KEY)
+            await life.keys.delete("", KEY)
             await world.crash("us")
             world.settings["us"] = _with_coordinators(world, 5)
             await world.start("us")

@@ -89,11 +89,11 @@ def test_a_key_that_is_deleted_while_it_is_asked_for_fences_who_was_granted_it()
             for _ in range(20):
                 async with raw_client(world) as racer:
                     asked = asyncio.ensure_future(connect(racer, number, key=KEY))
-                    await until(lambda: ("", KEY) in life.book.keys)
-                    await life.delete_key("", KEY)
+                    await until(lambda: ("", KEY) in life.keys.book.keys)
+                    await life.keys.delete("", KEY)
                     await asyncio.wait([asked])
                     assert asked.exception() is None or isinstance(asked.exception(), EOFError)
-            assert ("", KEY) not in life.book.keys
+            assert ("", KEY) not in life.keys.book.keys
             assert (await connect(client, number, key=KEY)).epoch == 40
 
     asyncio.run(story())
@@ -107,7 +107,7 @@ def test_of_two_who_delete_a_key_at_once_one_is_told_that_there_is_none() -> Non
             txn = await begin(client, number)
             life = world.running["us"].coordinators.life(number)
             outcomes = await asyncio.gather(
-                *(life.delete_key("", KEY) for _ in range(2)), return_exceptions=True
+                *(life.keys.delete("", KEY) for _ in range(2)), return_exceptions=True
             )
             assert [type(outcome) for outcome in outcomes] == [type(None), ProtocolError]
             assert status(world, txn) is Status.ABORTED
@@ -144,7 +144,7 @@ def test_nobody_goes_on_with_the_transaction_of_a_deleted_key() -> None:
             number = home(world)
             await connect(owner, number, key=KEY)
             txn = await begin(owner, number)
-            await world.running["us"].coordinators.life(number).delete_key("", KEY)
+            await world.running["us"].coordinators.life(number).keys.delete("", KEY)
             for answer in (
                 await add_partition(other, txn),
                 await add_subscription(other, txn, "s"),
@@ -165,7 +165,7 @@ def test_beside_a_log_of_keys_that_cannot_be_read_the_number_of_coordinators_sta
             number = home(world)
             await connect(client, number, key=KEY)
             await connect(client, (other := (number + 1) % 4), key=(deleted := key_at(other)))
-            await world.running["us"].coordinators.life(other).delete_key("", deleted)
+            await world.running["us"].coordinators.life(other).keys.delete("", deleted)
             await world.crash("us")
             await damage_keys(world, number)
             await world.start("us")

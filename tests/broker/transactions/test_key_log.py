@@ -26,7 +26,7 @@ def test_a_key_s_epoch_and_newest_transaction_survive_a_kill_as_soon_as_they_are
                     txn = await begin(client, number)
                     await world.crash("us")
                 await world.start("us")
-                state = world.running["us"].coordinators.life(number).book.keys["", KEY]
+                state = world.running["us"].coordinators.life(number).keys.book.keys["", KEY]
                 assert (state.epoch, state.least) == (life, txn.txnid_least_bits)
 
     asyncio.run(story())
@@ -51,7 +51,7 @@ def test_a_region_s_keys_are_in_no_other_region_and_clients_cannot_open_their_lo
             assert f"{KEY_LOG}{number}" in world.running["us"].store.log_names()
             assert not [name for name in world.running["eu"].store.log_names() if "transaction_key" in name]
             coordinators = world.running["eu"].coordinators
-            assert not any(life.book.keys for life in coordinators.lives)
+            assert not any(life.keys.book.keys for life in coordinators.lives)
             assert coordinators.status(TxnId(number, 0)) is None
 
     asyncio.run(story())

@@ -55,7 +55,7 @@ def test_of_many_tasks_that_race_for_many_keys_one_of_each_key_comes_to_its_end_
             found = Counter(await stored(reader, "orders"))
             lives = world.running["us"].coordinators.lives
             assert not any(life.core.live for life in lives), "something is open, or not over"
-            assert sum(len(life.book.keys) for life in lives) == KEYS
+            assert sum(len(life.keys.book.keys) for life in lives) == KEYS
         assert set(found.values()) == {1}
         assert told.committed <= found.keys()
         assert not told.refused & found.keys()

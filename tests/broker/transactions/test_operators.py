@@ -62,7 +62,7 @@ def test_a_key_that_two_owners_have_is_asked_for_with_its_owner() -> None:
 
         async def another() -> None:
             life = at.region.coordinators.life(at.region.coordinators.coordinator_of("task-1"))
-            life.book.connect("joe", "task-1", -1, "", 0)
+            life.keys.book.connect("joe", "task-1", -1, "", 0)
 
         asyncio.run_coroutine_threadsafe(another(), at.loop).result(30)
         assert at.get(KEYS[0]) == ["joe&task-1", "task-1"]

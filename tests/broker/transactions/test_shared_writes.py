@@ -29,7 +29,7 @@ def test_a_region_that_stops_while_a_key_is_granted_breaks_no_write_that_others_
             await connect(client, number, key=KEY)
             store.hold()
             asking = asyncio.create_task(connect(client, number, key=KEY, epoch=0))
-            journal = region.coordinators.life(number)._key_journal
+            journal = region.coordinators.life(number).keys._journal
             await until(lambda: journal.newest is not None and not journal.newest.done())
             for task in list(region._tasks):
                 task.cancel()
@@ -99,7 +99,7 @@ def test_nobody_is_told_of_an_epoch_that_is_not_durable(begins: bool) -> None:
             await end(first, await begin(first, number))
             store.hold()
             newer = asyncio.create_task(connect(second, number, key=KEY, process="second"))
-            book = region.coordinators.life(number).book
+            book = region.coordinators.life(number).keys.book
             await until(lambda: book.last_epoch("", KEY) == 1)
             asking = begin(first, number) if begins else connect(first, number, key=KEY, epoch=2)
             asked = asyncio.create_task(asking)
@@ -131,9 +131,9 @@ def test_a_key_shows_who_has_it_until_its_connection_is_gone() -> None:
             with pytest.raises(EOFError):
                 await first.next()
             life = region.coordinators.life(number)
-            assert list(life.holders["", KEY]) == [next(iter(region.connections))]
-            await life.delete_key("", KEY)
-            assert life.holders == {}
+            assert list(life.keys.holders["", KEY]) == [next(iter(region.connections))]
+            await life.keys.delete("", KEY)
+            assert life.keys.holders == {}
             with pytest.raises(EOFError):
                 await second.next()
 

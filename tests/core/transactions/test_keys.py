@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emulator.core.transactions.key_entries import decode, encode
-from emulator.core.transactions.keys import DELETED_MAX, FIRST, KeyBook
+from emulator.core.transactions.key_entries import Granted, decode, encode
+from emulator.core.transactions.keys import DELETED_MAX, FIRST, PROCESSES_MAX, KeyBook
 from emulator.errors import EXPIRED_TRANSACTION, ProtocolError, ServerError
 from emulator.transaction_names import check_key, coordinator_of
 
@@ -70,6 +70,49 @@ def test_a_process_whose_first_answer_was_lost_does_not_fence_its_successor() ->
     book = restarted(book)
     assert "stale" in refused(book, FIRST, "a")
     assert connect(book, 1, "b") == 2
+
+
+def test_not_even_over_a_deletion_of_the_key() -> None:
+    book = KeyBook(0, 100)
+    assert connect(book, FIRST, "a") == 0  # this answer is lost
+    book.delete("", "task")
+    assert "stale" in refused(book, FIRST, "a"), "whoever had a deleted key is fenced"
+    book = restarted(book)
+    assert connect(book, FIRST, "b") == 2
+    assert "stale" in refused(book, FIRST, "a")
+    book = restarted(restarted(book))
+    assert "stale" in refused(book, FIRST, "a")
+    assert connect(book, 2, "b") == 3
+    book.delete("", "task")
+    book = restarted(book)
+    assert "stale" in refused(book, FIRST, "a")
+    assert "stale" in refused(book, FIRST, "b")
+    assert connect(book, FIRST, "c") == 5
+
+
+def fill(book: KeyBook, character: str) -> None:
+    for number in range(100_000):
+        connect(book, FIRST, f"{number}".rjust(64, "p"), key=f"{number}".rjust(255, character))
+
+
+@pytest.mark.parametrize("character", ["k", '"', "\U0001f600"])
+def test_a_checkpoint_of_keys_fits_into_one_append_whatever_they_are_called(character: str) -> None:
+    """On Kafka no larger one is taken: the coordinator would fail for ever."""
+    book = KeyBook(0, 100_000)
+    for number in range(DELETED_MAX):
+        book.apply(Granted("", f"{number}".ljust(255, character), number, "p" * 64, 0))
+        for process in range(PROCESSES_MAX):
+            book.apply(Granted("", f"{number}".ljust(255, character), number, f"{process}".ljust(64, "p"), 0))
+        book.delete("", f"{number}".ljust(255, character))
+    too_long = "which need"
+    with pytest.raises(ProtocolError, match=too_long):
+        fill(book, character)
+    for state in book.keys.values():
+        for process in range(PROCESSES_MAX):
+            state.processes[f"{process}".rjust(64, "q")] = 2**62
+    size_bytes = sum(len(encode(entry)) for entry in book.everything())
+    assert size_bytes <= 64 * 1024 * 1024
+    assert restarted(book).keys.keys() == book.keys.keys()
 
 
 def test_only_the_newest_connection_begins_transactions() -> None:

@@ -71,7 +71,7 @@ def _stats(life: Life) -> dict[str, Any]:
         "lowWaterMark": life.core.low_watermark,
         "ongoingTxnSize": len(life.core.live),
         "rememberedOutcomes": len(life.core.outcomes),
-        "transactionKeys": len(life.book.keys),
+        "transactionKeys": len(life.keys.book.keys),
     }
 
 
@@ -227,7 +227,7 @@ async def keys(call: Call) -> Response:
     names = [
         full_text(state.owner, state.key)
         for life in _coordinators(call).lives
-        for state in life.book.keys.values()
+        for state in life.keys.book.keys.values()
     ]
     return Response(sorted(names))
 
@@ -243,7 +243,7 @@ async def key(call: Call) -> Response:
             "epoch": state.epoch,
             "transactionId": None if state.least is None else TxnId(life.number, state.least).text,
             "transactionStatus": None if status is None else status.name,
-            "connected": bool(life.holders.get((state.owner, state.key))),
+            "connected": bool(life.keys.holders.get((state.owner, state.key))),
             "sinceMs": state.since_ms,
             "createdMs": state.created_ms,
         }
@@ -252,7 +252,7 @@ async def key(call: Call) -> Response:
 
 async def delete_key(call: Call) -> Response:
     life, state = _key(call)
-    await life.delete_key(state.owner, state.key)
+    await life.keys.delete(state.owner, state.key)
     return Response(status=204)
 
 
@@ -263,7 +263,7 @@ def _key(call: Call) -> tuple[Life, KeyState]:
     found = [
         (life, state)
         for life in _coordinators(call).lives
-        for state in life.book.keys.values()
+        for state in life.keys.book.keys.values()
         if state.key == short and (not separator or state.owner == owner)
     ]
     if not found:

@@ -1,0 +1,202 @@
+"""End-to-end encryption as Pulsar's clients do it: regions see, store and replicate what they cannot read.
+
+A producer draws a data key (AES-256-GCM) and says it in each entry, once for each reader's key, encrypted with that one
+(RSA, OAEP). Whoever has one of the private keys can read. Needs the library `cryptography`.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final
+
+from emulator.wire.encryption import EncryptionContext
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.padding import OAEP
+    from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, RSAPublicKey
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+DATA_KEY_BYTES: Final = 32
+NONCE_BYTES: Final = 12
+TAG_BYTES: Final = 16
+DATA_KEY_SECONDS: Final = 4 * 3600.0
+"""After so long a producer draws another one, as other clients do."""
+DATA_KEYS_MAX: Final = 1_000
+"""So many data keys a consumer remembers: RSA takes a thousand times as long as the rest."""
+
+
+class Unreadable(Exception):
+    """An entry that cannot be decrypted here, or not be decompressed."""
+
+    def __init__(self, reason: str, context: EncryptionContext | None = None) -> None:
+        super().__init__(reason)
+        self.context = context
+        """None: it is not encrypted."""
+
+
+class OnUnreadable(Enum):
+    """What becomes of an encrypted message that a consumer has no key for (Pulsar: ConsumerCryptoFailureAction)."""
+
+    FAIL = "it is not delivered, and stays: it comes again when the consumer connects again"
+    DISCARD = "it is acknowledged, and never delivered"
+    CONSUME = "it is delivered as it is, with `Message.encryption`; of a batch the whole entry"
+
+
+@dataclass(frozen=True, slots=True)
+class Encryption:
+    """For whom a producer encrypts."""
+
+    public_keys: Mapping[str, bytes]
+    """Name of each reader's key -> the RSA key, as PEM. One at least."""
+
+    def __post_init__(self) -> None:
+        """ValueError for what is no key, or when there is no library for it."""
+        if not self.public_keys:
+            raise ValueError("to encrypt, name at least one public key")
+        for name, pem in self.public_keys.items():
+            _public_key(name, pem)
+
+
+@dataclass(frozen=True, slots=True)
+class Decryption:
+    """What a consumer can read."""
+
+    private_keys: Mapping[str, bytes] = field(default_factory=dict)
+    """Name -> the RSA key, as PEM, without a password."""
+    on_unreadable: OnUnreadable = OnUnreadable.FAIL
+
+    def __post_init__(self) -> None:
+        """ValueError for what is no key, or when there is no library for it."""
+        for name, pem in self.private_keys.items():
+            _private_key(name, pem)
+
+
+class PayloadSeal:
+    """Encrypts for one producer (wire.encryption.Seal)."""
+
+    def __init__(
+        self, encryption: Encryption, draw: Callable[[int], bytes], now_seconds: Callable[[], float]
+    ) -> None:
+        """`draw`: so many bytes that nobody can guess."""
+        self._public_keys = {name: _public_key(name, pem) for name, pem in encryption.public_keys.items()}
+        self._draw = draw
+        self._now_seconds = now_seconds
+        self._data_key = b""
+        self._wrapped: dict[str, bytes] = {}
+        self._until = -1.0
+
+    @property
+    def more_bytes(self) -> int:
+        keys = sum(len(name.encode()) + key.key_size // 8 + 16 for name, key in self._public_keys.items())
+        return keys + NONCE_BYTES + TAG_BYTES + 16
+
+    def close(self, payload: bytes) -> tuple[Mapping[str, bytes], bytes, bytes]:
+        if self._now_seconds() >= self._until:
+            self._begin_data_key()
+        nonce = self._draw(NONCE_BYTES)
+        return self._wrapped, nonce, _aes(self._data_key).encrypt(nonce, payload, None)
+
+    def _begin_data_key(self) -> None:
+        self._data_key = self._draw(DATA_KEY_BYTES)
+        self._wrapped = {
+            name: key.encrypt(self._data_key, _oaep()) for name, key in self._public_keys.items()
+        }
+        self._until = self._now_seconds() + DATA_KEY_SECONDS
+
+
+class PayloadOpener:
+    """Decrypts for one consumer."""
+
+    def __init__(self, decryption: Decryption) -> None:
+        self._private_keys = {name: _private_key(name, pem) for name, pem in decryption.private_keys.items()}
+        self._data_keys: OrderedDict[bytes, bytes] = OrderedDict()
+        """By what it is called encrypted."""
+
+    def open(self, context: EncryptionContext, payload: bytes) -> bytes:
+        """The payload as it was before it was encrypted. Unreadable without a key that fits, or when it was changed."""
+        named = [name for name in context.data_keys if name in self._private_keys]
+        if not named:
+            sentence = (
+                f"encrypted for {', '.join(sorted(context.data_keys))}; this consumer has no such private key"
+            )
+            raise Unreadable(sentence, context)
+        from cryptography.exceptions import InvalidTag
+
+        for name in named:
+            data_key = self._data_key(name, context.data_keys[name])
+            try:
+                if data_key is not None:
+                    return _aes(data_key).decrypt(context.nonce, payload, None)
+            except (InvalidTag, ValueError):
+                continue
+        sentence = (
+            f"what was encrypted for {', '.join(sorted(named))} does not fit the private key, or was changed"
+        )
+        raise Unreadable(sentence, context)
+
+    def _data_key(self, name: str, wrapped: bytes) -> bytes | None:
+        known = self._data_keys.get(wrapped)
+        if known is not None:
+            return known
+        try:
+            data_key = self._private_keys[name].decrypt(wrapped, _oaep())
+        except ValueError:
+            return None
+        self._data_keys[wrapped] = data_key
+        if len(self._data_keys) > DATA_KEYS_MAX:
+            self._data_keys.popitem(last=False)
+        return data_key
+
+
+def _public_key(name: str, pem: bytes) -> RSAPublicKey:
+    serialization, rsa = _library()
+    key: RSAPublicKey = _checked(
+        name, "public", rsa.RSAPublicKey, lambda: serialization.load_pem_public_key(pem)
+    )
+    return key
+
+
+def _private_key(name: str, pem: bytes) -> RSAPrivateKey:
+    serialization, rsa = _library()
+    key: RSAPrivateKey = _checked(
+        name, "private", rsa.RSAPrivateKey, lambda: serialization.load_pem_private_key(pem, None)
+    )
+    return key
+
+
+def _checked(name: str, kind: str, type_: type, load: Callable[[], Any]) -> Any:
+    from cryptography.exceptions import UnsupportedAlgorithm
+
+    try:
+        key = load()
+    except (ValueError, TypeError, UnsupportedAlgorithm) as problem:
+        raise ValueError(f"{kind} key {name!r} must be an RSA key as PEM: {problem}") from None
+    if not isinstance(key, type_):
+        raise ValueError(f"{kind} key {name!r} must be an RSA key, not {type(key).__name__}")
+    return key
+
+
+def _library() -> tuple[Any, Any]:
+    try:
+        from cryptography.hazmat.primitives import serialization
+        from cryptography.hazmat.primitives.asymmetric import rsa
+    except ImportError as problem:
+        raise ValueError("to encrypt and decrypt messages, install cryptography") from problem
+    return serialization, rsa
+
+
+def _oaep() -> OAEP:
+    """As other clients have it."""
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.asymmetric import padding
+
+    return padding.OAEP(padding.MGF1(hashes.SHA1()), hashes.SHA1(), None)
+
+
+def _aes(data_key: bytes) -> AESGCM:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+    return AESGCM(data_key)

@@ -1,0 +1,276 @@
+"""Our own client's end-to-end encryption; with other clients: tests/clients/test_payloads.py."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+from functools import cache
+
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+
+from emulator.client import (
+    Batching,
+    Client,
+    Compression,
+    ConsumerType,
+    DeadLetters,
+    Decryption,
+    Encryption,
+    InitialPosition,
+    OnUnreadable,
+)
+from emulator.client.encryption import DATA_KEY_SECONDS, PayloadOpener, PayloadSeal, Unreadable
+from emulator.simulation.world import World, world
+from emulator.wire.encryption import EncryptionContext
+
+FROM_THE_BEGINNING = InitialPosition.EARLIEST
+SECRET = b"a secret of some length"
+
+
+@cache
+def pair(name: str) -> tuple[bytes, bytes]:
+    """(public, private), as PEM."""
+    key = rsa.generate_private_key(65537, 2048)
+    return public_pem(key), private_pem(key)
+
+
+def public_pem(key: rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey) -> bytes:
+    form = serialization.PublicFormat.SubjectPublicKeyInfo
+    return key.public_key().public_bytes(serialization.Encoding.PEM, form)
+
+
+def private_pem(key: rsa.RSAPrivateKey) -> bytes:
+    form, none = serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
+    return key.private_bytes(serialization.Encoding.PEM, form, none)
+
+
+def encryption(*names: str) -> Encryption:
+    return Encryption({name: pair(name)[0] for name in names})
+
+
+def decryption(*names: str, on_unreadable: OnUnreadable = OnUnreadable.FAIL) -> Decryption:
+    return Decryption({name: pair(name)[1] for name in names}, on_unreadable)
+
+
+def stored(w: World, topic: str = "orders") -> list[bytes]:
+    """What the region's disk has of it."""
+    return w.regions["us"].disk.logs[f"persistent://public/default/{topic}"].entries
+
+
+async def send(client: Client, *payloads: bytes, **wanted: object) -> None:
+    producer = await client.producer("orders", encryption=encryption("anna", "bert"), **wanted)  # type: ignore[arg-type]
+    await asyncio.gather(*map(producer.send, payloads))
+    await producer.close()
+
+
+@pytest.mark.parametrize("batching", [None, Batching(messages_max=2)])
+@pytest.mark.parametrize("compression", [Compression.NONE, Compression.ZLIB])
+def test_whoever_has_one_of_the_keys_reads_and_the_region_cannot(
+    batching: Batching | None, compression: Compression
+) -> None:
+    with world("us") as w:
+
+        async def story() -> None:
+            client = w.client("us")
+            await send(client, SECRET, SECRET * 9, batching=batching, compression=compression)
+            for name in ("anna", "bert"):
+                consumer = await client.subscribe(
+                    "orders", name, initial_position=FROM_THE_BEGINNING, decryption=decryption(name)
+                )
+                messages = [await consumer.receive() for _ in range(2)]
+                assert [message.payload for message in messages] == [SECRET, SECRET * 9]
+                assert messages[0].encryption is None
+            assert not any(SECRET in data for data in stored(w))
+
+        w.play(story())
+
+
+def test_a_large_message_is_encrypted_piece_by_piece() -> None:
+    with world("us") as w:
+
+        async def story() -> None:
+            client = w.client("us")
+            await send(client, SECRET * 500_000, chunking=True)
+            assert len(stored(w)) > 2
+            assert not any(SECRET in data for data in stored(w))
+            reader = await client.reader("orders", inclusive=True, decryption=decryption("bert"))
+            await reader.seek(0)
+            assert (await reader.receive()).payload == SECRET * 500_000
+
+        w.play(story())
+
+
+def test_whoever_has_no_key_is_given_nothing_and_it_stays_for_whoever_has(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with world("us") as w:
+
+        async def story() -> None:
+            client = w.client("us")
+            await send(client, SECRET, SECRET, batching=Batching(messages_max=2))
+            plain = await client.producer("orders")
+            await plain.send(b"plain")
+            consumer = await client.subscribe("orders", "s", initial_position=FROM_THE_BEGINNING)
+            message = await consumer.receive()
+            assert message.payload == b"plain"
+            await consumer.acknowledge(message, confirmed=True)
+            await consumer.close()
+            again = await client.subscribe("orders", "s", decryption=decryption("anna"))
+            assert [(await again.receive()).payload for _ in range(2)] == [SECRET, SECRET]
+
+        with caplog.at_level(logging.ERROR):
+            w.play(story())
+    assert "encrypted for anna, bert; this consumer has no such private key" in caplog.text
+
+
+def test_a_small_queue_is_not_filled_by_what_nobody_can_read() -> None:
+    with world("us") as w:
+
+        async def story() -> None:
+            client = w.client("us")
+            await send(client, *[SECRET] * 40, batching=Batching(messages_max=4))
+            plain = await client.producer("orders")
+            await plain.send(b"plain")
+            for queue in (0, 1, 3):
+                consumer = await client.subscribe(
+                    "orders", f"{queue}", initial_position=FROM_THE_BEGINNING, receiver_queue_size=queue
+                )
+                async with asyncio.timeout(30):
+                    assert (await consumer.receive()).payload == b"plain"
+
+        w.play(story())
+
+
+def test_what_is_discarded_is_acknowledged_and_never_comes_again() -> None:
+    with world("us") as w:
+
+        async def story() -> None:
+            client = w.client("us")
+            await send(client, SECRET, SECRET, batching=Batching(messages_max=2))
+            plain = await client.producer("orders")
+            await plain.send(b"plain")
+            consumer = await client.subscribe(
+                "orders",
+                "s",
+                initial_position=FROM_THE_BEGINNING,
+                decryption=decryption("carl", on_unreadable=OnUnreadable.DISCARD),
+            )
+            assert (await consumer.receive()).payload == b"plain"
+            await consumer.close()
+            again = await client.subscribe("orders", "s", decryption=decryption("anna"))
+            assert (await again.receive()).payload == b"plain"
+
+        w.play(story())
+
+
+def test_what_is_consumed_encrypted_can_be_opened_by_the_application_and_acknowledged() -> None:
+    with world("us") as w:
+
+        async def story() -> None:
+            client = w.client("us")
+            await send(client, SECRET)
+            consumer = await client.subscribe(
+                "orders",
+                "s",
+                initial_position=FROM_THE_BEGINNING,
+                decryption=decryption(on_unreadable=OnUnreadable.CONSUME),
+            )
+            message = await consumer.receive()
+            assert message.encryption is not None
+            assert set(message.encryption.data_keys) == {"anna", "bert"}
+            opened = PayloadOpener(decryption("anna")).open(message.encryption, message.payload)
+            assert opened == SECRET
+            await consumer.acknowledge(message, confirmed=True)
+            await consumer.close()
+            later = await client.subscribe("orders", "s", decryption=decryption("anna"))
+            await send(client, b"next")
+            assert (await later.receive()).payload == b"next"
+
+        w.play(story())
+
+
+def test_dead_letters_are_encrypted_if_that_is_wanted() -> None:
+    with world("us") as w:
+
+        async def story() -> None:
+            client = w.client("us")
+            letters = DeadLetters(0, "dead", encryption=encryption("anna"))
+            consumer = await client.subscribe(
+                "orders",
+                "s",
+                type_=ConsumerType.SHARED,
+                initial_position=FROM_THE_BEGINNING,
+                dead_letters=letters,
+                decryption=decryption("bert"),
+            )
+            await send(client, SECRET)
+            consumer.negative_acknowledge(await consumer.receive())
+            dead = await client.subscribe(
+                "dead", "s", initial_position=FROM_THE_BEGINNING, decryption=decryption("anna")
+            )
+            assert (await dead.receive()).payload == SECRET
+            assert not any(SECRET in data for data in stored(w, "dead"))
+
+        w.play(story())
+
+
+def test_what_is_no_key_is_refused_with_its_name() -> None:
+    elliptic = public_pem(ec.generate_private_key(ec.SECP256R1()))
+    for keys, reason in (
+        ({"anna": b"nonsense"}, "public key 'anna' must be an RSA key as PEM"),
+        ({"anna": pair("anna")[1]}, "public key 'anna' must be an RSA key as PEM"),
+        ({"anna": elliptic}, "public key 'anna' must be an RSA key, not"),
+        ({}, "at least one"),
+    ):
+        with pytest.raises(ValueError, match=reason):
+            Encryption(keys)
+    with pytest.raises(ValueError, match="private key 'anna' must be an RSA key as PEM"):
+        Decryption({"anna": pair("anna")[0]})
+
+
+def test_where_the_library_is_missing_that_is_said_and_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    context, encrypted = sealed()
+    pem = pair("anna")[0]
+    for name in [name for name in sys.modules if name.split(".")[0] == "cryptography"]:
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(ValueError, match="install cryptography"):
+        Encryption({"anna": pem})
+    with pytest.raises(Unreadable, match="no such private key"):
+        PayloadOpener(Decryption()).open(context, encrypted)
+
+
+def sealed(payload: bytes = SECRET) -> tuple[EncryptionContext, bytes]:
+    data_keys, nonce, encrypted = PayloadSeal(encryption("anna"), os.urandom, lambda: 0.0).close(payload)
+    return EncryptionContext(data_keys, nonce, 0, 0, 1), encrypted
+
+
+def test_what_was_changed_on_its_way_is_not_read() -> None:
+    context, encrypted = sealed()
+    opener = PayloadOpener(decryption("anna"))
+    assert opener.open(context, encrypted) == SECRET
+    lies = (
+        (context, encrypted[:-1] + bytes([encrypted[-1] ^ 1])),
+        (context, b""),
+        (context._replace(nonce=b""), encrypted),
+        (context._replace(nonce=bytes(12)), encrypted),
+        (context._replace(data_keys={"anna": b"short"}), encrypted),
+        (context._replace(data_keys={"anna": sealed()[0].data_keys["anna"]}), encrypted),
+        (context._replace(data_keys={}), encrypted),
+    )
+    for changed, payload in lies:
+        with pytest.raises(Unreadable):
+            opener.open(changed, payload)
+
+
+def test_a_producer_draws_another_data_key_now_and_then() -> None:
+    now = 0.0
+    seal = PayloadSeal(encryption("anna"), os.urandom, lambda: now)
+    first, _, _ = seal.close(SECRET)
+    now = DATA_KEY_SECONDS - 1
+    assert seal.close(SECRET)[0] == first
+    now = DATA_KEY_SECONDS
+    assert seal.close(SECRET)[0] != first

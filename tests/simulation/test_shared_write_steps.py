@@ -1,0 +1,99 @@
+"""A region dies behind every single write that many transactions share: each counts as a whole or not at all, and what
+its client was told stands."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import count
+
+from emulator.client import Client, ClientError, Producer
+from emulator.simulation.world import World, world
+from tests.simulation.test_transaction_steps import Killed
+
+TRANSACTIONS = 12
+MESSAGES = 2
+TIMEOUT_SECONDS = 120.0
+COMMITTED, ABORTED, UNKNOWN = "committed", "aborted", "unknown"
+
+
+def client_in(w: World) -> Client:
+    host = w.client_host("program", "us")
+    host.network.loop = w.simulation.driver.loop
+    return w.client_on(host, ("us",))
+
+
+async def transact(client: Client, outboxes: list[Producer], number: int) -> str:
+    """What the client knows of it in the end. Every third one it aborts itself."""
+    try:
+        transaction = await client.new_transaction(TIMEOUT_SECONDS)
+        sends = [
+            outboxes[(number + index) % 2].send(b"%d/%d" % (number, index), transaction=transaction)
+            for index in range(MESSAGES)
+        ]
+        await asyncio.gather(*sends)
+        if number % 3 == 0:
+            await transaction.abort()
+            return ABORTED
+    except ClientError:
+        return ABORTED  # it is never committed by anybody: at the latest its time runs out
+    try:
+        await transaction.commit()
+    except ClientError as failure:
+        return ABORTED if failure.definite else UNKNOWN
+    return COMMITTED
+
+
+async def readable(client: Client, topic: str) -> set[bytes]:
+    consumer = await client.reader(topic, inclusive=True)
+    await consumer.seek(0)
+    found = set()
+    while await consumer.has_message():
+        found.add((await consumer.receive()).payload)
+    await consumer.close()
+    return found
+
+
+def whole(number: int) -> set[bytes]:
+    return {b"%d/%d" % (number, index) for index in range(MESSAGES)}
+
+
+def deaths() -> tuple[int, set[str]]:
+    """How many steps there were, and everything that clients were told."""
+    heard: set[str] = set()
+    for after in count(1):
+        with world("us", seed=after) as w:
+            killed = Killed(w, after)
+
+            async def story(w: World = w, killed: Killed = killed) -> None:
+                client = client_in(w)
+                outboxes = [await client.producer(topic) for topic in ("one", "other")]
+                await w.quiet()
+                killed.arm()
+                told = await asyncio.gather(
+                    *(transact(client, outboxes, number) for number in range(TRANSACTIONS))
+                )
+                await w.quiet()
+                killed.disarm()
+                await w.ready()
+                await asyncio.sleep(TIMEOUT_SECONDS)
+                await w.quiet()
+                found = await readable(client, "one") | await readable(client, "other")
+                for number, said in enumerate(told):
+                    shown = found & whole(number)
+                    assert shown in (set(), whole(number)), f"{number} counts in part: {shown}"
+                    if said != UNKNOWN:
+                        assert bool(shown) is (said == COMMITTED), f"{number} was told {said}: {shown}"
+                heard.update(told)
+
+            w.play(story())
+            if killed.stored is None:
+                return after - 1, heard
+    raise AssertionError("not reached")
+
+
+def test_many_transactions_that_share_writes_count_each_as_a_whole_behind_whatever_write_their_region_dies() -> (
+    None
+):
+    steps, heard = deaths()
+    assert 6 <= steps < 2 * TRANSACTIONS, f"{steps} writes: {TRANSACTIONS} transactions share them"
+    assert heard == {COMMITTED, ABORTED}, "whatever answer is lost is asked for again"
