@@ -164,8 +164,8 @@ def simulate(
             "(transaction keys), change-metadata (policies of several clusters; change-metadata-upstream: published "
             "before they are set), delay (messages due later), compact (a compacted topic), trim (logs that are "
             "trimmed), expire (messages that expire, topics that are deleted), "
-            "keep-away (quotas that keep producers away), give-up (dead letters), cut-up (messages "
-            "in pieces).",
+            "keep-away (quotas that keep producers away), give-up (dead letters), cut-up (messages in pieces), "
+            "carry (replicated subscriptions over what was trimmed or has expired).",
         ),
     ] = "swarm",
     file: TopologyFile = DEFAULT_TOPOLOGY,

@@ -6,6 +6,7 @@ from emulator.simulation import checkers
 from emulator.simulation.vocabulary import (
     administering,
     ahead,
+    carrying,
     changing_metadata,
     claiming,
     compacting,
@@ -61,6 +62,7 @@ ASKED_FOR: tuple[Word, ...] = (
     keeping_away.WORD,
     giving_up.WORD,
     cutting_up.WORD,
+    carrying.WORD,
 )
 """Words with worlds of their own, which are drawn when they are asked for by the word's name: seeds of the swarm stay
 what they are."""
