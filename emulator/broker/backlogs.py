@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from emulator.core.cursor import Cursor
+from emulator.core.id_set import IdSet
 from emulator.core.policies.lifetime import Quota, QuotaAction, QuotaKind, Quotas, Retention
 from emulator.core.quotas import Backlog, Exceeded
 from emulator.core.retention import EVICT_TO, Seen, Trimming
@@ -42,6 +43,8 @@ class KeptTopic(Protocol):
     def subscriptions(self) -> Mapping[str, Subscription]: ...
     @property
     def producers(self) -> Mapping[str, Producer]: ...
+    @property
+    def hidden_ids(self) -> IdSet: ...
     @property
     def first_entry_id(self) -> int: ...
     @property
@@ -194,6 +197,7 @@ class Backlogs:
     async def trim(self, retention: Retention, now_ms: int) -> None:
         """StorageError."""
         topic = self._topic
+        self._pass_markers()
         self._ages.looked(topic.stored_end, now_ms)
         need = topic.trimmer.need.entry_id
         if retention.keeps_nothing:
@@ -206,6 +210,11 @@ class Backlogs:
                 break
             before = entry.entry_id + 1
         await topic.trimmer.trim(before)
+
+    def _pass_markers(self) -> None:
+        """Where nobody reads nobody passes what is given to nobody, and it would stay in the log (INV-60)."""
+        for subscription in self._standing():
+            subscription.move(lambda cursor: cursor.ack_hidden(self._topic.hidden_ids))
 
 
 def _seen(entry: StoredEntry) -> Seen:

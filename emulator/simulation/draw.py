@@ -37,8 +37,10 @@ from emulator.simulation.plan import ConsumerPlan, Plan, ProducerPlan, ReaderPla
 from emulator.simulation.remote_log import RemoteFaults
 from emulator.simulation.vocabulary import (
     WORDS,
+    carrying,
     changing_metadata,
     compacting,
+    cutting_up,
     delaying,
     expiring,
     giving_up,
@@ -567,6 +569,28 @@ def _expire(word: Word, seed: int, random: Random) -> Plan:
     return _with_faults_elsewhere(word.draw(random, plan), random)
 
 
+def _carry(seed: int, random: Random) -> Plan:
+    """Several regions, mostly of several clusters, that mostly keep nothing, and whatever goes wrong there; but
+    everybody's clock is right."""
+    size = random.choices((2, 3), (3, 2))[0]
+    topology = _topology(random, size, random.choices((None, size), (1, 2))[0])
+    namespace = topology.namespaces[0]
+    if random.random() < 0.8:
+        namespace = replace(namespace, retention_minutes=0, retention_megabytes=0)
+    topology = with_settings(topology, housekeeping_interval_ms=random.choice((50, 300, 1_000)))
+    plan = Plan(
+        seed=seed,
+        kind=carrying.WORD.name,
+        topology=replace(topology, namespaces=(namespace,)),
+        topics=(),
+        producers=(),
+        consumers=(),
+        disks=tuple((name, _disk(random)) for name in topology.region_names),
+        break_seconds=random.uniform(4, 10),
+    )
+    return _with_faults_elsewhere(carrying.WORD.draw(random, plan), random)
+
+
 def _with_faults_elsewhere(plan: Plan, random: Random) -> Plan:
     """Nothing happens to clocks and to programs."""
     faults = [draw_fault(random, plan.regions, [""], plan.break_seconds) for _ in range(random.randint(1, 6))]
@@ -580,12 +604,14 @@ KINDS: dict[str, Callable[[int, Random], Plan]] = {
     "quiet": _quiet,
     holding_keys.WORD.name: _hold_key,
     delaying.NAME: partial(_with_right_clocks, delaying.WORD, delaying.TOPIC),
+    spreading.NAME: partial(_expire, spreading.WORD),
     compacting.NAME: partial(_with_right_clocks, compacting.WORD, compacting.TOPIC),
     trimming.NAME: _trim,
     expiring.WORD.name: partial(_expire, expiring.WORD),
+    carrying.WORD.name: _carry,
     keeping_away.NAME: partial(_expire, keeping_away.WORD),
     giving_up.NAME: partial(_expire, giving_up.WORD),
-    spreading.WORD.name: partial(_expire, spreading.WORD),
+    cutting_up.NAME: partial(_expire, cutting_up.WORD),
     changing_metadata.WORD.name: _change_metadata,
     changing_metadata.PUBLISHED_FIRST: _change_metadata_published_first,
 }

@@ -157,6 +157,31 @@ def test_a_replicated_subscription_goes_on_in_another_region_over_trimmed_logs()
     asyncio.run(story())
 
 
+def test_markers_behind_the_last_message_go_whoever_reads() -> None:
+    """Nobody is given them, so nobody can acknowledge them."""
+
+    async def story() -> None:
+        async with (
+            regions("us", "eu", housekeeping_interval_ms=5, snapshot_interval_ms=20) as world,
+            world.client("us") as client,
+        ):
+            await set_policy(world.running["us"], RETENTION, Retention(0, 0))
+            consumer = await client.subscribe(TOPIC, "s", replicated=True)
+            idle = await client.subscribe(TOPIC, "idle")
+            producer = await client.producer(TOPIC)
+            await producer.send(b"last")
+            await idle.acknowledge(await idle.receive(), confirmed=True)
+            await idle.close()
+            topic = world.running["us"].directory.serving[TOPIC]
+            assert topic.sync is not None
+            controller = topic.sync.controller
+            await seen(lambda: controller.counters.completed > 0)
+            await consumer.acknowledge(await consumer.receive())
+            await seen(lambda: topic.log.first_entry_id > 0 and topic.log.size_bytes == 0)
+
+    asyncio.run(story())
+
+
 def test_messages_that_nobody_acknowledged_expire() -> None:
     async def story() -> None:
         async with regions("us", housekeeping_interval_ms=5) as world, world.client("us") as client:

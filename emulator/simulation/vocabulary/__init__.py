@@ -6,9 +6,11 @@ from emulator.simulation import checkers
 from emulator.simulation.vocabulary import (
     administering,
     ahead,
+    carrying,
     changing_metadata,
     claiming,
     compacting,
+    cutting_up,
     delaying,
     evolving,
     expiring,
@@ -55,12 +57,14 @@ ASKED_FOR: tuple[Word, ...] = (
     holding_keys.WORD,
     changing_metadata.WORD,
     delaying.WORD,
+    spreading.WORD,
     compacting.WORD,
     trimming.WORD,
     expiring.WORD,
     keeping_away.WORD,
     giving_up.WORD,
-    spreading.WORD,
+    cutting_up.WORD,
+    carrying.WORD,
 )
 """Words with worlds of their own, which are drawn when they are asked for by the word's name: seeds of the swarm stay
 what they are."""
