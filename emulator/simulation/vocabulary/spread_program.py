@@ -48,6 +48,13 @@ class Spread(Act):
     async def perform(self, stage: Stage) -> None:
         await Program(self, stage).run()
 
+    def __str__(self) -> str:
+        grows = (f"{one.partitions} in {one.region} at {one.at_seconds:.2f} s" for one in self.growth)
+        return (
+            f"{self.at_seconds:.2f} s: {self.word} in {self.region}, read in {self.reading}: "
+            f"{self.partitions} partitions, {', '.join(grows)}"
+        )
+
 
 class Program:
     """One that runs."""
