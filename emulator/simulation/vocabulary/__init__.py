@@ -21,8 +21,10 @@ from emulator.simulation.vocabulary import (
     lying,
     neighbours,
     oversized,
+    passing_by,
     repeating,
     restarting,
+    retaining,
     seeking,
     sharing_keys,
     transacting,
@@ -59,6 +61,8 @@ ASKED_FOR: tuple[Word, ...] = (
     expiring.WORD,
     keeping_away.WORD,
     carrying.WORD,
+    passing_by.WORD,
+    retaining.WORD,
 )
 """Words with worlds of their own, which are drawn when they are asked for by the word's name: seeds of the swarm stay
 what they are."""
