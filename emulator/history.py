@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from emulator.history_format import FORMAT_VERSION, FRAME, LineCheck
+from emulator.model import SOURCE_POSITION_PROPERTY
 
 Outcome = Literal["asked", "ok", "failed", "unknown", "fact"]
 """asked: the operation began. ok: it certainly happened. failed: it certainly did not.
@@ -110,11 +111,13 @@ def attributes_digest(
     """Of what an application says of a message beside its payload; None when it says nothing.
 
     The digest is made of these parts, each behind its length in four bytes (big endian; all ones for one that is not
-    there): key, ordering key, event time in decimal digits, then name and value of each property, sorted by name.
+    there): key, ordering key, event time in decimal digits, then name and value of each property, sorted by name. The
+    property that replication adds says nothing of the application, which may have copied it.
     """
-    if key is None and not properties and not event_time_ms and ordering_key is None:
+    said = {name: text for name, text in (properties or {}).items() if name != SOURCE_POSITION_PROPERTY}
+    if key is None and not said and not event_time_ms and ordering_key is None:
         return None
-    pairs = sorted((_bytes(name), _bytes(value)) for name, value in (properties or {}).items())
+    pairs = sorted((_bytes(name), _bytes(text)) for name, text in said.items())
     parts = [
         None if key is None else _bytes(key),
         ordering_key,

@@ -96,6 +96,8 @@ BEFORE_EVERYTHING = Position(-1, -1)
 """Pulsar's MessageId.earliest."""
 AFTER_EVERYTHING = Position(2**63 - 1, 2**63 - 1)
 """Pulsar's MessageId.latest."""
+SOURCE_POSITION_PROPERTY = "__MSG_PROP_REPL_SOURCE_POSITION"
+"""Property by which a replicated entry says where it stands in its origin's log, as "ledger:entry"."""
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m)")
 _SECONDS_PER_UNIT = {"ms": 0.001, "s": 1.0, "m": 60.0}

@@ -20,11 +20,11 @@ from crc32c import crc32c
 from emulator import markers
 from emulator.errors import ProtocolError, StorageError
 from emulator.history import transaction_text
+from emulator.model import SOURCE_POSITION_PROPERTY
 from emulator.storage.group import decode_group
 from emulator.wire.markers import decode_marker
 from emulator.wire.metadata import EntryDetails, EntryInfo, read_entry
 from emulator.wire.payloads import decompress, split_batch
-from emulator.wire.source_position import SOURCE_POSITION_PROPERTY
 from spark_jobs.entry_digests import (
     NO_ATTRIBUTES,
     bytes_digest,
@@ -155,6 +155,8 @@ class EntryColumns:
             return self._add_scanned(topic, ledger_id, entry_id, data)
         kind = self._kind_of(rest)
         if len(name) != name_size[0] or not kind.is_plain or len(data) < payload_at:
+            return self._add_scanned(topic, ledger_id, entry_id, data)
+        if is_replicated and kind.replicated_from is None:  # an application copied the property
             return self._add_scanned(topic, ledger_id, entry_id, data)
         source = _position(source_position)
         payload = digest_of(data[payload_at:])

@@ -13,9 +13,9 @@ import base64
 from hashlib import blake2b
 
 from emulator.history import attributes_digest
+from emulator.model import SOURCE_POSITION_PROPERTY
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.protobuf import UNREADABLE, malformed
-from emulator.wire.source_position import SOURCE_POSITION_PROPERTY
 
 NO_ATTRIBUTES = 0
 
@@ -68,7 +68,7 @@ def _attributes(message: pb.MessageMetadata | pb.SingleMessageMetadata) -> int:
             key = base64.b64decode(key, validate=True)
         except ValueError as problem:
             raise malformed("key", problem, closes_connection=False) from None
-    properties = {pair.key: pair.value for pair in message.properties if pair.key != SOURCE_POSITION_PROPERTY}
+    properties = {pair.key: pair.value for pair in message.properties}
     ordering_key = message.ordering_key if message.HasField("ordering_key") else None
     digest = attributes_digest(key, properties, message.event_time, ordering_key)
     return NO_ATTRIBUTES if digest is None else int.from_bytes(bytes.fromhex(digest), "big", signed=True)

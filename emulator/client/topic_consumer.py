@@ -73,6 +73,8 @@ class TopicConsumer(Consumer):
         self._giving_back = GivingBack(self)
         self._minds_time = wish.ack_timeout_seconds is not None
         self._reconnecting: asyncio.Task[None] | None = None
+        self.times_opened = 0
+        """More than once: it was lost and found. The region then begins to count anew how often messages come."""
 
     @property
     def is_paused(self) -> bool:
@@ -102,6 +104,7 @@ class TopicConsumer(Consumer):
             # It ended in the same breath in which it was granted: before this task heard of either.
             raise ClientError("closed again at once", definite=True)
         self._connection = connection
+        self.times_opened += 1
         self._inbox.drop(self)
         self._open_batches.clear()
         self._pieces.clear()

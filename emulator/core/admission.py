@@ -4,7 +4,7 @@ A `Publisher` is what the region knows of the one that publishes: a value made o
 parsed from a name afterwards. `check` holds an entry's claims against it.
 
     publisher   producer name        replicated_from, source position   marker
-    Client      the producer's own   none                               none
+    Client      the producer's own   none; the latter means nothing     none
     Peer        anybody's            the peer's name; a position        of the peer, decoded; unknown ones by permission
     Own         -                    none                               ours
 
@@ -141,7 +141,6 @@ def check(
             entry.producer_name == publisher.name
             and entry.marker_type is None
             and entry.replicated_from is None
-            and entry.source_position is None
             and entry.sequence_id <= SEQUENCE_ID_MAX
             and entry.highest_sequence_id <= SEQUENCE_ID_MAX
             and entry.num_messages * MESSAGE_BYTES_MIN <= limits.batch_bytes
@@ -172,8 +171,6 @@ def _claimed(client: Client, entry: Scanned) -> str:
         return f"the entry has marker type {entry.marker_type}: only regions write markers"
     if entry.replicated_from is not None:
         return f"the entry says that it was replicated from {entry.replicated_from!r}: only that region may say so"
-    if entry.source_position is not None:
-        return f"the entry has source position {entry.source_position}: only regions replicate"
     return ""
 
 

@@ -49,7 +49,8 @@ class EntryInfo:
     marker_type: int | None = None
     """Not None makes it a marker, also with a number nobody knows."""
     source_position: Position | None = None
-    """Where it stands in the log of `replicated_from`."""
+    """Where it stands in the log of `replicated_from`. Without that the property means nothing: applications and dead
+    letters copy it with a message's other properties."""
     chunk_id: int | None = None
     num_chunks: int = 0
     deliver_at_time_ms: int | None = None
@@ -243,7 +244,9 @@ def _take_usual(
         partition_key.decode()
     # Repeated fields are dear to touch even if empty, hence the look at the bytes (which may be there for other
     # reasons). A search for 30 bytes is dear, too.
-    may_have_position = _PROPERTIES_TAG in metadata and POSITION_KEY in metadata
+    may_have_position = (
+        info.replicated_from is not None and _PROPERTIES_TAG in metadata and POSITION_KEY in metadata
+    )
     info.source_position = source_position(lean.properties) if may_have_position else None
 
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from emulator.model import AFTER_EVERYTHING, BEFORE_EVERYTHING, Position
+from emulator.model import AFTER_EVERYTHING, BEFORE_EVERYTHING, SOURCE_POSITION_PROPERTY, Position
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.protobuf import Malformed, length_delimited, parse, tag, varint
 
-SOURCE_POSITION_PROPERTY: Final = "__MSG_PROP_REPL_SOURCE_POSITION"
-"""Where a replicated entry stands in its origin's log, as "ledger:entry"."""
 _new_tuple: Final = tuple.__new__
 PROPERTIES: Final = tag(4, 2)
 POSITION_KEY: Final = SOURCE_POSITION_PROPERTY.encode()

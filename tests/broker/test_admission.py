@@ -69,6 +69,33 @@ def test_what_a_client_forges_is_refused_and_others_notice_nothing(
     assert len([line for line in caplog.messages if line.startswith("refused: ")]) == 1
 
 
+def test_an_application_may_copy_the_properties_of_what_it_was_given() -> None:
+    """Those that replication added are among them. The copy is a message of the region that took it, there and
+    everywhere: nothing is a duplicate of it, whatever it says, also after all were read again from the logs."""
+
+    async def story() -> None:
+        async with regions("us", "eu") as world:
+            async with world.client("us") as us, world.client("eu") as eu:
+                await publish(eu, "far", 3)
+                consumer = await us.subscribe(TOPIC, "s", initial_position=InitialPosition.EARLIEST)
+                copier = await us.producer(TOPIC, name="copier")
+                for number in range(3):
+                    given = await consumer.receive()
+                    assert given.replicated_from == "eu"
+                    await copier.send(b"%d" % number, properties=given.properties)
+                await until(lambda: drained(world))
+                await check_all_have(world, {"far": 3, "copier": 3})
+            for name in world.names:
+                await world.crash(name)
+            await world.start_all()
+            async with world.client("eu") as eu:
+                await publish(eu, "far again", 3)
+                await until(lambda: drained(world))
+                await check_all_have(world, {"far": 3, "copier": 3, "far again": 3})
+
+    asyncio.run(story())
+
+
 def test_a_client_may_not_bear_a_regions_name() -> None:
     """However it writes it; a proven region may not bear another one's."""
 

@@ -93,6 +93,29 @@ def test_what_is_given_back_too_often_ends_among_the_dead_letters(client: str) -
     tell(client, told)
 
 
+@pytest.mark.parametrize("client", WITH_PLACES)
+def test_messages_from_another_region_end_among_the_dead_letters_too(client: str) -> None:
+    """A client copies a message's properties into its letter, those that replication added with them."""
+
+    async def told() -> None:
+        async with (
+            regions("us", "eu", settings=FAST) as world,
+            driver(client) as it,
+            asyncio.timeout(OUTCOME_SECONDS),
+        ):
+            for key, region in (("client", "us"), ("far", "eu")):
+                url = f"pulsar://127.0.0.1:{world.ports[region]}"
+                await it.ask("client", key=key, url=url, timeout_ms=30_000)
+            await subscribe(it, dead_letters="dead", redeliveries=1, first_subscription="first")
+            await it.ask("producer", client="far", key="p", topic="orders")
+            await it.ask("send", key="p", payload="x")
+            assert [await receive(it, then="give back") for _ in range(2)] == [("x", 0), ("x", 1)]
+            await subscribe(it, "dead", key="d", subscription="first", **{"from": "earliest"})
+            assert (await receive(it, "d"))[0] == "x"
+
+    tell(client, told)
+
+
 @pytest.mark.parametrize("client", ["own", *(pytest.param(one, marks=LONG) for one in ("java", "go"))])
 def test_what_is_put_off_comes_again_by_the_retry_topic(client: str) -> None:
     async def told() -> None:

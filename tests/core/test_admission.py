@@ -50,7 +50,6 @@ def sentence(publisher: Publisher, says: Says, marker: Marker | None = None, siz
         (Says(), 100, ""),
         (Says("victim"), 100, "names producer 'victim'; it was sent by 'p'"),
         (Says(replicated_from="eu"), 100, "replicated from 'eu'"),
-        (Says(source_position=HERE), 100, "source position 1:7"),
         (Says(marker_type=13), 100, "marker type 13"),
         (Says(marker_type=0), 100, "marker type 0"),
         (Says(), 1_050, ""),

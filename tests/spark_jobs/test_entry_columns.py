@@ -10,12 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emulator.history import attributes_digest, payload_digest
-from emulator.model import Position
+from emulator.model import SOURCE_POSITION_PROPERTY, Position
 from emulator.storage.group import encode_group
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.entry_building import build_entry, with_replication
 from emulator.wire.markers import encode_transaction_end
-from emulator.wire.source_position import SOURCE_POSITION_PROPERTY
 from spark_jobs.entry_columns import EntryColumns
 from spark_jobs.history_files import digest_number
 from spark_jobs.source_contract import Group
@@ -83,6 +82,10 @@ KINDS = {
     ),
     "a property that looks like replication": entry(
         properties=[pb.KeyValue(key="k", value="\x0a\x1f" + SOURCE_POSITION_PROPERTY + "\x12\x031:2")]
+    ),
+    "a copy of the property": entry(properties=[pb.KeyValue(key=SOURCE_POSITION_PROPERTY, value="1:2")]),
+    "replicated with a copy of the property": with_replication(
+        entry(properties=[pb.KeyValue(key=SOURCE_POSITION_PROPERTY, value="1:2")]), "there", Position(3, 4)
     ),
     "the property, but not at the end": entry(
         properties=[pb.KeyValue(key=SOURCE_POSITION_PROPERTY, value="1:2")], partition_key="key"

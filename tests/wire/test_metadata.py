@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emulator.errors import ProtocolError, ServerError
-from emulator.model import Position
+from emulator.model import SOURCE_POSITION_PROPERTY, Position
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.entry_building import build_entry, plain_entry, with_replication
 from emulator.wire.entry_layout import ensure_checksum
@@ -28,7 +28,6 @@ from emulator.wire.metadata import (
 )
 from emulator.wire.payloads import decompress, split_batch
 from emulator.wire.protobuf import length_delimited
-from emulator.wire.source_position import SOURCE_POSITION_PROPERTY
 from tests.wire.strategies import damaged, log_positions, metadatas, name, patient, refusal
 
 PLAIN = pb.MessageMetadata(producer_name="p", sequence_id=5, publish_time=1_700_000_000_000)
@@ -198,8 +197,8 @@ def test_bytes_that_look_like_a_rare_field_do_not_fool_the_scan() -> None:
     assert (info.replicate_to, info.is_encrypted, info.source_position) == ((), False, None)
 
 
-def with_properties(*pairs: tuple[str, str]) -> EntryInfo:
-    metadata = plain()
+def with_properties(*pairs: tuple[str, str], replicated_from: str | None = "eu") -> EntryInfo:
+    metadata = plain() if replicated_from is None else plain(replicated_from=replicated_from)
     for key, value in pairs:
         metadata.properties.add(key=key, value=value)
     return scan_entry(build_entry(metadata, b""))
@@ -223,7 +222,7 @@ def test_the_name_of_the_property_means_nothing_elsewhere() -> None:
 def test_a_source_position_may_be_written_in_any_order_of_fields() -> None:
     key = SOURCE_POSITION_PROPERTY.encode()
     pair = length_delimited(2, b"3:4") + length_delimited(1, key)
-    serialized = PLAIN.SerializeToString() + length_delimited(4, pair)
+    serialized = plain(replicated_from="eu").SerializeToString() + length_delimited(4, pair)
     assert scan_entry(len(serialized).to_bytes(4, "big") + serialized).source_position == Position(3, 4)
 
 
@@ -231,6 +230,12 @@ def test_a_source_position_may_be_written_in_any_order_of_fields() -> None:
 def test_a_source_position_that_is_none_is_refused(value: str) -> None:
     with pytest.raises(ProtocolError):
         with_properties((SOURCE_POSITION_PROPERTY, value))
+
+
+@pytest.mark.parametrize("value", ["1:2", "nonsense", ""])
+def test_without_an_origin_the_property_means_nothing(value: str) -> None:
+    """Applications copy properties of what they were given, and so do dead letters."""
+    assert with_properties((SOURCE_POSITION_PROPERTY, value), replicated_from=None).source_position is None
 
 
 # Changing.

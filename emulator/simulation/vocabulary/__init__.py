@@ -14,6 +14,7 @@ from emulator.simulation.vocabulary import (
     evolving,
     expiring,
     forging,
+    giving_up,
     half_open,
     hoarding,
     holding_keys,
@@ -61,6 +62,7 @@ ASKED_FOR: tuple[Word, ...] = (
     expiring.WORD,
     keeping_away.WORD,
     carrying.WORD,
+    giving_up.WORD,
     passing_by.WORD,
     retaining.WORD,
 )

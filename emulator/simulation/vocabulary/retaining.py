@@ -7,16 +7,19 @@ Each program has a topic of its own. What was taken from it and when, it knows i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from random import Random
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from emulator.admin_calls import NoAnswer
+from emulator.broker.topic.topic import Topic
+from emulator.broker.topic.trimming import Trimmer
 from emulator.client import EARLIEST, Client, ClientError, Consumer
+from emulator.core.needs import Need
 from emulator.core.policies.lifetime import BYTES_PER_MEGABYTE, MS_PER_MINUTE
 from emulator.core.retention import Ages, Seen, Trimming
-from emulator.simulation.ablation import Ablation, parts
+from emulator.simulation.ablation import Ablation, parts, topic
 from emulator.simulation.checkers import Check, Found
 from emulator.simulation.evidence import Evidence
 from emulator.simulation.plan import Plan
@@ -56,6 +59,7 @@ class Retaining(Mortal):
         try:
             consumer = await self.subscribed(reader, stage, SUBSCRIPTION)
             if self.has_slow:
+                stage.record.windows.begin(self.reading, self.topic(stage), SLOW)  # it is judged here
                 await (await self.subscribed(reader, stage, SLOW)).close()
             taken: Taken = {}
             publishing = asyncio.ensure_future(self._publish(writer, stage, taken))
@@ -233,6 +237,24 @@ class _AlwaysTooMuch(Trimming):
         return super().goes(entry)
 
 
+class _AsksWhoIsThere(Trimmer):
+    """Subscriptions that nobody reads hold nothing back."""
+
+    def _cursors(self) -> Iterable[Need]:
+        for name, subscription in self._topic.subscriptions.items():
+            if subscription.durable and subscription.consumers:
+                yield Need(subscription.cursor.mark_delete + 1, f"subscription {name}")
+
+    def _pass_trimmed(self) -> None:
+        """Nor are they told."""
+
+
+class _SparesWhoIsThere(Topic):
+    def __init__(self, *args: Any, **named: Any) -> None:
+        super().__init__(*args, **named)
+        self.trimmer = _AsksWhoIsThere(self)
+
+
 WORD = Word(
     NAME,
     draw,
@@ -283,6 +305,13 @@ WORD = Word(
             "A log grows beyond its retention by size.",
             ("INV-104",),
             parts(trimming=_NeverTooMuch),
+            kind=NAME,
+        ),
+        Ablation(
+            "slow-not-asked",
+            "A log is trimmed without asking what subscriptions need that nobody reads.",
+            ("INV-36",),
+            topic(_SparesWhoIsThere),
             kind=NAME,
         ),
     ),
