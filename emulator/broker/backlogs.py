@@ -10,7 +10,7 @@ from emulator.core.cursor import Cursor
 from emulator.core.id_set import IdSet
 from emulator.core.policies.lifetime import Quota, QuotaAction, QuotaKind, Quotas, Retention
 from emulator.core.quotas import Backlog, Exceeded
-from emulator.core.retention import EVICT_TO, Seen, Trimming
+from emulator.core.retention import EVICT_TO, Seen
 from emulator.errors import ProtocolError
 
 if TYPE_CHECKING:
@@ -64,6 +64,7 @@ class Backlogs:
         self._ages = parts.ages()
         self._backlog_bytes = parts.backlog_bytes
         self._exceeded = parts.exceeded
+        self._trimming = parts.trimming
 
     async def _from(self, entry_id: int) -> AsyncIterator[StoredEntry]:
         """Readable entries from an id on, until the topic is closed. StorageError."""
@@ -203,7 +204,7 @@ class Backlogs:
         if retention.keeps_nothing:
             await topic.trimmer.trim(need)
             return
-        looking = Trimming(retention, self._ages, now_ms=now_ms, size_bytes=topic.log.size_bytes)
+        looking = self._trimming(retention, self._ages, now_ms=now_ms, size_bytes=topic.log.size_bytes)
         before = topic.log.first_entry_id
         async for entry in self._from(before):
             if entry.entry_id >= need or not looking.goes(_seen(entry)):

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from emulator.broker.keeper import StateKeeper
 from emulator.broker.liveness import Liveness
 from emulator.broker.metadata import Metadata
+from emulator.broker.nonpersistent.store import nothing_kept
 from emulator.broker.pressure import Pressure
 from emulator.broker.replication.proof import publisher_of
 from emulator.broker.replication.schema_numbers import SchemaNumbers
@@ -24,13 +25,14 @@ from emulator.core.cursor import Cursor
 from emulator.core.cursor_parts import CursorParts
 from emulator.core.deduplication import ProducerDeduplication, SourceWatermarks
 from emulator.core.dispatch import Dispatcher, StrategyFactory, strategy_for
+from emulator.core.drops import Drops
 from emulator.core.metadata_sync.outbox import Outbox
 from emulator.core.metadata_sync.rules import LATEST, Rule
 from emulator.core.partitions import inherits, is_news
 from emulator.core.policies.lifetime import Quotas
 from emulator.core.quotas import Backlog, Exceeded, exceeded
 from emulator.core.replication import Forwarding, ReplicationProgress, forwarding
-from emulator.core.retention import Ages, backlog_bytes
+from emulator.core.retention import Ages, Trimming, backlog_bytes
 from emulator.core.snapshots import SnapshotController
 from emulator.core.subscription_updates import (
     Applied,
@@ -44,6 +46,7 @@ from emulator.core.transactions.coordinator import Coordinator
 from emulator.core.transactions.keys import KeyBook
 from emulator.core.transactions.pending_acks import PendingAcks
 from emulator.markers import Marker, SubscriptionUpdate
+from emulator.storage.contract import Store
 from emulator.wire.metadata import EntryInfo, scan_entry
 
 
@@ -113,10 +116,17 @@ class Parts:
 
     # What expires, and what is let go.
     ages: type[Ages] = Ages
+    trimming: type[Trimming] = Trimming
+    """(retention, ages, time, bytes of the log): which of its oldest entries go."""
     backlog_bytes: Callable[[int, int, int, int], int] = backlog_bytes
     """(bytes of a log, its first id, the first that is needed, its end): how much is needed, about."""
     exceeded: Callable[[Quotas, Backlog], list[Exceeded]] = exceeded
     """Quotas that a backlog is over."""
+
+    # Topics that keep nothing.
+    drops: type[Drops] = Drops
+    store_of_fleeting: Callable[[Store], Store] = nothing_kept
+    """(the region's store): where the state of such a topic is."""
 
     # Compaction.
     latest_of_keys: type[LatestOfKeys] = LatestOfKeys

@@ -46,6 +46,8 @@ from emulator.simulation.vocabulary import (
     giving_up,
     holding_keys,
     keeping_away,
+    passing_by,
+    retaining,
     spreading,
     trimming,
 )
@@ -569,6 +571,27 @@ def _expire(word: Word, seed: int, random: Random) -> Plan:
     return _with_faults_elsewhere(word.draw(random, plan), random)
 
 
+def _pass_by(seed: int, random: Random) -> Plan:
+    """As `_expire`; and connections break with much on its way."""
+    plan = _expire(passing_by.WORD, seed, random)
+    breaks = [
+        Reset(round(random.uniform(act.at_seconds, plan.break_seconds), 3), 0.0, act.places[0], act.places[1])
+        for act in plan.acts
+        for _ in range(3)
+        if len(set(act.places)) > 1
+    ]
+    return replace(plan, faults=tuple(sorted((*plan.faults, *breaks), key=lambda one: one.at_seconds)))
+
+
+def _retain(seed: int, random: Random) -> Plan:
+    """As `_expire`; but large messages pass links in no time."""
+    plan = _expire(retaining.WORD, seed, random)
+    links = tuple(
+        replace(one, shape=replace(one.shape, bandwidth_bytes_per_second=None)) for one in plan.topology.links
+    )
+    return replace(plan, topology=replace(plan.topology, links=links))
+
+
 def _carry(seed: int, random: Random) -> Plan:
     """Several regions, mostly of several clusters, that mostly keep nothing, and whatever goes wrong there; but
     everybody's clock is right."""
@@ -612,6 +635,8 @@ KINDS: dict[str, Callable[[int, Random], Plan]] = {
     keeping_away.NAME: partial(_expire, keeping_away.WORD),
     giving_up.NAME: partial(_expire, giving_up.WORD),
     cutting_up.NAME: partial(_expire, cutting_up.WORD),
+    passing_by.WORD.name: _pass_by,
+    retaining.NAME: _retain,
     changing_metadata.WORD.name: _change_metadata,
     changing_metadata.PUBLISHED_FIRST: _change_metadata_published_first,
 }

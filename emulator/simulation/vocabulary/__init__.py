@@ -23,8 +23,10 @@ from emulator.simulation.vocabulary import (
     lying,
     neighbours,
     oversized,
+    passing_by,
     repeating,
     restarting,
+    retaining,
     seeking,
     sharing_keys,
     spreading,
@@ -65,6 +67,8 @@ ASKED_FOR: tuple[Word, ...] = (
     giving_up.WORD,
     cutting_up.WORD,
     carrying.WORD,
+    passing_by.WORD,
+    retaining.WORD,
 )
 """Words with worlds of their own, which are drawn when they are asked for by the word's name: seeds of the swarm stay
 what they are."""
