@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from emulator.broker.backlogs import Backlogs
 from emulator.broker.environment import RegionServices
-from emulator.broker.inactivity import Disuse
 from emulator.broker.policies import Effective, Policies
 from emulator.core.policies.declaration import Policy
 from emulator.core.policies.inactivity import INACTIVE_TOPICS, SUBSCRIPTION_EXPIRATION
@@ -50,7 +49,7 @@ class Kept:
         self.topic = topic
         self.effective = effective
         self.backlogs = Backlogs(topic)
-        self.disuse = Disuse(topic)
+        self.disuse = topic.region.environment.parts.disuse(topic)
 
     @property
     def is_wanted(self) -> bool:

@@ -42,6 +42,7 @@ from emulator.simulation.vocabulary import (
     compacting,
     delaying,
     expiring,
+    finishing,
     giving_up,
     holding_keys,
     keeping_away,
@@ -632,7 +633,8 @@ KINDS: dict[str, Callable[[int, Random], Plan]] = {
     keeping_away.NAME: partial(_expire, keeping_away.WORD),
     giving_up.NAME: partial(_expire, giving_up.WORD),
     passing_by.WORD.name: _pass_by,
-    retaining.NAME: _retain,
+    retaining.WORD.name: _retain,
+    finishing.WORD.name: partial(_expire, finishing.WORD),
     changing_metadata.WORD.name: _change_metadata,
     changing_metadata.PUBLISHED_FIRST: _change_metadata_published_first,
 }

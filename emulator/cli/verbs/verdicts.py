@@ -165,7 +165,8 @@ def simulate(
             "before they are set), delay (messages due later), compact (a compacted topic), trim (logs that are "
             "trimmed), expire (messages that expire, topics that are deleted), "
             "keep-away (quotas that keep producers away), carry (replicated subscriptions over what was trimmed or has "
-            "expired), give-up (dead letters), pass-by (topics that keep nothing), retain (retention by age and size).",
+            "expired), give-up (dead letters), pass-by (topics that keep nothing), retain (retention by age and size), "
+            "finish (topics that end).",
         ),
     ] = "swarm",
     file: TopologyFile = DEFAULT_TOPOLOGY,
