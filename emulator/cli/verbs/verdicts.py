@@ -164,9 +164,9 @@ def simulate(
             "(transaction keys), change-metadata (policies of several clusters; change-metadata-upstream: published "
             "before they are set), delay (messages due later), compact (a compacted topic), trim (logs that are "
             "trimmed), expire (messages that expire, topics that are deleted), "
-            "keep-away (quotas that keep producers away), carry (replicated subscriptions over what was trimmed or has "
-            "expired), give-up (dead letters), pass-by (topics that keep nothing), retain (retention by age and size), "
-            "finish (topics that end).",
+            "keep-away (quotas that keep producers away), give-up (dead letters), cut-up (messages in pieces), "
+            "carry (replicated subscriptions over what was trimmed or has expired), pass-by (topics that keep nothing), "
+            "retain (retention by age and size), finish (topics that end).",
         ),
     ] = "swarm",
     file: TopologyFile = DEFAULT_TOPOLOGY,
