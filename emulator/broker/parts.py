@@ -29,6 +29,7 @@ from emulator.core.dispatch import Dispatcher, StrategyFactory, strategy_for
 from emulator.core.drops import Drops
 from emulator.core.metadata_sync.outbox import Outbox
 from emulator.core.metadata_sync.rules import LATEST, Rule
+from emulator.core.partitions import inherits, is_news
 from emulator.core.policies.lifetime import Quotas
 from emulator.core.quotas import Backlog, Exceeded, exceeded
 from emulator.core.replication import Forwarding, ReplicationProgress, forwarding
@@ -57,6 +58,10 @@ class Parts:
     # What one client can cost the others.
     pressure: type[Pressure] = Pressure
     liveness: type[Liveness] = Liveness
+
+    # Which topics there are.
+    is_news: Callable[[int, int], bool] = is_news
+    """(index of another region's partition, how many are known): whether that region is asked how many there are."""
 
     # Who publishes, and what is stored at all.
     publisher_of: Callable[[Peer | None, str, str], Publisher] = publisher_of
@@ -88,6 +93,8 @@ class Parts:
     """How a cursor is stored."""
     strategy_for: StrategyFactory = strategy_for
     """(type, cursor, limits): how entries are given to the consumers of a subscription of that type."""
+    inherits: Callable[[int, int, int], bool] = inherits
+    """(index of a partition, its first id, its end): whether it begins with the subscriptions of partition 0."""
     keeper: type[StateKeeper] = StateKeeper
     """Makes small states durable: cursors, the progress of replicators."""
 

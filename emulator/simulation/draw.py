@@ -49,6 +49,7 @@ from emulator.simulation.vocabulary import (
     keeping_away,
     passing_by,
     retaining,
+    spreading,
     trimming,
 )
 from emulator.simulation.vocabulary.word import Word
@@ -627,6 +628,7 @@ KINDS: dict[str, Callable[[int, Random], Plan]] = {
     "quiet": _quiet,
     holding_keys.WORD.name: _hold_key,
     delaying.NAME: partial(_with_right_clocks, delaying.WORD, delaying.TOPIC),
+    spreading.WORD.name: partial(_expire, spreading.WORD),
     compacting.NAME: partial(_with_right_clocks, compacting.WORD, compacting.TOPIC),
     trimming.NAME: _trim,
     expiring.WORD.name: partial(_expire, expiring.WORD),
