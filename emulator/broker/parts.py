@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from emulator.broker.inactivity import Disuse
 from emulator.broker.keeper import StateKeeper
 from emulator.broker.liveness import Liveness
 from emulator.broker.metadata import Metadata
@@ -118,6 +119,8 @@ class Parts:
     ages: type[Ages] = Ages
     trimming: type[Trimming] = Trimming
     """(retention, ages, time, bytes of the log): which of its oldest entries go."""
+    disuse: type[Disuse] = Disuse
+    """Whether anybody uses a topic."""
     backlog_bytes: Callable[[int, int, int, int], int] = backlog_bytes
     """(bytes of a log, its first id, the first that is needed, its end): how much is needed, about."""
     exceeded: Callable[[Quotas, Backlog], list[Exceeded]] = exceeded

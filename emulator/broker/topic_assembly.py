@@ -267,9 +267,7 @@ class Assembly:
     # Use and debt.
 
     def is_used(self, topic: Topic) -> bool:
-        if topic.producers or topic.access.is_in_use:
-            return True
-        return any(one.consumers for one in topic.subscriptions.values())
+        return topic.is_used
 
     def owes(self, topic: Topic) -> bool:
         if topic.compaction.is_running or self._housekeeper.has_work(topic):

@@ -43,6 +43,7 @@ from emulator.simulation.vocabulary import (
     cutting_up,
     delaying,
     expiring,
+    finishing,
     giving_up,
     holding_keys,
     keeping_away,
@@ -636,7 +637,8 @@ KINDS: dict[str, Callable[[int, Random], Plan]] = {
     giving_up.NAME: partial(_expire, giving_up.WORD),
     cutting_up.NAME: partial(_expire, cutting_up.WORD),
     passing_by.WORD.name: _pass_by,
-    retaining.NAME: _retain,
+    retaining.WORD.name: _retain,
+    finishing.WORD.name: partial(_expire, finishing.WORD),
     changing_metadata.WORD.name: _change_metadata,
     changing_metadata.PUBLISHED_FIRST: _change_metadata_published_first,
 }

@@ -166,7 +166,7 @@ def simulate(
             "views), compact (a compacted topic), trim (logs that are trimmed), expire (messages that expire, topics "
             "that are deleted), keep-away (quotas that keep producers away), give-up (dead letters), cut-up (messages "
             "in pieces), carry (replicated subscriptions over what was trimmed or has expired), pass-by (topics that "
-            "keep nothing), retain (retention by age and size).",
+            "keep nothing), retain (retention by age and size), finish (topics that end).",
         ),
     ] = "swarm",
     file: TopologyFile = DEFAULT_TOPOLOGY,

@@ -14,6 +14,7 @@ from emulator.simulation.vocabulary import (
     delaying,
     evolving,
     expiring,
+    finishing,
     forging,
     giving_up,
     half_open,
@@ -69,6 +70,7 @@ ASKED_FOR: tuple[Word, ...] = (
     carrying.WORD,
     passing_by.WORD,
     retaining.WORD,
+    finishing.WORD,
 )
 """Words with worlds of their own, which are drawn when they are asked for by the word's name: seeds of the swarm stay
 what they are."""

@@ -1,5 +1,5 @@
 """Programs whose replicated subscription goes on in another region, and perhaps back, while what was acknowledged is
-let go from the logs, or while messages expire in one cluster only: what nobody acknowledged is given to it wherever it
+let go from the logs, or while messages expire in one region only: what nobody acknowledged is given to it wherever it
 goes on, what only expired is there elsewhere, and in the end no region keeps anything of what was acknowledged.
 
 Each program has a topic of its own (`roaming.py`). What it published, was given and acknowledged it knows itself.
@@ -134,7 +134,7 @@ WORD = Word(
         Check(
             "passed-alone",
             "INV-37",
-            _told(PASSED, "expired in one cluster, and another one passed it as well"),
+            _told(PASSED, "expired in one region, and another one passed it as well"),
             applies=_acted,
         ),
     ),

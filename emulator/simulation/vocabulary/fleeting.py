@@ -45,6 +45,12 @@ class Heard(NamedTuple):
     number: int
     consumer: int
 
+    @property
+    def life(self) -> str:
+        """Of the topic there: its ledger. What is sent again to a region that died no region can tell from what is
+        new."""
+        return self.place.partition(":")[0]
+
 
 @dataclass(slots=True)
 class Notes:
@@ -65,17 +71,20 @@ class Notes:
 
     def _wrong_for(self, heard: list[Heard]) -> str:
         places = Counter(one.place for one in heard)
-        numbers = Counter(one.number for one in heard)
-        last: dict[int, int] = {}
-        for place, number, consumer in heard:
+        numbers = Counter((one.life, one.number) for one in heard)
+        last: dict[tuple[str, int], int] = {}
+        for one in heard:
+            place, number, consumer = one
+            times = max(places[place], numbers[one.life, number] if number in self.swift else 0)
+            before = last.get((one.life, consumer), -1)
             if number not in self.sent:
                 return f"was given {number}, which nobody sent"
-            if places[place] > 1 or (number in self.swift and numbers[number] > 1):
-                return f"was given {number} {max(places[place], numbers[number])} times, once at {place}"
+            if times > 1:
+                return f"was given {number} {times} times, once at {place}"
             if number in self.swift:
-                if number < last.get(consumer, -1):
-                    return f"was given {number} after {last[consumer]}"
-                last[consumer] = number
+                if number < before:
+                    return f"was given {number} after {before}"
+                last[one.life, consumer] = number
         return ""
 
 

@@ -195,7 +195,7 @@ class Roaming(Carried):
 
 @dataclass(frozen=True, slots=True)
 class Ageing(Roaming):
-    """The same while messages expire for a time in the cluster where it begins: what was never old enough is given."""
+    """The same while messages expire for a time in the region where it begins: what was never old enough is given."""
 
     set_at_seconds: float
     lasts_seconds: float
@@ -229,7 +229,7 @@ class Ageing(Roaming):
 
 @dataclass(frozen=True, slots=True)
 class LeftAlone(Carried):
-    """Nobody reads it while messages expire, or are evicted, in the cluster where it was; it goes on in another one,
+    """Nobody reads it while messages expire, or are evicted, in the region where it was; it goes on in another one,
     where nothing is, and is given everything."""
 
     set_at_seconds: float
