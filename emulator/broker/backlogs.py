@@ -7,9 +7,10 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from emulator.core.cursor import Cursor
+from emulator.core.id_set import IdSet
 from emulator.core.policies.lifetime import Quota, QuotaAction, QuotaKind, Quotas, Retention
 from emulator.core.quotas import Backlog, Exceeded
-from emulator.core.retention import EVICT_TO, Seen, Trimming
+from emulator.core.retention import EVICT_TO, Seen
 from emulator.errors import ProtocolError
 
 if TYPE_CHECKING:
@@ -43,6 +44,8 @@ class KeptTopic(Protocol):
     @property
     def producers(self) -> Mapping[str, Producer]: ...
     @property
+    def hidden_ids(self) -> IdSet: ...
+    @property
     def first_entry_id(self) -> int: ...
     @property
     def readable_end(self) -> int: ...
@@ -61,6 +64,7 @@ class Backlogs:
         self._ages = parts.ages()
         self._backlog_bytes = parts.backlog_bytes
         self._exceeded = parts.exceeded
+        self._trimming = parts.trimming
 
     async def _from(self, entry_id: int) -> AsyncIterator[StoredEntry]:
         """Readable entries from an id on, until the topic is closed. StorageError."""
@@ -194,18 +198,24 @@ class Backlogs:
     async def trim(self, retention: Retention, now_ms: int) -> None:
         """StorageError."""
         topic = self._topic
+        self._pass_markers()
         self._ages.looked(topic.stored_end, now_ms)
         need = topic.trimmer.need.entry_id
         if retention.keeps_nothing:
             await topic.trimmer.trim(need)
             return
-        looking = Trimming(retention, self._ages, now_ms=now_ms, size_bytes=topic.log.size_bytes)
+        looking = self._trimming(retention, self._ages, now_ms=now_ms, size_bytes=topic.log.size_bytes)
         before = topic.log.first_entry_id
         async for entry in self._from(before):
             if entry.entry_id >= need or not looking.goes(_seen(entry)):
                 break
             before = entry.entry_id + 1
         await topic.trimmer.trim(before)
+
+    def _pass_markers(self) -> None:
+        """Where nobody reads nobody passes what is given to nobody, and it would stay in the log (INV-60)."""
+        for subscription in self._standing():
+            subscription.move(lambda cursor: cursor.ack_hidden(self._topic.hidden_ids))
 
 
 def _seen(entry: StoredEntry) -> Seen:

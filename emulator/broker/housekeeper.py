@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from emulator.broker.backlogs import Backlogs
 from emulator.broker.environment import RegionServices
-from emulator.broker.inactivity import Disuse
 from emulator.broker.policies import Effective, Policies
 from emulator.core.policies.declaration import Policy
 from emulator.core.policies.inactivity import INACTIVE_TOPICS, SUBSCRIPTION_EXPIRATION
-from emulator.core.policies.lifetime import BACKLOG_QUOTAS, MESSAGE_TTL, RETENTION
+from emulator.core.policies.lifetime import BACKLOG_QUOTAS, MESSAGE_TTL, RETENTION, QuotaAction, QuotaKind
 from emulator.errors import StorageError
 
 if TYPE_CHECKING:
@@ -50,7 +49,7 @@ class Kept:
         self.topic = topic
         self.effective = effective
         self.backlogs = Backlogs(topic)
-        self.disuse = Disuse(topic)
+        self.disuse = topic.region.environment.parts.disuse(topic)
 
     @property
     def is_wanted(self) -> bool:
@@ -68,8 +67,14 @@ class Kept:
         holds_entries = topic.log.first_entry_id < topic.log.next_entry_id
         if self.effective[RETENTION].lets_go and holds_entries:
             return True
-        return bool(self.effective[MESSAGE_TTL]) and any(
-            subscription.backlog() for subscription in topic.subscriptions.values()
+        return self._lets_go_by_age and any(one.backlog() for one in topic.subscriptions.values())
+
+    @property
+    def _lets_go_by_age(self) -> bool:
+        """Of messages that nobody acknowledged. A quota by size lets nothing go while nothing is published."""
+        by_age = self.effective[BACKLOG_QUOTAS].get(QuotaKind.AGE)
+        return bool(self.effective[MESSAGE_TTL]) or (
+            by_age is not None and by_age.action is QuotaAction.EVICT and by_age.limit_seconds >= 0
         )
 
     async def look(self, now_ms: int) -> None:

@@ -3,25 +3,71 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sized
+from typing import Protocol
 
+from emulator.core.cursor import Cursor
 from emulator.core.policies.inactivity import DeleteMode, Inactivity
 from emulator.core.policies.lifetime import MS_PER_MINUTE
 
-if TYPE_CHECKING:
-    from emulator.broker.subscription.subscription import Subscription
-    from emulator.broker.topic.topic import Topic
-
 logger = logging.getLogger(__name__)
+
+
+class UsedSubscription(Protocol):
+    name: str
+    durable: bool
+    closed: bool
+
+    @property
+    def consumers(self) -> Sized: ...
+    @property
+    def cursor(self) -> Cursor: ...
+
+    def backlog(self) -> int: ...
+    async def delete(self) -> None: ...
+
+
+class UsedByClient(Protocol):
+    @property
+    def source_region(self) -> str | None: ...
+
+
+class UsedByRegion(Protocol):
+    @property
+    def backlog(self) -> int: ...
+
+    def rest(self) -> None: ...
+    def wake(self) -> None: ...
+
+
+class Claimed(Protocol):
+    @property
+    def is_in_use(self) -> bool: ...
+
+
+class UsedTopic(Protocol):
+    """The topic, as far as it says who uses it."""
+
+    full_name: str
+    closed: bool
+
+    @property
+    def access(self) -> Claimed: ...
+    @property
+    def subscriptions(self) -> Mapping[str, UsedSubscription]: ...
+    @property
+    def producers(self) -> Mapping[str, UsedByClient]: ...
+    @property
+    def replicators(self) -> Mapping[str, UsedByRegion]: ...
 
 
 class Disuse:
     """Of one topic in memory. Time counts from the first look: nothing of it is stored."""
 
-    def __init__(self, topic: Topic) -> None:
+    def __init__(self, topic: UsedTopic) -> None:
         self._topic = topic
         self._topic_since_ms: int | None = None
-        self._subscriptions_since_ms: dict[Subscription, int] = {}
+        self._subscriptions_since_ms: dict[UsedSubscription, int] = {}
 
     # Subscriptions.
 
@@ -76,7 +122,7 @@ class Disuse:
         return not self._topic.producers
 
 
-def _may_expire(subscription: Subscription) -> bool:
+def _may_expire(subscription: UsedSubscription) -> bool:
     """A replicated one is used wherever its consumers are, as upstream."""
     return (
         subscription.durable

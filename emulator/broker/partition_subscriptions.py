@@ -1,39 +1,38 @@
 """Subscriptions of a topic that has grown: what is published to a new partition before its consumers have noticed it is
-theirs all the same (docs/rooms/partitions.md, N4)."""
+theirs all the same (docs/rooms/partitions.md, N4).
+
+A partition in which nothing stands yet is given them whenever it is opened, before anybody can publish to it. So
+nobody has to see to it after a crash, nor in the other regions, where it is opened by whoever comes first.
+"""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Sequence
-
-from emulator.broker.topic.topic import Topic
-from emulator.broker.topic_directory import Directory
-from emulator.broker.topic_slot import Wish
-from emulator.errors import ProtocolError, StorageError
-
-logger = logging.getLogger(__name__)
+from emulator.broker.parts import Parts
+from emulator.broker.subscription.stored_cursor import StoredCursor, stored_cursors
+from emulator.model import TopicName
+from emulator.storage.contract import Log, Store
+from emulator.stored_keys import CursorKey, parse_key
 
 
-async def carry_subscriptions(directory: Directory, first: str, new: Sequence[str]) -> None:
-    """Have each durable subscription of partition 0 (`first`) in the new partitions, from their first entry on. Where
-    that fails the log says so: consumers make what is missing when they come."""
-    try:
-        model = await directory.acquire(first, Wish.EXISTING)
-        for name in new:
-            await _carry(model, await directory.acquire(name, Wish.CREATE))
-    except (ProtocolError, StorageError) as failure:
-        logger.warning("subscriptions of %s are not in all of its new partitions yet: %s", first, failure)
+async def begin_like_the_first(store: Store, name: TopicName, log: Log, parts: Parts) -> None:
+    """Have each durable subscription of partition 0 in this one, too, from its first entry on. StorageError."""
+    if not parts.inherits(name.partition_index, log.first_entry_id, log.next_entry_id):
+        return
+    for model in _subscriptions(store, f"{name.partitioned}-partition-0", parts):
+        key = CursorKey(str(name), model.key.subscription)
+        if store.get(key.text) is None:
+            cursor = parts.cursor(log.first_entry_id - 1)
+            cursor.set_replicated(model.cursor.replicated)
+            await _put(store, StoredCursor(key, parts.cursor_parts(cursor)))
 
 
-async def _carry(model: Topic, topic: Topic) -> None:
-    begun = []
-    for subscription in list(model.subscriptions.values()):
-        if not subscription.durable or subscription.name in topic.subscriptions:
-            continue
-        cursor = topic.region.environment.parts.cursor(topic.first_entry_id - 1)
-        made = topic.create_subscription(subscription.name, cursor)
-        if subscription.cursor.replicated:
-            topic.replicate_subscription(made)
-        begun.append(made)
-    for made in begun:
-        await made.persisted()
+def _subscriptions(store: Store, topic: str, parts: Parts) -> list[StoredCursor]:
+    """By their heads alone: where they stand does not matter, and the topic may be writing the rest."""
+    heads = [(parse_key(text), versioned.value) for text, versioned in store.scan(CursorKey.prefix(topic))]
+    return list(stored_cursors(heads, parts.cursor_parts).values())
+
+
+async def _put(store: Store, begun: StoredCursor) -> None:
+    for step in begun.take_changes().puts:
+        for key, value in step.items():
+            await store.put(key, value)

@@ -9,11 +9,10 @@ from dataclasses import replace
 from typing import Final, Protocol
 
 from emulator.broker.metadata import Metadata
-from emulator.broker.partition_subscriptions import carry_subscriptions
 from emulator.broker.policies import Policies
 from emulator.broker.topic_directory import Directory
 from emulator.broker.topic_slot import Wish
-from emulator.core.partitions import Partitioned, partition_names
+from emulator.core.partitions import Partitioned, is_news, partition_names
 from emulator.core.policies.creation import AUTO_TOPIC_CREATION
 from emulator.errors import ProtocolError, ServerError, StorageError
 from emulator.model import TopicName
@@ -49,11 +48,13 @@ class PartitionedTopics:
         peers: Mapping[str, AskablePeer],
         *,
         creates_by_default: bool,
+        is_news: Callable[[int, int], bool] = is_news,
     ) -> None:
         self._metadata = metadata
         self._policies = policies
         self._peers = peers
         self._creates_by_default = creates_by_default
+        self._is_news = is_news
 
     # What there is.
 
@@ -128,8 +129,6 @@ class PartitionedTopics:
     async def grow(self, directory: Directory, topic: TopicName, count: int) -> None:
         """ValueError for a number that is not larger; ProtocolError when there is no such topic; StorageError."""
 
-        known = self.count(topic)
-
         def larger(present: bytes | None) -> bytes:
             if present is None:
                 raise ProtocolError(ServerError.TopicNotFound, f"partitioned topic {topic} does not exist")
@@ -137,15 +136,6 @@ class PartitionedTopics:
 
         await self._metadata.update(PartitionedTopicPath(str(topic)).text, larger)
         await self._open(directory, topic, count)
-        await self._carry_subscriptions(directory, topic, known, count)
-
-    async def _carry_subscriptions(
-        self, directory: Directory, topic: TopicName, known: int, count: int
-    ) -> None:
-        """N4."""
-        if known:
-            first, *_ = names = partition_names(topic, count)
-            await carry_subscriptions(directory, first, names[known:])
 
     async def note(self, topic: TopicName, changed: Callable[[Mapping[str, str]], Mapping[str, str]]) -> None:
         """Change its properties. ProtocolError when there is no such topic; StorageError."""
@@ -179,16 +169,20 @@ class PartitionedTopics:
             await directory.delete(name, force=force)
 
     async def _open(self, directory: Directory, topic: TopicName, count: int) -> None:
-        """So that every partition is there, and its replicators bring it to other regions. What cannot be opened now is
-        opened when somebody uses it."""
+        """So that every partition is there, and its replicators bring it to other regions. StorageError, ProtocolError
+        when one is not: the number counts all the same, and that one is opened when somebody uses it, or asks again."""
         names = partition_names(topic, count)
+        failures: list[ProtocolError | StorageError] = []
         for first in range(0, count, OPENED_AT_ONCE):
             opening = [directory.acquire(name, Wish.CREATE) for name in names[first : first + OPENED_AT_ONCE]]
             for outcome in await asyncio.gather(*opening, return_exceptions=True):
                 if isinstance(outcome, ProtocolError | StorageError):
                     logger.warning("a partition of %s is not open yet: %s", topic, outcome)
+                    failures.append(outcome)
                 elif isinstance(outcome, BaseException):
                     raise outcome
+        if failures:
+            raise failures[0]
 
     async def created_on_use(self, directory: Directory, topic: TopicName) -> int:
         """Somebody asked for a topic and would have it created: how many partitions it has now."""
@@ -207,7 +201,7 @@ class PartitionedTopics:
         """Region `region` replicates a partition to us: have its topic partitioned here, too. ProtocolError when we
         have a topic of its own by that name."""
         base, index = partition.partitioned, partition.partition_index
-        if base is None or index < self.count(base) or region not in self._peers:
+        if base is None or region not in self._peers or not self._is_news(index, self.count(base)):
             return
         if directory.exists(str(base)):
             sentence = f"{base} has partitions in {region} and is a topic of its own here: delete one of them"
@@ -221,9 +215,7 @@ class PartitionedTopics:
                 f"{region} was asked how many partitions {base} has: {problem or 'no answer'}",
             ) from None
         if index < count:
-            known = self.count(base)
             await self._write_down(base, count)
-            await self._carry_subscriptions(directory, base, known, count)
 
     async def _write_down(self, topic: TopicName, count: int) -> None:
         """ProtocolError for a number that a peer cannot mean."""

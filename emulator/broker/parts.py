@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from emulator.broker.inactivity import Disuse
 from emulator.broker.keeper import StateKeeper
 from emulator.broker.liveness import Liveness
 from emulator.broker.metadata import Metadata
+from emulator.broker.nonpersistent.store import nothing_kept
 from emulator.broker.pressure import Pressure
 from emulator.broker.replication.proof import publisher_of
 from emulator.broker.replication.schema_numbers import SchemaNumbers
@@ -25,13 +27,15 @@ from emulator.core.cursor import Cursor
 from emulator.core.cursor_parts import CursorParts
 from emulator.core.deduplication import ProducerDeduplication, SourceWatermarks
 from emulator.core.dispatch import Dispatcher, StrategyFactory, strategy_for
+from emulator.core.drops import Drops
 from emulator.core.metadata_sync.outbox import Outbox
 from emulator.core.metadata_sync.rules import LATEST, Rule
 from emulator.core.pace import Pace, Throttle, throttle_of
+from emulator.core.partitions import inherits, is_news
 from emulator.core.policies.lifetime import Quotas
 from emulator.core.quotas import Backlog, Exceeded, exceeded
 from emulator.core.replication import Forwarding, ReplicationProgress, forwarding
-from emulator.core.retention import Ages, backlog_bytes
+from emulator.core.retention import Ages, Trimming, backlog_bytes
 from emulator.core.snapshots import SnapshotController
 from emulator.core.subscription_updates import (
     Applied,
@@ -45,6 +49,7 @@ from emulator.core.transactions.coordinator import Coordinator
 from emulator.core.transactions.keys import KeyBook
 from emulator.core.transactions.pending_acks import PendingAcks
 from emulator.markers import Marker, SubscriptionUpdate
+from emulator.storage.contract import Store
 from emulator.wire.metadata import EntryInfo, scan_entry
 
 
@@ -55,6 +60,10 @@ class Parts:
     # What one client can cost the others.
     pressure: type[Pressure] = Pressure
     liveness: type[Liveness] = Liveness
+
+    # Which topics there are.
+    is_news: Callable[[int, int], bool] = is_news
+    """(index of another region's partition, how many are known): whether that region is asked how many there are."""
 
     # Who publishes, and what is stored at all.
     publisher_of: Callable[[Peer | None, str, str], Publisher] = publisher_of
@@ -86,6 +95,8 @@ class Parts:
     """How a cursor is stored."""
     strategy_for: StrategyFactory = strategy_for
     """(type, cursor, limits): how entries are given to the consumers of a subscription of that type."""
+    inherits: Callable[[int, int, int], bool] = inherits
+    """(index of a partition, its first id, its end): whether it begins with the subscriptions of partition 0."""
     keeper: type[StateKeeper] = StateKeeper
     """Makes small states durable: cursors, the progress of replicators."""
 
@@ -114,10 +125,19 @@ class Parts:
 
     # What expires, and what is let go.
     ages: type[Ages] = Ages
+    trimming: type[Trimming] = Trimming
+    """(retention, ages, time, bytes of the log): which of its oldest entries go."""
+    disuse: type[Disuse] = Disuse
+    """Whether anybody uses a topic."""
     backlog_bytes: Callable[[int, int, int, int], int] = backlog_bytes
     """(bytes of a log, its first id, the first that is needed, its end): how much is needed, about."""
     exceeded: Callable[[Quotas, Backlog], list[Exceeded]] = exceeded
     """Quotas that a backlog is over."""
+
+    # Topics that keep nothing.
+    drops: type[Drops] = Drops
+    store_of_fleeting: Callable[[Store], Store] = nothing_kept
+    """(the region's store): where the state of such a topic is."""
 
     # Compaction.
     latest_of_keys: type[LatestOfKeys] = LatestOfKeys

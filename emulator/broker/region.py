@@ -87,6 +87,13 @@ class Region:
         self.deletions = Deletions(self.store)
         self.housekeeper = Housekeeper(self, self._delete_unused)
         self._starts = 0
+        self.partitioned = PartitionedTopics(
+            self.metadata,
+            self.policies,
+            self.peers,
+            creates_by_default=config.settings.allow_auto_topic_creation,
+            is_news=environment.parts.is_news,
+        )
         self._assembly = Assembly(
             self,
             self.policies,
@@ -96,12 +103,7 @@ class Region:
             self.housekeeper,
             self.deletions,
             lambda: self._starts,
-        )
-        self.partitioned = PartitionedTopics(
-            self.metadata,
-            self.policies,
-            self.peers,
-            creates_by_default=config.settings.allow_auto_topic_creation,
+            self.partitioned.count,
         )
         self.schemas = Schemas(
             self.metadata,

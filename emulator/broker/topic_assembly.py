@@ -16,6 +16,7 @@ from emulator.broker.deletions import Deletions
 from emulator.broker.environment import RegionServices
 from emulator.broker.housekeeper import Housekeeper
 from emulator.broker.nonpersistent.topic import NonPersistentTopic
+from emulator.broker.partition_subscriptions import begin_like_the_first
 from emulator.broker.policies import Effective, Policies
 from emulator.broker.replication.peer import PeerLink
 from emulator.broker.subscription.pending_acks import PendingAcksOfSubscription, pending_rows_of_topic
@@ -56,8 +57,9 @@ class Assembly:
         housekeeper: Housekeeper,
         deletions: Deletions,
         starts: Callable[[], int],
+        partitions: Callable[[TopicName], int],
     ) -> None:
-        """`starts`: how often the region was started."""
+        """`starts`: how often the region was started. `partitions`: how many a topic has, 0 for none."""
         self._region = region
         self._policies = policies
         self._peers = peers
@@ -65,6 +67,7 @@ class Assembly:
         self._housekeeper = housekeeper
         self._deletions = deletions
         self._starts = starts
+        self._partitions = partitions
         self._volatile_made = 0
         """Non-persistent topics, since the region was started."""
         self._send_away = send_away
@@ -82,6 +85,9 @@ class Assembly:
         if log is None:
             return None
         await self._deletions.forget(str(name))
+        base = name.partitioned
+        if base is not None and name.partition_index < self._partitions(base):
+            await begin_like_the_first(self._region.store, name, log, self._region.environment.parts)
         try:
             return await self._load(name, log)
         except CheckpointDamaged as damage:
@@ -261,9 +267,7 @@ class Assembly:
     # Use and debt.
 
     def is_used(self, topic: Topic) -> bool:
-        if topic.producers or topic.access.is_in_use:
-            return True
-        return any(one.consumers for one in topic.subscriptions.values())
+        return topic.is_used
 
     def owes(self, topic: Topic) -> bool:
         if topic.compaction.is_running or self._housekeeper.has_work(topic):

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from emulator.client.reader import Reader
     from emulator.client.routing import Router, Routing
     from emulator.client.table_view import TableView
+    from emulator.client.topic_names import TopicNames
     from emulator.client.transactions import Coordinators, Transaction
     from emulator.key_hash import KeyHash
 
@@ -234,6 +235,12 @@ class Client(Connections):
             await view.close()
             raise
         return view
+
+    def topics_that_fit(self, pattern: str) -> TopicNames:
+        """What a consumer of a pattern follows. ValueError for what is no pattern."""
+        from emulator.client.topic_names import PatternTopics
+
+        return PatternTopics(self, pattern)
 
     async def new_transaction(self, timeout_seconds: float = 60.0) -> Transaction:
         """Begin a transaction; the region aborts it when it is not ended in time. ClientError when it cannot be had,

@@ -16,7 +16,7 @@ from emulator.client.producer import Producer, ProducerWish
 from emulator.client.reader import MultiTopicReader, Reader, TopicReader
 from emulator.client.routing import PartitionChoice, Router, Routing
 from emulator.client.topic_consumer import TopicConsumer
-from emulator.client.topic_names import NamedTopics, PatternTopics
+from emulator.client.topic_names import NamedTopics
 from emulator.client.topic_producer import TopicProducer
 from emulator.client.vocabulary import MessageId
 from emulator.key_hash import KeyHash
@@ -58,7 +58,7 @@ async def consumer_of(
     if isinstance(topic, re.Pattern):
         if letters is not None and letters.retries:
             raise ValueError("a consumer of a pattern puts nothing off: it has no retry topic")
-        return MultiTopicConsumer(client, topic.pattern, wish, PatternTopics(client, topic.pattern))
+        return MultiTopicConsumer(client, topic.pattern, wish, client.topics_that_fit(topic.pattern))
     topics = [topic] if isinstance(topic, str) else list(topic)
     if letters is not None and topics:
         letters = letters.named_after(topics[0], wish.subscription)

@@ -55,16 +55,25 @@ class MultiTopicConsumer(Consumer):
     # Opening.
 
     async def start(self) -> None:
-        deadline = self.client.settings.operation_timeout_seconds
         try:
-            names = await self.client.persist(self._names.names, deadline_seconds=deadline)
-            await self._all_of(names, self._open)
+            await self._open_all_there_are()
             self._check_usable()
         except BaseException:
             await self._close_all()
             raise
         self._is_begun = True
         self._go_on_following()
+
+    async def _open_all_there_are(self) -> None:
+        """Until there are no more: a partition that is added before partition 0 has the subscription does not get it
+        from there (N4). Topics that come and go are subscribed to when they are noticed, from their beginning on."""
+        while True:
+            deadline = self.client.settings.operation_timeout_seconds
+            names = await self.client.persist(self._names.names, deadline_seconds=deadline)
+            new = names - self.consumers.keys()
+            await self._all_of(new, self._open)
+            if not new or self._names.come_and_go:
+                return
 
     async def _open(self, topic: str) -> None:
         child = self._child(topic)

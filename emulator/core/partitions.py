@@ -48,3 +48,15 @@ class Partitioned:
 def partition_names(topic: TopicName, count: int, first: int = 0) -> list[str]:
     """Full names of partitions first..count-1."""
     return [f"{topic}-partition-{index}" for index in range(first, count)]
+
+
+def inherits(index: int, first_entry_id: int, end_entry_id: int) -> bool:
+    """Whether a partition, by its index and the ids that its log has, begins with the subscriptions of partition 0
+    (N4): for as long as nothing stands in it."""
+    return index > 0 and first_entry_id >= end_entry_id
+
+
+def is_news(index: int, known: int) -> bool:
+    """Whether a partition that another region replicates is beyond those that are known here: then it says how many
+    there are."""
+    return index >= known

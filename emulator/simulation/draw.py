@@ -37,15 +37,21 @@ from emulator.simulation.plan import ConsumerPlan, Plan, ProducerPlan, ReaderPla
 from emulator.simulation.remote_log import RemoteFaults
 from emulator.simulation.vocabulary import (
     WORDS,
+    carrying,
     changing_metadata,
     compacting,
+    cutting_up,
     delaying,
     expiring,
+    finishing,
     giving_up,
     holding_keys,
     keeping_away,
     limiting,
+    passing_by,
     ranking,
+    retaining,
+    spreading,
     sticking,
     trimming,
 )
@@ -575,6 +581,49 @@ def _rank(seed: int, random: Random) -> Plan:
     return replace(plan, topology=with_settings(plan.topology, max_unacked_messages_per_consumer=50_000))
 
 
+def _pass_by(seed: int, random: Random) -> Plan:
+    """As `_expire`; and connections break with much on its way."""
+    plan = _expire(passing_by.WORD, seed, random)
+    breaks = [
+        Reset(round(random.uniform(act.at_seconds, plan.break_seconds), 3), 0.0, act.places[0], act.places[1])
+        for act in plan.acts
+        for _ in range(3)
+        if len(set(act.places)) > 1
+    ]
+    return replace(plan, faults=tuple(sorted((*plan.faults, *breaks), key=lambda one: one.at_seconds)))
+
+
+def _retain(seed: int, random: Random) -> Plan:
+    """As `_expire`; but large messages pass links in no time."""
+    plan = _expire(retaining.WORD, seed, random)
+    links = tuple(
+        replace(one, shape=replace(one.shape, bandwidth_bytes_per_second=None)) for one in plan.topology.links
+    )
+    return replace(plan, topology=replace(plan.topology, links=links))
+
+
+def _carry(seed: int, random: Random) -> Plan:
+    """Several regions, mostly of several clusters, that mostly keep nothing, and whatever goes wrong there; but
+    everybody's clock is right."""
+    size = random.choices((2, 3), (3, 2))[0]
+    topology = _topology(random, size, random.choices((None, size), (1, 2))[0])
+    namespace = topology.namespaces[0]
+    if random.random() < 0.8:
+        namespace = replace(namespace, retention_minutes=0, retention_megabytes=0)
+    topology = with_settings(topology, housekeeping_interval_ms=random.choice((50, 300, 1_000)))
+    plan = Plan(
+        seed=seed,
+        kind=carrying.WORD.name,
+        topology=replace(topology, namespaces=(namespace,)),
+        topics=(),
+        producers=(),
+        consumers=(),
+        disks=tuple((name, _disk(random)) for name in topology.region_names),
+        break_seconds=random.uniform(4, 10),
+    )
+    return _with_faults_elsewhere(carrying.WORD.draw(random, plan), random)
+
+
 def _with_faults_elsewhere(plan: Plan, random: Random) -> Plan:
     """Nothing happens to clocks and to programs."""
     faults = [draw_fault(random, plan.regions, [""], plan.break_seconds) for _ in range(random.randint(1, 6))]
@@ -588,14 +637,20 @@ KINDS: dict[str, Callable[[int, Random], Plan]] = {
     "quiet": _quiet,
     holding_keys.WORD.name: _hold_key,
     delaying.NAME: partial(_with_right_clocks, delaying.WORD, delaying.TOPIC),
+    spreading.WORD.name: partial(_expire, spreading.WORD),
     compacting.NAME: partial(_with_right_clocks, compacting.WORD, compacting.TOPIC),
     trimming.NAME: _trim,
     expiring.WORD.name: partial(_expire, expiring.WORD),
+    carrying.WORD.name: _carry,
     keeping_away.NAME: partial(_expire, keeping_away.WORD),
     giving_up.NAME: partial(_expire, giving_up.WORD),
     sticking.NAME: partial(_with_right_clocks, sticking.WORD, sticking.TOPIC),
     ranking.NAME: _rank,
     limiting.WORD.name: partial(_expire, limiting.WORD),
+    cutting_up.NAME: partial(_expire, cutting_up.WORD),
+    passing_by.WORD.name: _pass_by,
+    retaining.WORD.name: _retain,
+    finishing.WORD.name: partial(_expire, finishing.WORD),
     changing_metadata.WORD.name: _change_metadata,
     changing_metadata.PUBLISHED_FIRST: _change_metadata_published_first,
 }

@@ -83,7 +83,7 @@ class Stored(NamedTuple):
 
 @dataclass(slots=True)
 class LogView:
-    """One log, read as far as it goes."""
+    """One log, read as far as it goes, also what was trimmed since."""
 
     region: str
     topic: str
@@ -105,9 +105,9 @@ class LogView:
     """Transactions that ended in this log, and whether they committed."""
 
     def read_on(self, log: DurableLog) -> None:
-        for index in range(len(self.ids), len(log.ids)):
-            self.ids.append(log.ids[index])
-            self._read(log.ids[index], log.entries[index])
+        for entry_id, data in log.ever_stored(len(self.ids)):
+            self.ids.append(entry_id)
+            self._read(entry_id, data)
 
     def _read(self, entry_id: int, data: bytes) -> None:
         try:
@@ -170,7 +170,7 @@ class Disks:
                 view = self.logs.get((region, name))
                 if view is None:
                     view = self.logs[region, name] = LogView(region, name, log.ledger_id)
-                if len(view.ids) < len(log.ids):
+                if len(view.ids) < len(log.let_go) + len(log.ids):
                     view.read_on(log)
 
     def trespasses(self) -> list[str]:

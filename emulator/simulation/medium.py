@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -65,6 +65,8 @@ class DurableLog:
     next_entry_id: int = 0
     """Never falls (S3)."""
     size_bytes: int = 0
+    let_go: list[tuple[int, bytes]] = field(default_factory=list)
+    """What was trimmed, in order. No region can have it any more; those who judge remember it."""
     torn: list[bytes] = field(default_factory=list)
     """What a crash left of the append that came next; its last entry may be shorter than it was."""
 
@@ -82,7 +84,14 @@ class DurableLog:
     def trim(self, before_entry_id: int) -> None:
         count = bisect_left(self.ids, before_entry_id)
         self.size_bytes -= sum(map(len, self.entries[:count]))
+        self.let_go += zip(self.ids[:count], self.entries[:count], strict=True)
         del self.ids[:count], self.entries[:count], self.owners[:count]
+
+    def ever_stored(self, index: int) -> Iterator[tuple[int, bytes]]:
+        """Entries from the one on that was stored after so many others, also those that are trimmed by now."""
+        yield from self.let_go[index:]
+        first = max(0, index - len(self.let_go))
+        yield from zip(self.ids[first:], self.entries[first:], strict=True)
 
     def recover(self, *, trusts_torn_tail: bool) -> None:
         """Cut off what is torn. Its ids stay unused."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from emulator.broker.parts import Parts
 from emulator.broker.topic.topic import Topic
+from emulator.client import Client
 from emulator.simulation.disk import SimulatedDisk
 from emulator.simulation.evidence import scan_once
 from emulator.simulation.remote_log import RemoteLog
@@ -23,6 +24,8 @@ class Seams:
     topic: type[Topic] = Topic
     disk: type[SimulatedDisk] = SimulatedDisk
     remote_log: type[RemoteLog] = RemoteLog
+    client: type[Client] = Client
+    """Of every program."""
 
     def with_parts(self, **changes: Any) -> Seams:
         """The same with other parts of the broker, by the names of their fields."""

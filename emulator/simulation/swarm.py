@@ -19,7 +19,7 @@ from emulator.simulation.checkers import Judgement, first_violation, judge
 from emulator.simulation.claimant import ClaimantActor
 from emulator.simulation.claims import Claims
 from emulator.simulation.draw import draw
-from emulator.simulation.evidence import Disks, Evidence, Left, full, hold_the_same
+from emulator.simulation.evidence import Disks, Evidence, Left, full, hold_the_same, seconds_of
 from emulator.simulation.faults import Fault, LinkFault
 from emulator.simulation.outcome import (
     Outcome,
@@ -354,9 +354,23 @@ class _Run:
                 if cursor is not None and view is not None:
                     left = [one for one in view.messages if not cursor.is_done(one.entry, one.batch_index)]
                     claim = self.world.regions[region].backlog(topic, subscription)
-                    must_be_none = region == consumer.region or self._carries_everything()
+                    must_be_none = region == consumer.region or (
+                        self._carries_everything() and self._hears_of(region, consumer, topic, subscription)
+                    )
                     found[region, topic, subscription] = Left(left, claim, must_be_none)
         return found
+
+    def _hears_of(self, region: str, consumer: ConsumerActor, topic: str, subscription: str) -> bool:
+        """Whether a region certainly hears where a subscription is consumed. Where it was deleted or sought it begins
+        anew, and what was consumed elsewhere before then is not told a second time."""
+        moved_at = self.record.windows.last_end(region, topic, subscription)
+        return moved_at < 0 or any(
+            seconds_of(event) > moved_at
+            for event in self.record.events
+            if event.op == "acknowledge"
+            and (event.region, event.topic and full(event.topic), event.subscription)
+            == (consumer.region, topic, subscription)
+        )
 
     def _carries_everything(self) -> bool:
         """Whether the position of a replicated subscription certainly comes to the other regions. Messages that never

@@ -20,6 +20,8 @@ from emulator.stored_keys import CursorKey, CursorPartKey, StoredKey, parse_key
 class _Watched:
     """One stored cursor."""
 
+    gone_upto: int
+    """What was trimmed before there was a subscription: it begins behind that, and consumes nothing of it."""
     mark_delete: int = -2
     read: int = 0
     """So many messages of the log were looked at."""
@@ -75,10 +77,11 @@ class CursorWatch:
         self._record = record
         self._shelves: dict[str, _Shelf] = {}
         """By region."""
+        self._media: dict[str, Medium] = {}
         self._watched: dict[tuple[str, CursorKey], _Watched] = {}
 
     def attach(self, region: str, disk: Medium) -> None:
-        tell = disk.on_event
+        tell, self._media[region] = disk.on_event, disk
 
         def on_event(what: str) -> None:
             tell(what)
@@ -98,7 +101,9 @@ class CursorWatch:
 
     def _look_at(self, region: str, key: CursorKey, cursor: StoredCursor) -> None:
         topic, subscription = key.topic, key.subscription
-        watched = self._watched.setdefault((region, key), _Watched())
+        watched = self._watched.get((region, key))
+        if watched is None:
+            watched = self._watched[region, key] = _Watched(gone_upto=self._gone_upto(region, topic))
         moved_by_hand = self._record.windows.is_open(region, topic, subscription)
         if cursor.mark_delete < watched.mark_delete and not moved_by_hand:
             self.fallen.append(
@@ -108,7 +113,7 @@ class CursorWatch:
         watched.mark_delete = cursor.mark_delete
         self._disks.read_on(region)
         view = self._disks.logs.get((region, topic)) or LogView(region, topic, -1)
-        watched.open += view.messages[watched.read :]
+        watched.open += (one for one in view.messages[watched.read :] if one.entry > watched.gone_upto)
         watched.read = len(view.messages)
         given = self._record.given
         is_done = given.to(region, topic, subscription)
@@ -122,3 +127,7 @@ class CursorWatch:
                 else:
                     self.unseen.append((subscription, one))
         watched.open = still_open
+
+    def _gone_upto(self, region: str, topic: str) -> int:
+        log = self._media[region].logs.get(topic)
+        return log.let_go[-1][0] if log is not None and log.let_go else -1

@@ -367,7 +367,7 @@ class World:
         one after the other, which are to be told apart."""
         urls = [f"pulsar://{region}:{SERVICE_PORT}" for region in regions]
         chance = self.simulation.random(f"client {host.name} {host.life}{instance and f' {instance}'}")
-        return Client(
+        return self.seams.client(
             urls,
             network=host.network,
             settings=settings or self.client_settings,

@@ -16,6 +16,7 @@ from emulator.broker.region import Region
 from emulator.errors import ProtocolError
 from emulator.model import TopicName
 from emulator.region_config import BrokerSettings, LinkShape, NamespaceConfig
+from emulator.simulation.faults import FailingDisk
 from emulator.simulation.world import SERVICE_PORT, World, world
 from emulator.topology import Cluster, Link, Topology
 from emulator.topology import Region as DeclaredRegion
@@ -310,6 +311,75 @@ def test_a_new_partition_begins_with_the_subscriptions_of_the_others_in_every_re
                 )
 
         w.play(story())
+
+
+def test_a_new_partition_begins_with_the_subscriptions_of_the_others_in_all_regions_of_a_cluster() -> None:
+    """N4: the regions that were not asked to grow it know the number from their store, and nobody tells them."""
+
+    async def story(w: World) -> None:
+        await asked(w, "PUT", f"{PATH}/partitions", 1)
+        consumer = await w.client("eu").subscribe(f"{ORDERS}-partition-0", "billing")
+        await consumer.client.close()
+        await asked(w, "POST", f"{PATH}/partitions", 2)
+        await (await w.client("us").producer(f"{ORDERS}-partition-1")).send(b"early")
+        await w.quiet()
+        late = await w.client("eu").subscribe(f"{ORDERS}-partition-1", "billing")
+        async with asyncio.timeout(10):
+            assert (await late.receive()).payload == b"early"
+
+    play(story, "us", "eu")
+
+
+def test_a_partition_that_could_not_be_opened_at_once_begins_with_the_subscriptions_of_the_others() -> None:
+    """N4: growing it was interrupted, by a crash or a disk that fails, and the number counts all the same."""
+
+    async def story(w: World) -> None:
+        await asked(w, "PUT", f"{PATH}/partitions", 1)
+        consumer = await w.client("us").subscribe(f"{ORDERS}-partition-0", "billing")
+        await consumer.client.close()
+        FailingDisk(0.0, 0.0, "us", 1.0).begin(w)
+        await asked(w, "POST", f"{PATH}/partitions", 2)
+        assert count_in(w) == 2
+        w.kill("us")
+        w.regions["us"].disk.repair()
+        w.start("us")
+        await w.ready()
+        await (await w.client("us").producer(f"{ORDERS}-partition-1")).send(b"early")
+        late = await w.client("us").subscribe(f"{ORDERS}-partition-1", "billing")
+        async with asyncio.timeout(10):
+            assert (await late.receive()).payload == b"early"
+
+    play(story)
+
+
+def test_who_has_a_topic_partitioned_is_told_when_not_all_partitions_could_be_opened_and_may_ask_again() -> (
+    None
+):
+    """Other clusters hear of a topic by its partitions: «done» must mean that they will."""
+    with clusters() as w:
+
+        async def story() -> None:
+            await w.ready()
+            FailingDisk(0.0, 0.0, "us", 1.0).begin(w)
+            status, _ = await asked(w, "PUT", f"{PATH}/partitions", 2)
+            assert (status, count_in(w)) == (503, 2)
+            assert (await asked(w, "POST", f"{PATH}/createMissedPartitions"))[0] == 503
+            w.regions["us"].disk.repair()
+            assert (await asked(w, "POST", f"{PATH}/createMissedPartitions"))[0] == 204
+            await w.simulation.until(lambda: count_in(w, "eu") == 2)
+
+        w.play(story())
+
+
+def test_what_only_looks_like_a_partition_begins_with_nothing() -> None:
+    """N3, N4: its topic has no partitions."""
+
+    async def story(w: World) -> None:
+        await (await w.client("us").subscribe(f"{ORDERS}-partition-0", "billing")).client.close()
+        await (await w.client("us").producer(f"{ORDERS}-partition-1")).send(b"hello")
+        assert not broker_of(w).directory.serving[f"{ORDERS}-partition-1"].subscriptions
+
+    play(story)
 
 
 def test_what_is_partitioned_while_a_link_is_cut_is_learned_afterwards() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from emulator.broker import housekeeper
 from emulator.broker.region import Region
+from emulator.broker.topic_directory import Wish
 from emulator.client import InitialPosition
 from emulator.core.policies.declaration import Policy
 from emulator.core.policies.lifetime import (
@@ -157,6 +158,31 @@ def test_a_replicated_subscription_goes_on_in_another_region_over_trimmed_logs()
     asyncio.run(story())
 
 
+def test_markers_behind_the_last_message_go_whoever_reads() -> None:
+    """Nobody is given them, so nobody can acknowledge them."""
+
+    async def story() -> None:
+        async with (
+            regions("us", "eu", housekeeping_interval_ms=5, snapshot_interval_ms=20) as world,
+            world.client("us") as client,
+        ):
+            await set_policy(world.running["us"], RETENTION, Retention(0, 0))
+            consumer = await client.subscribe(TOPIC, "s", replicated=True)
+            idle = await client.subscribe(TOPIC, "idle")
+            producer = await client.producer(TOPIC)
+            await producer.send(b"last")
+            await idle.acknowledge(await idle.receive(), confirmed=True)
+            await idle.close()
+            topic = world.running["us"].directory.serving[TOPIC]
+            assert topic.sync is not None
+            controller = topic.sync.controller
+            await seen(lambda: controller.counters.completed > 0)
+            await consumer.acknowledge(await consumer.receive())
+            await seen(lambda: topic.log.first_entry_id > 0 and topic.log.size_bytes == 0)
+
+    asyncio.run(story())
+
+
 def test_messages_that_nobody_acknowledged_expire() -> None:
     async def story() -> None:
         async with regions("us", housekeeping_interval_ms=5) as world, world.client("us") as client:
@@ -286,6 +312,26 @@ def test_old_messages_are_evicted_by_age() -> None:
             await set_policy(world.running["us"], BACKLOG_QUOTAS, {QuotaKind.AGE: quota})
             topic = world.running["us"].directory.serving[TOPIC]
             await seen(lambda: topic.subscriptions["s"].backlog() == 0)
+
+    asyncio.run(story())
+
+
+def test_a_topic_stays_in_memory_until_its_quota_has_evicted_what_is_too_old() -> None:
+    """Nobody asks about it meanwhile."""
+
+    async def story() -> None:
+        async with regions("us", housekeeping_interval_ms=5, topic_idle_ms=20) as world:
+            quota = Quota(-1, 1, QuotaAction.EVICT)
+            await set_policy(world.running["us"], BACKLOG_QUOTAS, {QuotaKind.AGE: quota})
+            async with world.client("us") as client:
+                await (await client.subscribe(TOPIC, "s")).close()
+                producer = await client.producer(TOPIC)
+                await producer.send(b"old")
+                await producer.close()
+            directory = world.running["us"].directory
+            await seen(lambda: TOPIC not in directory.serving)
+            topic = await directory.acquire(TOPIC, Wish.EXISTING)
+            assert not topic.subscriptions["s"].backlog()
 
     asyncio.run(story())
 

@@ -152,6 +152,35 @@ def test_partitions_that_are_added_are_read_from_their_first_message_on() -> Non
         w.play(story())
 
 
+def test_a_topic_that_grows_while_it_is_subscribed_to_is_subscribed_to_as_a_whole(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The region gives a new partition the subscriptions of partition 0 (N4): there was none yet."""
+    with world("us") as w:
+
+        async def story() -> None:
+            await create(w, count=1)
+            client = client_of(w, partitions_interval_seconds=600.0)
+            asked = client.partitions_of
+
+            answers = []
+
+            async def grows_behind_the_answer(topic: str, *, may_create: bool = False) -> int:
+                count = await asked(topic, may_create=may_create)
+                answers.append(count)
+                if len(answers) == 2:  # asked for a consumer of any kind, then for its partitions
+                    await admin(w, "POST", f"{PATH}/orders/partitions", 2)
+                return count
+
+            monkeypatch.setattr(client, "partitions_of", grows_behind_the_answer)
+            await (await client.subscribe(ORDERS, "all")).close()
+            await publish(client_of(w), f"{ORDERS}-partition-1", "early")
+            late = await client.subscribe(ORDERS, "all")
+            assert await received(late, 1) == ["early"]
+
+        w.play(story())
+
+
 def test_a_consumer_outlives_its_region_s_restart_and_finds_partitions_added_meanwhile() -> None:
     with world("us") as w:
 

@@ -4,7 +4,9 @@ test_ablations.py."""
 from __future__ import annotations
 
 from emulator.simulation.draw import draw
+from emulator.simulation.evidence import LogView
 from emulator.simulation.faults import ClockJump, KillClient, PauseClient
+from emulator.simulation.medium import DurableLog
 from emulator.simulation.swarm import run_seed
 from emulator.simulation.vocabulary import trimming
 
@@ -30,3 +32,19 @@ def test_every_region_lets_go_at_once_and_its_clock_is_right() -> None:
         assert not any(isinstance(fault, ClockJump | KillClient | PauseClient) for fault in plan.faults)
     assert any(len(set(act.places)) > 1 for plan in plans for act in plan.acts)
     assert {fault.op for plan in plans for fault in plan.faults} >= {"kill", "cut"}
+
+
+def test_those_who_judge_remember_what_was_trimmed() -> None:
+    """Also when they look only now and then."""
+    log, view = (
+        DurableLog("persistent://public/default/t", 1),
+        LogView("us", "persistent://public/default/t", 1),
+    )
+    for first in range(0, 9, 3):
+        log.store(first, [b"not an entry"] * 3, owner=1)
+        if first:
+            log.trim(first - 1)
+        view.read_on(log)
+    assert log.ids == [5, 6, 7, 8]
+    assert view.ids == list(range(9))
+    assert [entry_id for entry_id, _ in log.ever_stored(4)] == [4, 5, 6, 7, 8]

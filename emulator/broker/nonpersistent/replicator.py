@@ -68,7 +68,9 @@ class LiveReplicator(Replicator):
         """Pass what has a smaller id, and count what of it was never sent."""
         dropped = self._waiting.take_before(entry_id)
         if dropped:
-            drops = self._forgetting.dropped_for.setdefault(self.remote, Drops())
+            drops = self._forgetting.dropped_for.setdefault(
+                self.remote, self.topic.region.environment.parts.drops()
+            )
             drops.count(dropped, self._forgetting.now_ms())
         if self.progress.next_entry_id < entry_id:
             self.progress.skipped(entry_id - 1)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from emulator.broker.environment import RegionServices
 from emulator.broker.nonpersistent.replicator import LiveReplicator
-from emulator.broker.nonpersistent.store import VolatileLog, VolatileStore
+from emulator.broker.nonpersistent.store import VolatileLog
 from emulator.broker.topic.tail import StoredEntry
 from emulator.broker.topic.topic import Topic
 from emulator.core.dispatch import Read
@@ -30,7 +30,7 @@ class VolatileServices:
 
     def __init__(self, region: RegionServices) -> None:
         self._region = region
-        self.store = VolatileStore()
+        self.store = region.environment.parts.store_of_fleeting(region.store)
         parts = replace(region.environment.parts, strategy_for=at_most_once)
         self.environment = replace(region.environment, store=self.store, parts=parts)
 
@@ -82,7 +82,7 @@ class NonPersistentTopic(Topic):
         is_acked, last = subscription.cursor.is_acked, self.readable_end - 1
         dropped = sum([entry.messages for entry in entries if not is_acked(entry.entry_id)])
         if dropped:
-            drops = self.dropped.setdefault(subscription.name, Drops())
+            drops = self.dropped.setdefault(subscription.name, self.region.environment.parts.drops())
             drops.count(dropped, self.now_ms())
             subscription.move(lambda cursor: cursor.ack_range(cursor.mark_delete + 1, last))
 

@@ -433,6 +433,13 @@ class Topic:
         return max(self.log.first_entry_id, self.trimmer.floor)
 
     @property
+    def is_used(self) -> bool:
+        """By clients or by other regions' replicators."""
+        if self.producers or self.access.is_in_use:
+            return True
+        return any(one.consumers for one in self.subscriptions.values())
+
+    @property
     def stored_end(self) -> int:
         return self.state.stored_end
 

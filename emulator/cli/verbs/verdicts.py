@@ -162,11 +162,13 @@ def simulate(
             metavar="SCENARIO",
             help="A scenario, as for `run`; or swarm (anything), drill (one kill, one cut), quiet, hold-key "
             "(transaction keys), change-metadata (policies of several clusters; change-metadata-upstream: published "
-            "before they are set), delay (messages due later), compact (a compacted topic), trim (logs that are "
-            "trimmed), expire (messages that expire, topics that are deleted), "
-            "keep-away (quotas that keep producers away), give-up (dead letters), stick-to-ranges (consumers that say "
-            "which keys they take), rank (consumers with levels of priority), limit (limits of a topic's users, and "
-            "rates).",
+            "before they are set), delay (messages due later), spread (partitions that grow, lists, patterns, table "
+            "views), compact (a compacted topic), trim (logs that are trimmed), expire (messages that expire, topics "
+            "that are deleted), keep-away (quotas that keep producers away), give-up (dead letters), cut-up (messages "
+            "in pieces), carry (replicated subscriptions over what was trimmed or has expired), pass-by (topics that "
+            "keep nothing), retain (retention by age and size), finish (topics that end), "
+            "stick-to-ranges (consumers that say which keys they take), rank (consumers with levels of priority), "
+            "limit (limits of a topic's users, and rates).",
         ),
     ] = "swarm",
     file: TopologyFile = DEFAULT_TOPOLOGY,

@@ -122,12 +122,22 @@ class Shared(Strategy):
                 self.cursor.ack_range(entry_id, entry_id)
             elif is_taken(entry_id):
                 self._take(entry_id)
+            elif self._overtakes(candidate):
+                self._take(entry_id)
+                self.replay.add(entry_id)
             elif (consumer := self._receiver_of(candidate)) is not None:
                 self._take(entry_id)
                 deliveries.append(self._deliver(consumer, index, entry_id, candidate.messages))
             elif not self._set_aside(candidate):
                 break
         return deliveries
+
+    def _overtakes(self, candidate: Candidate) -> bool:
+        """Whether it is a piece, and earlier entries go again that came back while it was being read: those before it
+        may be among them, and clients throw a message away whose pieces do not follow each other."""
+        if candidate.piece is None or not self.replay:
+            return False
+        return self.replay.first < candidate.entry_id
 
     def _receiver_of(self, candidate: Candidate) -> ConsumerState | None:
         """Who gets it now; None: nobody. A piece goes to who has those before, anything else to whose turn it is."""

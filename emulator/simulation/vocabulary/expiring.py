@@ -11,13 +11,15 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from emulator.client import ClientError, Consumer, InitialPosition, Producer
+from emulator.core.policies.lifetime import Quotas
+from emulator.core.quotas import Backlog, Exceeded, exceeded
 from emulator.core.retention import Ages, Seen
 from emulator.simulation.ablation import Ablation, parts
 from emulator.simulation.checkers import Check, Found
 from emulator.simulation.disk import DiskStore, SimulatedDisk
 from emulator.simulation.evidence import DELETED, Evidence
 from emulator.simulation.plan import Plan
-from emulator.simulation.vocabulary.letting_go import EARLY, STAYS, Eviction, Expiry
+from emulator.simulation.vocabulary.letting_go import EARLY, STAYS, Eviction, Expiry, by_quota
 from emulator.simulation.vocabulary.mortal import NAME, PATIENCE_SECONDS, STEP_SECONDS, SUBSCRIPTION, Mortal
 from emulator.simulation.vocabulary.word import Stage, Word
 from emulator.stored_keys import CursorKey
@@ -104,6 +106,10 @@ def draw(random: Random, plan: Plan) -> Plan:
         return mortal(Eviction, begin, lasts, random.randint(600, 6_000))
 
     acts = [letting_go() if random.random() < 0.7 else mortal(Deletion) for _ in range(random.randint(2, 5))]
+    # Drawn without chance, so that worlds stay what they were but for it.
+    ageing = [(number, act) for number, act in enumerate(acts) if isinstance(act, Expiry)]
+    for number, act in ageing[1::2]:
+        acts[number] = by_quota(act)
     return replace(plan, acts=(*plan.acts, *acts))
 
 
@@ -146,6 +152,10 @@ def _everything_is_too_much(*_: int) -> int:
 
 def _nothing_is_too_much(*_: int) -> int:
     return 0
+
+
+def _no_backlog_is_too_old(quotas: Quotas, backlog: Backlog) -> list[Exceeded]:
+    return exceeded(quotas, backlog._replace(age_ms=0))
 
 
 class _KeepsCursorsStore(DiskStore):
@@ -220,6 +230,13 @@ WORD = Word(
             "No backlog is taken for one that is over its quota.",
             ("INV-88",),
             parts(backlog_bytes=_nothing_is_too_much),
+            kind=NAME,
+        ),
+        Ablation(
+            "quota-never-too-old",
+            "However old a backlog is, no quota by age is exceeded.",
+            ("INV-88",),
+            parts(exceeded=_no_backlog_is_too_old),
             kind=NAME,
         ),
         Ablation(

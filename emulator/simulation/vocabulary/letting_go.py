@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from emulator.admin_calls import NoAnswer
@@ -16,7 +16,7 @@ MARGIN_SECONDS = 0.1
 """Clocks tell whole milliseconds, and a message is stamped a moment before it is sent."""
 STORED_SECONDS = 1.0
 """What was passed when the policy ended is stored a little later."""
-EVICT, SIZE = "consumer_backlog_eviction", "destination_storage"
+EVICT, SIZE, AGE = "consumer_backlog_eviction", "destination_storage", "message_age"
 ENTRY_BYTES_MAX = 300
 """Of these programs' entries."""
 Stored = dict[bytes, tuple[float, float]]
@@ -143,6 +143,20 @@ class Expiry(LettingGo):
         if found is None:
             return "nobody says how much"
         return f"{found['msgBacklog']} entries" if found["msgBacklog"] else ""
+
+
+@dataclass(frozen=True, slots=True)
+class EvictionByAge(Expiry):
+    """By a quota of so many seconds, over which the oldest messages are passed."""
+
+    def policy(self, *, is_set: bool) -> tuple[str, Any]:
+        quota = {"limitSize": -1, "limitTime": self.limit, "policy": EVICT}
+        return f"/backlogQuota?backlogQuotaType={AGE}", quota if is_set else None
+
+
+def by_quota(expiry: Expiry) -> EvictionByAge:
+    """The same by a quota in place of a time to live."""
+    return EvictionByAge(**{one.name: getattr(expiry, one.name) for one in fields(expiry)})
 
 
 @dataclass(frozen=True, slots=True)

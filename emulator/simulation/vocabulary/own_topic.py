@@ -29,24 +29,29 @@ class OwnTopic(Act):
 
     def reader(self, stage: Stage) -> Client:
         """On the program's own host, wherever the region is."""
+        return self.client_for(self.reading, stage, "reader")
+
+    def client_for(self, region: str, stage: Stage, instance: str) -> Client:
+        """On the program's own host, for any region."""
         host = stage.world.client_host(stage.name, self.region)
-        return stage.world.client_on(host, (self.reading,), instance="reader")
+        return stage.world.client_on(host, (region,), instance=instance)
 
     async def subscribed(self, client: Client, stage: Stage, subscription: str) -> Consumer:
         earliest = InitialPosition.EARLIEST
         return await client.subscribe(self.topic(stage), subscription, initial_position=earliest)
 
-    async def given(self, consumer: Consumer, stage: Stage) -> Message:
-        """The next message, on record."""
+    async def given(self, consumer: Consumer, stage: Stage, region: str = "") -> Message:
+        """The next message, on record. `region`: another one than where it usually reads."""
         message = await consumer.receive()
+        region = region or self.reading
         stage.record.note(
             stage.name,
             "receive",
             "ok",
-            region=self.reading,
+            region=region,
             topic=stage.name,
             subscription=consumer.subscription,
-            origin_region=message.replicated_from or self.reading,
+            origin_region=message.replicated_from or region,
             producer=message.producer_name,
             sequence_id=message.sequence_id,
             message_id=place_of(message),

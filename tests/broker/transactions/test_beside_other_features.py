@@ -1,9 +1,11 @@
-"""Transactions beside compaction, delayed delivery and trimming, under virtual time."""
+"""Transactions beside compaction, delayed delivery, trimming and expiry."""
 
 from __future__ import annotations
 
 import asyncio
+import time
 
+from emulator.broker.backlogs import Backlogs
 from emulator.client import Client, Consumer, ConsumerType, InitialPosition
 from emulator.core.transactions.status import Status
 from emulator.simulation.clocks import EPOCH_MS
@@ -144,3 +146,27 @@ def test_many_transactions_time_out_at_times_that_no_clock_can_say() -> None:
             )
 
         w.play(story())
+
+
+def test_nothing_of_what_is_open_nor_behind_it_expires_before_its_end() -> None:
+    """However old it is: nobody could have read it. Afterwards it expires like everything else."""
+
+    async def story() -> None:
+        async with asyncio.timeout(60), regions("us") as at, at.client("us") as client:
+            producer = await client.producer(TOPIC)
+            await (await client.subscribe(TOPIC, "s")).close()
+            await producer.send(b"before")
+            transaction = await client.new_transaction()
+            for number in range(2):
+                await producer.send(b"open %d" % number, transaction=transaction)
+            await producer.send(b"behind")
+            topic = at.running["us"].directory.serving[TOPIC]
+            cursor, backlogs = topic.subscriptions["s"].cursor, Backlogs(topic)
+            much_later_ms = int(1000 * time.time()) + 3_600_000
+            await backlogs.expire(1_000, much_later_ms)
+            assert cursor.mark_delete == 0
+            await transaction.commit()
+            await backlogs.expire(1_000, much_later_ms)
+            assert cursor.mark_delete >= 3
+
+    asyncio.run(story())

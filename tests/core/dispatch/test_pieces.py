@@ -4,11 +4,22 @@ from __future__ import annotations
 
 import time
 
-from emulator.core.dispatch import Read
+import pytest
+
+from emulator.core.dispatch import Dispatcher, Read
 from emulator.core.dispatch.pieces import MESSAGES_MAX, WAITING_MAX, Pieces
 from emulator.core.transactions.pending_acks import Claim, PendingAcks
 from emulator.core.transactions.status import TxnId
-from tests.core.dispatch.playbook import SHARED, Candidate, Piece, dispatcher, handed_out, joined
+from tests.core.dispatch.playbook import (
+    SHARED,
+    Candidate,
+    Piece,
+    dispatcher,
+    found,
+    handed_out,
+    joined,
+    wanted,
+)
 
 
 def piece(entry_id: int, of: str, *, is_last: bool = False) -> Candidate:
@@ -53,6 +64,66 @@ def test_pieces_wait_for_a_consumer_that_takes_nothing_and_come_in_order_afterwa
     assert handed_out(machine, log) == [("two", 2), ("two", 4)]
     machine.flow(one, 10)
     assert handed_out(machine, log) == [("one", 1), ("one", 3)]
+
+
+def offered(machine: Dispatcher, read: Read, log: list[Candidate]) -> list[tuple[str, int]]:
+    candidates = found(read, log)
+    return [
+        (delivery.consumer.name, candidates[delivery.place].entry_id)
+        for delivery in machine.offer(read, candidates, 0)
+    ]
+
+
+def test_pieces_of_a_read_under_way_do_not_overtake_earlier_ones_that_wait_no_longer() -> None:
+    """A client throws a message away when one of its pieces does not follow the one before it."""
+    machine = dispatcher()
+    one = joined(machine, "one", SHARED, permits=1)
+    log = [piece(number, "x", is_last=number == 5) for number in range(6)]
+    assert handed_out(machine, log[:1]) == [("one", 0)]
+    joined(machine, "two", SHARED, permits=1)
+    assert handed_out(machine, log[:3]) == []
+    under_way = wanted(machine, 6)
+    assert under_way.from_entry_id == 3
+    machine.flow(one, 4)
+    assert offered(machine, under_way, log) == []
+    assert handed_out(machine, log) == [("one", number) for number in range(1, 5)]
+    machine.flow(one, 1)
+    assert handed_out(machine, log) == [("one", 5)]
+
+
+def test_nor_do_those_that_are_being_read_again() -> None:
+    machine = dispatcher()
+    one = joined(machine, "one", SHARED, permits=1)
+    log = [piece(number, "x", is_last=number == 5) for number in range(6)]
+    assert handed_out(machine, log[:1]) == [("one", 0)]
+    joined(machine, "two", SHARED, permits=1)
+    assert handed_out(machine, log) == []
+    machine.flow(one, 2)
+    read = wanted(machine, 6)
+    assert offered(machine, read, log) == [("one", 1), ("one", 2)]
+    again = wanted(machine, 6)
+    assert again.from_entry_id == 4, "3 waits for its consumer"
+    machine.flow(one, 3)
+    assert offered(machine, again, log) == []
+    assert handed_out(machine, log) == [("one", 3), ("one", 4), ("one", 5)]
+
+
+@pytest.mark.parametrize("leaves", [True, False])
+def test_nor_earlier_ones_that_their_consumer_left_behind_or_gave_back(leaves: bool) -> None:
+    machine = dispatcher()
+    one = joined(machine, "one", SHARED, permits=10)
+    log = [piece(number, "x", is_last=number == 5) for number in range(6)]
+    handed_out(machine, log[:3])
+    joined(machine, "two", SHARED, permits=10)
+    under_way = wanted(machine, 6)
+    if leaves:
+        machine.left(one, 0)
+    else:
+        machine.returned(one, None)
+    assert offered(machine, under_way, log) == []
+    given = handed_out(machine, log)
+    assert [entry_id for _, entry_id in given] == list(range(6))
+    assert len(receivers(given, *range(6))) == 1
 
 
 def test_when_their_consumer_leaves_another_one_gets_all_pieces_from_the_first() -> None:

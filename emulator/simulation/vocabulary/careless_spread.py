@@ -1,0 +1,168 @@
+"""Parts without the safeguards that the word `spread` is there for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from emulator.client import EARLIEST, Client, ClientError, Consumer, TableView
+from emulator.client.topic_names import PatternTopics, TopicNames
+from emulator.core.cursor import Cursor
+from emulator.core.dispatch import Limits, Strategy, SubscriptionType, strategy_for
+from emulator.simulation.ablation import Ablation, parts
+
+
+def _client(type_: type[Client]) -> Any:
+    return lambda seams: replace(seams, client=type_)
+
+
+def _begins_with_nothing(index: int, first_entry_id: int, end_entry_id: int) -> bool:
+    return False
+
+
+class _AsksOnce(Client):
+    """However often somebody wants to know how many partitions there are: it asked the region once."""
+
+    def __init__(self, *args: Any, **named: Any) -> None:
+        super().__init__(*args, **named)
+        self._told: dict[str, int] = {}
+
+    async def partitions_of(self, topic: str, *, may_create: bool = False) -> int:
+        if topic not in self._told:
+            self._told[topic] = await super().partitions_of(topic, may_create=may_create)
+        return self._told[topic]
+
+
+class _WatchesOnce(PatternTopics):
+    def connection_lost(self) -> None:
+        """As if nothing had happened."""
+
+
+class _ForgetsToWatch(Client):
+    def topics_that_fit(self, pattern: str) -> TopicNames:
+        return _WatchesOnce(self, pattern)
+
+
+class _FitsTheBeginning(Client):
+    """A pattern is taken to fit whatever begins as it says."""
+
+    async def subscribe(
+        self, topic: str | Sequence[str] | re.Pattern[str], subscription: str, **named: Any
+    ) -> Consumer:
+        if isinstance(topic, re.Pattern):
+            topic = re.compile(f"{topic.pattern}.*")
+        return await super().subscribe(topic, subscription, **named)
+
+
+class _NeverPauses(Client):
+    async def subscribe(self, *args: Any, **named: Any) -> Consumer:
+        return await super().subscribe(*args, **{**named, "start_paused": False})
+
+
+class _AsksAhead(Client):
+    """Without a queue it asks for the next message while it has one."""
+
+    async def subscribe(self, *args: Any, **named: Any) -> Consumer:
+        queue = max(2, named["receiver_queue_size"])
+        return await super().subscribe(*args, **{**named, "receiver_queue_size": queue})
+
+
+class _EndsAtAReconnect(TableView):
+    """It follows for as long as its first connection lasts, and says nothing then."""
+
+    async def _follow(self) -> None:
+        client = self._reader.client
+        try:
+            first = await client.service_connection()
+            while await client.service_connection() is first:
+                self._take(await self._reader.receive())
+        except ClientError:
+            return
+        finally:
+            self._read_more.set()
+
+
+class _TablesEnd(Client):
+    async def table_view(self, topic: str, **_: Any) -> TableView:
+        view = _EndsAtAReconnect(await self.reader(topic, EARLIEST, inclusive=True, read_compacted=True))
+        await view.start()
+        return view
+
+
+def _first_news_only(index: int, known: int) -> bool:
+    return known == 0
+
+
+def _failover_shares(type_: SubscriptionType, cursor: Cursor, limits: Limits) -> Strategy:
+    shared = type_ is SubscriptionType.FAILOVER
+    return strategy_for(SubscriptionType.SHARED if shared else type_, cursor, limits)
+
+
+def ablations(kind: str) -> tuple[Ablation, ...]:
+    return (
+        Ablation(
+            "new-partition-of-nobody",
+            "A new partition begins without the subscriptions of partition 0.",
+            ("INV-5",),
+            parts(inherits=_begins_with_nothing),
+            kind=kind,
+        ),
+        Ablation(
+            "growth-unnoticed",
+            "A client asks once how many partitions a topic has.",
+            ("INV-93",),
+            _client(_AsksOnce),
+            kind=kind,
+        ),
+        Ablation(
+            "growth-untold",
+            "A cluster that knows how many partitions a topic has does not ask again.",
+            ("INV-93",),
+            parts(is_news=_first_news_only),
+            kind=kind,
+        ),
+        Ablation(
+            "list-lost-over-a-reconnect",
+            "A client whose connection was lost does not watch topics again before it asks for them.",
+            ("INV-93",),
+            _client(_ForgetsToWatch),
+            kind=kind,
+        ),
+        Ablation(
+            "failover-shares",
+            "All consumers of a Failover subscription are given messages, and not the first alone.",
+            ("INV-94",),
+            parts(strategy_for=_failover_shares),
+            kind=kind,
+        ),
+        Ablation(
+            "pattern-fits-beginnings",
+            "A pattern fits every name that begins as it says.",
+            ("INV-94",),
+            _client(_FitsTheBeginning),
+            kind=kind,
+        ),
+        Ablation(
+            "never-paused",
+            "A consumer that is to start paused asks for messages at once.",
+            ("INV-94",),
+            _client(_NeverPauses),
+            kind=kind,
+        ),
+        Ablation(
+            "asks-ahead",
+            "A consumer without a queue asks for messages ahead.",
+            ("INV-94",),
+            _client(_AsksAhead),
+            kind=kind,
+        ),
+        Ablation(
+            "table-ends-at-a-reconnect",
+            "A table view is not kept up to date once its connection was lost.",
+            ("INV-95",),
+            _client(_TablesEnd),
+            kind=kind,
+        ),
+    )

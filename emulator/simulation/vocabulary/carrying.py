@@ -1,0 +1,164 @@
+"""Programs whose replicated subscription goes on in another region, and perhaps back, while what was acknowledged is
+let go from the logs, or while messages expire in one region only: what nobody acknowledged is given to it wherever it
+goes on, what only expired is there elsewhere, and in the end no region keeps anything of what was acknowledged.
+
+Each program has a topic of its own (`roaming.py`). What it published, was given and acknowledged it knows itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+from emulator.broker.topic.topic import Topic
+from emulator.broker.topic.trimming import Trimmer
+from emulator.core.cursor import Cursor
+from emulator.core.needs import Need
+from emulator.simulation.ablation import Ablation, parts, topic
+from emulator.simulation.checkers import Check, Found
+from emulator.simulation.evidence import Evidence
+from emulator.simulation.plan import Plan
+from emulator.simulation.vocabulary.letting_go import Eviction, Expiry, LettingGo
+from emulator.simulation.vocabulary.roaming import (
+    LOST,
+    NAME,
+    PASSED,
+    STAYS,
+    Ageing,
+    Carried,
+    LeftAlone,
+    Roaming,
+)
+from emulator.simulation.vocabulary.word import Word
+
+
+def draw(random: Random, plan: Plan) -> Plan:
+    """Programs everywhere, each between two regions."""
+    return replace(plan, acts=(*plan.acts, *(_program(random, plan) for _ in range(random.randint(2, 4)))))
+
+
+def _program(random: Random, plan: Plan) -> Carried:
+    seconds, count = plan.break_seconds, random.randint(4, 40)
+    begin = round(random.uniform(0.2, seconds * 0.3), 3)
+    reading, onward = random.sample(plan.regions, 2)
+    pause = round(seconds / count * random.uniform(0.1, 0.7), 4)
+    common = (begin, random.choice(plan.regions), reading, count, pause, seconds + 1.0, onward)
+    cluster_of = {region.name: region.cluster for region in plan.topology.regions}
+    if cluster_of[reading] != cluster_of[onward] and random.random() < 0.4:
+        return LeftAlone(*common, round(random.uniform(begin, seconds), 3), _policy(random, common))
+    moves = tuple(sorted(round(random.uniform(begin, seconds), 3) for _ in range(random.randint(1, 3))))
+    acknowledged = tuple(random.random() < 0.7 for _ in range(count))
+    if random.random() < 0.3:
+        lasts = round(random.uniform(0.0, seconds * 0.5), 3)
+        return Ageing(*common, acknowledged, moves, begin, lasts, random.randint(1, 3))
+    return Roaming(*common, acknowledged, moves)
+
+
+def _policy(random: Random, common: tuple[Any, ...]) -> LettingGo:
+    """By time or by size."""
+    begin, region, reading, count, pause, end, _ = common
+    kind, limit = (Expiry, (1, 3)) if random.random() < 0.6 else (Eviction, (600, 3_000))
+    return kind(begin, region, reading, count, pause, end, 0.0, None, random.randint(*limit))
+
+
+# INV-102 and INV-37
+
+
+def _told(begin: str, sentence: str) -> Callable[[Evidence], Found]:
+    def check(evidence: Evidence) -> Found:
+        for deed in evidence.deeds:
+            if deed.word == NAME and deed.detail.startswith(begin):
+                told = f"{deed.topic}: {sentence}: {deed.detail.removeprefix(begin)}"
+                yield told, {"region": deed.region, "topic": deed.topic}
+
+    return check
+
+
+def _acted(evidence: Evidence) -> bool:
+    return any(deed.word == NAME for deed in evidence.deeds)
+
+
+class _HoldsNoGaps(Trimmer):
+    """What stands before the last acknowledged message goes, acknowledged or not."""
+
+    def _cursors(self) -> Iterable[Need]:
+        for name, subscription in self._topic.subscriptions.items():
+            cursor = subscription.cursor
+            if subscription.durable:
+                yield Need(max(cursor.highest_acked, cursor.mark_delete) + 1, f"subscription {name}")
+
+
+class _TrimmedOverGaps(Topic):
+    def __init__(self, *args: Any, **named: Any) -> None:
+        super().__init__(*args, **named)
+        self.trimmer = _HoldsNoGaps(self)
+
+
+class _PassedIsAcknowledged(Cursor):
+    """What expired counts as acknowledged by consumers here."""
+
+    def ack_range(self, first: int, last: int) -> bool:
+        changed = super().ack_range(first, last)
+        self.ahead_of_peers = self.ahead_of_peers or changed
+        return changed
+
+
+class _PassingEndsLead(Cursor):
+    """Whoever passed what nobody acknowledged has nothing more to tell other regions."""
+
+    def ack_range(self, first: int, last: int) -> bool:
+        changed = super().ack_range(first, last)
+        if changed:
+            self.ahead_of_peers = False
+        return changed
+
+
+WORD = Word(
+    NAME,
+    draw,
+    checks=(
+        Check(
+            "goes-on-elsewhere",
+            "INV-102",
+            _told(LOST, "taken, not acknowledged by its subscription, and never given where that went on"),
+            applies=_acted,
+        ),
+        Check(
+            "carried-is-given-back",
+            "INV-102",
+            _told(STAYS, "acknowledged by its only subscription, and still kept"),
+            applies=_acted,
+        ),
+        Check(
+            "passed-alone",
+            "INV-37",
+            _told(PASSED, "expired in one region, and another one passed it as well"),
+            applies=_acted,
+        ),
+    ),
+    ablations=(
+        Ablation(
+            "gaps-are-let-go",
+            "A log is trimmed up to the last acknowledgement, also over messages that are not acknowledged.",
+            ("INV-102",),
+            topic(_TrimmedOverGaps),
+            kind=NAME,
+        ),
+        Ablation(
+            "passing-ends-lead",
+            "A subscription that passed what nobody acknowledged does not tell other regions what was acknowledged.",
+            ("INV-102",),
+            parts(cursor=_PassingEndsLead),
+            kind=NAME,
+        ),
+        Ablation(
+            "passed-is-acknowledged",
+            "What expired in a region counts as acknowledged there, and other regions are told so.",
+            ("INV-37",),
+            parts(cursor=_PassedIsAcknowledged),
+            kind=NAME,
+        ),
+    ),
+)

@@ -1,0 +1,175 @@
+"""Programs whose topics come to an end without anybody being sent away from what is theirs: terminated while they are
+published to, deleted without force, or deleted because nobody uses them.
+
+Each program has a topic of its own (`endings.py`). What was taken from it, and when, it knows itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+from emulator.broker.inactivity import Disuse
+from emulator.broker.topic.ending import Ending
+from emulator.broker.topic.topic import Topic
+from emulator.core.policies.inactivity import DeleteMode, Inactivity
+from emulator.model import Position
+from emulator.simulation.ablation import Ablation, parts, topic
+from emulator.simulation.checkers import Check, Found
+from emulator.simulation.evidence import Evidence
+from emulator.simulation.plan import Plan
+from emulator.simulation.vocabulary.endings import (
+    AFTER,
+    BEHIND,
+    LOST,
+    NAME,
+    STAYS,
+    TAKEN,
+    Finishing,
+    Termination,
+    Unforced,
+    Unused,
+)
+from emulator.simulation.vocabulary.word import Word
+
+
+def draw(random: Random, plan: Plan) -> Plan:
+    """Programs everywhere; each is in one region, where its topic ends."""
+    return replace(plan, acts=(*plan.acts, *(_program(random, plan) for _ in range(random.randint(2, 4)))))
+
+
+def _program(random: Random, plan: Plan) -> Finishing:
+    seconds, region, count = plan.break_seconds, random.choice(plan.regions), random.randint(4, 20)
+    begin, pause = round(random.uniform(0.2, seconds * 0.4), 3), round(seconds / count * 0.4, 4)
+    kind = random.choice((Termination, Termination, Unforced, Unused))
+    if kind is Termination:
+        ends = round(random.uniform(begin, seconds), 3)
+        return Termination(begin, region, region, count, round(pause / 3, 4), seconds + 1.0, ends)
+    if kind is Unused:
+        return Unused(begin, region, region, count, pause, seconds + 1.0, random.randint(1, 3))
+    return Unforced(begin, region, region, count, pause, seconds + 1.0)
+
+
+# INV-39 and INV-105
+
+
+def _told(begin: str, sentence: str) -> Callable[[Evidence], Found]:
+    def check(evidence: Evidence) -> Found:
+        for deed in evidence.deeds:
+            if deed.word == NAME and deed.detail.startswith(begin):
+                told = f"{deed.topic}: {sentence}: {deed.detail.removeprefix(begin)}"
+                yield told, {"region": deed.region, "topic": deed.topic}
+
+    return check
+
+
+def _acted(evidence: Evidence) -> bool:
+    return any(deed.word == NAME for deed in evidence.deeds)
+
+
+class _EndsInMemory(Ending):
+    """A restart takes back that a topic was terminated."""
+
+    async def terminate(self) -> Position:
+        self.is_over = True
+        self._send_producers_away()
+        self._topic.flush()
+        await self._topic.issued_so_far()
+        return self._topic.last_position
+
+
+class _EndsAtOnce(Ending):
+    """The end is told before what was issued has its outcome."""
+
+    async def terminate(self) -> Position:
+        last = self._topic.last_position
+        await super().terminate()
+        return last
+
+
+def _ending(careless: type[Ending]) -> type[Topic]:
+    class EndsCarelessly(Topic):
+        def __init__(self, *args: Any, **named: Any) -> None:
+            super().__init__(*args, **named)
+            self.ending = careless(self)
+
+    return EndsCarelessly
+
+
+class _NobodyUsesIt(Topic):
+    """Whoever wants it deleted is not told that others use it."""
+
+    @property
+    def is_used(self) -> bool:
+        return False
+
+
+class _SubscriptionsAreNoUse(Disuse):
+    """A topic counts as unused although it has subscriptions."""
+
+    def _is_idle(self, mode: DeleteMode) -> bool:
+        return not any(one.consumers for one in self._topic.subscriptions.values())
+
+
+class _AlwaysInUse(Disuse):
+    """No topic ever counts as unused."""
+
+    def is_unused(self, policy: Inactivity, now_ms: int) -> bool:
+        return False
+
+
+WORD = Word(
+    NAME,
+    draw,
+    checks=(
+        Check("over-is-over", "INV-39", _told(AFTER, "it was terminated"), applies=_acted),
+        Check(
+            "nothing-behind-the-end",
+            "INV-39",
+            _told(BEHIND, "stands behind the position that terminating told"),
+            applies=_acted,
+        ),
+        Check("used-is-not-deleted", "INV-105", _told(TAKEN, "deleted without force"), applies=_acted),
+        Check("ended-is-whole", "INV-105", _told(LOST, "taken, and never given"), applies=_acted),
+        Check("unused-goes", "INV-105", _told(STAYS, "to be deleted, and still there"), applies=_acted),
+    ),
+    ablations=(
+        Ablation(
+            "end-in-memory",
+            "That a topic was terminated is not stored.",
+            ("INV-39",),
+            topic(_ending(_EndsInMemory)),
+            kind=NAME,
+        ),
+        Ablation(
+            "end-told-too-early",
+            "Terminating tells the last position before what was issued has its outcome.",
+            ("INV-39",),
+            topic(_ending(_EndsAtOnce)),
+            kind=NAME,
+        ),
+        Ablation(
+            "use-not-asked",
+            "A topic is deleted without asking who uses it.",
+            ("INV-105",),
+            topic(_NobodyUsesIt),
+            kind=NAME,
+        ),
+        Ablation(
+            "subscriptions-are-no-use",
+            "A topic that has subscriptions is taken to be unused.",
+            ("INV-105",),
+            parts(disuse=_SubscriptionsAreNoUse),
+            kind=NAME,
+        ),
+        Ablation(
+            "unused-stays",
+            "What nobody uses is never found to be unused.",
+            ("INV-105",),
+            parts(disuse=_AlwaysInUse),
+            kind=NAME,
+        ),
+    ),
+)

@@ -1,0 +1,127 @@
+"""Programs that publish to topics that keep nothing, and consumers there and in another region, some of them slow: what
+they are given was sent, comes in order and once, what they are not given is counted, and nothing is stored.
+
+Each program has a topic of its own (`fleeting.py`). What it sent and its consumers were given it knows itself; what is
+stored, the disks say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from random import Random
+
+from emulator.client import ConsumerType
+from emulator.core.deduplication import SourceWatermarks
+from emulator.core.drops import Drops
+from emulator.model import Position
+from emulator.simulation.ablation import Ablation, parts
+from emulator.simulation.checkers import Check, Found
+from emulator.simulation.evidence import Evidence
+from emulator.simulation.plan import Plan
+from emulator.simulation.vocabulary.fleeting import GIVEN, LEFT, NAME, UNCOUNTED, Fleeting, Listener
+from emulator.simulation.vocabulary.word import Word
+from emulator.storage.contract import Store
+
+
+def draw(random: Random, plan: Plan) -> Plan:
+    """Programs everywhere, most of which are heard elsewhere, too."""
+    return replace(plan, acts=(*plan.acts, *(_program(random, plan) for _ in range(random.randint(1, 3)))))
+
+
+def _program(random: Random, plan: Plan) -> Fleeting:
+    seconds, count = plan.break_seconds, random.randint(20, 120)
+    region, reading = random.choice(plan.regions), random.choice(plan.regions)
+    return Fleeting(
+        round(random.uniform(0.2, seconds * 0.4), 3),
+        *(region, reading, count, round(seconds / count * random.uniform(0.3, 0.9), 4), seconds + 1.0),
+        tuple(
+            _listener(random, place, number)
+            for number, place in enumerate((region, region, reading, reading))
+        ),
+        random.choice((1, 5, 30)),
+    )
+
+
+def _listener(random: Random, place: str, number: int) -> Listener:
+    type_ = random.choice(list(ConsumerType))
+    return Listener(
+        *(place, f"listener-{number}", type_.name),
+        1 if type_ is ConsumerType.EXCLUSIVE else random.randint(1, 2),
+        random.choice((1, 3, 20, 1000)),
+        random.choice((0.0, 0.0, 0.02, 0.2)),
+    )
+
+
+# INV-103
+
+
+def _told(begin: str, sentence: str) -> Callable[[Evidence], Found]:
+    def check(evidence: Evidence) -> Found:
+        for deed in evidence.deeds:
+            if deed.word == NAME and deed.detail.startswith(begin):
+                told = f"{deed.topic}: {sentence}: {deed.detail.removeprefix(begin)}"
+                yield told, {"region": deed.region, "topic": deed.topic}
+
+    return check
+
+
+def _acted(evidence: Evidence) -> bool:
+    return any(deed.word == NAME for deed in evidence.deeds)
+
+
+class _EverythingIsNew(SourceWatermarks):
+    """What another region sends again is given again."""
+
+    def accepts(self, source_region: str, position: Position) -> bool:
+        return True
+
+
+class _NothingIsCounted(Drops):
+    """Nobody hears of what was dropped."""
+
+    def count(self, messages: int, now_ms: int) -> None:
+        return
+
+
+def _kept_by_the_region(store: Store) -> Store:
+    return store
+
+
+WORD = Word(
+    NAME,
+    draw,
+    checks=(
+        Check("given-once-in-order", "INV-103", _told(GIVEN, "somebody heard it wrong"), applies=_acted),
+        Check(
+            "dropped-is-counted",
+            "INV-103",
+            _told(UNCOUNTED, "what was given and what was dropped is not what was sent"),
+            applies=_acted,
+        ),
+        Check("nothing-is-kept", "INV-103", _told(LEFT, "something of it is on a disk"), applies=_acted),
+    ),
+    ablations=(
+        Ablation(
+            "repetition-is-given",
+            "What another region sends again of a topic that keeps nothing is given again.",
+            ("INV-103",),
+            parts(watermarks=_EverythingIsNew),
+            kind=NAME,
+        ),
+        Ablation(
+            "drops-not-counted",
+            "What nobody takes is dropped in silence.",
+            ("INV-103",),
+            parts(drops=_NothingIsCounted),
+            kind=NAME,
+        ),
+        Ablation(
+            "kept-by-the-region",
+            "The state of topics that keep nothing is put into the region's store.",
+            ("INV-103",),
+            parts(store_of_fleeting=_kept_by_the_region),
+            kind=NAME,
+        ),
+    ),
+)

@@ -1,0 +1,164 @@
+"""What programs of the word `spread` published, what their subscriptions were given, and what that comes to.
+
+Judges only: nothing here asks a region or a client. A message is known by its producer and its number.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+Name = tuple[str, int]
+"""(producer, number)."""
+
+
+class Published(NamedTuple):
+    """One message that a program sent."""
+
+    topic: str
+    """Full name; of a topic with partitions the partition."""
+    producer: str
+    number: int
+    key: str
+    value: bytes
+    """Empty: the key goes."""
+    asked_at: float
+    """Virtual seconds."""
+
+    @property
+    def name(self) -> Name:
+        return (self.producer, self.number)
+
+    def __str__(self) -> str:
+        return f"{self.producer}/{self.number} of {self.topic}"
+
+
+class GivenOnce(NamedTuple):
+    """One message that a subscription was given."""
+
+    topic: str
+    producer: str
+    number: int
+    key: str
+
+
+@dataclass(slots=True)
+class Standing:
+    """One subscription of several topics."""
+
+    fits: Callable[[str], bool]
+    """Whether a topic, by its full name, is one of them."""
+    in_order: bool
+    """It has one consumer at a time."""
+    since: float | None = None
+    """When it stood in all topics that there were; None: not yet."""
+    given: list[GivenOnce] = field(default_factory=list)
+    """In the order in which its consumers took them, each the first time only."""
+    seen: set[tuple[str, Name]] = field(default_factory=set)
+
+    def give(self, topic: str, producer: str, number: int, key: str) -> None:
+        if (topic, (producer, number)) not in self.seen:
+            self.seen.add((topic, (producer, number)))
+            self.given.append(GivenOnce(topic, producer, number, key))
+
+
+class Ledger:
+    """Of one program."""
+
+    def __init__(self) -> None:
+        self.sent: dict[Name, Published] = {}
+        """In the order in which they were sent."""
+        self.taken: set[Name] = set()
+        """Those that a region acknowledged."""
+        self.astray: list[str] = []
+        """What a region acknowledged in another partition than the key's, a sentence each."""
+        self.early: list[str] = []
+        """What consumers were given before they asked for it, a sentence each."""
+        self.deleted: dict[str, float] = {}
+        """When a topic was deleted, by its full name: what was sent to it before is owed to nobody."""
+        self.standing: dict[str, Standing] = {}
+        """By subscription."""
+
+    # What is owed.
+
+    def missing(self, subscription: str) -> list[Published]:
+        """Acknowledged, sent when the subscription stood, and not given to it."""
+        standing = self.standing[subscription]
+        if standing.since is None:
+            return []
+        return [
+            one
+            for name, one in self.sent.items()
+            if name in self.taken
+            and one.asked_at >= max(standing.since, self.deleted.get(one.topic, 0.0))
+            and standing.fits(one.topic)
+            and (one.topic, name) not in standing.seen
+        ]
+
+    @property
+    def is_given(self) -> bool:
+        return not any(map(self.missing, self.standing))
+
+    def lost(self) -> Iterator[str]:
+        for subscription in self.standing:
+            missing = self.missing(subscription)
+            if missing:
+                more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+                yield f"{subscription} stood, and was never given {missing[0]}{more}"
+
+    # What must not be.
+
+    def strangers(self) -> Iterator[str]:
+        """Given to whom it is not for, or sent by nobody."""
+        for subscription, standing in self.standing.items():
+            for one in standing.given:
+                sent = self.sent.get((one.producer, one.number))
+                if not standing.fits(one.topic):
+                    yield f"{subscription} was given {one.producer}/{one.number} of {one.topic}"
+                elif sent is None or (sent.topic, sent.key) != (one.topic, one.key):
+                    yield (
+                        f"{subscription} was given {one.producer}/{one.number} with key {one.key!r} in "
+                        f"{one.topic}, and it was {'never sent' if sent is None else f'sent to {sent}'}"
+                    )
+
+    def disorder(self) -> Iterator[str]:
+        """Of one key, in one partition, a later message before an earlier one."""
+        for subscription, standing in self.standing.items():
+            if not standing.in_order:
+                continue
+            highest: dict[tuple[str, str, str], int] = {}
+            for one in standing.given:
+                where = (one.topic, one.producer, one.key)
+                before = highest.get(where, -1)
+                if one.number < before:
+                    yield (
+                        f"{subscription} was given {one.producer}/{one.number} of {one.topic} after {before} "
+                        f"of the same key {one.key}"
+                    )
+                highest[where] = max(before, one.number)
+
+    # Tables.
+
+    def newest(self, base: str) -> dict[str, set[bytes | None]]:
+        """By key of a topic with partitions: what a table may say in the end, None for nothing. A key that moved when
+        the topic grew has a newest message in each of its partitions, and nobody says which of these came last."""
+        last: dict[tuple[str, str], Published] = {}
+        unsure = {one.key for name, one in self.sent.items() if name not in self.taken}
+        for one in self.sent.values():
+            if one.topic.startswith(f"{base}-partition-"):
+                last[one.topic, one.key] = one
+        found: dict[str, set[bytes | None]] = defaultdict(set)
+        for (_, key), one in last.items():
+            if key not in unsure:
+                found[key].add(one.value or None)
+        return dict(found)
+
+    def disagreement(self, base: str, table: dict[str, bytes]) -> str:
+        """Of a table with what was published; empty: there is none."""
+        for key, values in sorted(self.newest(base).items()):
+            if table.get(key) not in values:
+                wanted = " or ".join(sorted(map(repr, values)))
+                return f"the table says of {key} {table.get(key)!r}, and the topic {wanted}"
+        return ""

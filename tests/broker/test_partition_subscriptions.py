@@ -1,0 +1,118 @@
+"""A partition begins with the subscriptions of partition 0 (N4): what is written for it, and what is left alone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from emulator.broker.partition_subscriptions import begin_like_the_first
+from emulator.broker.parts import REAL
+from emulator.broker.subscription.stored_cursor import StoredCursor, cursors_of_topic
+from emulator.core.cursor import Cursor
+from emulator.core.cursor_parts import CursorParts
+from emulator.errors import StorageDamaged
+from emulator.model import TopicName
+from emulator.storage.memory import MemoryDisk, MemoryStore
+from emulator.stored_keys import CursorKey, CursorPartKey
+
+FIRST, SECOND = (f"persistent://public/default/orders-partition-{index}" for index in range(2))
+
+
+def play(story: Callable[[MemoryStore], Awaitable[None]]) -> None:
+    async def whole() -> None:
+        await story(await MemoryStore.open(MemoryDisk()))
+
+    asyncio.run(whole())
+
+
+async def keep(
+    store: MemoryStore, topic: str, name: str, mark_delete: int, *, replicated: bool = False
+) -> None:
+    cursor = Cursor(mark_delete)
+    cursor.set_replicated(replicated)
+    for step in StoredCursor(CursorKey(topic, name), CursorParts(cursor)).take_changes().puts:
+        for key, value in step.items():
+            await store.put(key, value)
+
+
+async def begin(store: MemoryStore, topic: str = SECOND) -> None:
+    log = await store.open_log(topic)
+    assert log is not None
+    await begin_like_the_first(store, TopicName.parse(topic), log, REAL)
+
+
+def cursors(store: MemoryStore, topic: str = SECOND) -> dict[str, tuple[int, bool]]:
+    return {
+        one.key.subscription: (one.cursor.mark_delete, one.cursor.replicated)
+        for one in cursors_of_topic(store, topic, CursorParts)
+    }
+
+
+def test_it_stands_at_the_first_message_wherever_the_model_stands() -> None:
+    async def story(store: MemoryStore) -> None:
+        await keep(store, FIRST, "billing", 40)
+        await keep(store, FIRST, "audit", -1, replicated=True)
+        await begin(store)
+        assert cursors(store) == {"audit": (-1, True), "billing": (-1, False)}
+
+    play(story)
+
+
+def test_what_stands_there_already_stays_as_it_is() -> None:
+    async def story(store: MemoryStore) -> None:
+        await keep(store, FIRST, "billing", 40)
+        await keep(store, SECOND, "billing", 7, replicated=True)
+        await begin(store)
+        assert cursors(store) == {"billing": (7, True)}
+
+    play(story)
+
+
+def test_a_partition_in_which_something_stands_is_given_nothing() -> None:
+    """Its messages were published when the subscription was not there."""
+
+    async def story(store: MemoryStore) -> None:
+        await keep(store, FIRST, "billing", 40)
+        log = await store.open_log(SECOND)
+        assert log is not None
+        await log.append([b"hello"])
+        await begin(store)
+        assert cursors(store) == {}
+
+    play(story)
+
+
+def test_partition_0_begins_with_what_it_has() -> None:
+    async def story(store: MemoryStore) -> None:
+        await keep(store, FIRST, "billing", 40)
+        await begin(store, FIRST)
+        assert cursors(store, FIRST) == {"billing": (40, False)}
+
+    play(story)
+
+
+def test_what_partition_0_is_writing_is_left_alone() -> None:
+    """Parts of a cursor may be durable before its head is (S1). Whoever loads the topic sweeps up what has no head;
+    here the topic may be in use."""
+
+    async def story(store: MemoryStore) -> None:
+        part = CursorPartKey(FIRST, "billing", "0-0").text
+        await store.put(part, b"acknowledged")
+        await begin(store)
+        await asyncio.sleep(0)
+        assert store.get(part) is not None
+        assert cursors(store) == {}
+
+    play(story)
+
+
+def test_a_damaged_model_is_told_by_its_place() -> None:
+    async def story(store: MemoryStore) -> None:
+        key = CursorKey(FIRST, "billing").text
+        await store.put(key, b"{}")
+        with pytest.raises(StorageDamaged, match=r"cursor.*billing"):
+            await begin(store)
+
+    play(story)
