@@ -1,7 +1,9 @@
 """How fast: a budget that fills with time and may be overdrawn once, so that the average holds whatever the portions.
 
 What one period allows may go at once. What was taken beyond that (a batch, a large message) has to be waited for
-before anything more is taken.
+before anything more is taken. What needs time before it goes (a read from a disk) reserves its messages: others do not
+use them meanwhile, and time does not give them a second time. How many bytes a read brings nobody knows, so where they
+are limited there is one read at a time.
 """
 
 from __future__ import annotations
@@ -24,18 +26,23 @@ class Pace(NamedTuple):
 UNLIMITED: Final = Pace(0, 0, 1)
 
 
-class _Bucket:
-    """Invariant: never more than one period allows."""
+READ_MS: Final = 10.0
+"""How long whoever waits for the end of a read waits before it asks again, if nobody tells it."""
 
-    __slots__ = ("_at_ms", "_left", "_most", "_per_ms")
+
+class _Bucket:
+    """Invariant: what is left and what is reserved are together never more than one period allows."""
+
+    __slots__ = ("_at_ms", "_left", "_most", "_per_ms", "_reserved")
 
     def __init__(self, amount: int, period_seconds: int, now_ms: float) -> None:
         self._most = self._left = float(amount)
         self._per_ms = amount / (period_seconds * 1000)
         self._at_ms = now_ms
+        self._reserved = 0
 
     def _fill(self, now_ms: float) -> None:
-        self._left = min(self._most, self._left + (now_ms - self._at_ms) * self._per_ms)
+        self._left = min(self._most - self._reserved, self._left + (now_ms - self._at_ms) * self._per_ms)
         self._at_ms = now_ms
 
     def wait_ms(self, now_ms: float) -> float:
@@ -53,6 +60,19 @@ class _Bucket:
         self._fill(now_ms)  # first: what a full one was not given until now it is not given afterwards
         self._left -= amount
 
+    def reserve(self, amount: int, now_ms: float) -> int:
+        """How much of that there is."""
+        self._fill(now_ms)
+        reserved = max(0, min(amount, int(self._left)))
+        self._left -= reserved
+        self._reserved += reserved
+        return reserved
+
+    def release(self, amount: int, now_ms: float) -> None:
+        self._fill(now_ms)
+        self._left += amount
+        self._reserved -= amount
+
 
 class Throttle:
     """Keeps one rate."""
@@ -61,12 +81,14 @@ class Throttle:
         self.rate = rate
         self._messages = _Bucket(rate.messages, rate.period_seconds, now_ms) if rate.messages else None
         self._bytes = _Bucket(rate.size_bytes, rate.period_seconds, now_ms) if rate.size_bytes else None
+        self._reads = 0
+        """Under way."""
 
     def wait_ms(self, now_ms: float) -> float:
         """How long nothing more may go; 0: something may."""
-        return max(
-            (one.wait_ms(now_ms) for one in (self._messages, self._bytes) if one is not None), default=0.0
-        )
+        of_read = READ_MS if self._bytes is not None and self._reads else 0.0
+        budgets = (self._messages, self._bytes)
+        return max((one.wait_ms(now_ms) for one in budgets if one is not None), default=0.0) or of_read
 
     def portion(self, entries_max: int) -> int:
         """Of entries that are to go at once: how many, if there is a message in each."""
@@ -78,6 +100,17 @@ class Throttle:
             self._messages.take(messages, now_ms)
         if self._bytes is not None:
             self._bytes.take(size_bytes, now_ms)
+
+    def reserve(self, messages: int, now_ms: float) -> int:
+        """For what goes later: so many of these messages as may go, and the bytes that they turn out to be."""
+        self._reads += 1
+        return 0 if self._messages is None else self._messages.reserve(messages, now_ms)
+
+    def release(self, messages: int, now_ms: float) -> None:
+        """They go now, and are taken; or they do not."""
+        self._reads -= 1
+        if self._messages is not None:
+            self._messages.release(messages, now_ms)
 
 
 def throttle_of(rate: Pace, now_ms: float) -> Throttle | None:

@@ -14,6 +14,8 @@ from emulator.simulation.world import World, world
 
 TOPIC = "persistent://public/default/slow"
 RATE = 20
+ENTRY_BYTES = 2_000
+"""And what belongs to it."""
 SLOW = DiskFaults(
     commit_seconds=(0.001, 0.001),
     stall_probability=0.0,
@@ -31,16 +33,26 @@ async def _times(consumer: Consumer, w: World, count: int) -> list[float]:
     return times
 
 
+BY_MESSAGES = {"dispatchThrottlingRateInMsg": RATE, "ratePeriodInSecond": 1}
+BY_BYTES = {
+    "dispatchThrottlingRateInMsg": -1,
+    "dispatchThrottlingRateInByte": 20 * ENTRY_BYTES,
+    "ratePeriodInSecond": 1,
+}
+
+
+@pytest.mark.parametrize(("rate", "over"), [(BY_MESSAGES, 0), (BY_BYTES, 60)], ids=["messages", "bytes"])
 @pytest.mark.parametrize("subscriptions", [1, 3])
-def test_over_any_time_no_more_is_handed_out_than_that_time_and_one_period_allow(subscriptions: int) -> None:
+def test_over_any_time_no_more_is_handed_out_than_that_time_and_one_period_allow(
+    subscriptions: int, rate: dict[str, int], over: int
+) -> None:
     """Neither what time gives while a read is under way, nor reads of several subscriptions at once, add to it."""
     with world("us", disk=SLOW, settings=BrokerSettings(region_tail_bytes=1)) as w:
 
         async def story() -> list[float]:
             client = w.client("us")
             producer = await client.producer(TOPIC)
-            await asyncio.gather(*(producer.send(b"%d" % number) for number in range(60)))
-            rate = {"dispatchThrottlingRateInMsg": RATE, "ratePeriodInSecond": 1}
+            await asyncio.gather(*(producer.send(bytes(ENTRY_BYTES)) for _ in range(60)))
             answer = await w.ask_admin(
                 "us", "POST", "/admin/v2/persistent/public/default/slow/dispatchRate", rate
             )
@@ -52,7 +64,7 @@ def test_over_any_time_no_more_is_handed_out_than_that_time_and_one_period_allow
             came = await asyncio.gather(*(_times(one, w, 60) for one in consumers))
             return [at for times in came for at in times]
 
-        assert too_fast(w.play(story()), Allowance(RATE, 1), 0) == ""
+        assert too_fast(w.play(story()), Allowance(RATE, 1), over) == ""
 
 
 def test_no_subscription_keeps_the_rate_of_the_topic_from_the_others() -> None:

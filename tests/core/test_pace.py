@@ -34,6 +34,40 @@ def test_what_nobody_used_for_long_is_no_more_than_one_period_allows_when_it_is_
     assert throttle.wait_ms(100_000) == pytest.approx(100)
 
 
+def test_what_is_reserved_others_do_not_use_and_time_does_not_give_again() -> None:
+    throttle = throttle_of(Pace(10, 0, 1), 0)
+    assert throttle is not None
+    reserved = throttle.reserve(10, 0)
+    assert throttle.wait_ms(0) > 0, "all is reserved"
+    assert throttle.wait_ms(10_000) > 0, "and still is"
+    throttle.release(reserved, 10_000)
+    assert throttle.wait_ms(10_000) == 0, "what did not go may go now"
+    throttle.take(10, 0, 10_000)
+    assert throttle.wait_ms(10_000) == pytest.approx(100), "but no more than one period allows"
+
+
+def test_what_was_reserved_beside_other_use_is_never_more_than_there_was() -> None:
+    throttle = throttle_of(Pace(10, 0, 1), 0)
+    assert throttle is not None
+    throttle.take(7, 0, 0)
+    first, second = throttle.reserve(10, 0), throttle.reserve(10, 0)
+    assert (first, second) == (3, 0)
+    throttle.take(5, 0, 0)
+    throttle.release(second, 0)
+    throttle.release(first, 0)
+    assert throttle.wait_ms(0) == pytest.approx(300), "two too many went"
+
+
+def test_where_bytes_are_limited_there_is_one_read_at_a_time() -> None:
+    throttle = throttle_of(Pace(0, 1_000, 1), 0)
+    assert throttle is not None
+    reserved = throttle.reserve(100, 0)
+    assert throttle.wait_ms(0) > 0
+    throttle.release(reserved, 500)
+    throttle.take(100, 3_000, 500)
+    assert throttle.wait_ms(500) == pytest.approx(2_001)
+
+
 @given(
     messages=st.integers(1, 50),
     period=st.integers(1, 10),
