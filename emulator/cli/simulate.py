@@ -90,7 +90,7 @@ class Simulate:
     def _read(self) -> str | Story:
         """What is to be run. ConfigurationError when it makes no sense."""
         from emulator.simulation.ablations import BY_NAME
-        from emulator.simulation.draw import KINDS
+        from emulator.simulation.draw.kinds import KINDS
 
         if self.without is not None:
             _check_known("--without", self.without, list(BY_NAME))
@@ -149,6 +149,27 @@ class Simulate:
         print(
             f"the run folder of seed {seed}{which and ', shrunk'}: {path} (geoemu verify {path})", flush=True
         )
+
+
+def worlds() -> dict[str, str]:
+    """What can be simulated by name, and in a sentence what each is about."""
+    from emulator.scenarios.scenario import SHIPPED, shipped_scenarios
+    from emulator.simulation.draw.kinds import KINDS
+    from emulator.yaml_file import read_yaml
+
+    known = {name: kind.about for name, kind in KINDS.items()}
+    for name in shipped_scenarios():
+        written = read_yaml(SHIPPED / f"{name}.yaml").values
+        known[name] = " ".join(str(written.get("description", "")).split()).partition(". ")[0]
+    return known
+
+
+def tell_worlds() -> None:
+    """A line each."""
+    known = worlds()
+    width = max(map(len, known))
+    for name, about in known.items():
+        print(f"{name:{width}}  {about}")
 
 
 def _check_known(option: str, value: str, known: list[str], otherwise: str = "") -> None:

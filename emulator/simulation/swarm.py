@@ -18,7 +18,7 @@ from emulator.simulation.actors import ConsumerActor, ProducerActor, ReaderActor
 from emulator.simulation.checkers import Judgement, first_violation, judge
 from emulator.simulation.claimant import ClaimantActor
 from emulator.simulation.claims import Claims
-from emulator.simulation.draw import draw
+from emulator.simulation.draw.kinds import draw
 from emulator.simulation.evidence import Disks, Evidence, Left, full, hold_the_same, seconds_of
 from emulator.simulation.faults import Fault, LinkFault
 from emulator.simulation.outcome import (

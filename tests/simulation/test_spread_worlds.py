@@ -3,7 +3,7 @@ worlds bring about what is judged. What their judges notice is in test_ablations
 
 from __future__ import annotations
 
-from emulator.simulation.draw import draw
+from emulator.simulation.draw.kinds import draw
 from emulator.simulation.faults import ClockJump, KillClient, PauseClient
 from emulator.simulation.swarm import run_seed
 from emulator.simulation.vocabulary import spreading

@@ -15,7 +15,7 @@ import pytest
 
 from emulator.cli.simulate import keep_run
 from emulator.simulation.ablations import seams_without
-from emulator.simulation.draw import KINDS, draw
+from emulator.simulation.draw.kinds import KINDS, draw
 from emulator.simulation.faults import Cut, Kill
 from emulator.simulation.fleet import SeedResult, run_seeds
 from emulator.simulation.remote_log import RemoteFaults

@@ -3,7 +3,7 @@ test_ablations.py."""
 
 from __future__ import annotations
 
-from emulator.simulation.draw import draw
+from emulator.simulation.draw.kinds import draw
 from emulator.simulation.evidence import LogView
 from emulator.simulation.faults import ClockJump, KillClient, PauseClient
 from emulator.simulation.medium import DurableLog

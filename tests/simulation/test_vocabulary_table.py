@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from emulator.simulation.draw import KINDS
+from emulator.simulation.draw.kinds import KINDS
 from emulator.simulation.vocabulary import ASKED_FOR, WORDS
 from emulator.simulation.vocabulary.word import Word
 from emulator.simulation.vocabulary_table import rewrite, table, written

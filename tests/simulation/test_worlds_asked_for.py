@@ -7,7 +7,7 @@ from functools import cache
 
 import pytest
 
-from emulator.simulation.draw import draw
+from emulator.simulation.draw.kinds import draw
 from emulator.simulation.fleet import SeedResult, run_seeds
 from emulator.simulation.swarm import run_seed
 from emulator.simulation.vocabulary import ASKED_FOR, WORDS

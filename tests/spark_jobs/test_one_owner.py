@@ -9,7 +9,7 @@ import pytest
 
 from emulator.cli.simulate import keep_run
 from emulator.simulation.ablations import seams_without
-from emulator.simulation.draw import draw
+from emulator.simulation.draw.kinds import draw
 from emulator.simulation.swarm import run_plan
 from emulator.stored_keys import GrantKey
 from spark_jobs.checks import one_owner

@@ -154,23 +154,27 @@ def _complete_actor(context: typer.Context, incomplete: str) -> list[str]:
     return unsealed(context.params.get("run_dir"), incomplete)
 
 
+def _complete_world(incomplete: str) -> list[str]:
+    from emulator.cli.simulate import worlds
+
+    return [name for name in worlds() if name.startswith(incomplete)]
+
+
 @app.command(epilog="Example: geoemu simulate region-failover --seeds 50 --jobs 2")
 def simulate(
     subject: Annotated[
         str,
         typer.Argument(
             metavar="SCENARIO",
-            help="A scenario, as for `run`; or swarm (anything), drill (one kill, one cut), quiet, hold-key "
-            "(transaction keys), change-metadata (policies of several clusters; change-metadata-upstream: published "
-            "before they are set), delay (messages due later), spread (partitions that grow, lists, patterns, table "
-            "views), compact (a compacted topic), trim (logs that are trimmed), expire (messages that expire, topics "
-            "that are deleted), keep-away (quotas that keep producers away), give-up (dead letters), cut-up (messages "
-            "in pieces), carry (replicated subscriptions over what was trimmed or has expired), pass-by (topics that "
-            "keep nothing), retain (retention by age and size), finish (topics that end), "
-            "stick-to-ranges (consumers that say which keys they take), rank (consumers with levels of priority), "
-            "limit (limits of a topic's users, and rates).",
+            help="A scenario, as for `run`; or a kind of world: swarm (anything), drill, quiet, or one of those that "
+            "--list tells.",
+            autocompletion=_complete_world,
         ),
     ] = "swarm",
+    list_: Annotated[
+        bool,
+        typer.Option("--list", help="Tell which kinds of worlds and which scenarios there are, and stop."),
+    ] = False,
     file: TopologyFile = DEFAULT_TOPOLOGY,
     seeds: Annotated[
         int | None,
@@ -200,8 +204,11 @@ def simulate(
 ) -> None:
     """Step the brokers through faulty worlds under virtual time. Exit code 0 no seed failed, 1 one did."""
     from emulator.cli.interruption import INTERRUPTED_EXIT_CODE
-    from emulator.cli.simulate import Simulate
+    from emulator.cli.simulate import Simulate, tell_worlds
 
+    if list_:
+        tell_worlds()
+        return
     if seeds is None and time_budget is None:
         seeds = 100
     try:
