@@ -38,10 +38,10 @@ from emulator.simulation.stored_metadata import MetadataEvidence, stored_metadat
 from emulator.simulation.tasks import TaskEvidence, stored_tasks
 from emulator.simulation.trace import Listener
 from emulator.simulation.vocabulary import CHECKS
-from emulator.simulation.vocabulary.changing_metadata import all_is_heard, stores_are_the_fold
-from emulator.simulation.vocabulary.key_checks import all_processed
-from emulator.simulation.vocabulary.seeking import given_from_there
-from emulator.simulation.vocabulary.unsubscribing import begins_anew
+from emulator.simulation.vocabulary.anywhere.seeking import given_from_there
+from emulator.simulation.vocabulary.anywhere.unsubscribing import begins_anew
+from emulator.simulation.vocabulary.proposals.changing_metadata import all_is_heard, stores_are_the_fold
+from emulator.simulation.vocabulary.proposals.key_checks import all_processed
 from emulator.simulation.vocabulary.word import Stage
 from emulator.simulation.watch import CursorWatch
 from emulator.simulation.worker import WorkerActor

@@ -38,6 +38,7 @@ def names(cell: str) -> set[str]:
 
 def test_every_name_is_one() -> None:
     assert rows()
+    assert len({row.feature for row in rows()}) == len(rows()), "a feature has one row"
     for row in rows():
         assert names(row.actors) <= {word.name for word in (*WORDS, *ASKED_FOR)}, row
         assert names(row.judges) <= {check.name for check in CHECKS}, row

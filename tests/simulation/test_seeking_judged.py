@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from emulator.simulation.evidence import Deed
-from emulator.simulation.vocabulary.seeking import lasting
+from emulator.simulation.vocabulary.anywhere.seeking import lasting
 
 TOPIC = "persistent://public/default/orders"
 

@@ -18,6 +18,16 @@ def test_a_clean_seed_ends_with_0() -> None:
     assert "1 seeds of drill from 3: clean" in result.stdout
 
 
+def test_it_tells_which_worlds_and_scenarios_there_are() -> None:
+    result = CliRunner().invoke(app, ["simulate", "--list"])
+    assert result.exit_code == 0
+    told = {
+        name: about.strip() for name, _, about in (line.partition(" ") for line in result.stdout.splitlines())
+    }
+    assert {"swarm", "hold-key", "limit", "region-failover"} <= told.keys()
+    assert all(told.values())
+
+
 def test_a_failing_seed_tells_how_to_replay_it_and_leaves_a_run_folder(tmp_path: Path) -> None:
     folder = tmp_path / "left"
     arguments = [

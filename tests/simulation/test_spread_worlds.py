@@ -6,11 +6,11 @@ from __future__ import annotations
 from emulator.simulation.draw.kinds import draw
 from emulator.simulation.faults import ClockJump, KillClient, PauseClient
 from emulator.simulation.swarm import run_seed
-from emulator.simulation.vocabulary import spreading
-from emulator.simulation.vocabulary.spread_ledger import Ledger, Published, Standing
-from emulator.simulation.vocabulary.spread_program import Spread
-from emulator.simulation.vocabulary.spread_scene import LIST, ONE, PARTITIONS, PATTERN
-from emulator.simulation.vocabulary.spread_writing import java_hash
+from emulator.simulation.vocabulary.spread import spreading
+from emulator.simulation.vocabulary.spread.ledger import Ledger, Published, Standing
+from emulator.simulation.vocabulary.spread.program import Spread
+from emulator.simulation.vocabulary.spread.scene import LIST, ONE, PARTITIONS, PATTERN
+from emulator.simulation.vocabulary.spread.writing import java_hash
 
 NAME = spreading.WORD.name
 BASE = "persistent://public/default/orders"

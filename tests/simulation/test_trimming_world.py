@@ -8,7 +8,7 @@ from emulator.simulation.evidence import LogView
 from emulator.simulation.faults import ClockJump, KillClient, PauseClient
 from emulator.simulation.medium import DurableLog
 from emulator.simulation.swarm import run_seed
-from emulator.simulation.vocabulary import trimming
+from emulator.simulation.vocabulary.lifetime import trimming
 
 SEEDS = range(1, 6)
 

@@ -15,9 +15,7 @@ from emulator.simulation.faults import (
 )
 from emulator.simulation.plan import ConsumerPlan, Plan, ReaderPlan, with_settings
 from emulator.simulation.remote_log import RemoteFaults
-from emulator.simulation.vocabulary import (
-    WORDS,
-)
+from emulator.simulation.vocabulary import WORDS
 
 
 def swarm(seed: int, random: Random) -> Plan:

@@ -22,19 +22,17 @@ from emulator.simulation.draw.of_words import (
 )
 from emulator.simulation.draw.small import drill, quiet
 from emulator.simulation.plan import Plan
-from emulator.simulation.vocabulary import (
-    changing_metadata,
+from emulator.simulation.vocabulary.consuming import (
     compacting,
     cutting_up,
     delaying,
-    expiring,
-    finishing,
     giving_up,
-    keeping_away,
     limiting,
-    spreading,
     sticking,
 )
+from emulator.simulation.vocabulary.lifetime import expiring, finishing, keeping_away
+from emulator.simulation.vocabulary.proposals import changing_metadata
+from emulator.simulation.vocabulary.spread import spreading
 from emulator.simulation.vocabulary.word import Word
 
 

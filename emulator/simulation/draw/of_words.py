@@ -13,15 +13,9 @@ from emulator.simulation.faults import (
     Reset,
 )
 from emulator.simulation.plan import Plan, with_settings
-from emulator.simulation.vocabulary import (
-    carrying,
-    changing_metadata,
-    holding_keys,
-    passing_by,
-    ranking,
-    retaining,
-    trimming,
-)
+from emulator.simulation.vocabulary.consuming import ranking
+from emulator.simulation.vocabulary.lifetime import carrying, passing_by, retaining, trimming
+from emulator.simulation.vocabulary.proposals import changing_metadata, holding_keys
 from emulator.simulation.vocabulary.word import Word
 
 

@@ -3,41 +3,44 @@
 from __future__ import annotations
 
 from emulator.simulation import checkers
-from emulator.simulation.vocabulary import (
+from emulator.simulation.vocabulary.anywhere import (
     administering,
     ahead,
-    carrying,
-    changing_metadata,
     claiming,
-    compacting,
-    cutting_up,
-    delaying,
     evolving,
-    expiring,
-    finishing,
     forging,
-    giving_up,
     half_open,
     hoarding,
-    holding_keys,
-    keeping_away,
-    limiting,
     lying,
     neighbours,
     oversized,
-    passing_by,
-    ranking,
     repeating,
     restarting,
-    retaining,
     seeking,
     sharing_keys,
-    spreading,
-    sticking,
     transacting,
-    trimming,
     unsubscribing,
 )
+from emulator.simulation.vocabulary.consuming import (
+    compacting,
+    cutting_up,
+    delaying,
+    giving_up,
+    limiting,
+    ranking,
+    sticking,
+)
+from emulator.simulation.vocabulary.lifetime import (
+    carrying,
+    expiring,
+    finishing,
+    keeping_away,
+    passing_by,
+    retaining,
+    trimming,
+)
+from emulator.simulation.vocabulary.proposals import changing_metadata, holding_keys
+from emulator.simulation.vocabulary.spread import spreading
 from emulator.simulation.vocabulary.word import Word
 
 WORDS: tuple[Word, ...] = (

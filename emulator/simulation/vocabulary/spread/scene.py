@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from emulator.admin_calls import Answer, NoAnswer
 from emulator.client import Batching, Client
 from emulator.simulation.evidence import DELETED, full
-from emulator.simulation.vocabulary.spread_ledger import Ledger
+from emulator.simulation.vocabulary.spread.ledger import Ledger
 from emulator.simulation.vocabulary.word import Stage
 from emulator.simulation.world import CLIENT_SETTINGS
 

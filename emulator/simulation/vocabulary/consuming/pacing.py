@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from emulator.client import Client, ClientError, Consumer, ConsumerType, InitialPosition
 from emulator.simulation.allowances import Allowance, too_fast
-from emulator.simulation.vocabulary.crowding import NAME, SETTLES_SECONDS
+from emulator.simulation.vocabulary.consuming.crowding import NAME, SETTLES_SECONDS
 from emulator.simulation.vocabulary.mortal import STEP_SECONDS, Mortal
 from emulator.simulation.vocabulary.word import Stage
 

@@ -19,9 +19,9 @@ from emulator.simulation.allowances import Allowance
 from emulator.simulation.checkers import Check, Found
 from emulator.simulation.evidence import Evidence
 from emulator.simulation.plan import Plan
-from emulator.simulation.vocabulary.crowding import CROWDED, KEPT_OUT, LIMITS, NAME, Crowd
+from emulator.simulation.vocabulary.consuming.crowding import CROWDED, KEPT_OUT, LIMITS, NAME, Crowd
+from emulator.simulation.vocabulary.consuming.pacing import STARVED, TOO_FAST, Draining, Publishing
 from emulator.simulation.vocabulary.mortal import Mortal
-from emulator.simulation.vocabulary.pacing import STARVED, TOO_FAST, Draining, Publishing
 from emulator.simulation.vocabulary.word import Word
 
 

@@ -16,8 +16,8 @@ from emulator.simulation.ablation import Ablation, topic
 from emulator.simulation.checkers import Check, Found
 from emulator.simulation.evidence import Evidence, full
 from emulator.simulation.plan import Plan
+from emulator.simulation.vocabulary.anywhere.seeking import not_given
 from emulator.simulation.vocabulary.of_consumers import ConsumerAct
-from emulator.simulation.vocabulary.seeking import not_given
 from emulator.simulation.vocabulary.word import Stage, Word
 
 

@@ -22,7 +22,7 @@ from emulator.simulation.actors import place_of, text_of, told_ranges
 from emulator.simulation.checkers import Check, Found
 from emulator.simulation.evidence import Evidence
 from emulator.simulation.plan import ConsumerPlan, Plan, ProducerPlan
-from emulator.simulation.vocabulary.sharing_keys import in_order, with_key_shared
+from emulator.simulation.vocabulary.anywhere.sharing_keys import in_order, with_key_shared
 from emulator.simulation.vocabulary.word import Act, Stage, Word
 
 NAME = "stick-to-ranges"

@@ -6,8 +6,8 @@ import asyncio
 from dataclasses import dataclass
 from typing import ClassVar
 
-from emulator.simulation.vocabulary.spread_reading import Follower, Table
-from emulator.simulation.vocabulary.spread_scene import (
+from emulator.simulation.vocabulary.spread.reading import Follower, Table
+from emulator.simulation.vocabulary.spread.scene import (
     AGAIN_SECONDS,
     Growth,
     Life,
@@ -15,7 +15,7 @@ from emulator.simulation.vocabulary.spread_scene import (
     Remaking,
     Scene,
 )
-from emulator.simulation.vocabulary.spread_writing import Writer, remake
+from emulator.simulation.vocabulary.spread.writing import Writer, remake
 from emulator.simulation.vocabulary.word import Act, Stage
 
 NAME = "spread"

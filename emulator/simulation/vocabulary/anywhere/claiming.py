@@ -14,8 +14,8 @@ from emulator.admin_calls import NoAnswer
 from emulator.simulation.evidence import full
 from emulator.simulation.faults import FailingDisk, Fault, Kill, KillClient, PauseClient, Reset, SlowDisk
 from emulator.simulation.plan import ClaimantPlan, Plan
-from emulator.simulation.vocabulary.careless_access import ABLATIONS
-from emulator.simulation.vocabulary.claim_checks import CHECKS
+from emulator.simulation.vocabulary.anywhere.careless_access import ABLATIONS
+from emulator.simulation.vocabulary.anywhere.claim_checks import CHECKS
 from emulator.simulation.vocabulary.word import Act, Stage, Word
 from emulator.simulation.world import NAMESPACE
 from emulator.topology import Topology

@@ -29,8 +29,8 @@ from emulator.simulation.faults import (
 from emulator.simulation.plan import Plan, ProducerPlan, WorkerPlan
 from emulator.simulation.task_lines import TaskLines
 from emulator.simulation.tasks import Grant, Work, outbox_of
-from emulator.simulation.vocabulary.careless_keys import ABLATIONS
-from emulator.simulation.vocabulary.key_checks import CHECKS
+from emulator.simulation.vocabulary.proposals.careless_keys import ABLATIONS
+from emulator.simulation.vocabulary.proposals.key_checks import CHECKS
 from emulator.simulation.vocabulary.word import Act, Stage, Word
 from emulator.simulation.worker import WORD as NAME
 from emulator.transaction_names import COORDINATORS, TxnId, coordinator_of

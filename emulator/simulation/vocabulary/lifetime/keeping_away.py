@@ -20,7 +20,7 @@ from emulator.simulation.ablation import Ablation, parts
 from emulator.simulation.checkers import Check, Found
 from emulator.simulation.evidence import Evidence
 from emulator.simulation.plan import Plan
-from emulator.simulation.vocabulary.letting_go import SIZE, STAYS
+from emulator.simulation.vocabulary.lifetime.letting_go import SIZE, STAYS
 from emulator.simulation.vocabulary.mortal import PATIENCE_SECONDS, STEP_SECONDS, SUBSCRIPTION, Mortal
 from emulator.simulation.vocabulary.word import Stage, Word
 

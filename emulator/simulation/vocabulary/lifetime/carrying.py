@@ -20,8 +20,8 @@ from emulator.simulation.ablation import Ablation, parts, topic
 from emulator.simulation.checkers import Check, Found
 from emulator.simulation.evidence import Evidence
 from emulator.simulation.plan import Plan
-from emulator.simulation.vocabulary.letting_go import Eviction, Expiry, LettingGo
-from emulator.simulation.vocabulary.roaming import (
+from emulator.simulation.vocabulary.lifetime.letting_go import Eviction, Expiry, LettingGo
+from emulator.simulation.vocabulary.lifetime.roaming import (
     LOST,
     NAME,
     PASSED,

@@ -20,7 +20,7 @@ from emulator.simulation.ablation import Ablation, parts, topic
 from emulator.simulation.checkers import Check, Found
 from emulator.simulation.evidence import Evidence
 from emulator.simulation.plan import Plan
-from emulator.simulation.vocabulary.endings import (
+from emulator.simulation.vocabulary.lifetime.endings import (
     AFTER,
     BEHIND,
     LOST,

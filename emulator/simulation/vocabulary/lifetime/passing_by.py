@@ -19,7 +19,7 @@ from emulator.simulation.ablation import Ablation, parts
 from emulator.simulation.checkers import Check, Found
 from emulator.simulation.evidence import Evidence
 from emulator.simulation.plan import Plan
-from emulator.simulation.vocabulary.fleeting import GIVEN, LEFT, NAME, UNCOUNTED, Fleeting, Listener
+from emulator.simulation.vocabulary.lifetime.fleeting import GIVEN, LEFT, NAME, UNCOUNTED, Fleeting, Listener
 from emulator.simulation.vocabulary.word import Word
 from emulator.storage.contract import Store
 

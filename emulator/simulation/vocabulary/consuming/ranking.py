@@ -25,8 +25,8 @@ from emulator.simulation.checkers import Check, Found
 from emulator.simulation.evidence import Evidence
 from emulator.simulation.plan import Plan
 from emulator.simulation.sittings import MARGIN_SECONDS, left_waiting, passed_over, unevenly_spread
+from emulator.simulation.vocabulary.consuming.takers import Place, Publisher, Seat, Taker
 from emulator.simulation.vocabulary.mortal import PATIENCE_SECONDS, Mortal
-from emulator.simulation.vocabulary.takers import Place, Publisher, Seat, Taker
 from emulator.simulation.vocabulary.word import Stage, Word
 
 NAME = "rank"

@@ -19,7 +19,7 @@ from emulator.simulation.ablation import Ablation, parts, topic
 from emulator.simulation.checkers import Check, Found
 from emulator.simulation.evidence import Evidence
 from emulator.simulation.plan import Plan
-from emulator.simulation.vocabulary.retained import LOST, NAME, SHORT, STAYS, Retaining
+from emulator.simulation.vocabulary.lifetime.retained import LOST, NAME, SHORT, STAYS, Retaining
 from emulator.simulation.vocabulary.word import Word
 
 

@@ -19,7 +19,7 @@ from emulator.simulation.checkers import Check, Found
 from emulator.simulation.disk import DiskStore, SimulatedDisk
 from emulator.simulation.evidence import DELETED, Evidence
 from emulator.simulation.plan import Plan
-from emulator.simulation.vocabulary.letting_go import EARLY, STAYS, Eviction, Expiry, by_quota
+from emulator.simulation.vocabulary.lifetime.letting_go import EARLY, STAYS, Eviction, Expiry, by_quota
 from emulator.simulation.vocabulary.mortal import NAME, PATIENCE_SECONDS, STEP_SECONDS, SUBSCRIPTION, Mortal
 from emulator.simulation.vocabulary.word import Stage, Word
 from emulator.stored_keys import CursorKey

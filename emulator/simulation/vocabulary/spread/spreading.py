@@ -15,8 +15,8 @@ from emulator.client import Batching
 from emulator.simulation.checkers import Check, Found
 from emulator.simulation.evidence import Evidence
 from emulator.simulation.plan import Plan
-from emulator.simulation.vocabulary.careless_spread import ablations
-from emulator.simulation.vocabulary.spread_program import (
+from emulator.simulation.vocabulary.spread.careless import ablations
+from emulator.simulation.vocabulary.spread.program import (
     ASTRAY,
     DISORDER,
     EARLY,
@@ -28,7 +28,7 @@ from emulator.simulation.vocabulary.spread_program import (
     TABLE,
     Spread,
 )
-from emulator.simulation.vocabulary.spread_scene import (
+from emulator.simulation.vocabulary.spread.scene import (
     LIST,
     LISTED,
     ONE,

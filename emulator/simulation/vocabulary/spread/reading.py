@@ -9,8 +9,8 @@ from emulator.client import Client, ClientError, Consumer, ConsumerType, Initial
 from emulator.history import payload_digest
 from emulator.simulation.actors import place_of, text_of
 from emulator.simulation.evidence import DELETED
-from emulator.simulation.vocabulary.spread_ledger import Standing
-from emulator.simulation.vocabulary.spread_scene import AGAIN_SECONDS, PATTERN, Reading, Scene
+from emulator.simulation.vocabulary.spread.ledger import Standing
+from emulator.simulation.vocabulary.spread.scene import AGAIN_SECONDS, PATTERN, Reading, Scene
 
 
 class Follower:

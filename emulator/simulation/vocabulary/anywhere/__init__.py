@@ -1,0 +1,1 @@
+"""Words of every swarm: what may happen beside anything else."""

@@ -1,0 +1,1 @@
+"""How messages are handed out and shared, and how fast."""

@@ -1,0 +1,1 @@
+"""How long messages and topics stay."""

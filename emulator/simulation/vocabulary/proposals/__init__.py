@@ -1,0 +1,1 @@
+"""Worlds of what the proposals add: transaction keys, metadata of several clusters."""

@@ -1,0 +1,1 @@
+"""Partitions that grow, lists, patterns and table views."""
