@@ -13,9 +13,9 @@ from emulator.simulation.draw.of_words import (
     change_metadata,
     change_metadata_published_first,
     hold_key,
+    over_wide_links,
     pass_by,
     rank,
-    retain,
     trim,
     with_policies,
     with_right_clocks,
@@ -30,7 +30,7 @@ from emulator.simulation.vocabulary.consuming import (
     limiting,
     sticking,
 )
-from emulator.simulation.vocabulary.lifetime import expiring, finishing, keeping_away
+from emulator.simulation.vocabulary.lifetime import expiring, finishing, keeping_away, retaining
 from emulator.simulation.vocabulary.proposals import changing_metadata
 from emulator.simulation.vocabulary.spread import spreading
 from emulator.simulation.vocabulary.word import Word
@@ -58,7 +58,7 @@ KINDS: dict[str, Kind] = {
     "compact": Kind(
         "a topic that is compacted", partial(with_right_clocks, compacting.WORD, compacting.TOPIC)
     ),
-    "cut-up": Kind("large messages in pieces", _policies_of(cutting_up.WORD)),
+    "cut-up": Kind("large messages in pieces", partial(over_wide_links, cutting_up.WORD)),
     "delay": Kind("messages that are due later", partial(with_right_clocks, delaying.WORD, delaying.TOPIC)),
     "expire": Kind(
         "messages that expire or are evicted, topics that are deleted", _policies_of(expiring.WORD)
@@ -70,7 +70,7 @@ KINDS: dict[str, Kind] = {
     "limit": Kind("limits of who uses a topic, and rates", _policies_of(limiting.WORD)),
     "pass-by": Kind("topics that keep nothing", pass_by),
     "rank": Kind("consumers with levels of priority", rank),
-    "retain": Kind("retention by age and size", retain),
+    "retain": Kind("retention by age and size", partial(over_wide_links, retaining.WORD)),
     "spread": Kind("partitions that grow, lists, patterns, table views", _policies_of(spreading.WORD)),
     "stick-to-ranges": Kind(
         "consumers that say which keys they take", partial(with_right_clocks, sticking.WORD, sticking.TOPIC)

@@ -14,7 +14,7 @@ from emulator.simulation.faults import (
 )
 from emulator.simulation.plan import Plan, with_settings
 from emulator.simulation.vocabulary.consuming import ranking
-from emulator.simulation.vocabulary.lifetime import carrying, passing_by, retaining, trimming
+from emulator.simulation.vocabulary.lifetime import carrying, passing_by, trimming
 from emulator.simulation.vocabulary.proposals import changing_metadata, holding_keys
 from emulator.simulation.vocabulary.word import Word
 
@@ -146,9 +146,9 @@ def pass_by(seed: int, random: Random) -> Plan:
     return replace(plan, faults=tuple(sorted((*plan.faults, *breaks), key=lambda one: one.at_seconds)))
 
 
-def retain(seed: int, random: Random) -> Plan:
-    """As `with_policies`; but large messages pass links in no time."""
-    plan = with_policies(retaining.WORD, seed, random)
+def over_wide_links(word: Word, seed: int, random: Random) -> Plan:
+    """As `with_policies`; but large messages pass links in no time, so that none breaks for want of a ping."""
+    plan = with_policies(word, seed, random)
     links = tuple(
         replace(one, shape=replace(one.shape, bandwidth_bytes_per_second=None)) for one in plan.topology.links
     )

@@ -44,7 +44,7 @@ MESSAGE_BYTES_MAX = 4_000
 UNACKED_MESSAGES_MAX = 100
 """Each piece counts, as upstream: a consumer that may hold fewer than a message has never has the whole of it."""
 STEP_SECONDS = 3.0
-PATIENCE_SECONDS = 300.0
+PATIENCE_SECONDS = 90.0
 """For what has to come about, once nothing goes wrong any more."""
 LOST, BROKEN, DOUBLED = "lost: ", "broken: ", "doubled: "
 
