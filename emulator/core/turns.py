@@ -3,30 +3,36 @@ it from all others for ever."""
 
 from __future__ import annotations
 
-from typing import Generic, TypeVar
-
-One = TypeVar("One")
+from typing import Protocol
 
 
-class Turns(Generic[One]):
+class Waiting(Protocol):
+    """Is told when its turn may have come."""
+
+    def schedule(self) -> None:
+        """Take the turn in a moment, or give way."""
+        ...
+
+
+class Turns:
     """A line. Whoever is next and cannot use its turn leaves, or nobody behind it ever gets one."""
 
     def __init__(self) -> None:
-        self._line: dict[One, None] = {}
+        self._line: dict[Waiting, None] = {}
 
     @property
-    def first(self) -> One | None:
+    def first(self) -> Waiting | None:
         return next(iter(self._line), None)
 
-    def is_next(self, one: One) -> bool:
+    def is_next(self, one: Waiting) -> bool:
         """Nobody has waited longer."""
         first = self.first
         return first is None or first is one
 
-    def wait(self, one: One) -> None:
+    def wait(self, one: Waiting) -> None:
         """It takes its place at the end, or keeps the one it has."""
         self._line.setdefault(one)
 
-    def leave(self, one: One) -> None:
+    def leave(self, one: Waiting) -> None:
         """It had its turn, or wants none."""
         self._line.pop(one, None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from emulator.core.pace import Pace, Throttle
 
@@ -12,18 +12,11 @@ if TYPE_CHECKING:
     from emulator.broker.topic.tail import StoredEntry
     from emulator.broker.topic.view import SubscriptionHost
     from emulator.core.dispatch import Delivery, Read
+    from emulator.core.turns import Waiting
 
 ROUNDING_MS: Final = 1.0
 Held: TypeAlias = "Sequence[tuple[Throttle, int]]"
 """Messages that it may hand out when it has read them, and where they were reserved."""
-
-
-class Waiting(Protocol):
-    """Hands out, and is told when its turn may have come."""
-
-    def schedule(self) -> None:
-        """Hand out in a moment, or give way."""
-        ...
 
 
 class Budget:

@@ -59,7 +59,6 @@ from emulator.wire.markers import encode_marker
 from emulator.wire.metadata import EntryInfo
 
 if TYPE_CHECKING:
-    from emulator.broker.subscription.budget import Waiting
     from emulator.broker.subscription.replicated import ReplicatedSubscriptions
     from emulator.broker.topic.producer import Producer
 
@@ -131,7 +130,7 @@ class Topic:
         """How often each consumer came."""
         self.publish_throttle: Throttle | None = None
         self.dispatch_throttle: Throttle | None = None
-        self.dispatch_turns: Turns[Waiting] = Turns()
+        self.dispatch_turns: Turns = Turns()
         """Of all its consumers. None: as fast as they can."""
         self.subscription_rate = self.replicator_rate = UNLIMITED
         settings = region.config.settings

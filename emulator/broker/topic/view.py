@@ -32,7 +32,6 @@ from emulator.markers import Marker
 from emulator.model import Position, TopicName
 
 if TYPE_CHECKING:
-    from emulator.broker.subscription.budget import Waiting
     from emulator.broker.topic.publishing import Attachment
     from emulator.broker.topic.tail import StoredEntry
 
@@ -124,7 +123,7 @@ class SubscriptionHost(TopicView, Protocol):
         ...
 
     @property
-    def dispatch_turns(self) -> Turns[Waiting]:
+    def dispatch_turns(self) -> Turns:
         """Its subscriptions that wait for that."""
         ...
 
