@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from emulator.simulation.story.run import Story
 
 PROGRESS_SECONDS = 2.0
+TOLD_MAX = 50
+"""So many names can be read at a glance."""
 RUNS = Path(".geoemu") / "simulated"
 """Where worlds that failed are kept, in the current folder."""
 
@@ -176,7 +178,8 @@ def _check_known(option: str, value: str, known: list[str], otherwise: str = "")
     if value not in known:
         guess = nearest(value, known)
         hint = f"; did you mean {guess}?" if guess else ""
-        rule = f"must be one of {', '.join(known)}{otherwise}{hint}"
+        choice = ", ".join(known) if len(known) <= TOLD_MAX else f"the {len(known)} of docs/INVARIANTS.md"
+        rule = f"must be one of {choice}{otherwise}{hint}"
         problem = Problem("command line", None, option, value, rule)
         raise ConfigurationError([problem])
 

@@ -2,7 +2,8 @@
 
     python -m emulator.simulation.ablation_table docs/INVARIANTS.md
 
-searches again and rewrites the table between its markers.
+searches again and rewrites the table between its markers. With names behind the page it searches for
+those only, and for what the page does not have yet.
 """
 
 from __future__ import annotations
@@ -27,21 +28,23 @@ class Row(NamedTuple):
     invariant: str
 
 
-def table(results: list[tuple[Ablation, SeedResult | None]]) -> str:
+HEAD = ("| safeguard taken away | invariant | first seed | witness |", "|---|---|---|---|")
+
+
+def line(ablation: Ablation, result: SeedResult | None) -> str:
     """In Markdown."""
-    lines = ["| safeguard taken away | invariant | first seed | witness |", "|---|---|---|---|"]
-    for ablation, result in results:
-        if result is None or result.violation is None:
-            lines.append(
-                f"| `{ablation.name}`: {ablation.safeguard} | {ablation.invariants[0]} | - | not caught |"
-            )
-            continue
-        violation = result.violation
-        sentence = violation.sentence.replace("|", "/")
-        lines.append(
-            f"| `{ablation.name}`: {ablation.safeguard} | {violation.invariant} | {result.seed} | {sentence} |"
-        )
-    return "\n".join(lines)
+    begin = f"| `{ablation.name}`: {ablation.safeguard} |"
+    if result is None or result.violation is None:
+        return f"{begin} {ablation.invariants[0]} | - | not caught |"
+    violation = result.violation
+    sentence = violation.sentence.replace("|", "/")
+    return f"{begin} {violation.invariant} | {result.seed} | {sentence} |"
+
+
+def lines_of(page: str) -> dict[str, str]:
+    """By ablation, as the page has it."""
+    between = page.partition(BEGIN)[2].partition(END)[0]
+    return {name: text for text, name in re.findall(r"^(\| `([^`]+)`: .*)$", between, re.MULTILINE)}
 
 
 def rows_of(page: str) -> list[Row]:
@@ -57,16 +60,21 @@ def rewrite(page: str, new_table: str) -> str:
     return f"{before}{BEGIN}\n{new_table}\n{END}{after}"
 
 
-def main(path: Path, jobs: int = 2) -> int:
+def main(path: Path, names: set[str], jobs: int = 2) -> int:
     """Exit code 1 when one is not caught."""
-    results = []
+    kept = lines_of(path.read_text()) if names else {}
+    lines, missed = [*HEAD], 0
     for ablation in ABLATIONS:
+        if ablation.name in kept and ablation.name not in names:
+            lines.append(kept[ablation.name])
+            continue
         result = first_caught(ablation, seeds_max=SEEDS_MAX, jobs=jobs)
         print(f"{ablation.name}: {'not caught' if result is None else result.seed}", flush=True)
-        results.append((ablation, result))
-    path.write_text(rewrite(path.read_text(), table(results)))
-    return 1 if any(result is None for _, result in results) else 0
+        missed += result is None
+        lines.append(line(ablation, result))
+    path.write_text(rewrite(path.read_text(), "\n".join(lines)))
+    return 1 if missed else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
+    sys.exit(main(Path(sys.argv[1]), set(sys.argv[2:])))

@@ -1,6 +1,6 @@
-"""Programs whose topic has a quota that keeps producers away, held or refused, and nobody reads for a while. Over the
-quota no client publishes any more, the subscription passes nothing (INV-5), and once everything is acknowledged
-producers are let in again.
+"""Programs whose topic has a quota by size or age that keeps producers away, held or refused, and nobody reads for a
+while. Over the quota no client publishes any more, the subscription passes nothing (INV-5), and once everything is
+acknowledged producers are let in again.
 
 Each program has a topic of its own. What was taken from it, it knows itself.
 """
@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from random import Random
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from emulator.client import Client, ClientError, Producer
 from emulator.core.policies.lifetime import QuotaAction, Quotas
@@ -20,7 +20,7 @@ from emulator.simulation.ablation import Ablation, parts
 from emulator.simulation.checkers import Check, Found
 from emulator.simulation.evidence import Evidence
 from emulator.simulation.plan import Plan
-from emulator.simulation.vocabulary.lifetime.letting_go import SIZE, STAYS
+from emulator.simulation.vocabulary.lifetime.letting_go import AGE, SIZE, STAYS
 from emulator.simulation.vocabulary.mortal import PATIENCE_SECONDS, STEP_SECONDS, SUBSCRIPTION, Mortal
 from emulator.simulation.vocabulary.word import Stage, Word
 
@@ -35,7 +35,9 @@ PAYLOAD_BYTES = 100
 class KeepAway(Mortal):
     """It publishes until it is kept away, reads and acknowledges everything, and publishes again."""
 
-    limit_bytes: int
+    kind: str
+    limit: int
+    """In bytes, or in seconds of age."""
     action: str
 
     word: ClassVar[str] = NAME
@@ -44,12 +46,20 @@ class KeepAway(Mortal):
         client = self.reader(stage)
         try:
             await (await self.subscribed(client, stage, SUBSCRIPTION)).close()
-            quota = {"limitSize": self.limit_bytes, "limitTime": -1, "policy": self.action}
-            where = f"/backlogQuota?backlogQuotaType={SIZE}"
-            if await self.insist(stage, "POST", where, quota, done=(204,)):
+            where = f"/backlogQuota?backlogQuotaType={self.kind}"
+            if await self.insist(stage, "POST", where, self._quota, done=(204,)):
                 await self._fill_and_empty(client, stage)
         finally:
             await client.close()
+
+    @property
+    def _quota(self) -> dict[str, Any]:
+        by_size = self.kind == SIZE
+        return {
+            "limitSize": self.limit if by_size else -1,
+            "limitTime": -1 if by_size else self.limit,
+            "policy": self.action,
+        }
 
     async def _fill_and_empty(self, client: Client, stage: Stage) -> None:
         writer = Writer(self, client, stage)
@@ -61,13 +71,13 @@ class KeepAway(Mortal):
         came = await self.everything(consumer, stage, set(writer.taken))
         count = len(writer.taken)
         if not is_kept_away:
-            self._tell(stage, f"{STAYS}{count} messages of {PAYLOAD_BYTES} bytes and more")
+            self._tell(
+                stage, f"{STAYS}{count} messages of {PAYLOAD_BYTES} bytes and more; the quota: {self._quota}"
+            )
         elif not await self._comes_about(stage, writer, lambda: len(writer.taken) > count):
             self._tell(stage, f"{SHUT}{len(came)} of {count} messages came and were acknowledged")
         else:
-            stage.did(
-                "accepted", topic=self.topic(stage), detail=f"{count} messages, {self.limit_bytes} bytes"
-            )
+            stage.did("accepted", topic=self.topic(stage), detail=f"{count} messages, {self._quota}")
 
     async def _comes_about(self, stage: Stage, writer: Writer, is_so: Callable[[], bool]) -> bool:
         """By publishing again and again."""
@@ -126,6 +136,7 @@ def draw(random: Random, plan: Plan) -> Plan:
 
     def keep_away() -> KeepAway:
         region, seconds = random.choice(plan.regions), plan.break_seconds
+        kind = random.choice((SIZE, SIZE, AGE))
         return KeepAway(
             round(random.uniform(0.2, seconds * 0.6), 3),
             region,
@@ -133,7 +144,8 @@ def draw(random: Random, plan: Plan) -> Plan:
             0,
             round(random.uniform(0.05, 0.5), 3),
             seconds + 1.0,
-            random.randint(300, 6_000),
+            kind,
+            random.randint(300, 6_000) if kind == SIZE else random.randint(1, 8),
             random.choice((QuotaAction.HOLD, QuotaAction.EXCEPTION)).value,
         )
 
@@ -158,13 +170,17 @@ def _nobody_is_kept_away(quotas: Quotas, backlog: Backlog) -> list[Exceeded]:
     return [one for one in exceeded(quotas, backlog) if one.action is QuotaAction.EVICT]
 
 
+def _nothing_is_old(quotas: Quotas, backlog: Backlog) -> list[Exceeded]:
+    return exceeded(quotas, backlog._replace(age_ms=0))
+
+
 def _evicts_instead(quotas: Quotas, backlog: Backlog) -> list[Exceeded]:
     return [one._replace(action=QuotaAction.EVICT) for one in exceeded(quotas, backlog)]
 
 
 def _stays_over(quotas: Quotas, backlog: Backlog) -> list[Exceeded]:
     """Whoever has a quota is over it."""
-    return exceeded(quotas, backlog._replace(size_bytes=2**40))
+    return exceeded(quotas, backlog._replace(size_bytes=2**40, age_ms=2**40))
 
 
 WORD = Word(
@@ -190,6 +206,13 @@ WORD = Word(
             "A quota that holds or refuses producers keeps none away.",
             ("INV-88",),
             parts(exceeded=_nobody_is_kept_away),
+            kind=NAME,
+        ),
+        Ablation(
+            "no-backlog-too-old",
+            "A quota by age keeps no producer away, however old the oldest message is.",
+            ("INV-88",),
+            parts(exceeded=_nothing_is_old),
             kind=NAME,
         ),
         Ablation(
