@@ -67,11 +67,13 @@ class Decryption:
     private_keys: Mapping[str, bytes] = field(default_factory=dict)
     """Name -> the RSA key, as PEM, without a password."""
     on_unreadable: OnUnreadable = OnUnreadable.FAIL
+    loaded: Mapping[str, RSAPrivateKey] = field(init=False, repr=False, compare=False)
+    """The same keys. To load one takes a hundred times as long as to use it."""
 
     def __post_init__(self) -> None:
         """ValueError for what is no key, or when there is no library for it."""
-        for name, pem in self.private_keys.items():
-            _private_key(name, pem)
+        loaded = {name: _private_key(name, pem) for name, pem in self.private_keys.items()}
+        object.__setattr__(self, "loaded", loaded)
 
 
 class PayloadSeal:
@@ -111,7 +113,7 @@ class PayloadOpener:
     """Decrypts for one consumer."""
 
     def __init__(self, decryption: Decryption) -> None:
-        self._private_keys = {name: _private_key(name, pem) for name, pem in decryption.private_keys.items()}
+        self._private_keys = decryption.loaded
         self._data_keys: OrderedDict[bytes, bytes] = OrderedDict()
         """By what it is called encrypted."""
 

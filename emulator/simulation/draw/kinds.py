@@ -26,6 +26,7 @@ from emulator.simulation.vocabulary.consuming import (
     compacting,
     cutting_up,
     delaying,
+    encrypting,
     giving_up,
     limiting,
     sticking,
@@ -60,6 +61,7 @@ KINDS: dict[str, Kind] = {
     ),
     "cut-up": Kind("large messages in pieces", partial(over_wide_links, cutting_up.WORD)),
     "delay": Kind("messages that are due later", partial(with_right_clocks, delaying.WORD, delaying.TOPIC)),
+    "encrypt": Kind("messages that no region can read", partial(over_wide_links, encrypting.WORD)),
     "expire": Kind(
         "messages that expire or are evicted, topics that are deleted", _policies_of(expiring.WORD)
     ),
