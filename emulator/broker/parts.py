@@ -36,6 +36,8 @@ from emulator.core.policies.lifetime import Quotas
 from emulator.core.quotas import Backlog, Exceeded, exceeded
 from emulator.core.replication import Forwarding, ReplicationProgress, forwarding
 from emulator.core.retention import Ages, Trimming, backlog_bytes
+from emulator.core.schemas.checks import check_follows
+from emulator.core.schemas.strategy import Strategy as Compatibility
 from emulator.core.snapshots import SnapshotController
 from emulator.core.subscription_updates import (
     Applied,
@@ -49,6 +51,7 @@ from emulator.core.transactions.coordinator import Coordinator
 from emulator.core.transactions.keys import KeyBook
 from emulator.core.transactions.pending_acks import PendingAcks
 from emulator.markers import Marker, SubscriptionUpdate
+from emulator.model import Schema
 from emulator.storage.contract import Store
 from emulator.wire.metadata import EntryInfo, scan_entry
 
@@ -87,6 +90,8 @@ class Parts:
     replication_progress: type[ReplicationProgress] = ReplicationProgress
     schema_numbers: type[SchemaNumbers] = SchemaNumbers
     """What the versions of a topic's schema are called elsewhere."""
+    check_follows: Callable[[Schema, Schema, Compatibility], None] = check_follows
+    """(earlier schema, new one, strategy): Incompatible or BadSchema where the new one may not follow."""
 
     # Subscriptions.
     cursor: type[Cursor] = Cursor

@@ -111,6 +111,7 @@ class Region:
             environment.wall_clock_ms,
             bytes_max=config.settings.schema_bytes_max,
             versions_max=config.settings.schema_versions_max,
+            check_follows=environment.parts.check_follows,
         )
         self.tenancy = Tenancy(self.metadata, self.partitioned, self.schemas)
         self.directory = Directory(

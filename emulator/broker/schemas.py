@@ -56,12 +56,14 @@ class Schemas:
         *,
         bytes_max: int,
         versions_max: int,
+        check_follows: Callable[[Schema, Schema, Strategy], None] = check_follows,
     ) -> None:
         self._metadata = metadata
         self._policies = policies
         self._wall_clock_ms = wall_clock_ms
         self._bytes_max = bytes_max
         self._versions_max = versions_max
+        self._check_follows = check_follows
         self._versions: dict[str, Versions] = {}
         """By topic; none that is empty."""
 
@@ -178,7 +180,7 @@ class Schemas:
         if len(versions) >= self._versions_max:
             return f"there are {len(versions):,} versions, and no more are kept (schema_versions_max)"
         present = versions.present()
-        return await _conflict(present if strategy.is_transitive else present[-1:], schema, strategy)
+        return await self._conflict(present if strategy.is_transitive else present[-1:], schema, strategy)
 
     async def check_consumer(self, topic: TopicName, schema: Schema) -> None:
         """ProtocolError (IncompatibleSchema) when a consumer with this schema cannot read the topic (PIP-44)."""
@@ -195,7 +197,7 @@ class Schemas:
         if strategy is Strategy.ALWAYS_INCOMPATIBLE and self.of(topic).find(schema) is not None:
             return
         held_to = strategy.for_consumers
-        why_not = await _conflict(present if held_to.is_transitive else present[-1:], schema, held_to)
+        why_not = await self._conflict(present if held_to.is_transitive else present[-1:], schema, held_to)
         if why_not:
             raise _incompatible(why_not)
 
@@ -205,6 +207,21 @@ class Schemas:
         if self.of(topic).find(schema) is not None:
             return ""
         return await self._why_not(topic, schema, may_add=True)
+
+    async def _conflict(self, present: list[Version], schema: Schema, strategy: Strategy) -> str:
+        """Why a schema may not follow these; empty: it may. The newest is asked first."""
+        identity = identity_of(schema)
+        for version in reversed(present):
+            if version.schema is None or version.identity == identity:
+                continue
+            try:
+                self._check_follows(version.schema, schema, strategy)
+            except Incompatible as problem:
+                return f"Incompatible schema: version {version.number}: {problem}"
+            except BadSchema as problem:
+                return f"Incompatible schema: it cannot be compared with version {version.number}: {problem}"
+            await asyncio.sleep(0)  # others are served between two comparisons
+        return ""
 
     # Deleting.
 
@@ -225,22 +242,6 @@ class Schemas:
         """Of all topics of a namespace. StorageError."""
         for key in [key for key in self._versions if key.startswith(f"{namespace}/")]:
             await self.delete(TopicName("persistent", *key.split("/", 2)))
-
-
-async def _conflict(present: list[Version], schema: Schema, strategy: Strategy) -> str:
-    """Why a schema may not follow these; empty: it may. The newest is asked first."""
-    identity = identity_of(schema)
-    for version in reversed(present):
-        if version.schema is None or version.identity == identity:
-            continue
-        try:
-            check_follows(version.schema, schema, strategy)
-        except Incompatible as problem:
-            return f"Incompatible schema: version {version.number}: {problem}"
-        except BadSchema as problem:
-            return f"Incompatible schema: it cannot be compared with version {version.number}: {problem}"
-        await asyncio.sleep(0)  # others are served between two comparisons
-    return ""
 
 
 def _incompatible(sentence: str) -> ProtocolError:

@@ -24,15 +24,14 @@ from emulator.simulation.draw.small import drill, quiet
 from emulator.simulation.plan import Plan
 from emulator.simulation.vocabulary.consuming import (
     compacting,
-    cutting_up,
     delaying,
-    encrypting,
     giving_up,
     limiting,
     sticking,
 )
 from emulator.simulation.vocabulary.lifetime import expiring, finishing, keeping_away, retaining
 from emulator.simulation.vocabulary.proposals import changing_metadata
+from emulator.simulation.vocabulary.publishing import complying, cutting_up, encrypting
 from emulator.simulation.vocabulary.spread import spreading
 from emulator.simulation.vocabulary.word import Word
 
@@ -59,6 +58,7 @@ KINDS: dict[str, Kind] = {
     "compact": Kind(
         "a topic that is compacted", partial(with_right_clocks, compacting.WORD, compacting.TOPIC)
     ),
+    "comply": Kind("schemas that a strategy keeps out", _policies_of(complying.WORD)),
     "cut-up": Kind("large messages in pieces", partial(over_wide_links, cutting_up.WORD)),
     "delay": Kind("messages that are due later", partial(with_right_clocks, delaying.WORD, delaying.TOPIC)),
     "encrypt": Kind("messages that no region can read", partial(over_wide_links, encrypting.WORD)),

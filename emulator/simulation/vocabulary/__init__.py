@@ -23,9 +23,7 @@ from emulator.simulation.vocabulary.anywhere import (
 )
 from emulator.simulation.vocabulary.consuming import (
     compacting,
-    cutting_up,
     delaying,
-    encrypting,
     giving_up,
     limiting,
     ranking,
@@ -41,6 +39,7 @@ from emulator.simulation.vocabulary.lifetime import (
     trimming,
 )
 from emulator.simulation.vocabulary.proposals import changing_metadata, holding_keys
+from emulator.simulation.vocabulary.publishing import complying, cutting_up, encrypting
 from emulator.simulation.vocabulary.spread import spreading
 from emulator.simulation.vocabulary.word import Word
 
@@ -78,6 +77,7 @@ ASKED_FOR: tuple[Word, ...] = (
     limiting.WORD,
     cutting_up.WORD,
     encrypting.WORD,
+    complying.WORD,
     carrying.WORD,
     passing_by.WORD,
     retaining.WORD,

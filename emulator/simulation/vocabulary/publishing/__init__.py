@@ -1,0 +1,1 @@
+"""What programs publish: as what, and in what form."""
