@@ -26,6 +26,7 @@ from emulator.simulation.vocabulary.consuming import (
     compacting,
     delaying,
     giving_up,
+    labelling,
     limiting,
     sticking,
 )
@@ -69,6 +70,7 @@ KINDS: dict[str, Kind] = {
     "give-up": Kind("messages that come again, and dead letters", _policies_of(giving_up.WORD)),
     "hold-key": Kind("programs that share a transaction key", hold_key),
     "keep-away": Kind("quotas that keep producers away", _policies_of(keeping_away.WORD)),
+    "label": Kind("notes on subscriptions", _policies_of(labelling.WORD)),
     "limit": Kind("limits of who uses a topic, and rates", _policies_of(limiting.WORD)),
     "pass-by": Kind("topics that keep nothing", pass_by),
     "rank": Kind("consumers with levels of priority", rank),
