@@ -30,7 +30,7 @@ from emulator.simulation.vocabulary.consuming import (
     limiting,
     sticking,
 )
-from emulator.simulation.vocabulary.lifetime import expiring, finishing, keeping_away, retaining
+from emulator.simulation.vocabulary.lifetime import expiring, finishing, idling, keeping_away, retaining
 from emulator.simulation.vocabulary.proposals import changing_metadata
 from emulator.simulation.vocabulary.publishing import complying, cutting_up, encrypting
 from emulator.simulation.vocabulary.spread import spreading
@@ -69,6 +69,7 @@ KINDS: dict[str, Kind] = {
     "finish": Kind("topics that end", _policies_of(finishing.WORD)),
     "give-up": Kind("messages that come again, and dead letters", _policies_of(giving_up.WORD)),
     "hold-key": Kind("programs that share a transaction key", hold_key),
+    "idle": Kind("subscriptions that nobody uses", _policies_of(idling.WORD)),
     "keep-away": Kind("quotas that keep producers away", _policies_of(keeping_away.WORD)),
     "label": Kind("notes on subscriptions", _policies_of(labelling.WORD)),
     "limit": Kind("limits of who uses a topic, and rates", _policies_of(limiting.WORD)),

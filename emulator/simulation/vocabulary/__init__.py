@@ -34,6 +34,7 @@ from emulator.simulation.vocabulary.lifetime import (
     carrying,
     expiring,
     finishing,
+    idling,
     keeping_away,
     passing_by,
     retaining,
@@ -84,6 +85,7 @@ ASKED_FOR: tuple[Word, ...] = (
     passing_by.WORD,
     retaining.WORD,
     finishing.WORD,
+    idling.WORD,
 )
 """Words with worlds of their own, which are drawn when they are asked for by the word's name: seeds of the swarm stay
 what they are."""

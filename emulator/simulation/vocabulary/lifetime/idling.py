@@ -1,0 +1,229 @@
+"""Programs whose topic has a subscription that somebody uses and one that nobody uses any more, where a policy lets
+unused ones expire: the first stays and misses nothing, whoever asks to have it deleted is refused; the second goes, by
+itself or because somebody says so, and never before its time.
+
+Each program has a topic of its own. What was taken from it, it knows itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from random import Random
+from typing import ClassVar
+
+from emulator.admin_calls import NoAnswer
+from emulator.broker.inactivity import Disuse
+from emulator.client import Client, Consumer
+from emulator.core.policies.lifetime import MS_PER_MINUTE
+from emulator.simulation.ablation import Ablation, parts
+from emulator.simulation.checkers import Check, Found
+from emulator.simulation.evidence import Evidence
+from emulator.simulation.plan import Plan
+from emulator.simulation.vocabulary.lifetime.endings import Finishing, Receipts
+from emulator.simulation.vocabulary.mortal import PATIENCE_SECONDS
+from emulator.simulation.vocabulary.word import Stage, Word
+
+NAME = "idle"
+USED_NAME, UNUSED_NAME = "used", "unused"
+MINUTES = 1
+GONE, STAYS, LOST, EARLY = "gone: ", "stays: ", "lost: ", "early: "
+IN_USE = 412
+NOBODY_ELSE = 404
+NAMESPACE = "public/default"
+
+
+@dataclass(frozen=True, slots=True)
+class Idle(Finishing):
+    """It publishes and consumes; one subscription is left alone."""
+
+    is_deleted: bool
+    """The unused one, by an administrator; otherwise it expires."""
+    stays_away_seconds: float
+    """In the end nobody publishes or consumes for so long."""
+
+    word: ClassVar[str] = NAME
+
+    async def perform(self, stage: Stage) -> None:
+        client, receipts = self.reader(stage), Receipts()
+        try:
+            used = await self.subscribed(client, stage, USED_NAME)
+            if not await self._expires(stage):
+                return
+            unused = await self.subscribed(client, stage, UNUSED_NAME)
+            came: set[bytes] = set()
+            taking = asyncio.ensure_future(self._take(used, stage, came))
+            await self._publish(client, stage, receipts)
+            await self.calm(stage)
+            await unused.close()
+            left = stage.now
+            told = await self._judged(client, stage, receipts, came, left)
+            taking.cancel()
+            stage.did(
+                "refused" if told else "accepted", topic=self.topic(stage), detail=told or "as it should be"
+            )
+        finally:
+            await client.close()
+
+    async def _expires(self, stage: Stage) -> bool:
+        """Subscriptions of the namespace do, from now on."""
+        host = stage.world.client_host(stage.name, self.region)
+        target = f"/admin/v2/namespaces/{NAMESPACE}/subscriptionExpirationTime"
+        while stage.now < self.breaks_end_seconds + PATIENCE_SECONDS:
+            try:
+                answer = await stage.world.ask_admin(self.reading, "POST", target, MINUTES, host=host)
+                if answer.status == 204:
+                    return True
+            except NoAnswer:
+                pass
+            await asyncio.sleep(0.2)
+        return False
+
+    async def _publish(self, client: Client, stage: Stage, receipts: Receipts) -> None:
+        producer = None
+        for _ in range(self.messages):
+            producer = await self.publish_one(client, producer, stage, receipts)
+            await asyncio.sleep(self.pause_seconds)
+        if producer is not None:
+            await self._let_go(producer)
+
+    async def _take(self, consumer: Consumer, stage: Stage, came: set[bytes]) -> None:
+        while True:
+            message = await self.given(consumer, stage)
+            came.add(message.payload)
+            await consumer.acknowledge(message)
+
+    # In the end.
+
+    async def _judged(
+        self, client: Client, stage: Stage, receipts: Receipts, came: set[bytes], left: float
+    ) -> str:
+        status = await self.ask(stage, "DELETE", f"/subscription/{USED_NAME}")
+        if status != IN_USE:
+            return f"{GONE}{USED_NAME} has a consumer, and who asks to delete it is told {status}"
+        if self.is_deleted:
+            await self.insist(stage, "DELETE", f"/subscription/{UNUSED_NAME}", done=(204, NOBODY_ELSE))
+        elif await self._goes(stage, left + MINUTES * 60 - 1.0):
+            return f"{EARLY}after {stage.now - left:.3f} s, {MINUTES * 60} are allowed"
+        if not await self._goes(stage, stage.now + PATIENCE_SECONDS + self.stays_away_seconds):
+            return f"{STAYS}{stage.now - left:.3f} s after its consumer left, or it was to be deleted"
+        return await self._missing(client, stage, receipts, came)
+
+    async def _goes(self, stage: Stage, until: float) -> bool:
+        """The unused one, before that moment. What asks the region is no use of it."""
+        while stage.now < until:
+            try:
+                stats = await self.stats(stage, self.reading)
+                if stats is not None and UNUSED_NAME not in stats["subscriptions"]:
+                    return True
+            except NoAnswer:
+                pass
+            await asyncio.sleep(min(self.stays_away_seconds, max(0.1, until - stage.now)))
+        return False
+
+    async def _missing(self, client: Client, stage: Stage, receipts: Receipts, came: set[bytes]) -> str:
+        """The used one has everything and is given what comes now; the other one begins anew."""
+        producer = await client.producer(self.topic(stage), name=f"{stage.name}-last")
+        last = f"{stage.name}/last".encode()
+        await producer.send(last)
+        wanted = {*receipts.taken, last}
+        give_up_at = stage.now + PATIENCE_SECONDS
+        while wanted - came and stage.now < give_up_at:
+            await asyncio.sleep(0.2)
+        if wanted - came:
+            return f"{LOST}{USED_NAME} has a consumer and was not given {min(wanted - came).decode()}"
+        anew = await self.subscribed(client, stage, UNUSED_NAME)
+        missing = wanted - await self.everything(anew, stage, wanted)
+        return f"{LOST}{UNUSED_NAME} was made anew and not given {min(missing).decode()}" if missing else ""
+
+
+def draw(random: Random, plan: Plan) -> Plan:
+    return replace(plan, acts=(*plan.acts, *(_program(random, plan) for _ in range(random.randint(1, 3)))))
+
+
+def _program(random: Random, plan: Plan) -> Idle:
+    seconds, region, count = plan.break_seconds, random.choice(plan.regions), random.randint(4, 20)
+    return Idle(
+        round(random.uniform(0.2, seconds * 0.4), 3),
+        region,
+        region,
+        count,
+        round(seconds / count * 0.4, 4),
+        seconds + 1.0,
+        random.random() < 0.4,
+        random.choice((0.5, 5.0, 100.0)),
+    )
+
+
+# INV-116
+
+
+def _told(begin: str, sentence: str) -> Callable[[Evidence], Found]:
+    def check(evidence: Evidence) -> Found:
+        for deed in evidence.deeds:
+            if deed.word == NAME and deed.detail.startswith(begin):
+                told = f"{deed.topic}: {sentence}: {deed.detail.removeprefix(begin)}"
+                yield told, {"region": deed.region, "topic": deed.topic}
+
+    return check
+
+
+def _acted(evidence: Evidence) -> bool:
+    return any(deed.word == NAME for deed in evidence.deeds)
+
+
+class _ExpiresAtOnce(Disuse):
+    """However short the time is in which nobody used a subscription."""
+
+    async def expire_subscriptions(self, minutes: int, now_ms: int) -> None:
+        await super().expire_subscriptions(minutes, now_ms)
+        await super().expire_subscriptions(minutes, now_ms + minutes * MS_PER_MINUTE)
+
+
+class _NothingExpires(Disuse):
+    async def expire_subscriptions(self, minutes: int, now_ms: int) -> None:
+        return
+
+
+class _AllExpire(Disuse):
+    """Also those that have consumers."""
+
+    async def expire_subscriptions(self, minutes: int, now_ms: int) -> None:
+        for subscription in list(self._topic.subscriptions.values()):
+            await subscription.delete()
+
+
+WORD = Word(
+    NAME,
+    draw,
+    checks=(
+        Check("used-stays", "INV-116", _told(GONE, "in use, and not refused"), applies=_acted),
+        Check("nothing-goes-early", "INV-116", _told(EARLY, "gone before its time"), applies=_acted),
+        Check("idle-goes", "INV-116", _told(STAYS, "nobody uses it, and it is there"), applies=_acted),
+        Check("others-miss-nothing", "INV-116", _told(LOST, "taken, and never given"), applies=_acted),
+    ),
+    ablations=(
+        Ablation(
+            "expires-at-once",
+            "A subscription without consumers expires with the first look at it.",
+            ("INV-116",),
+            parts(disuse=_ExpiresAtOnce),
+            kind=NAME,
+        ),
+        Ablation(
+            "no-subscription-expires",
+            "Subscriptions that nobody uses stay, whatever the policy says.",
+            ("INV-116",),
+            parts(disuse=_NothingExpires),
+            kind=NAME,
+        ),
+        Ablation(
+            "used-ones-expire",
+            "Subscriptions expire whoever uses them.",
+            ("INV-116",),
+            parts(disuse=_AllExpire),
+            kind=NAME,
+        ),
+    ),
+)
