@@ -56,9 +56,9 @@ class Idle(Finishing):
             taking = asyncio.ensure_future(self._take(used, stage, came))
             await self._publish(client, stage, receipts)
             await self.calm(stage)
+            await self._is_back(stage)
             await unused.close()
-            left = stage.now
-            told = await self._judged(client, stage, receipts, came, left)
+            told = await self._judged(client, stage, receipts, came, stage.now)
             taking.cancel()
             stage.did(
                 "refused" if told else "accepted", topic=self.topic(stage), detail=told or "as it should be"
@@ -95,6 +95,18 @@ class Idle(Finishing):
             await consumer.acknowledge(message)
 
     # In the end.
+
+    async def _is_back(self, stage: Stage) -> None:
+        """The region has the consumer that uses its subscription, or never will."""
+        give_up_at = stage.now + PATIENCE_SECONDS
+        while stage.now < give_up_at:
+            try:
+                stats = await self.stats(stage, self.reading)
+                if stats is not None and stats["subscriptions"].get(USED_NAME, {}).get("consumers"):
+                    return
+            except NoAnswer:
+                pass
+            await asyncio.sleep(0.1)
 
     async def _judged(
         self, client: Client, stage: Stage, receipts: Receipts, came: set[bytes], left: float
