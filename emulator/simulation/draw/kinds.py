@@ -32,7 +32,7 @@ from emulator.simulation.vocabulary.consuming import (
 )
 from emulator.simulation.vocabulary.lifetime import expiring, finishing, idling, keeping_away, retaining
 from emulator.simulation.vocabulary.proposals import changing_metadata
-from emulator.simulation.vocabulary.publishing import complying, cutting_up, encrypting
+from emulator.simulation.vocabulary.publishing import complying, cutting_up, encrypting, owning
 from emulator.simulation.vocabulary.spread import spreading
 from emulator.simulation.vocabulary.word import Word
 
@@ -73,6 +73,7 @@ KINDS: dict[str, Kind] = {
     "keep-away": Kind("quotas that keep producers away", _policies_of(keeping_away.WORD)),
     "label": Kind("notes on subscriptions", _policies_of(labelling.WORD)),
     "limit": Kind("limits of who uses a topic, and rates", _policies_of(limiting.WORD)),
+    "own-all": Kind("partitioned topics with one owner, compacted", _policies_of(owning.WORD)),
     "pass-by": Kind("topics that keep nothing", pass_by),
     "rank": Kind("consumers with levels of priority", rank),
     "retain": Kind("retention by age and size", partial(over_wide_links, retaining.WORD)),

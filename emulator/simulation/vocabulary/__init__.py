@@ -41,7 +41,7 @@ from emulator.simulation.vocabulary.lifetime import (
     trimming,
 )
 from emulator.simulation.vocabulary.proposals import changing_metadata, holding_keys
-from emulator.simulation.vocabulary.publishing import complying, cutting_up, encrypting
+from emulator.simulation.vocabulary.publishing import complying, cutting_up, encrypting, owning
 from emulator.simulation.vocabulary.spread import spreading
 from emulator.simulation.vocabulary.word import Word
 
@@ -81,6 +81,7 @@ ASKED_FOR: tuple[Word, ...] = (
     cutting_up.WORD,
     encrypting.WORD,
     complying.WORD,
+    owning.WORD,
     carrying.WORD,
     passing_by.WORD,
     retaining.WORD,

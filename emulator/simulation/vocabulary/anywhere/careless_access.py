@@ -79,6 +79,8 @@ def _shell(type_: type[TopicAccess]) -> Callable[[Seams], Seams]:
     return topic(CarelessTopic)
 
 
+keeps_publishing = _shell(_LetsThemPublish)
+
 ABLATIONS = (
     Ablation(
         "epoch-told-before-durable",
@@ -96,7 +98,7 @@ ABLATIONS = (
         "evicted-and-still-publishing",
         "A producer that is fenced off is not sent away: what it sends is stored.",
         ("INV-25", "INV-27"),
-        _shell(_LetsThemPublish),
+        keeps_publishing,
     ),
     Ablation(
         "stale-epoch-in-line",

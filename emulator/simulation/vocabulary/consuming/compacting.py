@@ -165,7 +165,7 @@ def tables_agree(evidence: Evidence) -> Found:
             )
 
 
-class _KeepsTheFirst(LatestOfKeys):
+class KeepsTheFirst(LatestOfKeys):
     """Of each key the first message of a compaction counts."""
 
     def note(self, entry_id: int, entry: KeyedEntry) -> None:
@@ -191,7 +191,7 @@ WORD = Word(
             "first-of-key-stays",
             "Compaction keeps the first message of each key that it meets, not the newest.",
             ("INV-33",),
-            parts(latest_of_keys=_KeepsTheFirst),
+            parts(latest_of_keys=KeepsTheFirst),
             kind=NAME,
         ),
         Ablation(
