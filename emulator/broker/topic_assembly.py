@@ -123,6 +123,9 @@ class Assembly:
                 topic.close("its checkpoint is damaged")
                 await topic.discard_checkpoint()
                 raise
+            except BaseException:
+                topic.close("it cannot be served")
+                raise
         except BaseException:
             effective.close()
             raise
@@ -193,6 +196,7 @@ class Assembly:
                 store.delete(key).add_done_callback(lambda done: done.exception())
 
     def serve(self, topic: Topic) -> None:
+        topic.access.look_after()
         topic.transactions.look_after()
         for subscription in topic.subscriptions.values():
             if subscription.pending_acks is not None:

@@ -7,8 +7,12 @@ import asyncio
 import pytest
 
 from emulator.broker.explain_access import access_sentences
+from emulator.broker.topic import loading as loading
+from emulator.broker.topic import topic as topics
+from emulator.broker.topic.access import newest_grant
+from emulator.broker.topic.topic import Topic
 from emulator.client import AccessMode, ClientError
-from emulator.errors import ServerError
+from emulator.errors import ServerError, StorageError
 from emulator.simulation.medium import DiskFaults
 from emulator.simulation.world import World, world
 from emulator.storage.contract import Versioned
@@ -294,5 +298,35 @@ def test_places_of_before_a_restart_are_kept_for_as_long_as_an_owner_would_be_an
             assert in_line(w) == ["second", "early"]
             again.cancel()
             assert not second.has_it
+
+        w.play(story())
+
+
+def test_a_topic_that_could_not_be_loaded_decides_nothing_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its log did not answer. It knows who had the topic before, and decides nothing when its patience is over."""
+    fails = 0
+
+    async def replay(topic: Topic, at: int) -> int:
+        nonlocal fails
+        if fails > 0:
+            fails -= 1
+            raise StorageError("the log does not answer", definite=True)
+        return await loading.replay(topic, at)
+
+    monkeypatch.setattr(topics, "replay", replay)
+    with world("us", settings=PATIENT) as w:
+
+        async def story() -> None:
+            nonlocal fails
+            (owner,) = await contenders(w, "owner")
+            fails = 3
+            await unload(w)
+            await owner.producer.send(b"still mine")
+            assert fails == 0
+            await asyncio.sleep(3 * PATIENT.exclusive_patience_ms / 1000)
+            await owner.producer.send(b"and still")
+            granted = newest_grant(broker_of(w).store, TOPIC)
+            assert granted is not None
+            assert granted.end_entry is None, "nobody ended what the owner has"
 
         w.play(story())

@@ -124,10 +124,13 @@ class TopicAccess:
         """Of who waits; most topics never need it."""
         self._line_changes = 0
         """Of which the keeper was told."""
-        if self._machine.awaited is not None or line_before:
-            self._await_former()
+        self._is_patient = self._machine.awaited is not None or bool(line_before)
 
-    def _await_former(self) -> None:
+    def look_after(self) -> None:
+        """The topic is served from now on: those who had it, or waited for it, may come back. One that could not be
+        loaded decides nothing."""
+        if not self._is_patient:
+            return
         if self._machine.awaited is not None:
             self._say(f"it is kept for {self._machine.awaited!r}, which had it before the topic was loaded")
         loop = asyncio.get_running_loop()

@@ -166,9 +166,14 @@ class Topic:
         except CheckpointDamaged as damage:
             check_is_whole(log, name, damage)
             logger.warning("%s: all of %s is made again from the log", damage, name)
+            topic.close("its checkpoint is damaged")
             topic = cls(region, name, log, deduplicates=deduplicates)
             at = 0
-        topic._entries_since_checkpoint = await replay(topic, at)
+        try:
+            topic._entries_since_checkpoint = await replay(topic, at)
+        except BaseException:
+            topic.close("its log cannot be read")
+            raise
         return topic
 
     async def discard_checkpoint(self) -> None:
