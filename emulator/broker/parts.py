@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from emulator.broker.deletions import Deletions
 from emulator.broker.inactivity import Disuse
 from emulator.broker.keeper import StateKeeper
 from emulator.broker.liveness import Liveness
@@ -133,6 +134,8 @@ class Parts:
     trimming: type[Trimming] = Trimming
     """(retention, ages, time, bytes of the log): which of its oldest entries go."""
     disuse: type[Disuse] = Disuse
+    deletions: type[Deletions] = Deletions
+    """What was deleted here, while other regions still have it."""
     """Whether anybody uses a topic."""
     backlog_bytes: Callable[[int, int, int, int], int] = backlog_bytes
     """(bytes of a log, its first id, the first that is needed, its end): how much is needed, about."""

@@ -12,7 +12,7 @@ from emulator.broker.access_figures import AccessFigures
 from emulator.broker.budgets import Account
 from emulator.broker.commands.connection import ClientConnection
 from emulator.broker.commands.table import TABLE
-from emulator.broker.deletions import Deletions, refusal
+from emulator.broker.deletions import refusal
 from emulator.broker.environment import Environment
 from emulator.broker.housekeeper import Housekeeper
 from emulator.broker.log_kinds import LogKind, kind_of
@@ -84,7 +84,7 @@ class Region:
         """Set when a newer owner took the log: this process must end."""
         self.is_over = asyncio.Event()
         """Set when it must end, for that or because an admin call says so."""
-        self.deletions = Deletions(self.store)
+        self.deletions = environment.parts.deletions(self.store)
         self.housekeeper = Housekeeper(self, self._delete_unused)
         self._starts = 0
         self.partitioned = PartitionedTopics(
@@ -120,6 +120,7 @@ class Region:
             self.spawn,
             check=self.check_topic,
             may_create=self._may_be_created,
+            was_deleted=self._was_deleted,
             idle_seconds=config.settings.topic_idle_ms / 1000,
         )
         self.coordinators = Coordinators(self)
@@ -365,8 +366,12 @@ class Region:
         """Region `peer` replicates a topic to us. ProtocolError when somebody deleted it here."""
         if self.directory.exists(str(topic)):
             return
-        if str(topic) in self.deletions or self.partitioned.was_deleted(topic):
+        if self._was_deleted(topic):
             raise refusal(str(topic.partitioned or topic), self.config.region, peer)
+
+    def _was_deleted(self, topic: TopicName) -> bool:
+        """By somebody, and nobody has used it here since."""
+        return str(topic) in self.deletions or self.partitioned.was_deleted(topic)
 
     async def _delete_unused(self, name: str) -> None:
         """Nobody uses a topic, and its policy says that it goes then. It is back when somebody uses it, here or in

@@ -87,17 +87,19 @@ class Directory:
         *,
         check: Callable[[str], TopicName],
         may_create: Callable[[TopicName], bool],
+        was_deleted: Callable[[TopicName], bool],
         idle_seconds: float,
     ) -> None:
-        """`check`: the parsed name of a topic that may live here, or ProtocolError. `may_create`:
-        whether a topic is created when somebody wishes it. `idle_seconds`: how long a topic
-        that nobody uses stays in memory; 0: for ever."""
+        """`check`: the parsed name of a topic that may live here, or ProtocolError. `may_create`: whether a topic is
+        created when somebody wishes it; `was_deleted`: whether other regions' wishes do not count, because somebody
+        deleted it here. `idle_seconds`: how long a topic that nobody uses stays in memory; 0: for ever."""
         self._opener = opener
         self._log_names = logs.log_names
         self._has_log = logs.has_log
         self._spawn = spawn
         self._check = check
         self._may_create = may_create
+        self._was_deleted = was_deleted
         self._idle_seconds = idle_seconds
         self._slots: dict[str, Slot] = {}
         self._lives = 0
@@ -217,10 +219,9 @@ class Directory:
     async def _find(self, slot: Slot) -> Topic | None:
         """Until there is a topic or nobody waits any more (D1)."""
         while True:
-            may_create = self._may_create(slot.name)
-            wishes = slot.waiters.values()
-            create = Wish.CREATE_BY_COMMAND in wishes or (may_create and Wish.CREATE in wishes)
+            creating = self._creating_wishes(slot.name)
             asking = list(slot.waiters.items())
+            create = any(wish in creating for wish in slot.waiters.values())
             if create:
                 self._creating[str(slot.name)] = None
             try:
@@ -230,14 +231,18 @@ class Directory:
             if topic is not None:
                 return topic
             missing = ProtocolError(ServerError.TopicNotFound, f"topic {slot.name} does not exist")
-            answered = [
-                who
-                for who, wish in asking
-                if wish is Wish.EXISTING or (wish is Wish.CREATE and not may_create)
-            ]
-            slot.fail(missing, answered)
+            slot.fail(missing, [who for who, wish in asking if wish not in creating])
             if not slot.waiters:
                 return None
+
+    def _creating_wishes(self, name: TopicName) -> set[Wish]:
+        """Those for which a topic that is not there is created now."""
+        creating = {Wish.CREATE_BY_COMMAND}
+        if self._may_create(name):
+            creating.add(Wish.CREATE)
+            if not self._was_deleted(name):  # it may have been deleted since the other region was let in (L6)
+                creating.add(Wish.REPLICATE)
+        return creating
 
     def _drop_or_begin(self, slot: Slot) -> None:
         """Nothing is in memory. Those that came meanwhile have it opened anew."""

@@ -23,6 +23,9 @@ class Wish(Enum):
 
     EXISTING = "a topic that exists"
     CREATE = "a topic, created if need be and allowed"
+    REPLICATE = (
+        "a topic, created if need be and allowed, but not one that was deleted here: another region sends it"
+    )
     CREATE_BY_COMMAND = "a topic, created if need be: somebody said so"
 
 

@@ -6,7 +6,7 @@ import asyncio
 import os
 import random
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import TypeVar
 from urllib.parse import urlsplit
 
@@ -152,9 +152,15 @@ class Connections:
         if self._connections.get(connection.address) is connection:
             del self._connections[connection.address]
 
-    async def persist(self, attempt: Callable[[], Awaitable[T]], *, deadline_seconds: float | None) -> T:
-        """Try until it works, with back-off. Raises what can only be refused again, and the last failure once the
-        deadline has passed (None: never)."""
+    async def persist(
+        self,
+        attempt: Callable[[], Awaitable[T]],
+        *,
+        deadline_seconds: float | None,
+        passes: Collection[ServerError] = (),
+    ) -> T:
+        """Try until it works, with back-off. Raises what can only be refused again, unless it is said to pass, and the
+        last failure once the deadline has passed (None: never)."""
         loop = asyncio.get_running_loop()
         give_up_at = None if deadline_seconds is None else loop.time() + deadline_seconds
         backoff = self.settings.backoff_seconds
@@ -162,7 +168,7 @@ class Connections:
             try:
                 return await attempt()
             except ClientError as failure:
-                if failure.code in FINAL_ERRORS or self.closed:
+                if self.closed or (failure.code in FINAL_ERRORS and failure.code not in passes):
                     raise
                 pause = backoff * self.chance.uniform(0.8, 1.2)
                 if give_up_at is not None and loop.time() + pause > give_up_at:

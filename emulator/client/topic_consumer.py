@@ -29,6 +29,7 @@ from emulator.client.messages import (
 )
 from emulator.client.pieces import Pieces
 from emulator.client.vocabulary import ClientError, ConsumerType, InitialPosition, MessageId
+from emulator.errors import ServerError
 from emulator.wire import requests
 from emulator.wire.codec import MessageMeta, encode_ack, encode_flow
 from emulator.wire.frames import frame_of
@@ -40,6 +41,10 @@ if TYPE_CHECKING:
     from emulator.client.transactions import Transaction
 
 logger = logging.getLogger(__name__)
+
+PASSES = frozenset({ServerError.ConsumerBusy})
+"""For one that was attached before: the region may not know yet that its former connection is gone. Other clients ask
+again, too."""
 
 
 class TopicConsumer(Consumer):
@@ -380,7 +385,7 @@ class TopicConsumer(Consumer):
 
     async def _open_again(self) -> None:
         try:
-            await self.client.persist(self._open, deadline_seconds=None)
+            await self.client.persist(self._open, deadline_seconds=None, passes=PASSES)
         except ClientError as error:
             self._fatal = error
             self._end(error)

@@ -8,7 +8,7 @@ import pytest
 
 from emulator.broker.region import Region
 from emulator.broker.topic.topic import Topic
-from emulator.broker.topic_slot import Wish
+from emulator.broker.topic_slot import SlotState, TopicMoved, Wish
 from emulator.client import InitialPosition
 from emulator.core.policies.inactivity import (
     INACTIVE_TOPICS,
@@ -354,5 +354,29 @@ def test_truncating_passes_everything_and_lets_it_go() -> None:
             await us.policies.set(NAMESPACE, RETENTION, Retention(0, 0))
             await publish(world, 1)
             assert topic.subscriptions["s"].backlog() == 1
+
+    asyncio.run(story())
+
+
+def test_a_replicator_that_was_let_in_while_the_topic_was_being_deleted_does_not_bring_it_back() -> None:
+    """It had asked before, and waits for the topic when nothing of it is left."""
+
+    async def story() -> None:
+        async with regions("us", "eu") as world:
+            await publish(world, 2, "us")
+            us = world.running["us"]
+            asking: list[asyncio.Future[Topic]] = []
+
+            def ask(moved: TopicMoved) -> None:
+                if moved.after is SlotState.DELETING:
+                    asking.append(asyncio.ensure_future(us.directory.acquire(TOPIC, Wish.REPLICATE)))
+
+            us.directory.observe(ask)
+            await us.directory.delete(TOPIC, force=True)
+            with pytest.raises(ProtocolError, match="does not exist"):
+                await asking[0]
+            assert not us.directory.exists(TOPIC)
+            assert (await us.directory.acquire(TOPIC, Wish.CREATE)).full_name == TOPIC
+            assert (await us.directory.acquire(TOPIC, Wish.REPLICATE)).full_name == TOPIC
 
     asyncio.run(story())

@@ -72,7 +72,8 @@ async def create_again(connection: ClientConnection, command: CreateProducer) ->
 
 
 async def _open(connection: ClientConnection, command: CreateProducer) -> None:
-    topic = await connection.region.directory.acquire(command.topic, Wish.CREATE)
+    wish = Wish.CREATE if connection.peer is None else Wish.REPLICATE
+    topic = await connection.region.directory.acquire(command.topic, wish)
     if connection.peer is None:
         connection.region.check_open_to_clients(topic.full_name)
     version = await schemas.of_producer(connection, topic.name, command.schema)

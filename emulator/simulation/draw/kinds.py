@@ -30,7 +30,14 @@ from emulator.simulation.vocabulary.consuming import (
     limiting,
     sticking,
 )
-from emulator.simulation.vocabulary.lifetime import expiring, finishing, idling, keeping_away, retaining
+from emulator.simulation.vocabulary.lifetime import (
+    deleting,
+    expiring,
+    finishing,
+    idling,
+    keeping_away,
+    retaining,
+)
 from emulator.simulation.vocabulary.proposals import changing_metadata
 from emulator.simulation.vocabulary.publishing import complying, cutting_up, encrypting, owning
 from emulator.simulation.vocabulary.spread import spreading
@@ -62,6 +69,7 @@ KINDS: dict[str, Kind] = {
     "comply": Kind("schemas that a strategy keeps out", _policies_of(complying.WORD)),
     "cut-up": Kind("large messages in pieces", partial(over_wide_links, cutting_up.WORD)),
     "delay": Kind("messages that are due later", partial(with_right_clocks, delaying.WORD, delaying.TOPIC)),
+    "delete-here": Kind("topics deleted in one of their regions", _policies_of(deleting.WORD)),
     "encrypt": Kind("messages that no region can read", partial(over_wide_links, encrypting.WORD)),
     "expire": Kind(
         "messages that expire or are evicted, topics that are deleted", _policies_of(expiring.WORD)

@@ -32,6 +32,7 @@ from emulator.simulation.vocabulary.consuming import (
 )
 from emulator.simulation.vocabulary.lifetime import (
     carrying,
+    deleting,
     expiring,
     finishing,
     idling,
@@ -87,6 +88,7 @@ ASKED_FOR: tuple[Word, ...] = (
     retaining.WORD,
     finishing.WORD,
     idling.WORD,
+    deleting.WORD,
 )
 """Words with worlds of their own, which are drawn when they are asked for by the word's name: seeds of the swarm stay
 what they are."""

@@ -1,0 +1,28 @@
+"""A consumer that was attached, and that its region takes for another one when it comes back."""
+
+from __future__ import annotations
+
+import asyncio
+
+from emulator.region_config import BrokerSettings
+from emulator.simulation.world import world
+
+TOPIC = "persistent://public/default/orders"
+
+
+def test_it_asks_again_for_as_long_as_somebody_is_in_its_place() -> None:
+    """Another one, or itself: a region finds out late that a connection is gone. Other clients ask again, too."""
+    with world("us", "eu", settings=BrokerSettings(keep_alive_interval_ms=1_000)) as w:
+
+        async def story() -> bytes:
+            consumer = await w.client("us", place="eu").subscribe(TOPIC, "billing")
+            w.cut("us", "eu")
+            await asyncio.sleep(10)  # both have found out
+            other = await w.client("us").subscribe(TOPIC, "billing")
+            w.heal()
+            await asyncio.sleep(10)
+            await other.close()
+            await (await w.client("us").producer(TOPIC)).send(b"after all")
+            return (await consumer.receive()).payload
+
+        assert w.play(story()) == b"after all"
