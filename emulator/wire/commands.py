@@ -97,8 +97,9 @@ def schema_of(
     | pb.CommandGetOrCreateSchema
     | pb.CommandGetSchemaResponse,
 ) -> Schema | None:
-    """The schema that a command brings; None when it brings none. Clients whose messages are plain bytes bring none."""
-    if not holder.HasField("schema") or holder.schema.type == pb.Schema.NoSchema:
+    """The schema that a command brings; None when it brings none. Most clients bring none for plain bytes; the Go
+    client says type 0 when its application asks for a schema of bytes, and that is a schema like others."""
+    if not holder.HasField("schema"):
         return None
     said = holder.schema
     properties = {pair.key: pair.value for pair in said.properties}

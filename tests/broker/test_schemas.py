@@ -76,6 +76,23 @@ def test_a_producers_schema_gets_a_version_and_its_messages_say_it() -> None:
     asyncio.run(story())
 
 
+def test_a_schema_of_bytes_that_is_asked_for_is_a_schema_and_no_schema_is_none() -> None:
+    """The Go client asks the region for the version that its own messages say."""
+
+    async def story() -> None:
+        async with regions("us") as world, world.client("us") as client:
+            await client.producer(TOPIC)
+            assert await client.schema(TOPIC) is None
+            of_bytes = Schema(SchemaType.NONE, b"")
+            producer = await client.producer(TOPIC, schema=of_bytes)
+            assert producer.schema_version == version(0)
+            assert await client.schema(TOPIC, version(0)) == (of_bytes, version(0))
+            with pytest.raises(ClientError, match="Incompatible"):
+                await client.producer(TOPIC, schema=STRING)
+
+    asyncio.run(story())
+
+
 def test_a_schema_that_may_not_follow_is_refused_with_the_reason() -> None:
     async def story() -> None:
         async with regions("us") as world, world.client("us") as client:
