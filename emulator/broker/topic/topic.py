@@ -130,8 +130,9 @@ class Topic:
         """How often each consumer came."""
         self.publish_throttle: Throttle | None = None
         self.dispatch_throttle: Throttle | None = None
-        self.dispatch_turns: Turns = Turns()
         """Of all its consumers. None: as fast as they can."""
+        self.dispatch_turns = Turns()
+        """Its subscriptions that wait for that."""
         self.subscription_rate = self.replicator_rate = UNLIMITED
         settings = region.config.settings
         self.dispatch_limits = DispatchLimits(
