@@ -7,8 +7,9 @@ Each program has a topic of its own. What was answered it knows itself.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from random import Random
 from typing import ClassVar, Literal
 
@@ -16,10 +17,10 @@ from emulator.admin_calls import NoAnswer
 from emulator.client import Client, ClientError, Consumer, InitialPosition
 from emulator.core.cursor import Cursor
 from emulator.simulation.ablation import Ablation, parts
-from emulator.simulation.checkers import Check, Found
-from emulator.simulation.evidence import Evidence
+from emulator.simulation.checkers import Check
 from emulator.simulation.plan import Plan
 from emulator.simulation.vocabulary.mortal import PATIENCE_SECONDS, STEP_SECONDS, SUBSCRIPTION, Mortal
+from emulator.simulation.vocabulary.telling import acted, told
 from emulator.simulation.vocabulary.word import Stage, Word
 
 NAME = "label"
@@ -158,18 +159,7 @@ def draw(random: Random, plan: Plan) -> Plan:
 # INV-115
 
 
-def _told(begin: str, sentence: str) -> Callable[[Evidence], Found]:
-    def check(evidence: Evidence) -> Found:
-        for deed in evidence.deeds:
-            if deed.word == NAME and deed.detail.startswith(begin):
-                told = f"{deed.topic}: {sentence}: {deed.detail.removeprefix(begin)}"
-                yield told, {"region": deed.region, "topic": deed.topic}
-
-    return check
-
-
-def _acted(evidence: Evidence) -> bool:
-    return any(deed.word == NAME for deed in evidence.deeds)
+_told, _acted = partial(told, NAME), acted(NAME)
 
 
 class _KeepsInMemory(Cursor):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from random import Random
 
 from emulator.core.caps import Caps
@@ -16,12 +17,12 @@ from emulator.core.pace import Pace, Throttle
 from emulator.errors import ProtocolError
 from emulator.simulation.ablation import Ablation, parts
 from emulator.simulation.allowances import Allowance
-from emulator.simulation.checkers import Check, Found
-from emulator.simulation.evidence import Evidence
+from emulator.simulation.checkers import Check
 from emulator.simulation.plan import Plan
 from emulator.simulation.vocabulary.consuming.crowding import CROWDED, KEPT_OUT, LIMITS, NAME, Crowd
 from emulator.simulation.vocabulary.consuming.pacing import STARVED, TOO_FAST, Draining, Publishing
 from emulator.simulation.vocabulary.mortal import Mortal
+from emulator.simulation.vocabulary.telling import acted, told
 from emulator.simulation.vocabulary.word import Word
 
 
@@ -48,18 +49,7 @@ def _act(random: Random, plan: Plan) -> Mortal:
 # INV-101
 
 
-def _told(begin: str, sentence: str) -> Callable[[Evidence], Found]:
-    def check(evidence: Evidence) -> Found:
-        for deed in evidence.deeds:
-            if deed.word == NAME and deed.detail.startswith(begin):
-                told = f"{deed.topic}: {sentence}: {deed.detail.removeprefix(begin)}"
-                yield told, {"region": deed.region, "topic": deed.topic}
-
-    return check
-
-
-def _acted(evidence: Evidence) -> bool:
-    return any(deed.word == NAME for deed in evidence.deeds)
+_told, _acted = partial(told, NAME), acted(NAME)
 
 
 class _CountsNobody(Caps):

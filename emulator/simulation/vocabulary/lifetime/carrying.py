@@ -7,8 +7,9 @@ Each program has a topic of its own (`roaming.py`). What it published, was given
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -17,8 +18,7 @@ from emulator.broker.topic.trimming import Trimmer
 from emulator.core.cursor import Cursor
 from emulator.core.needs import Need
 from emulator.simulation.ablation import Ablation, parts, topic
-from emulator.simulation.checkers import Check, Found
-from emulator.simulation.evidence import Evidence
+from emulator.simulation.checkers import Check
 from emulator.simulation.plan import Plan
 from emulator.simulation.vocabulary.lifetime.letting_go import Eviction, Expiry, LettingGo
 from emulator.simulation.vocabulary.lifetime.roaming import (
@@ -31,6 +31,7 @@ from emulator.simulation.vocabulary.lifetime.roaming import (
     LeftAlone,
     Roaming,
 )
+from emulator.simulation.vocabulary.telling import acted, told
 from emulator.simulation.vocabulary.word import Word
 
 
@@ -66,18 +67,7 @@ def _policy(random: Random, common: tuple[Any, ...]) -> LettingGo:
 # INV-102 and INV-37
 
 
-def _told(begin: str, sentence: str) -> Callable[[Evidence], Found]:
-    def check(evidence: Evidence) -> Found:
-        for deed in evidence.deeds:
-            if deed.word == NAME and deed.detail.startswith(begin):
-                told = f"{deed.topic}: {sentence}: {deed.detail.removeprefix(begin)}"
-                yield told, {"region": deed.region, "topic": deed.topic}
-
-    return check
-
-
-def _acted(evidence: Evidence) -> bool:
-    return any(deed.word == NAME for deed in evidence.deeds)
+_told, _acted = partial(told, NAME), acted(NAME)
 
 
 class _HoldsNoGaps(Trimmer):

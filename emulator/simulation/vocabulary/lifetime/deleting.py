@@ -8,8 +8,8 @@ Each program has a topic of its own. What was taken from it, and what came, it k
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from random import Random
 from typing import ClassVar
 
@@ -17,10 +17,11 @@ from emulator.admin_calls import NoAnswer
 from emulator.broker.deletions import Deletions
 from emulator.client import Client, ClientError, Consumer, InitialPosition, Producer
 from emulator.simulation.ablation import Ablation, parts
-from emulator.simulation.checkers import Check, Found
-from emulator.simulation.evidence import DELETED, Evidence
+from emulator.simulation.checkers import Check
+from emulator.simulation.evidence import DELETED
 from emulator.simulation.plan import Plan
 from emulator.simulation.vocabulary.mortal import PATIENCE_SECONDS, STEP_SECONDS, SUBSCRIPTION, Mortal
+from emulator.simulation.vocabulary.telling import acted, told
 from emulator.simulation.vocabulary.word import Stage, Word
 
 NAME = "delete-here"
@@ -198,18 +199,7 @@ def _program(random: Random, plan: Plan) -> DeleteHere:
 # INV-38 and INV-118
 
 
-def _told(begin: str, sentence: str) -> Callable[[Evidence], Found]:
-    def check(evidence: Evidence) -> Found:
-        for deed in evidence.deeds:
-            if deed.word == NAME and deed.detail.startswith(begin):
-                told = f"{deed.topic}: {sentence}: {deed.detail.removeprefix(begin)}"
-                yield told, {"region": deed.region, "topic": deed.topic}
-
-    return check
-
-
-def _acted(evidence: Evidence) -> bool:
-    return any(deed.word == NAME for deed in evidence.deeds)
+_told, _acted = partial(told, NAME), acted(NAME)
 
 
 class _ForgetsDeletions(Deletions):

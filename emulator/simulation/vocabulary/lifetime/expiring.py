@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from random import Random
 
 from emulator.client import ClientError, Consumer, InitialPosition, Producer
@@ -15,12 +16,13 @@ from emulator.core.policies.lifetime import Quotas
 from emulator.core.quotas import Backlog, Exceeded, exceeded
 from emulator.core.retention import Ages, Seen
 from emulator.simulation.ablation import Ablation, parts
-from emulator.simulation.checkers import Check, Found
+from emulator.simulation.checkers import Check
 from emulator.simulation.disk import DiskStore, SimulatedDisk
-from emulator.simulation.evidence import DELETED, Evidence
+from emulator.simulation.evidence import DELETED
 from emulator.simulation.plan import Plan
 from emulator.simulation.vocabulary.lifetime.letting_go import EARLY, STAYS, Eviction, Expiry, by_quota
 from emulator.simulation.vocabulary.mortal import NAME, PATIENCE_SECONDS, STEP_SECONDS, SUBSCRIPTION, Mortal
+from emulator.simulation.vocabulary.telling import acted, told
 from emulator.simulation.vocabulary.word import Stage, Word
 from emulator.stored_keys import CursorKey
 
@@ -116,20 +118,7 @@ def draw(random: Random, plan: Plan) -> Plan:
 # INV-87 to INV-89
 
 
-def _told(begin: str, sentence: str) -> Callable[[Evidence], Found]:
-    def check(evidence: Evidence) -> Found:
-        for deed in evidence.deeds:
-            if deed.word == NAME and deed.detail.startswith(begin):
-                yield (
-                    f"{deed.topic}: {sentence}: {deed.detail.removeprefix(begin)}",
-                    {"region": deed.region, "topic": deed.topic},
-                )
-
-    return check
-
-
-def _acted(evidence: Evidence) -> bool:
-    return any(deed.word == NAME for deed in evidence.deeds)
+_told, _acted = partial(told, NAME), acted(NAME)
 
 
 class _NothingIsYoung(Ages):

@@ -6,8 +6,8 @@ Each program has a topic of its own (`endings.py`). What was taken from it, and 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -17,8 +17,7 @@ from emulator.broker.topic.topic import Topic
 from emulator.core.policies.inactivity import DeleteMode, Inactivity
 from emulator.model import Position
 from emulator.simulation.ablation import Ablation, parts, topic
-from emulator.simulation.checkers import Check, Found
-from emulator.simulation.evidence import Evidence
+from emulator.simulation.checkers import Check
 from emulator.simulation.plan import Plan
 from emulator.simulation.vocabulary.lifetime.endings import (
     AFTER,
@@ -32,6 +31,7 @@ from emulator.simulation.vocabulary.lifetime.endings import (
     Unforced,
     Unused,
 )
+from emulator.simulation.vocabulary.telling import acted, told
 from emulator.simulation.vocabulary.word import Word
 
 
@@ -55,18 +55,7 @@ def _program(random: Random, plan: Plan) -> Finishing:
 # INV-39 and INV-105
 
 
-def _told(begin: str, sentence: str) -> Callable[[Evidence], Found]:
-    def check(evidence: Evidence) -> Found:
-        for deed in evidence.deeds:
-            if deed.word == NAME and deed.detail.startswith(begin):
-                told = f"{deed.topic}: {sentence}: {deed.detail.removeprefix(begin)}"
-                yield told, {"region": deed.region, "topic": deed.topic}
-
-    return check
-
-
-def _acted(evidence: Evidence) -> bool:
-    return any(deed.word == NAME for deed in evidence.deeds)
+_told, _acted = partial(told, NAME), acted(NAME)
 
 
 class _EndsInMemory(Ending):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from random import Random
 from typing import Any, ClassVar
 
@@ -17,11 +18,11 @@ from emulator.client import Client, ClientError, Producer
 from emulator.core.policies.lifetime import QuotaAction, Quotas
 from emulator.core.quotas import Backlog, Exceeded, exceeded
 from emulator.simulation.ablation import Ablation, parts
-from emulator.simulation.checkers import Check, Found
-from emulator.simulation.evidence import Evidence
+from emulator.simulation.checkers import Check
 from emulator.simulation.plan import Plan
 from emulator.simulation.vocabulary.lifetime.letting_go import AGE, SIZE, STAYS
 from emulator.simulation.vocabulary.mortal import PATIENCE_SECONDS, STEP_SECONDS, SUBSCRIPTION, Mortal
+from emulator.simulation.vocabulary.telling import acted, told
 from emulator.simulation.vocabulary.word import Stage, Word
 
 NAME = "keep-away"
@@ -152,18 +153,7 @@ def draw(random: Random, plan: Plan) -> Plan:
     return replace(plan, acts=(*plan.acts, *(keep_away() for _ in range(random.randint(1, 4)))))
 
 
-def _told(begin: str, sentence: str) -> Callable[[Evidence], Found]:
-    def check(evidence: Evidence) -> Found:
-        for deed in evidence.deeds:
-            if deed.word == NAME and deed.detail.startswith(begin):
-                told = f"{deed.topic}: {sentence}: {deed.detail.removeprefix(begin)}"
-                yield told, {"region": deed.region, "topic": deed.topic}
-
-    return check
-
-
-def _acted(evidence: Evidence) -> bool:
-    return any(deed.word == NAME for deed in evidence.deeds)
+_told, _acted = partial(told, NAME), acted(NAME)
 
 
 def _nobody_is_kept_away(quotas: Quotas, backlog: Backlog) -> list[Exceeded]:

@@ -7,8 +7,8 @@ stored, the disks say.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from random import Random
 
 from emulator.client import ConsumerType
@@ -16,10 +16,10 @@ from emulator.core.deduplication import SourceWatermarks
 from emulator.core.drops import Drops
 from emulator.model import Position
 from emulator.simulation.ablation import Ablation, parts
-from emulator.simulation.checkers import Check, Found
-from emulator.simulation.evidence import Evidence
+from emulator.simulation.checkers import Check
 from emulator.simulation.plan import Plan
 from emulator.simulation.vocabulary.lifetime.fleeting import GIVEN, LEFT, NAME, UNCOUNTED, Fleeting, Listener
+from emulator.simulation.vocabulary.telling import acted, told
 from emulator.simulation.vocabulary.word import Word
 from emulator.storage.contract import Store
 
@@ -56,18 +56,7 @@ def _listener(random: Random, place: str, number: int) -> Listener:
 # INV-103
 
 
-def _told(begin: str, sentence: str) -> Callable[[Evidence], Found]:
-    def check(evidence: Evidence) -> Found:
-        for deed in evidence.deeds:
-            if deed.word == NAME and deed.detail.startswith(begin):
-                told = f"{deed.topic}: {sentence}: {deed.detail.removeprefix(begin)}"
-                yield told, {"region": deed.region, "topic": deed.topic}
-
-    return check
-
-
-def _acted(evidence: Evidence) -> bool:
-    return any(deed.word == NAME for deed in evidence.deeds)
+_told, _acted = partial(told, NAME), acted(NAME)
 
 
 class _EverythingIsNew(SourceWatermarks):

@@ -6,8 +6,9 @@ Each program has a topic of its own (`retained.py`). What was taken from it and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -16,10 +17,10 @@ from emulator.broker.topic.trimming import Trimmer
 from emulator.core.needs import Need
 from emulator.core.retention import Ages, Seen, Trimming
 from emulator.simulation.ablation import Ablation, parts, topic
-from emulator.simulation.checkers import Check, Found
-from emulator.simulation.evidence import Evidence
+from emulator.simulation.checkers import Check
 from emulator.simulation.plan import Plan
 from emulator.simulation.vocabulary.lifetime.retained import LOST, NAME, SHORT, STAYS, Retaining
+from emulator.simulation.vocabulary.telling import acted, told
 from emulator.simulation.vocabulary.word import Word
 
 
@@ -48,18 +49,7 @@ def _program(random: Random, plan: Plan) -> Retaining:
 # INV-104
 
 
-def _told(begin: str, sentence: str) -> Callable[[Evidence], Found]:
-    def check(evidence: Evidence) -> Found:
-        for deed in evidence.deeds:
-            if deed.word == NAME and deed.detail.startswith(begin):
-                told = f"{deed.topic}: {sentence}: {deed.detail.removeprefix(begin)}"
-                yield told, {"region": deed.region, "topic": deed.topic}
-
-    return check
-
-
-def _acted(evidence: Evidence) -> bool:
-    return any(deed.word == NAME for deed in evidence.deeds)
+_told, _acted = partial(told, NAME), acted(NAME)
 
 
 class _NothingIsYoung(Ages):

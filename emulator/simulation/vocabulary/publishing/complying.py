@@ -11,6 +11,7 @@ import asyncio
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from random import Random
 from typing import Any, ClassVar
 
@@ -20,10 +21,11 @@ from emulator.core.schemas.problems import Incompatible
 from emulator.core.schemas.strategy import Strategy
 from emulator.errors import ServerError
 from emulator.simulation.ablation import Ablation, parts
-from emulator.simulation.checkers import Check, Found
-from emulator.simulation.evidence import JUDGED_BY_THEIR_WORD, Evidence
+from emulator.simulation.checkers import Check
+from emulator.simulation.evidence import JUDGED_BY_THEIR_WORD
 from emulator.simulation.plan import Plan
 from emulator.simulation.vocabulary.mortal import PATIENCE_SECONDS, STEP_SECONDS, Mortal
+from emulator.simulation.vocabulary.telling import acted, told
 from emulator.simulation.vocabulary.word import Stage, Word
 
 NAME = "comply"
@@ -235,18 +237,7 @@ def _record(random: Random) -> Record:
 # INV-114
 
 
-def _told(begin: str, sentence: str) -> Callable[[Evidence], Found]:
-    def check(evidence: Evidence) -> Found:
-        for deed in evidence.deeds:
-            if deed.word == NAME and deed.detail.startswith(begin):
-                told = f"{deed.topic}: {sentence}: {deed.detail.removeprefix(begin)}"
-                yield told, {"region": deed.region, "topic": deed.topic}
-
-    return check
-
-
-def _acted(evidence: Evidence) -> bool:
-    return any(deed.word == NAME for deed in evidence.deeds)
+_told, _acted = partial(told, NAME), acted(NAME)
 
 
 def _everything_follows(_earlier: Schema, _new: Schema, _strategy: Strategy) -> None:

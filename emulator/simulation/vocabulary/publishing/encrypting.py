@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from random import Random
 from typing import Any, ClassVar
 
@@ -27,11 +27,12 @@ from emulator.client import (
     Producer,
 )
 from emulator.simulation.ablation import Ablation
-from emulator.simulation.checkers import Check, Found
-from emulator.simulation.evidence import JUDGED_BY_THEIR_WORD, Evidence
+from emulator.simulation.checkers import Check
+from emulator.simulation.evidence import JUDGED_BY_THEIR_WORD
 from emulator.simulation.plan import Plan, with_settings
 from emulator.simulation.seams import Seams
 from emulator.simulation.vocabulary.own_topic import OwnTopic
+from emulator.simulation.vocabulary.telling import acted, told
 from emulator.simulation.vocabulary.word import Stage, Word
 
 NAME = "encrypt"
@@ -226,18 +227,7 @@ def draw(random: Random, plan: Plan) -> Plan:
 # INV-113
 
 
-def _told(begin: str, sentence: str) -> Callable[[Evidence], Found]:
-    def check(evidence: Evidence) -> Found:
-        for deed in evidence.deeds:
-            if deed.word == NAME and deed.detail.startswith(begin):
-                told = f"{deed.topic}: {sentence}: {deed.detail.removeprefix(begin)}"
-                yield told, {"region": deed.region, "topic": deed.topic}
-
-    return check
-
-
-def _acted(evidence: Evidence) -> bool:
-    return any(deed.word == NAME for deed in evidence.deeds)
+_told, _acted = partial(told, NAME), acted(NAME)
 
 
 class _SendsOpenly(Client):

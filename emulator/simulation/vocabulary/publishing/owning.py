@@ -8,19 +8,20 @@ Each program has a topic of its own. What was taken it knows itself.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from random import Random
 from typing import ClassVar
 
 from emulator.client import EARLIEST, AccessMode, Client, ClientError, Producer
 from emulator.simulation.ablation import Ablation, parts
-from emulator.simulation.checkers import Check, Found
-from emulator.simulation.evidence import JUDGED_BY_THEIR_WORD, Evidence
+from emulator.simulation.checkers import Check
+from emulator.simulation.evidence import JUDGED_BY_THEIR_WORD
 from emulator.simulation.plan import Plan
 from emulator.simulation.vocabulary.anywhere.careless_access import keeps_publishing
 from emulator.simulation.vocabulary.consuming.compacting import KeepsTheFirst
 from emulator.simulation.vocabulary.mortal import PATIENCE_SECONDS, STEP_SECONDS, Mortal
+from emulator.simulation.vocabulary.telling import acted, told
 from emulator.simulation.vocabulary.word import Stage, Word
 from emulator.simulation.world import CLIENT_SETTINGS
 
@@ -242,18 +243,7 @@ def _program(random: Random, plan: Plan) -> OwnAll:
 # INV-117
 
 
-def _told(begin: str, sentence: str) -> Callable[[Evidence], Found]:
-    def check(evidence: Evidence) -> Found:
-        for deed in evidence.deeds:
-            if deed.word == NAME and deed.detail.startswith(begin):
-                told = f"{deed.topic}: {sentence}: {deed.detail.removeprefix(begin)}"
-                yield told, {"region": deed.region, "topic": deed.topic}
-
-    return check
-
-
-def _acted(evidence: Evidence) -> bool:
-    return any(deed.word == NAME for deed in evidence.deeds)
+_told, _acted = partial(told, NAME), acted(NAME)
 
 
 WORD = Word(
