@@ -93,6 +93,21 @@ def test_a_schema_of_bytes_that_is_asked_for_is_a_schema_and_no_schema_is_none()
     asyncio.run(story())
 
 
+def test_whoever_takes_bytes_can_read_every_topic() -> None:
+    """The Go client's table views say so of themselves; the topic has messages, and no schema or another one."""
+
+    async def story() -> None:
+        async with regions("us") as world, world.client("us") as client:
+            of_bytes = Schema(SchemaType.NONE, b"")
+            await (await client.producer(TOPIC)).send(b"1")
+            await client.subscribe(TOPIC, "first", schema=of_bytes)
+            assert await client.schema(TOPIC) is None
+            await client.producer(TOPIC, schema=STRING)
+            await client.subscribe(TOPIC, "second", schema=of_bytes)
+
+    asyncio.run(story())
+
+
 def test_a_schema_that_may_not_follow_is_refused_with_the_reason() -> None:
     async def story() -> None:
         async with regions("us") as world, world.client("us") as client:

@@ -33,8 +33,9 @@ async def of_producer(connection: ClientConnection, topic: TopicName, schema: Sc
 
 
 async def of_consumer(connection: ClientConnection, topic: Topic, schema: Schema | None) -> None:
-    """Register the schema of the first who uses a topic; another one's has to fit. ProtocolError; StorageError."""
-    if schema is None or schema.type is SchemaType.AUTO_CONSUME:
+    """Register the schema of the first who uses a topic; another one's has to fit. Whoever takes bytes can read
+    everything. ProtocolError; StorageError."""
+    if schema is None or schema.type in (SchemaType.AUTO_CONSUME, SchemaType.NONE):
         return
     schemas = connection.region.schemas
     if schemas.newest(topic.name) is None and _is_idle(topic):
