@@ -27,9 +27,9 @@ def fits(schema: Mapping[str, Any], value: Any) -> bool:
     fields = schema.get("properties", {})
     if not isinstance(value, dict) or not fields:
         return True
-    return all(
-        name in fields and (one is None or fits(fields[name], one)) for name, one in value.items()
-    ) and all(value.get(name) is not None for name in schema.get("required", ()))
+    return all(one is None or fits(fields.get(name, {}), one) for name, one in value.items()) and all(
+        value.get(name) is not None for name in schema.get("required", ())
+    )
 
 
 def _is(name: str, value: Any) -> bool:

@@ -35,12 +35,8 @@ def _parse(raw: Any) -> NamedId | None:
         return NamedId(place, -1, False, {})
     if not isinstance(raw, dict):
         raise HttpError(400, "a message id is a JSON object with ledgerId and entryId")
-    strangers = [name for name in raw if name not in _FIELDS]
-    if strangers:
-        raise HttpError(400, f"{strangers[0]!r} is none of {', '.join(_FIELDS)}")
-    excluded, properties = raw.get("isExcluded") or False, raw.get("properties") or {}
-    if not isinstance(excluded, bool):
-        raise HttpError(400, f"isExcluded: {excluded!r} is neither true nor false")
+    excluded = any(_flag(raw, name) for name in _EXCLUDED)
+    properties = raw.get("properties") or {}
     if not isinstance(properties, dict) or not all(isinstance(one, str) for one in properties.values()):
         raise HttpError(400, "properties: must be a JSON object of texts")
     position = Position(_number(raw, "ledgerId"), _number(raw, "entryId"))
@@ -56,16 +52,15 @@ def _number(raw: dict[str, Any], name: str) -> int:
     return value
 
 
-_FIELDS: Final = (
-    "ledgerId",
-    "entryId",
-    "partitionIndex",
-    "batchIndex",
-    "batchSize",
-    "isExcluded",
-    "firstChunkMessageId",
-    "properties",
-)
+def _flag(raw: dict[str, Any], name: str) -> bool:
+    value = raw.get(name) or False
+    if not isinstance(value, bool):
+        raise HttpError(400, f"{name}: {str(value)[:100]!r} must be true or false")
+    return value
+
+
+_EXCLUDED: Final = ("excluded", "isExcluded")
+"""The Java client sends the first name; the Go client and documentation use the second."""
 _WHOLE: Final = {"type": ["integer", "null"], "minimum": -LONG, "maximum": LONG - 1}
 MESSAGE_ID: Final = Body(
     _parse,
@@ -76,7 +71,7 @@ MESSAGE_ID: Final = Body(
             "entryId": _WHOLE,
             "partitionIndex": _WHOLE,
             "batchIndex": _WHOLE,
-            "isExcluded": {"type": ["boolean", "null"]},
+            **{name: {"type": ["boolean", "null"]} for name in _EXCLUDED},
             "properties": {"type": ["object", "null"], "additionalProperties": {"type": "string"}},
         },
     },

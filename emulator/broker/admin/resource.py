@@ -232,7 +232,8 @@ def split_path(target: str) -> tuple[str, ...]:
 def _parse_query(operation: Operation, query: str) -> dict[str, Any]:
     declared = {parameter.name: parameter for parameter in operation.query}
     try:
-        given = dict(parse_qsl(query, keep_blank_values=True, errors="strict", max_num_fields=100))
+        pairs = parse_qsl(query, keep_blank_values=True, errors="strict", max_num_fields=100)
     except ValueError:
         raise HttpError(400, "the query must be UTF-8 and have 100 fields at most") from None
+    given = dict(reversed(pairs))  # the first of several counts, as in JAX-RS
     return {name: declared[name].parse(text) for name, text in given.items() if name in declared}

@@ -62,15 +62,12 @@ def one_of(*words: str) -> Codec[str]:
 
 
 def objects_of(fields: Mapping[str, Codec[Any]]) -> Codec[Mapping[str, Any]]:
-    """JSON objects with some of these fields; what is null is not there."""
+    """JSON objects. Null counts as absent; fields of other names are ignored."""
 
     def decode(value: Any) -> Mapping[str, Any]:
         if not isinstance(value, dict):
             raise ValueError(f"{value!r} is no JSON object")
-        strangers = [name for name in value if name not in fields]
-        if strangers:
-            raise ValueError(f"{strangers[0]!r} is none of {', '.join(fields)}")
-        given = {name: one for name, one in value.items() if one is not None}
+        given = {name: value[name] for name in fields if value.get(name) is not None}
         return {name: _field(name, fields[name], one) for name, one in given.items()}
 
     return Codec(

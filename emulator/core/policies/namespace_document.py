@@ -1,7 +1,7 @@
 """A namespace's policies as one JSON document, the form in which Pulsar's tools create and read namespaces.
 
-Fields have other names there than the paths of their policies. A field that nobody offers may have the value that
-Pulsar's own tools send when nobody asked for it; any other is refused, because it would be ignored.
+Fields have other names there than the paths of their policies. Fields that Pulsar does not have are ignored. A field
+that Pulsar has and no policy here stands for may have its default value; any other value is refused.
 """
 
 from __future__ import annotations
@@ -77,9 +77,9 @@ _MEANS_NOTHING: Final[Mapping[str, Any]] = {
     "antiAffinityGroup": "",
 }
 """What tools send although nobody asked for it."""
-_KNOWN: Final = frozenset(
-    {*FIELD_OF.values(), *_MEANS_NOTHING, "clusterDispatchRate", "latency_stats_sample_rate"}
-)
+_KNOWN: Final = frozenset({*FIELD_OF.values(), *_MEANS_NOTHING})
+_OLD_NAMES: Final = {"clusterDispatchRate": "topicDispatchRate"}
+"""Names of fields that Pulsar reads where the newer name is absent."""
 
 
 def field_of(policy: Policy[Any]) -> str:
@@ -123,13 +123,14 @@ def read(document: Any, registry: Mapping[str, Policy[Any]], region: str) -> dic
         raise ValueError(f"{str(document)[:100]} is no JSON object")
     fields = {field_of(policy): policy for policy in registry.values() if Scope.NAMESPACE in policy.scopes}
     set_: dict[str, Any] = {}
-    for name, value in document.items():
+    for name, value in _renamed(document).items():
         if value is None or value == {} or value == [] or _MEANS_NOTHING.get(name, ...) == value:
             continue
         policy = fields.get(name)
+        if policy is None and name not in _KNOWN:
+            continue
         if policy is None:
-            known = "is not offered by this region" if name in _KNOWN else "is no policy of a namespace"
-            raise ValueError(f"{name}: {known}")
+            raise ValueError(f"{name}: {value!r} is not offered by this region")
         if policy.at_namespace in BY_REGION:
             if not isinstance(value, dict):
                 raise ValueError(f"{name}: {value!r} is no JSON object of regions")
@@ -141,3 +142,10 @@ def read(document: Any, registry: Mapping[str, Policy[Any]], region: str) -> dic
         except ValueError as problem:
             raise ValueError(f"{name}: {problem}") from None
     return set_
+
+
+def _renamed(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields by their present names."""
+    old = {_OLD_NAMES[name]: value for name, value in document.items() if name in _OLD_NAMES}
+    present = {name: value for name, value in document.items() if name not in _OLD_NAMES}
+    return present | {name: value for name, value in old.items() if not present.get(name)}

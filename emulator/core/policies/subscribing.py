@@ -15,9 +15,12 @@ RATE_NAMES: Final = ("subscribeThrottlingRatePerConsumer", "ratePeriodInSecond")
 
 
 def _auto_creation(value: Any) -> bool:
-    if not isinstance(value, dict) or list(value) != ["allowAutoSubscriptionCreation"]:
-        raise ValueError(f"{str(value)[:100]} does not say allowAutoSubscriptionCreation, and nothing else")
-    return BOOLEAN.decode(value["allowAutoSubscriptionCreation"])
+    if not isinstance(value, dict):
+        raise ValueError(f"{str(value)[:100]} must be a JSON object with allowAutoSubscriptionCreation")
+    try:
+        return BOOLEAN.decode(value.get("allowAutoSubscriptionCreation"))
+    except ValueError as problem:
+        raise ValueError(f"allowAutoSubscriptionCreation: {problem}") from None
 
 
 def _types(value: Any) -> tuple[str, ...]:

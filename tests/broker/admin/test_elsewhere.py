@@ -38,7 +38,7 @@ def test_failure_domains_are_kept_and_given_back(us: Served) -> None:
     assert "x-geoemu-kept" in us.ask("GET", rack).headers
     assert us.ask("DELETE", rack).status == 204
     assert [us.ask("DELETE", rack).status, us.ask("GET", rack).status] == [404, 404]
-    assert us.ask("POST", rack, b'{"colour": "red"}').status == 400
+    assert us.ask("POST", rack, b'{"brokers": "red"}').status == 400
     assert us.ask("POST", "/admin/v2/clusters/mars/failureDomains/d", b"{}").status == 404
 
 

@@ -154,14 +154,13 @@ def _parse(raw: Any) -> dict[str, Any] | None:
         return None
     if not isinstance(raw, dict):
         raise HttpError(400, "a cluster is a JSON object")
-    for field, value in raw.items():
-        if field not in FIELDS:
-            raise HttpError(400, f"{field!r} is none of {', '.join(FIELDS)}")
-        if value is not None and not isinstance(value, _PYTHON[FIELDS[field]]):
-            raise HttpError(400, f"{field}: {str(value)[:100]!r} is no {FIELDS[field]}")
-    if len(json.dumps(raw)) > DESCRIPTION_BYTES_MAX:
+    known = {field: raw[field] for field in FIELDS if raw.get(field) is not None}
+    for field, value in known.items():
+        if not isinstance(value, _PYTHON[FIELDS[field]]):
+            raise HttpError(400, f"{field}: {str(value)[:100]!r} must be of type {FIELDS[field]}")
+    if len(json.dumps(known)) > DESCRIPTION_BYTES_MAX:
         raise HttpError(400, f"a cluster's description may have {DESCRIPTION_BYTES_MAX} bytes at most")
-    return {field: value for field, value in raw.items() if value is not None}
+    return known
 
 
 _BODY = Body(
@@ -169,7 +168,6 @@ _BODY = Body(
     {
         "type": "object",
         "properties": {name: {"type": [kind, "null"]} for name, kind in FIELDS.items()},
-        "additionalProperties": False,
     },
 )
 _CLUSTER = "/admin/v2/clusters/{cluster}"

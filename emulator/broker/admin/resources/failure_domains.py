@@ -70,8 +70,8 @@ async def delete(call: Call) -> Response:
 def _parse(raw: Any) -> dict[str, list[str]] | None:
     if raw is None:
         return None
-    if not isinstance(raw, dict) or any(name != "brokers" for name in raw):
-        raise HttpError(400, f"{str(raw)[:100]} does not say brokers, and nothing else")
+    if not isinstance(raw, dict):
+        raise HttpError(400, f"{str(raw)[:100]} must be a JSON object with brokers")
     try:
         return {"brokers": list(TEXTS.decode(raw.get("brokers") or []))}
     except ValueError as problem:
@@ -83,7 +83,6 @@ _BODY = Body(
     {
         "type": "object",
         "properties": {"brokers": {"type": ["array", "null"], "items": {"type": "string"}}},
-        "additionalProperties": False,
     },
 )
 _DOMAINS = "/admin/v2/clusters/{cluster}/failureDomains"

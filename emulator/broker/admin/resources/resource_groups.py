@@ -88,14 +88,11 @@ def _parse(raw: Any) -> dict[str, int] | None:
         return None
     if not isinstance(raw, dict):
         raise HttpError(400, "a resource group is a JSON object")
-    for field, value in raw.items():
-        if field not in FIELDS:
-            raise HttpError(400, f"{field!r} is none of {', '.join(FIELDS)}")
-        if value is not None and (
-            not isinstance(value, int) or isinstance(value, bool) or abs(value) >= 2**63
-        ):
-            raise HttpError(400, f"{field}: {str(value)[:100]!r} is no whole number")
-    return {field: value for field, value in raw.items() if value is not None}
+    known = {field: raw[field] for field in FIELDS if raw.get(field) is not None}
+    for field, value in known.items():
+        if not isinstance(value, int) or isinstance(value, bool) or abs(value) >= 2**63:
+            raise HttpError(400, f"{field}: {str(value)[:100]!r} must be a whole number")
+    return known
 
 
 _BODY = Body(
@@ -103,7 +100,6 @@ _BODY = Body(
     {
         "type": "object",
         "properties": {field: {"type": ["integer", "null"]} for field in FIELDS},
-        "additionalProperties": False,
     },
 )
 _GROUP = "/admin/v2/resourcegroups"
