@@ -8,16 +8,16 @@ source position what it already has, so that sending again after any failure is 
     remote has it, or    sent, receipt
     need not have it     outstanding
 
-    DOWN ──ask──▶ OPENING ──opened──▶ SENDING ──begin_read──▶ READING
-     ▲                                 │ ▲ ▲──────end_read───────┘
-     │                            hold │ │ go_on
-     │                                 ▼ │
-     │                                 HELD
-     ├──────────────── lost, from all of them ───────────────────┤        CLOSED, from anywhere, is the end
-     └───────────────────────── PARKED ◀──park───────────────────┘
+    DOWN ──link up──▶ OPENING ──▶ STREAMING ◀──▶ READING, HELD ──▶ PARKED
+     ▲                 ▲   ▼          │
+     │                REFUSED ◀───────┤
+     └──── wake ──── RESTING ◀────────┘
 
-Losing the link, a refusal and a receipt out of turn all have one answer (`lost`, then `reset`): forget what is in
-flight, and what is being read, and begin again at `confirmed`. There is no permit that could leak and no second read
+The table `NEXT_STATES` has every legal move. A lost link leads from each state to DOWN, but not from RESTING: only the
+use of the topic ends that. Every state may lead to CLOSED, which is the end.
+
+Losing the link, a refusal and a receipt out of turn all end the stream: the replicator forgets what is in flight and
+what is being read, and begins again at `confirmed`. There is no permit that could leak and no second read
 that could race (both stall replication upstream).
 """
 
@@ -55,28 +55,34 @@ def forwarding(
 
 
 class ReplicatorState(Enum):
-    """What a replicator is about."""
+    """What a replicator does, or waits for. The state alone decides what an event or a timer may start."""
 
-    DOWN = "no link, or the remote does not have our producer open"
-    OPENING = "the remote was asked to open our producer"
-    SENDING = "what is in memory is sent"
-    READING = "the store was asked for entries; nothing is sent before they are here"
-    HELD = "the next entry waits for the number that its schema has there"
-    PARKED = "the remote does not take an entry; nothing is sent before the link or the topic is opened again"
-    CLOSED = "the topic does not need it any more"
+    DOWN = "the link is down; the replicator opens its producer when the link is up"
+    OPENING = "the remote region was asked to open the producer; the request is repeated after a timeout"
+    REFUSED = "the remote region refused the producer or the stream; the replicator opens it again after the back-off"
+    STREAMING = "entries that are in memory are sent"
+    READING = "the store reads entries; nothing is sent before they arrive"
+    HELD = "the next entry waits for the number that its schema has in the remote region"
+    PARKED = "the remote region does not take an entry; nothing is sent before the link or the topic is opened again"
+    RESTING = "the topic is inactive and the producer is closed; only the use of the topic opens it again"
+    CLOSED = "the topic does not need the replicator any more"
 
 
 _ENDS = frozenset({ReplicatorState.DOWN, ReplicatorState.CLOSED})
-"""May come at any time, but for what is closed."""
-_NEXT_STATES = {
+_STREAM_ENDS = _ENDS | {ReplicatorState.REFUSED}
+NEXT_STATES = {
     ReplicatorState.DOWN: _ENDS | {ReplicatorState.OPENING},
-    ReplicatorState.OPENING: _ENDS | {ReplicatorState.SENDING},
-    ReplicatorState.SENDING: _ENDS | {ReplicatorState.READING, ReplicatorState.HELD, ReplicatorState.PARKED},
-    ReplicatorState.READING: _ENDS | {ReplicatorState.SENDING, ReplicatorState.PARKED},
-    ReplicatorState.HELD: _ENDS | {ReplicatorState.SENDING, ReplicatorState.PARKED},
-    ReplicatorState.PARKED: _ENDS,
+    ReplicatorState.OPENING: _STREAM_ENDS | {ReplicatorState.STREAMING},
+    ReplicatorState.REFUSED: _ENDS | {ReplicatorState.OPENING},
+    ReplicatorState.STREAMING: _STREAM_ENDS
+    | {ReplicatorState.READING, ReplicatorState.HELD, ReplicatorState.PARKED, ReplicatorState.RESTING},
+    ReplicatorState.READING: _STREAM_ENDS | {ReplicatorState.STREAMING, ReplicatorState.PARKED},
+    ReplicatorState.HELD: _STREAM_ENDS | {ReplicatorState.STREAMING, ReplicatorState.PARKED},
+    ReplicatorState.PARKED: _STREAM_ENDS,
+    ReplicatorState.RESTING: _ENDS,
     ReplicatorState.CLOSED: frozenset({ReplicatorState.CLOSED}),
 }
+"""The legal moves."""
 
 
 class ReplicatorLife:
@@ -88,80 +94,84 @@ class ReplicatorLife:
         """A sentence; empty while it sends."""
         self._holds = 0
         self._reads = 0
-        """The number of the newest read: the result of an older one is worth nothing."""
+        """The number of the newest read: the result of an older one is discarded."""
 
     @property
     def is_connected(self) -> bool:
-        """The remote has our producer open: receipts mean something."""
-        return self.state in (ReplicatorState.SENDING, ReplicatorState.READING, ReplicatorState.HELD)
+        """The remote region has the producer open: receipts mean something."""
+        return self.state in (ReplicatorState.STREAMING, ReplicatorState.READING, ReplicatorState.HELD)
 
     def ask(self) -> bool:
-        """Whether the remote is to be asked for a producer now: not while it is being asked, nor when it has one."""
-        if self.state is not ReplicatorState.DOWN:
-            return False
-        self._become(ReplicatorState.OPENING)
-        return True
+        """Whether the shell asks the remote region for a producer now. False while a request is under way, while the
+        producer is open, and while the replicator rests."""
+        why = "the remote region has not opened the producer yet"
+        return self._try(ReplicatorState.OPENING, why if self.state is ReplicatorState.DOWN else self.why_not)
 
     def opened(self) -> bool:
-        """The remote has opened a producer; False when it was not asked, or nobody waits for it any more."""
+        """The remote region has opened the producer; False for a response that is not expected any more."""
         if self.state is not ReplicatorState.OPENING:
             return False
-        self.why_not = ""
-        self._become(ReplicatorState.SENDING)
-        return True
+        return self._try(ReplicatorState.STREAMING)
 
     def begin_read(self) -> int:
-        """The store is asked; gives what `end_read` wants to be told."""
+        """The store is asked; gives the number that `end_read` requires."""
         self._become(ReplicatorState.READING)
         self._reads += 1
         return self._reads
 
     def end_read(self, read: int) -> bool:
-        """The store has answered; False when the replicator has begun again since it was asked."""
+        """The store has answered; False when the stream has ended since the read began."""
         if self.state is not ReplicatorState.READING or read != self._reads:
             return False
-        self._become(ReplicatorState.SENDING)
-        return True
+        return self._try(ReplicatorState.STREAMING)
 
     def hold(self) -> int:
-        """The next entry has to wait; gives what `is_held` and `go_on` want to be told."""
+        """The next entry has to wait; gives the number that `is_held` and `go_on` require."""
         self._become(ReplicatorState.HELD)
         self._holds += 1
         return self._holds
 
     def is_held(self, hold: int) -> bool:
-        """False when the replicator has begun again since."""
+        """False when the stream has ended since."""
         return self.state is ReplicatorState.HELD and hold == self._holds
 
     def go_on(self, hold: int) -> bool:
         """The entry need not wait any more; False as above."""
-        if not self.is_held(hold):
-            return False
-        self.why_not = ""
-        self._become(ReplicatorState.SENDING)
-        return True
+        return self.is_held(hold) and self._try(ReplicatorState.STREAMING)
 
     def park(self, why: str) -> bool:
-        """The remote would refuse the same entry for ever; False when that was said of a stream that has ended."""
-        if not self.is_connected:
-            return False
-        self.why_not = why
-        self._become(ReplicatorState.PARKED)
-        return True
+        """The remote region does not take an entry; False when the stream that had it is over."""
+        return self.is_connected and self._try(ReplicatorState.PARKED, why)
 
-    def lost(self, why: str) -> None:
-        """The link is gone, or the remote refused."""
-        if self.state is not ReplicatorState.CLOSED:
-            self.why_not = why
-            self._become(ReplicatorState.DOWN)
+    def refuse(self, why: str) -> bool:
+        """The remote region refused or closed the producer; False when the replicator has none and asks for none."""
+        return self._try(ReplicatorState.REFUSED, why)
+
+    def lost(self, why: str) -> bool:
+        """The link is down; False when that changes nothing: the replicator rests, or is closed."""
+        return self.state is not ReplicatorState.RESTING and self._try(ReplicatorState.DOWN, why)
+
+    def rest(self, why: str) -> bool:
+        """The topic is inactive; False unless the replicator streams."""
+        return self._try(ReplicatorState.RESTING, why)
+
+    def wake(self) -> bool:
+        """The topic is used again; False when the replicator does not rest."""
+        return self.state is ReplicatorState.RESTING and self._try(ReplicatorState.DOWN, "the link is down")
 
     def close(self) -> None:
-        self.why_not = "closed"
-        self._become(ReplicatorState.CLOSED)
+        self._become(ReplicatorState.CLOSED, "closed")
 
-    def _become(self, state: ReplicatorState) -> None:
-        assert state in _NEXT_STATES[self.state], f"{self.state.name} -> {state.name}"
-        self.state = state
+    def _try(self, state: ReplicatorState, why_not: str = "") -> bool:
+        """Make a move if it is legal; False for one that is not."""
+        if state not in NEXT_STATES[self.state]:
+            return False
+        self._become(state, why_not)
+        return True
+
+    def _become(self, state: ReplicatorState, why_not: str = "") -> None:
+        assert state in NEXT_STATES[self.state], f"{self.state.name} -> {state.name}"
+        self.state, self.why_not = state, why_not
 
 
 class ReplicationProgress:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from emulator.core.replication import (
+    NEXT_STATES,
     Forwarding,
     ReplicationProgress,
     ReplicatorLife,
@@ -150,7 +151,7 @@ def test_a_read_begun_before_a_loss_is_worth_nothing_even_if_another_is_under_wa
     second = life.begin_read()
     assert not life.end_read(first)
     assert life.end_read(second)
-    assert life.state is ReplicatorState.SENDING
+    assert life.state is ReplicatorState.STREAMING
 
 
 def test_nothing_is_read_twice_at_once() -> None:
@@ -176,6 +177,51 @@ def test_a_parked_one_is_not_opened_again_before_its_link_was_lost() -> None:
     assert not life.is_connected
     life.lost("the link is down")
     assert life.ask()
+
+
+def resting() -> ReplicatorLife:
+    life = sending()
+    assert life.rest("the topic is inactive")
+    return life
+
+
+def test_a_resting_one_is_opened_by_nothing_but_its_use() -> None:
+    """Neither by a timer, nor by a link that comes up, nor by a late response."""
+    life = resting()
+    assert not life.ask()
+    assert not life.opened()
+    assert not life.refuse("closed by the peer")
+    assert not life.lost("the link is down")
+    assert (life.state, life.why_not) == (ReplicatorState.RESTING, "the topic is inactive")
+    assert life.wake()
+    assert life.ask()
+
+
+def test_only_a_stream_without_work_rests() -> None:
+    """One that reads or waits has something to send."""
+    reading, held, down = sending(), sending(), ReplicatorLife()
+    reading.begin_read()
+    held.hold()
+    assert not any(life.rest("the topic is inactive") for life in (reading, held, down))
+
+
+def test_a_refusal_counts_once() -> None:
+    """A peer refuses each entry that was in flight: one back-off follows, not one for each."""
+    life = sending()
+    assert life.refuse("no room")
+    assert not life.refuse("no room")
+    assert life.ask()
+    assert life.refuse("no room")
+
+
+def test_every_state_ends_in_closed_and_every_other_one_leads_back_to_streaming() -> None:
+    """No state is a dead end: from each a chain of moves leads to one in which entries are sent."""
+    for state in ReplicatorState:
+        reached = {state}
+        for _ in ReplicatorState:
+            reached |= {after for before in reached for after in NEXT_STATES[before]}
+        assert ReplicatorState.CLOSED in reached
+        assert (ReplicatorState.STREAMING in reached) is (state is not ReplicatorState.CLOSED)
 
 
 def test_an_entry_refused_before_the_link_was_lost_parks_nothing_after_it() -> None:

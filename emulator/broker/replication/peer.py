@@ -65,7 +65,8 @@ class PeerLink(asyncio.Protocol):
         self._users: dict[int, PeerUser] = {}
         self._transport: asyncio.Transport | None = None
         self._frames = FrameBuffer(0)
-        self._requests: dict[int, PeerUser] = {}
+        self._requests: dict[int, tuple[PeerUser, int]] = {}
+        """Producers that the peer was asked to open: whose, and under which id."""
         self._asked: dict[int, asyncio.Future[int]] = {}
         """How many partitions a topic has there, by request."""
         self._asked_schemas: dict[int, asyncio.Future[bytes]] = {}
@@ -96,7 +97,7 @@ class PeerLink(asyncio.Protocol):
     def open_producer(self, user: PeerUser, topic: str) -> None:
         """Ask the peer for a producer; the answer comes as `producer_ready` or `refused`."""
         request_id = self._new_request_id()
-        self._requests[request_id] = user
+        self._requests[request_id] = user, user.producer_id
         name = proof.replicator_name(self.region.config.region, self.config.region)
         self.write(requests.create_producer(request_id, user.producer_id, topic, name, name_is_given=True))
 
@@ -107,6 +108,7 @@ class PeerLink(asyncio.Protocol):
         if self.connected:
             request_id = self._new_request_id()
             self._asked[request_id] = answer
+            answer.add_done_callback(lambda _: self._asked.pop(request_id, None))
             self.write(requests.partitions(request_id, topic))
         else:
             answer.set_exception(ProtocolError(ServerError.ServiceNotReady, self.why_not))
@@ -119,6 +121,7 @@ class PeerLink(asyncio.Protocol):
         if self.connected:
             request_id = self._new_request_id()
             self._asked_schemas[request_id] = answer
+            answer.add_done_callback(lambda _: self._asked_schemas.pop(request_id, None))
             self.write(requests.get_or_create_schema(request_id, topic, schema))
         else:
             answer.set_exception(ProtocolError(ServerError.ServiceNotReady, self.why_not))
@@ -264,8 +267,8 @@ class PeerLink(asyncio.Protocol):
         elif type_ == CommandType.CONNECTED:
             self._connected(peering.read_max_message_bytes(data))
         elif type_ == CommandType.PRODUCER_SUCCESS:
-            user = self._requests.pop(peering.read_producer_success(data), None)
-            if user is not None and user.producer_id in self._users:
+            user = self._answered(peering.read_producer_success(data))
+            if user is not None:
                 user.producer_ready()
         elif type_ == CommandType.PARTITIONED_METADATA_RESPONSE:
             request_id, count = peering.read_partitions(data)
@@ -278,7 +281,7 @@ class PeerLink(asyncio.Protocol):
             error = peering.Error.read(data)
             if not self.connected:
                 self._not_welcome(error.message)
-            user = self._requests.pop(error.request_id, None)
+            user = self._answered(error.request_id)
             if user is not None:
                 user.refused(error.message)
         elif type_ == CommandType.SEND_ERROR:
@@ -288,6 +291,11 @@ class PeerLink(asyncio.Protocol):
                 user.entry_refused(failure.code, failure.message)
         elif type_ == CommandType.CLOSE_PRODUCER:
             self._refuse(CloseProducer.read(data).producer_id, "closed by the peer")
+
+    def _answered(self, request_id: int) -> PeerUser | None:
+        """Whose request for a producer that was; None when the producer has been closed since."""
+        user, producer_id = self._requests.pop(request_id, (None, 0))
+        return user if self._users.get(producer_id) is user else None
 
     def _schema_version(self, request_id: int, answer: bytes | ProtocolError) -> None:
         asked = self._asked_schemas.pop(request_id, None)

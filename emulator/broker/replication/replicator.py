@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from emulator.broker.keeper import one_key
@@ -32,6 +32,8 @@ READ_BYTES = 4_194_304
 RETRY_SECONDS = 0.1
 ROUNDING_SECONDS = 0.001
 RETRY_SECONDS_MAX = 5.0
+OPEN_SECONDS = 30.0
+"""How long the replicator waits for a response of the remote region."""
 
 
 class Replicator:
@@ -57,11 +59,11 @@ class Replicator:
         """When it last became connected, or ceased to be."""
         self.sent = Traffic(asyncio.get_running_loop().time())
         self._retry_seconds = RETRY_SECONDS
+        self._retry: asyncio.TimerHandle | None = None
+        """Runs in OPENING and REFUSED only."""
         self._throttle = throttle_of(topic.replicator_rate, asyncio.get_running_loop().time() * 1000)
-        self._waits = False
-        """It goes on by itself when its rate allows it."""
-        self.is_resting = False
-        """Its producer was closed because nobody uses the topic; it is asked for again with the next message."""
+        self._slowed: asyncio.TimerHandle | None = None
+        """Runs while the rate allows no more entries."""
 
     def _stored_progress(self, key: str) -> int:
         # A new replicator begins with the first entry there is: a region added later gets the history too.
@@ -90,53 +92,75 @@ class Replicator:
     # What the peer connection tells us.
 
     def link_up(self) -> None:
-        self._ask()
+        self._open()
 
     def link_down(self) -> None:
-        self._lost("the link is down")
+        self._end_stream(self.life.lost, "the link is down")
         self.topic.replicator_lost(self.remote)
 
     def producer_ready(self) -> None:
         if not self.life.opened():
             return
+        self._stop_retry()
         self._note_change()
         self._retry_seconds = RETRY_SECONDS
         self.pump()
         self.topic.replicator_ready(self.remote)
 
     def refused(self, message: str) -> None:
-        """The remote would not open our producer, or closed it: try again later, from what is confirmed."""
-        if self.life.state is ReplicatorState.CLOSED:
-            return
-        self._lost(f"{self.remote} refuses: {message}")
-        asyncio.get_running_loop().call_later(self._retry_seconds, self._ask)
-        self._retry_seconds = min(self._retry_seconds * 2, RETRY_SECONDS_MAX)
+        """The remote region did not open the producer, or closed it: open it again later, from what is confirmed."""
+        if self._end_stream(self.life.refuse, f"{self.remote} refuses: {message}"):
+            self._retry_in(self._retry_seconds)
+            self._retry_seconds = min(self._retry_seconds * 2, RETRY_SECONDS_MAX)
 
     def entry_refused(self, code: ServerError, message: str) -> None:
-        """The remote does not take an entry, and nothing behind it until we attach again."""
+        """The remote region does not take an entry, and nothing behind it until the producer is opened again."""
         if code is ServerError.NotAllowedError:
             self._park(message)
         else:
             self.refused(message)
 
     def _park(self, why: str) -> None:
-        """The remote would refuse the same entry again, however often it is sent. Only this topic waits, until the link
-        or the topic is opened again: the remote may have been told otherwise by then."""
-        if self.life.park(f"parked: {self.remote} does not take an entry: {why}"):
-            self._note_change()
-            self.progress.reset()
+        """The remote region would refuse the same entry again. Only this topic waits, until the link or the topic is
+        opened again: the limits there are settings, and change with a restart."""
+        if self._end_stream(self.life.park, f"parked: {self.remote} does not take an entry: {why}"):
             logger.error("%s: %s", self.topic.full_name, self.life.why_not)
 
-    def _ask(self) -> None:
+    def _open(self) -> None:
+        """Open the producer, if that is what the state needs now."""
         if self.peer.connected and self.life.ask():
+            self._retry_in(OPEN_SECONDS)
             self.peer.open_producer(self, self.topic.full_name)
 
-    def _lost(self, why: str) -> None:
-        if self.life.is_connected:
+    def _retry_in(self, seconds: float) -> None:
+        self._stop_retry()
+        self._retry = asyncio.get_running_loop().call_later(seconds, self._retry_due)
+
+    def _stop_retry(self) -> None:
+        if self._retry is not None:
+            self._retry.cancel()
+            self._retry = None
+
+    def _retry_due(self) -> None:
+        """The state decides what happens: the timer only says that time has passed."""
+        self._retry = None
+        if self.life.state is ReplicatorState.OPENING:
+            self.refused(f"no response within {OPEN_SECONDS:g} s")
+        elif self.life.state is ReplicatorState.REFUSED:
+            self._open()
+
+    def _end_stream(self, move: Callable[[str], bool], why: str) -> bool:
+        """Make a move that ends the stream: what is not confirmed is sent again in the next one. False when the state
+        does not allow the move; then nothing changes."""
+        was_connected = self.life.is_connected
+        if not move(why):
+            return False
+        if was_connected:
             self._note_change()
-        self.life.lost(why)
+        self._stop_retry()
         self.progress.reset()
         self._numbers.forget()
+        return True
 
     def receipts(self, positions: Sequence[tuple[int, int]]) -> None:
         """The remote has these (ledger, entry) of our log, in the order in which it said so."""
@@ -154,24 +178,21 @@ class Replicator:
     # Sending.
 
     def rest(self) -> None:
-        """Nobody uses the topic: close our producer in the other region until there is something to send."""
-        if not self.is_resting and not self.backlog and self.life.is_connected:
-            self.is_resting = True
+        """The topic is inactive: close the producer in the remote region until there is something to send."""
+        if not self.backlog and self._end_stream(self.life.rest, "it rests: the topic is inactive"):
             self.peer.remove(self)
-            self._lost("it rests: nobody uses the topic")
             self.topic.replicator_lost(self.remote)
 
     def wake(self) -> None:
-        """Somebody uses the topic again. Harmless when it does not rest."""
-        if self.is_resting:
-            self.is_resting = False
+        """The topic is used again. No effect unless the replicator rests."""
+        if self.life.wake():
             self.peer.add(self)
 
     def pump(self) -> None:
         """Send everything the window has room for."""
-        if self.is_resting and self.backlog:
+        if self.life.state is ReplicatorState.RESTING and self.backlog:
             self.wake()
-        while self.life.state is ReplicatorState.SENDING and self.peer.writable:
+        while self.life.state is ReplicatorState.STREAMING and self.peer.writable:
             start, room = self.progress.next_entry_id, self.progress.room
             if room <= 0 or start >= self.topic.replicable_end:
                 return
@@ -191,9 +212,9 @@ class Replicator:
     # How fast.
 
     def set_rate(self, rate: Pace) -> None:
-        """From now on send no more than that."""
+        """From now on send no more than that; a wait for the former rate ends."""
         self._throttle = throttle_of(rate, asyncio.get_running_loop().time() * 1000)
-        self.pump()
+        self._go_on()
 
     def _has_to_wait(self, throttle: Throttle) -> bool:
         """Whether nothing may be sent now; then it goes on by itself."""
@@ -201,25 +222,30 @@ class Replicator:
         wait_ms = throttle.wait_ms(loop.time() * 1000)
         if wait_ms <= 0:
             return False
-        if not self._waits:
-            self._waits = True
+        if self._slowed is None:
             # A wait that rounding left over is too short for a clock to move.
-            loop.call_later(max(wait_ms / 1000, ROUNDING_SECONDS), self._go_on)
+            self._slowed = loop.call_later(max(wait_ms / 1000, ROUNDING_SECONDS), self._go_on)
         return True
 
     def _go_on(self) -> None:
-        self._waits = False
+        self._stop_slowed()
         self.pump()
+
+    def _stop_slowed(self) -> None:
+        if self._slowed is not None:
+            self._slowed.cancel()
+            self._slowed = None
 
     async def _read_and_send(self, start: int, entries_max: int, read: int) -> None:
         try:
             entries = await self.topic.read(start, entries_max, READ_BYTES)
-        except StorageError as failure:
+            if self.life.end_read(read):
+                self._send(entries)
+                self.pump()
+        except Exception as failure:  # any: otherwise the replicator would wait for this read for ever
             self.topic.failed(failure)
-            return
-        if self.life.end_read(read):
-            self._send(entries)
-            self.pump()
+            if not isinstance(failure, StorageError):
+                raise
 
     def _send(self, entries: Sequence[StoredEntry]) -> None:
         progress, forms, ledger_id = self.progress, self.topic.region.forms, self.topic.ledger_id
@@ -282,10 +308,11 @@ class Replicator:
         delay_seconds = RETRY_SECONDS
         while self.life.is_held(hold):
             try:
-                await self._numbers.learn(version)
-            except (ProtocolError, StorageError) as problem:
+                async with asyncio.timeout(OPEN_SECONDS):
+                    await self._numbers.learn(version)
+            except (ProtocolError, StorageError, TimeoutError) as problem:
                 if self.life.is_held(hold):
-                    self._held_by(version, problem)
+                    self._held_by(version, str(problem) or f"no response within {OPEN_SECONDS:g} s")
                 await asyncio.sleep(delay_seconds)
                 delay_seconds = min(delay_seconds * 2, RETRY_SECONDS_MAX)
             else:
@@ -293,7 +320,7 @@ class Replicator:
                     self.pump()
                 return
 
-    def _held_by(self, version: bytes, problem: Exception) -> None:
+    def _held_by(self, version: bytes, problem: str) -> None:
         """It is asked again: policies change, and so does what the other region has."""
         number = version_number(version)
         why_not = f"held: {self.remote} does not take schema {number} of {self.topic.full_name}: {problem}"
@@ -315,6 +342,8 @@ class Replicator:
 
     def close(self) -> None:
         self.life.close()
+        self._stop_retry()
+        self._stop_slowed()
         self.progress.reset()
         self._keeper.close()
         self.peer.remove(self)
