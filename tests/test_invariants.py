@@ -1,0 +1,68 @@
+"""Each invariant has one number and one row, and every reference to an invariant finds its row."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+PAGE = ROOT / "docs" / "INVARIANTS.md"
+FOLDERS = ("emulator", "geoemu", "spark_jobs", "tests", "docs", "examples", "benchmarks")
+BEGINNING = 105
+"""Two rows that share this many characters are two versions of one row. Paths of the admin API share fewer."""
+FILES = ("*.py", "*.md", "*.yaml", "*.html")
+
+
+def numbers(page: str) -> list[int]:
+    """Return the number of each row of the table of invariants, in the order of the page."""
+    return [int(found) for found in re.findall(r"^\| INV-(\d+) \|", page, flags=re.MULTILINE)]
+
+
+def next_free(taken: list[int]) -> str:
+    return f"the next free number is INV-{max(taken) + 1}"
+
+
+def repeated_rows(page: str) -> list[str]:
+    """Return the beginning of each row or item of a list that a page has twice: what a careless merge leaves."""
+    beginnings = [line[:BEGINNING] for line in page.splitlines() if line.startswith(("| ", "* ", "- "))]
+    return [line for line, times in Counter(beginnings).items() if times > 1 and len(line) == BEGINNING]
+
+
+def referenced() -> dict[int, set[str]]:
+    """Return which files name which invariant."""
+    found: dict[int, set[str]] = {}
+    for folder in FOLDERS:
+        for kind in FILES:
+            for path in (ROOT / folder).rglob(kind):
+                for number in re.findall(r"\bINV-(\d+)\b", path.read_text(errors="replace")):
+                    found.setdefault(int(number), set()).add(str(path.relative_to(ROOT)))
+    return found
+
+
+def test_an_invariant_has_one_number_and_one_row() -> None:
+    taken = numbers(PAGE.read_text())
+    twice = {f"INV-{number}" for number, times in Counter(taken).items() if times > 1}
+    assert not twice, f"{sorted(twice)} have more than one row in {PAGE.name}; {next_free(taken)}"
+
+
+def test_every_invariant_that_code_or_a_page_names_has_a_row() -> None:
+    taken = numbers(PAGE.read_text())
+    unknown = {
+        f"INV-{number}": sorted(files) for number, files in referenced().items() if number not in taken
+    }
+    assert not unknown, f"{unknown} have no row in {PAGE.name}; {next_free(taken)}"
+
+
+def test_a_number_that_is_taken_twice_is_noticed_and_the_next_free_one_is_named() -> None:
+    taken = numbers("| INV-1 | a\n| INV-7 | b\n| INV-7 | c\n")
+    assert taken == [1, 7, 7]
+    assert next_free(taken) == "the next free number is INV-8"
+
+
+def test_no_page_repeats_a_row_of_a_table_or_an_item_of_a_list() -> None:
+    pages = [*(ROOT / "docs").rglob("*.md"), ROOT / "CHANGELOG.md", ROOT / "README.md"]
+    found = {
+        str(page.relative_to(ROOT)): twice for page in pages if (twice := repeated_rows(page.read_text()))
+    }
+    assert not found
