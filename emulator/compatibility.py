@@ -61,6 +61,16 @@ SWITCHES: Mapping[str, Switch] = {
         here="`ProducerFenced`, with the next publish (PIP-68)",
         why="it is guaranteed to the one that lost",
     ),
+    "replicated_subscription_status": Switch(
+        what="a subscription that is not replicated in one region, and is in another",
+        upstream="an update of the other region moves it. A SUBSCRIBE with `replicate_subscription_state` turns "
+        "replication on, also after an administrator turned it off",
+        here="an update neither moves it nor turns replication on; it is counted, and `geoemu explain` and "
+        "`geoemu status` name the two regions. After an administrator turned it off only an administrator turns it "
+        "on again",
+        why="the users of a region decide which of its positions other regions may move; clients repeat SUBSCRIBE "
+        "each time they connect",
+    ),
     "metadata_conflicts": Switch(
         what="which of two changes of one path wins, made in different clusters",
         upstream="the event's time against the time at which this cluster applied what it has, then the name that "

@@ -23,6 +23,8 @@ async def begin_like_the_first(store: Store, name: TopicName, log: Log, parts: P
         if store.get(key.text) is None:
             cursor = parts.cursor(log.first_entry_id - 1)
             cursor.set_replicated(model.cursor.replicated)
+            if model.cursor.replication_disabled:
+                cursor.disable_replication()
             await _put(store, StoredCursor(key, parts.cursor_parts(cursor)))
 
 

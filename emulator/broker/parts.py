@@ -46,6 +46,7 @@ from emulator.core.subscription_updates import (
     apply_update,
     never_reaches,
     own_entry_id,
+    takes_updates,
 )
 from emulator.core.topic_state import TopicState
 from emulator.core.transactions.coordinator import Coordinator
@@ -157,6 +158,8 @@ class Parts:
     """(update, own region, own ledger)."""
     apply_update: Callable[[Cursor, int, int, Iterable[int]], Applied] = apply_update
     """(cursor, own entry id, last entry id, ids its source never received)."""
+    takes_updates: Callable[[Cursor, bool, bool], bool] = takes_updates
+    """(cursor, is durable, follows upstream): whether an update of another region may move an existing subscription."""
     never_reaches: Callable[..., bool] = never_reaches
 
 

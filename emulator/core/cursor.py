@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from emulator.core.id_set import PART_BITS, IdSet
 
@@ -45,6 +45,15 @@ class Holding(Protocol):
         ...
 
 
+class UnappliedUpdate(NamedTuple):
+    """The newest position that one region sent while the subscription was not replicated here."""
+
+    entry_id: int
+    """In our log."""
+    named: tuple[str, ...]
+    """Regions whose positions the update contains."""
+
+
 class Cursor:
     """One subscription's position. Owned by one subscription; every change grows `version`."""
 
@@ -61,6 +70,8 @@ class Cursor:
         "open_bits",
         "properties",
         "replicated",
+        "replication_disabled",
+        "unapplied",
         "version",
     )
 
@@ -78,7 +89,12 @@ class Cursor:
         """Highest id that a consumer or an update acknowledged; markers and gaps passed on the way do not
         count."""
         self.replicated = False
-        """Its position is carried to other regions (PIP-33). Change through `set_replicated`."""
+        """Its position is carried to other regions (PIP-33), and theirs here. Change through `set_replicated` and
+        `disable_replication`."""
+        self.replication_disabled = False
+        """An administrator turned replication off: a SUBSCRIBE that asks for it does not turn it on again."""
+        self.unapplied: dict[str, UnappliedUpdate] = {}
+        """By source region; only while it is not replicated. Change through `note_unapplied`, `take_unapplied`."""
         self.properties: dict[str, str] = {}
         """What its client says about it; for people. Change through `set_properties`."""
         self.held: Holding | None = None
@@ -208,6 +224,7 @@ class Cursor:
         self._acked.clear()
         self.open_bits.clear()
         self.highest_acked, self.ahead_of_peers = -1, False
+        self.unapplied.clear()
         self.newest_generation += 1
         self.generation = self.newest_generation
         self.head_changed = True
@@ -278,18 +295,41 @@ class Cursor:
     # What is kept besides.
 
     def set_replicated(self, replicated: bool) -> None:
-        """Whether the position is carried to other regions."""
-        if replicated != self.replicated:
-            self.replicated = replicated
-            self.head_changed = True
-            self.version += 1
+        """Whether the position is carried to other regions. True also revokes `disable_replication`."""
+        disabled = self.replication_disabled and not replicated
+        if (replicated, disabled) != (self.replicated, self.replication_disabled):
+            self.replicated, self.replication_disabled = replicated, disabled
+            self._touch_head()
+
+    def disable_replication(self) -> None:
+        """Turn replication off until `set_replicated(True)`."""
+        if self.replicated or not self.replication_disabled:
+            self.replicated, self.replication_disabled = False, True
+            self._touch_head()
+
+    def note_unapplied(self, source: str, entry_id: int, named: Iterable[str]) -> None:
+        """Remember the position of an update that is not applied; one per source, the highest."""
+        known = self.unapplied.get(source)
+        if known is None or entry_id > known.entry_id:
+            self.unapplied[source] = UnappliedUpdate(entry_id, tuple(named))
+            self._touch_head()
+
+    def take_unapplied(self) -> dict[str, UnappliedUpdate]:
+        """Return what `note_unapplied` remembered, and forget it."""
+        unapplied, self.unapplied = self.unapplied, {}
+        if unapplied:
+            self._touch_head()
+        return unapplied
 
     def set_properties(self, properties: Mapping[str, str]) -> None:
         """What its client says about it."""
         if properties != self.properties:
             self.properties = dict(properties)
-            self.head_changed = True
-            self.version += 1
+            self._touch_head()
+
+    def _touch_head(self) -> None:
+        self.head_changed = True
+        self.version += 1
 
     def restore(self, parts: Mapping[int, int]) -> None:
         """While a stored cursor is read: these ids, bits by part, are acknowledged too."""

@@ -23,7 +23,7 @@ import struct
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from emulator.core.cursor import Cursor, bits_of
+from emulator.core.cursor import Cursor, UnappliedUpdate, bits_of
 from emulator.core.id_set import PART_BITS, PART_IDS, runs_of
 from emulator.errors import StorageDamaged
 
@@ -143,6 +143,10 @@ class CursorParts:
         }
         if cursor.properties:
             state["properties"] = cursor.properties
+        if cursor.replication_disabled:
+            state["replication_disabled"] = True
+        if cursor.unapplied:
+            state["unapplied"] = {source: [*update] for source, update in cursor.unapplied.items()}
         return json.dumps(state, separators=(",", ":")).encode()
 
     def _part(self, number: int) -> bytes:
@@ -185,6 +189,8 @@ class CursorParts:
         cursor.newest_generation = max(cursor.generation, *(name.generation for name in parts), 0)
         cursor.replicated = bool(state["replicated"])
         cursor.properties = _texts(state.get("properties", {}))
+        cursor.replication_disabled = bool(state.get("replication_disabled", False))
+        cursor.unapplied = _unapplied(state.get("unapplied", {}))
         claim = _Claim(_int(state["write"]), _int(state["highest_acked"]), bool(state["ahead_of_peers"]))
         self = cls(cursor)
         self._stored.update(parts)
@@ -225,6 +231,15 @@ def _int(value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
         raise TypeError(f"{value!r} is no number")
     return value
+
+
+def _unapplied(value: object) -> dict[str, UnappliedUpdate]:
+    if not isinstance(value, dict):
+        raise TypeError(f"{value!r} are no updates")
+    return {
+        str(source): UnappliedUpdate(_int(entry_id), tuple(map(str, named)))
+        for source, (entry_id, named) in value.items()
+    }
 
 
 def _texts(value: object) -> dict[str, str]:

@@ -177,7 +177,7 @@ class SnapshotCounters:
     completed: int = 0
     timed_out: int = 0
     aborted: int = 0
-    """The set of regions changed."""
+    """The set of regions changed, or no subscription was replicated any more."""
     superseded: int = 0
     """A newer one completed first: an answer was lost with a region that stopped."""
     ignored_answers: int = 0
@@ -429,12 +429,17 @@ class SnapshotController:
         if remotes == self.remotes:
             return
         self.remotes = remotes
-        self.counters.aborted += len(self.pending)
-        self.pending.clear()
+        self.abort_pending()
         self._covered = None
         self._patience_ms, self._room = self._interval_ms, PENDING_MAX
         self._allowed_ms = self._timeout_ms
         self._down_since_ms = {region: ms for region, ms in self._down_since_ms.items() if region in remotes}
+
+    def abort_pending(self) -> None:
+        """Stop waiting for the snapshots under way: they were asked of other regions, or no subscription is replicated
+        any more."""
+        self.counters.aborted += len(self.pending)
+        self.pending.clear()
 
     # For people.
 

@@ -11,8 +11,8 @@ saying it would move a region forward again whose consumer has just sought back.
 offered when its marker becomes durable and again when the dispatcher reads it out of a backlog; the second
 time is free.
 
-On the receiving side the update becomes acknowledgements, under three rules that outrank what upstream does
-(INV-5):
+On the receiving side the update becomes acknowledgements of a subscription that is replicated there too
+(`takes_updates`), under three rules that outrank what upstream does (INV-5):
   * forward only: what is acknowledged stays so;
   * never past the end: a position beyond our log belongs to another log, and is refused;
   * nothing unseen: an entry that never reached the sender cannot have been consumed there. It stays
@@ -126,6 +126,11 @@ class ReplicatedSubscription:
         self.updates = 0
         """How many were decided on."""
 
+    def remember(self, snapshots: Iterable[Snapshot]) -> None:
+        """Take in snapshots that were completed before the subscription was replicated: they are still true."""
+        for snapshot in snapshots:
+            self.cache.add(snapshot)
+
     def snapshot_offered(
         self, snapshot: Snapshot, mark_delete: int, *, ahead_of_peers: bool = True
     ) -> SubscriptionUpdate | None:
@@ -210,6 +215,12 @@ def own_entry_id(update: SubscriptionUpdate, region: str, ledger_id: int) -> int
         if name == region:
             return position.entry if position.ledger == ledger_id else None
     return None
+
+
+def takes_updates(cursor: Cursor, is_durable: bool, follows_upstream: bool) -> bool:
+    """Whether an update may move an existing subscription: only the users of its own region decide that, by having it
+    replicated. Upstream moves every one that is stored."""
+    return is_durable and (cursor.replicated or follows_upstream)
 
 
 def apply_update(

@@ -52,6 +52,7 @@ class Regions:
         deduplication: bool,
         of_region: Mapping[str, Mapping[str, object]],
         clusters: Mapping[str, str],
+        compatibility: Mapping[str, str],
         surroundings: Surroundings,
     ) -> None:
         self.names = list(names)
@@ -62,6 +63,7 @@ class Regions:
             for name in names
         }
         self.deduplication = deduplication
+        self.compatibility = compatibility
         self.disks = {name: MemoryDisk() for name in names}
         self.configurations = {cluster: ConfigurationMemory() for cluster in self.clusters.values()}
         """By cluster."""
@@ -105,6 +107,7 @@ class Regions:
             log=LogConfig("memory"),
             settings=self.settings[name],
             namespaces=(namespace,),
+            compatibility=dict(self.compatibility),
             run_secret=RUN_SECRET,
             peers=tuple(
                 PeerConfig(other, self.clusters[other], "127.0.0.1", self.ports[other])
@@ -165,6 +168,7 @@ async def regions(
     deduplication: bool = True,
     of_region: Mapping[str, Mapping[str, object]] | None = None,
     clusters: Mapping[str, str] | None = None,
+    compatibility: Mapping[str, str] | None = None,
     surroundings: Surroundings | None = None,
     **changes: object,
 ) -> AsyncIterator[Regions]:
@@ -177,6 +181,7 @@ async def regions(
         deduplication=deduplication,
         of_region=of_region or {},
         clusters=clusters or {},
+        compatibility=compatibility or {},
         surroundings=surroundings or Surroundings(),
     )
     try:

@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING, Final
 from emulator.broker.commands import schemas
 from emulator.broker.commands.subscribing import check_policies, check_rate
 from emulator.broker.subscription.consumer import Consumer
-from emulator.broker.subscription.subscription import Subscription, check_subscription_name
+from emulator.broker.subscription.replicated import status_follows_upstream
+from emulator.broker.subscription.subscription import (
+    Subscription,
+    check_replicable,
+    check_subscription_name,
+)
 from emulator.broker.topic import positions
 from emulator.broker.topic_slot import Wish
 from emulator.core.dispatch import ConsumerState, KeySharing, SubscriptionType
@@ -95,6 +100,8 @@ def _checked(command: Subscribe) -> SubscriptionType:
             ServerError.NotAllowedError, "readCompacted only allowed on failover or exclusive subscriptions"
         )
     check_subscription_name(command.subscription)
+    if command.replicated:
+        check_replicable(command.subscription, durable=command.durable)
     longest = max(len(command.subscription), len(command.consumer_name))
     if longest > NAME_LENGTH_MAX:
         sentence = f"a name of {longest:,} characters; {NAME_LENGTH_MAX:,} are allowed"
@@ -133,9 +140,14 @@ async def _find_or_create(topic: Topic, command: Subscribe) -> Subscription:
     elif command.subscription_properties and not subscription.cursor.properties:
         subscription.move(lambda cursor: cursor.set_properties(command.subscription_properties))
     # Three states: absent keeps what is stored, and False does not clear it (upstream does the same).
-    if command.replicated and command.durable and topic.keeps_messages:
+    if command.replicated and topic.keeps_messages and _may_turn_on(topic, subscription):
         topic.replicate_subscription(subscription)
     return subscription
+
+
+def _may_turn_on(topic: Topic, subscription: Subscription) -> bool:
+    """Clients repeat SUBSCRIBE each time they connect: that does not revoke what an administrator turned off."""
+    return not subscription.cursor.replication_disabled or status_follows_upstream(topic.region)
 
 
 async def _rolled_back(topic: Topic, command: Subscribe) -> int:

@@ -11,20 +11,34 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from emulator.compatibility import Compatibility
 from emulator.core.admission import Own, Publisher
 from emulator.core.cursor import Cursor
+from emulator.core.id_set import IdSet
 from emulator.core.snapshots import Effect, OfferSnapshot, Skip, WriteMarker
-from emulator.core.subscription_updates import Applied, ReplicatedSubscription
+from emulator.core.subscription_updates import Applied, ReplicatedSubscription, SnapshotCache
 from emulator.errors import StorageError
 from emulator.markers import Marker, Snapshot, SnapshotRequest, SnapshotResponse, SubscriptionUpdate
 from emulator.model import Position
 
 if TYPE_CHECKING:
+    from emulator.broker.environment import RegionServices
     from emulator.broker.topic.publishing import PendingPublish
     from emulator.broker.topic.tail import StoredEntry
     from emulator.broker.topic.view import CarriedSubscription, PositionsHost
 
 logger = logging.getLogger(__name__)
+
+RECALL_ENTRIES = 4_096
+"""How far back from the end of the log snapshots of an earlier life are looked for."""
+RECALL_MARKERS_MAX = 100
+"""Newest markers among them that are read."""
+RECALL_BYTES = 1_048_576
+
+
+def status_follows_upstream(region: RegionServices) -> bool:
+    """Whether updates move a subscription that is not replicated, and any SUBSCRIBE may turn replication on."""
+    return Compatibility(region.config.compatibility).follows_upstream("replicated_subscription_status")
 
 
 class ReplicatedSubscriptions:
@@ -43,6 +57,13 @@ class ReplicatedSubscriptions:
         )
         self._cache_size = settings.snapshot_cache_size
         self._subscriptions: dict[str, ReplicatedSubscription] = {}
+        self._snapshots = SnapshotCache(self._cache_size)
+        """Completed snapshots of this topic; a subscription that is turned on begins with them."""
+        self._recalled = False
+        """Snapshots of an earlier life were looked for in the log."""
+        self._applies_always = status_follows_upstream(topic.region)
+        self.updates_not_applied = 0
+        """Updates of other regions for subscriptions that are not replicated here."""
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
 
@@ -52,12 +73,47 @@ class ReplicatedSubscriptions:
     # Subscriptions.
 
     def subscription_added(self, subscription: CarriedSubscription) -> None:
-        """A subscription is replicated from now on."""
+        """A subscription is replicated from now on. It begins with every snapshot that is known: in a quiet topic
+        there will be no other."""
         if subscription.name not in self._subscriptions:
-            self._subscriptions[subscription.name] = self._parts.replicated_subscription(
-                subscription.name, self._cache_size
-            )
+            machine = self._parts.replicated_subscription(subscription.name, self._cache_size)
+            self._subscriptions[subscription.name] = machine
+            subscription.move(self._catch_up)
+            machine.remember(self._snapshots.snapshots)
+            self.mark_delete_moved(subscription)
+            self._recall()
         self._wake()
+
+    def _catch_up(self, cursor: Cursor) -> None:
+        """Apply the positions that other regions sent while it was not replicated, and pass trailing markers."""
+        for source, update in cursor.take_unapplied().items():
+            self._follow(cursor, source, update.entry_id, update.named)
+        cursor.ack_hidden(self.topic.hidden_ids)
+
+    def _recall(self) -> None:
+        """Once in a life of the topic, look for snapshots that were completed before it was loaded."""
+        if not self._recalled:
+            self._recalled = True
+            self.topic.region.spawn(self._recall_snapshots())
+
+    async def _recall_snapshots(self) -> None:
+        end = self.topic.readable_end
+        newest = list(self.topic.hidden_ids.between(max(0, end - RECALL_ENTRIES), end - 1))
+        ids = IdSet()
+        ids.update(newest[-RECALL_MARKERS_MAX:])
+        for first, last in ids.runs():
+            try:
+                entries = await self.topic.read(first, last - first + 1, RECALL_BYTES)
+            except StorageError:
+                return  # The next snapshot makes up for it.
+            for entry in entries:
+                if isinstance(entry.marker, Snapshot) and not self._closed:
+                    self._offer_stored(entry.marker)
+
+    def _offer_stored(self, snapshot: Snapshot) -> None:
+        """One that was read from the log, where an earlier incarnation of the topic may have left it."""
+        if snapshot.local_position.ledger == self.topic.ledger_id:
+            self._offer(snapshot)
 
     def mark_delete_moved(self, subscription: CarriedSubscription) -> None:
         """Consumers here acknowledged something."""
@@ -89,14 +145,18 @@ class ReplicatedSubscriptions:
         """Let the other regions know, once what they are told is durable here: otherwise a crash could make this
         region forget what another one relies on."""
         if update is not None:
-            self.topic.region.spawn(self._tell_when_durable(subscription, update))
+            machine = self._subscriptions[subscription.name]
+            self.topic.region.spawn(self._tell_when_durable(subscription, machine, update))
 
-    async def _tell_when_durable(self, subscription: CarriedSubscription, update: SubscriptionUpdate) -> None:
+    async def _tell_when_durable(
+        self, subscription: CarriedSubscription, machine: ReplicatedSubscription, update: SubscriptionUpdate
+    ) -> None:
         try:
             await subscription.persisted()
         except StorageError:
             return  # The topic is loaded again, and its new controller takes a snapshot.
-        if not self._closed:
+        is_replicated = self._subscriptions.get(subscription.name) is machine
+        if is_replicated and not self._closed:
             self._write(WriteMarker(update, ()))
 
     # Entries.
@@ -128,20 +188,30 @@ class ReplicatedSubscriptions:
             return
         subscription = topic.subscriptions.get(update.subscription)
         if subscription is None:
-            subscription = topic.create_subscription(
-                update.subscription, self._parts.cursor(topic.first_entry_id - 1)
-            )
-        if subscription.closed or not subscription.durable:
+            subscription = self._create(update.subscription)
+        if subscription.closed:
             return
-        topic.replicate_subscription(subscription)
         named = [name for name, _ in update.positions]
+        if not self._parts.takes_updates(subscription.cursor, subscription.durable, self._applies_always):
+            self.updates_not_applied += 1
+            if subscription.durable:
+                subscription.move(lambda cursor: cursor.note_unapplied(source, entry_id, named))
+            return
         subscription.move(lambda cursor: self._follow(cursor, source, entry_id, named))
-        machine = self._subscriptions[subscription.name]
+        machine = self._subscriptions.get(subscription.name)
+        if machine is None:
+            return
         cursor = subscription.cursor
         answer = machine.moved_by_update(
             update, source, entry_id, cursor.mark_delete, ahead_of_peers=cursor.ahead_of_peers
         )
         self._tell(subscription, answer)
+
+    def _create(self, name: str) -> CarriedSubscription:
+        """Only where there is none of that name: whether an existing one is replicated is decided here alone."""
+        subscription = self.topic.create_subscription(name, self._parts.cursor(self.topic.first_entry_id - 1))
+        self.topic.replicate_subscription(subscription)
+        return subscription
 
     def _follow(self, cursor: Cursor, source: str, own_entry_id: int, named: Sequence[str]) -> None:
         applied = self.topic.follow(cursor, source, own_entry_id, named)
@@ -179,7 +249,7 @@ class ReplicatedSubscriptions:
 
     def _tick(self) -> None:
         self._timer = None
-        if self._closed:
+        if self._closed or not self._subscriptions:
             return
         topic = self.topic
         last = topic.last_data
@@ -204,6 +274,7 @@ class ReplicatedSubscriptions:
                     self._offer(snapshot)
 
     def _offer(self, snapshot: Snapshot) -> None:
+        self._snapshots.add(snapshot)
         for name, machine in self._subscriptions.items():
             subscription = self.topic.subscriptions.get(name)
             if subscription is not None:
@@ -242,16 +313,27 @@ class ReplicatedSubscriptions:
             "started": counters.started,
             "completed": counters.completed,
             "timed_out": counters.timed_out,
+            "aborted": counters.aborted,
+            "superseded": counters.superseded,
+            "skipped": {skip.name.lower(): ticks for skip, ticks in counters.skipped.items()},
             "pending": len(self.controller.pending),
             "why_not": self.controller.why_not() if self._subscriptions else "no subscription is replicated",
             "updates": {name: machine.updates for name, machine in self._subscriptions.items()},
+            "updates_not_applied": self.updates_not_applied,
         }
 
-    def subscription_deleted(self, name: str) -> None:
-        """UNSUBSCRIBE is local; the next update of another region brings the subscription back."""
-        self._subscriptions.pop(name, None)
+    def subscription_removed(self, name: str) -> None:
+        """It is not replicated any more, or it was deleted: UNSUBSCRIBE is local, and the next update of another region
+        creates the subscription again. Without a replicated subscription no marker is written."""
+        if self._subscriptions.pop(name, None) is not None and not self._subscriptions:
+            self.controller.abort_pending()
+            self._stop_timer()
 
     def close(self) -> None:
         self._closed = True
+        self._stop_timer()
+
+    def _stop_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
+            self._timer = None

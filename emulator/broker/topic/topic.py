@@ -18,7 +18,7 @@ from emulator.broker.compaction.reading import CompactedReading
 from emulator.broker.environment import RegionServices
 from emulator.broker.replication.replicator import Replicator
 from emulator.broker.subscription.stored_cursor import StoredCursor
-from emulator.broker.subscription.subscription import Subscription
+from emulator.broker.subscription.subscription import Subscription, check_replicable
 from emulator.broker.topic.access import TopicAccess
 from emulator.broker.topic.checkpoints import Checkpoints
 from emulator.broker.topic.ending import Ending
@@ -341,18 +341,25 @@ class Topic:
         return subscription
 
     def replicate_subscription(self, subscription: CarriedSubscription) -> None:
-        """From now on the subscription's position is carried to the other regions (PIP-33)."""
-        if not subscription.cursor.replicated:
-            subscription.move(lambda cursor: cursor.set_replicated(True))
+        """From now on the subscription's position is carried to the other regions, and theirs here (PIP-33).
+        ProtocolError when it is not durable."""
+        check_replicable(subscription.name, durable=subscription.durable)
+        subscription.move(lambda cursor: cursor.set_replicated(True))
         if self.sync is not None:
             self.sync.subscription_added(subscription)
+
+    def disable_replication(self, subscription: CarriedSubscription) -> None:
+        """From now on no position of the subscription is sent or applied, until an administrator turns it on again."""
+        subscription.move(lambda cursor: cursor.disable_replication())
+        if self.sync is not None:
+            self.sync.subscription_removed(subscription.name)
 
     # What its subscriptions and replicators tell (broker.topic.view).
 
     def subscription_ended(self, name: str) -> None:
         self.subscriptions.pop(name, None)
         if self.sync is not None:
-            self.sync.subscription_deleted(name)
+            self.sync.subscription_removed(name)
 
     def entries_read(self, name: str, entries: Sequence[StoredEntry]) -> None:
         subscription = self.subscriptions.get(name)

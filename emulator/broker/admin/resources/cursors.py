@@ -20,7 +20,11 @@ from emulator.broker.admin.topics_named import (
     one_subscription,
 )
 from emulator.broker.authorization import Action
-from emulator.broker.subscription.subscription import Subscription, check_subscription_name
+from emulator.broker.subscription.subscription import (
+    Subscription,
+    check_replicable,
+    check_subscription_name,
+)
 from emulator.broker.topic import positions
 from emulator.broker.topic.topic import Topic
 from emulator.broker.topic_slot import Wish
@@ -195,13 +199,15 @@ async def get_replicated(call: Call) -> Response:
 async def set_replicated(call: Call) -> Response:
     if call.body is None:
         raise HttpError(400, "the body must be true or false")
-    for topic, subscription in await every_subscription(call):
+    found = await every_subscription(call)
+    if call.body:
+        for _, subscription in found:
+            check_replicable(subscription.name, durable=subscription.durable)
+    for topic, subscription in found:
         if call.body:
             topic.replicate_subscription(subscription)
-        else:
-            subscription.move(lambda cursor: cursor.set_replicated(False))
-            if topic.sync is not None:
-                topic.sync.subscription_deleted(subscription.name)
+        elif subscription.durable:
+            topic.disable_replication(subscription)
         await subscription.persisted()
     return Response(status=204)
 
@@ -266,6 +272,11 @@ RESOURCES = (
         f"{_SUBSCRIPTION}/replicatedSubscriptionStatus",
         Scope.TOPIC,
         get=reads(get_replicated, "Whether its position is carried to other regions, by topic."),
-        post=changes(set_replicated, "Carry its position to other regions, or cease to.", body=_BOOLEAN),
+        post=changes(
+            set_replicated,
+            "Carry its position to other regions, and theirs here, or stop both until it is turned on again here; "
+            "405 for one that is not durable.",
+            body=_BOOLEAN,
+        ),
     ),
 )
