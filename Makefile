@@ -30,7 +30,7 @@ setup:
 	@PYTHON=$(PYTHON) scripts/setup $(GOAL)
 
 # `make` itself only knows 0 and 2 (any failure). `geoemu run` tells them apart: 0 valid, 1 invalid, 2 unknown.
-# The very first verdict does not wait for Spark (docs/decisions/0067): each line is a program of its own, so that Ctrl-C and
+# The very first verdict does not wait for Spark (docs/decisions/0020): each line is a program of its own, so that Ctrl-C and
 # `kill` reach it.
 PLAIN_RUN  := $(if $(strip $(RUNTIME)$(ENGINE)$(ARGS)),,$(filter run,$(MAKECMDGOALS)))
 FIRST_RUN  := $(if $(PLAIN_RUN),$(shell PYTHON=$(PYTHON) scripts/setup --is-done run 2>/dev/null || echo yes))

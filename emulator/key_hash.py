@@ -1,4 +1,4 @@
-"""How clients make numbers of keys, by which they choose partitions (decision 0143)."""
+"""How clients make numbers of keys, by which they choose partitions (decision 0022)."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ Real processes (`host_actor.py`) and simulated hosts run this same program.
                   └───── abort, have all of it again ◀──── anything else ───────┘
 
 A task that learns that a newer one has its transaction key ends its work: if it asked for the key anew, it would fence
-that one (decision 0134).
+that one (decision 0026).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Configuration stores of a cluster that were lost on purpose: they lie beside its store, in `lost-<n>/`, as evidence.
 
-A region refuses to start with another store than the one that it used (decision 0051). Of one that lies there it knows
+A region refuses to start with another store than the one that it used (decision 0012). Of one that lies there it knows
 that nobody will put it back, and begins with a new one.
 """
 

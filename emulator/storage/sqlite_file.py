@@ -25,7 +25,7 @@ FORMAT_VERSION = "1"
 PAGE_BYTES = 8192
 """Of a new file; an older one keeps what it was made with. Each page of a commit costs two writes into the WAL and
 one out of it, so a group of large entries takes a quarter less processor time than with SQLite's 4,096 bytes; above
-8,192 a commit of one small entry, three pages, would begin to take longer (docs/decisions/0039)."""
+8,192 a commit of one small entry, three pages, would begin to take longer (docs/decisions/0015)."""
 WAL_BYTES = 4 * 1024 * 1024
 """How long the WAL is made at the beginning, and about how long it stays."""
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from emulator.broker.commands.connection import ClientConnection, ServingRegion
 
 OWNER_WITHOUT_ROLE: Final = ""
-"""The owner of keys of clients that have no role (docs/decisions/0116)."""
+"""The owner of keys of clients that have no role (docs/decisions/0026)."""
 SUBSCRIPTION_CHARACTERS_MAX: Final = 1_024
 
 

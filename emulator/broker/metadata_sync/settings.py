@@ -36,7 +36,7 @@ class SyncSettings:
     draw: Callable[[], int]
     """A random number of 32 bits."""
     publishes_first: bool = False
-    """The proposal's order: a change is published, then made (decision 0155)."""
+    """The proposal's order: a change is published, then made (decision 0024)."""
     lost_clusters: tuple[str, ...] = ()
     """That the topology declares lost."""
     outbox: type[Outbox] = Outbox

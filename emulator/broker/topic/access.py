@@ -299,7 +299,7 @@ class TopicAccess:
             self._say(f"{owner!r} came back and keeps it in epoch {epoch}")
 
     def _owner_changes(self, owner: str, epoch: int) -> None:
-        """What the former owner did not commit, the new one does not wait for (decision 0130)."""
+        """What the former owner did not commit, the new one does not wait for (decision 0027)."""
         former, self._granted_to = self._granted_to, owner
         if former and former != owner:
             self._topic.transactions.owner_lost(

@@ -1,5 +1,5 @@
 """Own changes that have numbers, are published or about to be, and are not made yet: where changes are published first
-(decision 0155).
+(decision 0024).
 
 They stand in the cluster's store from when they are drawn up until they are made, heard back, or known to be told to
 nobody. So it is always known which of the cluster's own events may still come true, whoever died meanwhile, and a

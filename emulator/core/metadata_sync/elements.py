@@ -1,4 +1,4 @@
-"""A document of the configuration store as elements. Each is a path of its own in the order of events (decision 0105):
+"""A document of the configuration store as elements. Each is a path of its own in the order of events (decision 0024):
 that there is a document, each of its policies, each other field. Two clusters that change different policies of one
 namespace at the same time lose neither.
 
@@ -109,7 +109,7 @@ def document_of(path: str, elements: Mapping[str, Any]) -> bytes:
 
 def _of_partitioned(document: Mapping[str, Any]) -> dict[str, Any]:
     """Each number of partitions that the topic was given is an element of its own, so that of two clusters that let it
-    grow at the same time neither takes partitions away (INV-80, decision 0156)."""
+    grow at the same time neither takes partitions away (INV-80, decision 0024)."""
     others = {name: value for name, value in document.items() if name != _PARTITIONS}
     count = document.get(_PARTITIONS)
     return {WHOLE: others} if count is None else {f"{_PARTITIONS}/{count}": count, WHOLE: others}

@@ -1,4 +1,4 @@
-"""Transaction keys: which connection may use a key, by epochs that only grow (docs/decisions/0117).
+"""Transaction keys: which connection may use a key, by epochs that only grow (docs/decisions/0026).
 
 A client says the epoch of its last connection, -1 at first. Compared signed, with C the key's current one:
 

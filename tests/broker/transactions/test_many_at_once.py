@@ -24,7 +24,7 @@ class Told:
 
 
 async def task(world: Regions, key: int, rival: int, told: Told) -> None:
-    """One that is fenced ends (decision 0134)."""
+    """One that is fenced ends (decision 0026)."""
     async with keyed(world, f"key-{key}") as client:
         producer = await client.producer("orders")
         for number in range(TRANSACTIONS):

@@ -50,7 +50,7 @@ class DyingProxy:
 
 
 async def task(url: str, number: int) -> None:
-    """Begins first and subscribes then (decision 0145), and takes one message."""
+    """Begins first and subscribes then (decision 0026), and takes one message."""
     client = Client(url, settings=QUICK, transaction_key="task")
     try:
         transaction = await client.new_transaction()

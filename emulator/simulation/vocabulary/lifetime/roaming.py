@@ -216,7 +216,7 @@ class Ageing(Roaming):
             await self._finish(stage, here, kept - touched)
 
     def visited_at_last(self, stage: Stage) -> tuple[str, ...]:
-        """What expired in one region only is left in others (decision 0087)."""
+        """What expired in one region only is left in others (decision 0023)."""
         return tuple(stage.world.regions)
 
     async def _expire(self, stage: Stage) -> float | None:
