@@ -12,9 +12,9 @@ from hypothesis import settings
 if TYPE_CHECKING:
     from emulator.runtimes.kafka_server import KafkaServer
 
+# A deadline would fail correct code on a busy machine.
 settings.register_profile("patient", deadline=None)
 settings.load_profile("patient")
-"""On a machine that does other things too a deadline fails what is right."""
 
 
 @pytest.fixture(autouse=True)

@@ -9,8 +9,6 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "INVARIANTS.md"
 FOLDERS = ("emulator", "geoemu", "spark_jobs", "tests", "docs", "examples", "benchmarks")
-BEGINNING = 105
-"""Two rows that share this many characters are two versions of one row. Paths of the admin API share fewer."""
 FILES = ("*.py", "*.md", "*.yaml", "*.html")
 
 
@@ -21,12 +19,6 @@ def numbers(page: str) -> list[int]:
 
 def next_free(taken: list[int]) -> str:
     return f"the next free number is INV-{max(taken) + 1}"
-
-
-def repeated_rows(page: str) -> list[str]:
-    """Return the beginning of each row or item of a list that a page has twice: what a careless merge leaves."""
-    beginnings = [line[:BEGINNING] for line in page.splitlines() if line.startswith(("| ", "* ", "- "))]
-    return [line for line, times in Counter(beginnings).items() if times > 1 and len(line) == BEGINNING]
 
 
 def referenced() -> dict[int, set[str]]:
@@ -58,11 +50,3 @@ def test_a_number_that_is_taken_twice_is_noticed_and_the_next_free_one_is_named(
     taken = numbers("| INV-1 | a\n| INV-7 | b\n| INV-7 | c\n")
     assert taken == [1, 7, 7]
     assert next_free(taken) == "the next free number is INV-8"
-
-
-def test_no_page_repeats_a_row_of_a_table_or_an_item_of_a_list() -> None:
-    pages = [*(ROOT / "docs").rglob("*.md"), ROOT / "CHANGELOG.md", ROOT / "README.md"]
-    found = {
-        str(page.relative_to(ROOT)): twice for page in pages if (twice := repeated_rows(page.read_text()))
-    }
-    assert not found

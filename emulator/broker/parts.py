@@ -135,9 +135,9 @@ class Parts:
     trimming: type[Trimming] = Trimming
     """(retention, ages, time, bytes of the log): which of its oldest entries go."""
     disuse: type[Disuse] = Disuse
+    """Decides whether a topic is unused, and since when."""
     deletions: type[Deletions] = Deletions
-    """What was deleted here, while other regions still have it."""
-    """Whether anybody uses a topic."""
+    """Remembers the topics that were deleted in this region while other regions still have them."""
     backlog_bytes: Callable[[int, int, int, int], int] = backlog_bytes
     """(bytes of a log, its first id, the first that is needed, its end): how much is needed, about."""
     exceeded: Callable[[Quotas, Backlog], list[Exceeded]] = exceeded

@@ -54,8 +54,7 @@ _WITH_POLICIES = (
     RegionTopicPoliciesPath.prefix(),
     BrokerPoliciesPath.prefix(),
 )
-"""Paths whose documents say something of policies."""
-"""There may be many, they may be large, and no policy is in them."""
+"""Paths whose documents contain policies. Documents at other paths (schemas, for example) are not read here."""
 
 
 class Effective:

@@ -122,9 +122,10 @@ class Runtime(Protocol):
         ...
 
     async def lose(self, region: str) -> None:
-        """kill -9, for good: from now on nobody waits for the region, and what only it had is what the loss costs.
-        What it stored stays as evidence, in the run directory or in its Kafka, and `start` brings the region back
-        on it. Once all regions of a cluster are lost, the other clusters are told so."""
+        """Kill a region with SIGKILL, for good. The run no longer waits for it; what only it had is the cost of the
+        loss. Other regions wait for it until `replication_clusters` leaves it out. What it stored stays as evidence,
+        in the run directory or in its Kafka, and `start` brings the region back on it. Once all regions of a cluster
+        are lost, the run announces it to the other clusters."""
         ...
 
     async def lose_store(self, cluster: str) -> None:

@@ -251,7 +251,7 @@ class StepEntry(Written):
     kill: OnRegion | None = None
     """kill -9 a region."""
     lose: Lose | None = None
-    """kill -9 a region that never comes back: from here on nobody waits for it."""
+    """Kill a region with SIGKILL, for good: the run no longer waits for it."""
     stop: OnRegion | None = None
     """End a region in an orderly way."""
     start: OnRegion | None = None

@@ -77,8 +77,9 @@ class Topic:
     keeps_messages = True
     """False for a non-persistent topic: it has no places to go back to, and nothing to catch up with."""
     access_type: type[TopicAccess] = TopicAccess
+    """Applies the rules of access: which clients may publish."""
     replicator_type: type[Replicator] = Replicator
-    """Who carries out which clients may publish."""
+    """Sends entries of the topic to one remote region."""
 
     def __init__(self, region: RegionServices, name: TopicName, log: Log, *, deduplicates: bool) -> None:
         self.region = region

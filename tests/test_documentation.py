@@ -1,0 +1,100 @@
+"""Pages and docstrings describe the code that is there: the map of packages, the stored keys, the fields."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import emulator
+from emulator.stored_keys import KINDS, PATHS
+
+ROOT = Path(__file__).parent.parent
+BEGINNING = 105
+"""Two rows that share this many characters are two versions of one row. Paths of the admin API share fewer."""
+
+
+def pages() -> list[Path]:
+    return [*(ROOT / "docs").rglob("*.md"), ROOT / "CHANGELOG.md", ROOT / "README.md"]
+
+
+def repeated_rows(page: str) -> list[str]:
+    """Return the beginning of each row or item of a list that a page has twice: what a careless merge leaves."""
+    beginnings = [line[:BEGINNING] for line in page.splitlines() if line.startswith(("| ", "* ", "- "))]
+    return [line for line, times in Counter(beginnings).items() if times > 1 and len(line) == BEGINNING]
+
+
+def bodies(source: str) -> Iterator[list[ast.stmt]]:
+    tree = ast.parse(source)
+    yield tree.body
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node.body
+
+
+def _is_text(node: ast.stmt) -> bool:
+    return (
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    )
+
+
+def stray_docstrings(source: str) -> list[int]:
+    """Return the lines of strings that follow neither a head nor a field: what an insertion or deletion leaves."""
+    return [
+        node.lineno
+        for body in bodies(source)
+        for before, node in itertools.pairwise(body)
+        if _is_text(node) and not isinstance(before, ast.Assign | ast.AnnAssign)
+    ]
+
+
+def test_no_page_repeats_a_row_of_a_table_or_an_item_of_a_list() -> None:
+    found = {
+        str(page.relative_to(ROOT)): twice for page in pages() if (twice := repeated_rows(page.read_text()))
+    }
+    assert not found
+
+
+def test_a_docstring_follows_a_field() -> None:
+    files = [
+        path
+        for folder in ("emulator", "geoemu", "spark_jobs", "tests")
+        for path in (ROOT / folder).rglob("*.py")
+    ]
+    found = {
+        str(path.relative_to(ROOT)): lines for path in files if (lines := stray_docstrings(path.read_text()))
+    }
+    assert not found
+
+
+def test_a_docstring_that_follows_another_one_is_noticed() -> None:
+    assert stray_docstrings('"""Head."""\nA = 1\n"""Of A."""\n"""Of a field that went."""\n') == [4]
+
+
+def test_the_map_of_packages_names_every_module() -> None:
+    folder = Path(emulator.__file__).parent
+    names = {path.stem for path in folder.iterdir() if path.suffix == ".py" or path.is_dir()}
+    head = emulator.__doc__ or ""
+    listed = set(
+        re.findall(r"\w+", "\n".join(re.split(r" {3,}", line.strip())[0] for line in head.splitlines()))
+    )
+    missing = {name for name in names if not name.startswith(("__", "topology_")) and name not in listed}
+    assert not missing
+
+
+def test_the_page_of_the_architecture_names_every_kind_of_stored_key_and_no_other() -> None:
+    page = (ROOT / "docs" / "ARCHITECTURE.md").read_text()
+    tables = page.partition("Keys of a region's store:")[2].partition("## ")[0]
+    store, _, configuration = tables.partition("Keys of a configuration store")
+    assert _kinds(store) == set(KINDS)
+    assert _kinds(configuration) == set(PATHS)
+
+
+def _kinds(table: str) -> set[str]:
+    first = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
+    return set(re.findall(r"`([\w-]+)/", " ".join(first)))
