@@ -36,6 +36,7 @@ from emulator.simulation.vocabulary.lifetime import (
     finishing,
     idling,
     keeping_away,
+    resting,
     retaining,
 )
 from emulator.simulation.vocabulary.proposals import changing_metadata
@@ -78,6 +79,7 @@ KINDS: dict[str, Kind] = {
     "give-up": Kind("messages that come again, and dead letters", _policies_of(giving_up.WORD)),
     "hold-key": Kind("programs that share a transaction key", hold_key),
     "idle": Kind("subscriptions that nobody uses", _policies_of(idling.WORD)),
+    "inactive-topic": Kind("topics that become inactive while links break", _policies_of(resting.WORD)),
     "keep-away": Kind("quotas that keep producers away", _policies_of(keeping_away.WORD)),
     "label": Kind("notes on subscriptions", _policies_of(labelling.WORD)),
     "limit": Kind("limits of who uses a topic, and rates", _policies_of(limiting.WORD)),

@@ -38,6 +38,7 @@ from emulator.simulation.vocabulary.lifetime import (
     idling,
     keeping_away,
     passing_by,
+    resting,
     retaining,
     trimming,
 )
@@ -89,6 +90,7 @@ ASKED_FOR: tuple[Word, ...] = (
     finishing.WORD,
     idling.WORD,
     deleting.WORD,
+    resting.WORD,
 )
 """Words with worlds of their own, which are drawn when they are asked for by the word's name: seeds of the swarm stay
 what they are."""
