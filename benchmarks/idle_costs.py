@@ -55,7 +55,7 @@ async def _consumer(client: Client, _: int) -> None:
 
 
 PARTS: dict[str, Callable[[Client, int], Awaitable[object]]] = {
-    "a topic that nobody uses now": _topic,
+    "a loaded topic without users": _topic,
     "a subscription without consumers": _subscription,
     "a producer": _producer,
     "a consumer of a Shared subscription": _consumer,
