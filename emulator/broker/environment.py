@@ -72,6 +72,10 @@ class RegionServices(Protocol):
         """The store did not keep something of a topic: load it again from what the store really has."""
         ...
 
+    def is_linked_from(self, region: str) -> bool:
+        """Whether a connection is open that was proven to come from that region."""
+        ...
+
     def links_changed(self) -> None:
         """A link to another region came up or went down."""
         ...

@@ -16,10 +16,8 @@ from emulator.broker.explain_transactions import (
 )
 from emulator.broker.metadata_sync.explain import shared
 from emulator.broker.region import Region
-from emulator.broker.topic.topic import Topic
 from emulator.broker.topic_slot import SlotState
 from emulator.core.metadata_sync.elements import readable
-from emulator.core.replication import ReplicatorState
 from emulator.explanations import KINDS, Explanation
 from emulator.model import TopicName
 from emulator.spelling import nearest
@@ -195,24 +193,8 @@ def _replication(region: Region, words: Words) -> Explanation:
     replicator = region.directory.serving[words[0]].replicators[words[1]]
     backlog = replicator.backlog
     what = f"{words[1]} has everything" if not backlog else f"{words[1]} lacks {_entries(backlog)} at most"
-    waits_for: list[str] = []
-    why = replicator.life.why_not
-    if replicator.life.state is ReplicatorState.PARKED:
-        waits_for.append("the link or the topic to be opened again")
-    elif replicator.life.state is ReplicatorState.HELD:
-        waits_for.append(f"{words[1]} to take the schema")
-    elif not replicator.life.is_connected:
-        here = region.config.region
-        waits_for.append(
-            f"the producer at {words[1]}" if replicator.peer.connected else f"link {here} {words[1]}"
-        )
-    elif backlog and not replicator.peer.writable:
-        why = "the link takes no more at the moment"
-        waits_for.append("bytes under way on the link")
-    elif backlog:
-        why = "entries are under way"
-        waits_for.append(f"receipts of {words[1]}")
-    return _made(region, "replication", words, what, replicator.since_ms, why, waits_for)
+    why = replicator.why_not()
+    return _made(region, "replication", words, what, replicator.since_ms, why, list(why.ends))
 
 
 # Snapshots.
@@ -230,18 +212,8 @@ def _snapshot(region: Region, words: Words) -> Explanation:
         f"{summary['completed']} of {_count(summary['started'], 'snapshot')} completed, "
         f"{summary['timed_out']} timed out, {summary['pending']} under way"
     )
-    why, topic = summary["why_not"], region.directory.serving[words[0]]
-    return _made(region, "snapshot", words, what, None, why, _snapshot_needs(region, topic, why))
-
-
-def _snapshot_needs(region: Region, topic: Topic, why: str) -> list[str]:
-    """Nothing, when there is no reason why not."""
-    here = region.config.region
-    down = [
-        f"link {here} {name}" for name, one in sorted(topic.replicators.items()) if not one.life.is_connected
-    ]
-    deaf = [f"link {name} {here}" for name in sorted(topic.replicators) if not topic.hears(name)]
-    return (down + deaf or [why]) if why else []
+    why = sync.why_no_snapshot()
+    return _made(region, "snapshot", words, what, None, why, list(why.ends))
 
 
 # The cluster's configuration store.
@@ -275,8 +247,7 @@ def _links(region: Region) -> Iterable[Words]:
 def _link(region: Region, words: Words) -> Explanation:
     peer = region.peers[words[1]]
     what = "established" if peer.connected else "not established"
-    waits_for = [] if peer.connected else [f"region {words[1]} to answer; connecting is tried again for ever"]
-    return _made(region, "link", words, what, peer.since_ms, peer.why_not, waits_for)
+    return _made(region, "link", words, what, peer.since_ms, peer.why_not, list(peer.why_not.ends))
 
 
 def _made(

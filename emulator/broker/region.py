@@ -37,6 +37,7 @@ from emulator.core.policies.limits import MAX_TOPICS
 from emulator.errors import ProtocolError, ServerError, StorageDamaged, StorageError, StorageFenced
 from emulator.model import Change, TopicName
 from emulator.network import Listener
+from emulator.reasons import Cause, Reason
 from emulator.region_config import RegionConfig
 from emulator.storage.contract import Replaceable, Store
 from emulator.stored_keys import (
@@ -400,16 +401,19 @@ class Region:
 
     # Readiness.
 
+    def is_linked_from(self, region: str) -> bool:
+        return any(one.peer is not None and one.peer.region == region for one in self.connections)
+
     def links_changed(self) -> None:
         """A link came up or went down; snapshots may become possible."""
         for topic in self.directory.serving.values():
             if topic.sync is not None:
                 topic.sync.links_changed()
 
-    def waiting_for(self, expected_peers: set[str]) -> list[str]:
+    def waiting_for(self, expected_peers: set[str]) -> list[Reason]:
         """Why clients should not be let in yet, a sentence each. Peers that are not expected are not waited for."""
         return [
-            f"link to {name}: {peer.why_not}"
+            Cause.READINESS_LINK(region=name, reason=peer.why_not)
             for name, peer in sorted(self.peers.items())
             if name in expected_peers and not peer.connected
         ]

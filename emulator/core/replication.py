@@ -27,6 +27,8 @@ from collections import deque
 from collections.abc import Iterable
 from enum import Enum
 
+from emulator.reasons import NO_REASON, Cause, Reason
+
 
 class Forwarding(Enum):
     """What to do with one entry, and why (proposal PIP-33 and the protocol's replication rules)."""
@@ -90,8 +92,8 @@ class ReplicatorLife:
 
     def __init__(self) -> None:
         self.state = ReplicatorState.DOWN
-        self.why_not = "no link yet"
-        """A sentence; empty while it sends."""
+        self.why_not = NO_REASON
+        """Why it is not connected, or holds an entry back; empty while it sends."""
         self._holds = 0
         self._reads = 0
         """The number of the newest read: the result of an older one is discarded."""
@@ -101,10 +103,9 @@ class ReplicatorLife:
         """The remote region has the producer open: receipts mean something."""
         return self.state in (ReplicatorState.STREAMING, ReplicatorState.READING, ReplicatorState.HELD)
 
-    def ask(self) -> bool:
+    def ask(self, why: Reason) -> bool:
         """Whether the shell asks the remote region for a producer now. False while a request is under way, while the
-        producer is open, and while the replicator rests."""
-        why = "the remote region has not opened the producer yet"
+        producer is open, and while the replicator rests. After a refusal the reason stays: it is the newest answer."""
         return self._try(ReplicatorState.OPENING, why if self.state is ReplicatorState.DOWN else self.why_not)
 
     def opened(self) -> bool:
@@ -125,9 +126,9 @@ class ReplicatorLife:
             return False
         return self._try(ReplicatorState.STREAMING)
 
-    def hold(self) -> int:
+    def hold(self, why: Reason) -> int:
         """The next entry has to wait; gives the number that `is_held` and `go_on` require."""
-        self._become(ReplicatorState.HELD)
+        self._become(ReplicatorState.HELD, why)
         self._holds += 1
         return self._holds
 
@@ -139,37 +140,37 @@ class ReplicatorLife:
         """The entry need not wait any more; False as above."""
         return self.is_held(hold) and self._try(ReplicatorState.STREAMING)
 
-    def park(self, why: str) -> bool:
+    def park(self, why: Reason) -> bool:
         """The remote region does not take an entry; False when the stream that had it is over."""
         return self.is_connected and self._try(ReplicatorState.PARKED, why)
 
-    def refuse(self, why: str) -> bool:
+    def refuse(self, why: Reason) -> bool:
         """The remote region refused or closed the producer; False when the replicator has none and asks for none."""
         return self._try(ReplicatorState.REFUSED, why)
 
-    def lost(self, why: str) -> bool:
+    def lost(self, why: Reason) -> bool:
         """The link is down; False when that changes nothing: the replicator rests, or is closed."""
         return self.state is not ReplicatorState.RESTING and self._try(ReplicatorState.DOWN, why)
 
-    def rest(self, why: str) -> bool:
+    def rest(self, why: Reason) -> bool:
         """The topic is inactive; False unless the replicator streams."""
         return self._try(ReplicatorState.RESTING, why)
 
-    def wake(self) -> bool:
-        """The topic is used again; False when the replicator does not rest."""
-        return self.state is ReplicatorState.RESTING and self._try(ReplicatorState.DOWN, "the link is down")
+    def wake(self, why: Reason) -> bool:
+        """The topic is used again; False when the replicator does not rest. `why`: until a producer is asked for."""
+        return self.state is ReplicatorState.RESTING and self._try(ReplicatorState.DOWN, why)
 
     def close(self) -> None:
-        self._become(ReplicatorState.CLOSED, "closed")
+        self._become(ReplicatorState.CLOSED, Cause.REPLICATOR_CLOSED())
 
-    def _try(self, state: ReplicatorState, why_not: str = "") -> bool:
+    def _try(self, state: ReplicatorState, why_not: Reason = NO_REASON) -> bool:
         """Make a move if it is legal; False for one that is not."""
         if state not in NEXT_STATES[self.state]:
             return False
         self._become(state, why_not)
         return True
 
-    def _become(self, state: ReplicatorState, why_not: str = "") -> None:
+    def _become(self, state: ReplicatorState, why_not: Reason = NO_REASON) -> None:
         assert state in NEXT_STATES[self.state], f"{self.state.name} -> {state.name}"
         self.state, self.why_not = state, why_not
 

@@ -58,12 +58,14 @@ old.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Set
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import NamedTuple
 
 from emulator.markers import Snapshot, SnapshotRequest, SnapshotResponse, SubscriptionUpdate
 from emulator.model import Position
+from emulator.reasons import NO_REASON, Cause, Reason, first_of
 
 SECOND_ROUND_SUFFIX = "/2"
 AFTERTHOUGHT_SUFFIX = "+"
@@ -186,6 +188,16 @@ class SnapshotCounters:
     """Ticks that began nothing, by reason."""
 
 
+class Observed(NamedTuple):
+    """What a snapshot depends on, at one moment."""
+
+    now_ms: int
+    last_data_position: Position | None
+    """The newest entry that is no marker."""
+    unreachable: Mapping[str, Cause]
+    """By region that nothing comes through to or from: one of the rows for that."""
+
+
 class SnapshotController:
     """All snapshots of one topic in one region."""
 
@@ -226,6 +238,8 @@ class SnapshotController:
         """Snapshots that may wait for answers at once. From 1 to PENDING_MAX."""
         self._allowed_ms = timeout_ms
         """How long a snapshot may take. From `timeout_ms` to TIMEOUT_GROWTH_MAX times that."""
+        self._observed: Observed | None = None
+        """At the last tick."""
         self._skip: Skip | None = None
         """What the last tick decided; None: it began a snapshot, or there was none."""
 
@@ -259,6 +273,8 @@ class SnapshotController:
         self._now_ms = max(self._now_ms, now_ms)
         self._note_links(disconnected)
         self._drop_timed_out()
+        unreachable = dict.fromkeys(self._down_since_ms, Cause.SNAPSHOT_LINK_TO_DOWN)
+        self._observed = Observed(self._now_ms, last_data_position, unreachable)
         self._skip = self._why_skip(last_data_position)
         if self._skip is not None:
             self.counters.skipped[self._skip] += 1
@@ -443,33 +459,49 @@ class SnapshotController:
 
     # For people.
 
-    def why_not(self) -> str:
-        """Why there is no newer snapshot, as of the latest time told. Empty when one was begun and is on
-        time."""
-        if self._skip is Skip.NO_REMOTES:
-            return f"no snapshot: {Skip.NO_REMOTES.value}"
-        if self._down_since_ms:
-            return f"no snapshot: {self._links_down()}"
+    def why_not(self, observed: Observed | None = None) -> Reason:
+        """Return why there is no newer snapshot, as `observed`, or as of the last tick; empty when one begins with the
+        next tick. The order is that of the table."""
+        if not self.remotes:
+            return Cause.SNAPSHOT_NO_REMOTES()
+        observed = observed or self._observed
+        if observed is None:
+            return Cause.SNAPSHOT_NONE_YET()
+        observed = observed._replace(now_ms=max(observed.now_ms, self._now_ms))
+        if observed.last_data_position is None:
+            return Cause.SNAPSHOT_NO_MESSAGE()
+        if reason := self.why_unreachable(observed):
+            return reason
         if self.pending:
-            return self._waiting_for(next(iter(self.pending.values())))
-        if self.last_completed is None:
-            return "no snapshot yet: no message was stored" if self._skip is Skip.IDLE else "no snapshot yet"
-        if self._skip is Skip.IDLE:
-            return f"no newer snapshot needed: {Skip.IDLE.value}"
-        return ""
+            oldest = (self._waited_for or list(self.pending.values()))[0]
+            return self._why_pending(oldest, observed.now_ms)
+        return self._why_not_begun(observed)
 
-    def _links_down(self) -> str:
-        return ", ".join(
-            f"link to {region} is down for {_seconds(self._now_ms - since)}"
-            for region, since in sorted(self._down_since_ms.items())
-        )
+    def why_unreachable(self, observed: Observed) -> Reason:
+        """Return why no snapshot can complete whatever consumers and producers do; empty when one can."""
+        return first_of(self._obstacles(observed)) if self.remotes else Cause.SNAPSHOT_NO_REMOTES()
 
-    def _waiting_for(self, pending: PendingSnapshot) -> str:
-        waited = _seconds(self._now_ms - pending.started_ms)
+    def _obstacles(self, observed: Observed) -> Iterator[Reason]:
+        for region, cause in sorted(observed.unreachable.items()):
+            since_ms = self._down_since_ms.get(region, observed.now_ms)
+            yield cause(here=self.region, region=region, waited=_seconds(observed.now_ms - since_ms))
+
+    def _why_pending(self, pending: PendingSnapshot, now_ms: int) -> Reason:
+        waited = _seconds(now_ms - pending.started_ms)
         if pending.stage is Stage.STORING:
-            return f"snapshot {pending.snapshot_id} is {Stage.STORING.value}, begun {waited} ago"
+            return Cause.SNAPSHOT_STORING(snapshot=pending.snapshot_id, waited=waited)
         regions = " and ".join(sorted(pending.unanswered))
-        return f"waiting for the answer of {regions} (round {pending.round}) for {waited}"
+        return Cause.SNAPSHOT_UNANSWERED(regions=regions, round=pending.round, waited=waited)
+
+    def _why_not_begun(self, observed: Observed) -> Reason:
+        """Of a topic with messages that reaches every region, and has no snapshot under way."""
+        assert observed.last_data_position is not None
+        if not self._has_messages(observed.last_data_position) and self._news_heard == self._news_covered:
+            return Cause.SNAPSHOT_NOT_NEEDED()
+        if self._last_start_ms is None:
+            return Cause.SNAPSHOT_NONE_YET()
+        wait_ms = self.due_ms - observed.now_ms
+        return Cause.SNAPSHOT_NOT_DUE(wait_ms=wait_ms) if wait_ms > 0 else NO_REASON
 
 
 def _seconds(milliseconds: int) -> str:

@@ -28,6 +28,7 @@ from enum import Enum
 from emulator.core.cursor import Cursor
 from emulator.markers import Snapshot, SubscriptionUpdate
 from emulator.model import BEFORE_EVERYTHING
+from emulator.reasons import NO_REASON, Cause, Reason
 
 
 class SnapshotCache:
@@ -99,18 +100,6 @@ class SnapshotCache:
         self._snapshots.clear()
         self._entry_ids.clear()
         self._used = -1
-
-    def why_not(self, mark_delete: int) -> str:
-        """Why there is nothing to tell other regions."""
-        if not self._entry_ids:
-            return "no snapshot beyond mark-delete is known"
-        first = self._entry_ids[0]
-        if first > mark_delete:
-            return (
-                f"mark-delete {mark_delete} has not reached the oldest of {len(self)} known snapshots"
-                f" (entry {first}, {first - mark_delete} further)"
-            )
-        return "an update is due"
 
 
 class ReplicatedSubscription:
@@ -187,9 +176,20 @@ class ReplicatedSubscription:
         """The subscription was sent elsewhere."""
         self.cache.clear()
 
-    def why_not(self, mark_delete: int) -> str:
-        """Why there is no update to write."""
-        return self.cache.why_not(mark_delete)
+    def why_not(self, mark_delete: int, *, ahead_of_peers: bool) -> Reason:
+        """Return why there is no update to write, in the order of the table; empty when it is for lack of a
+        snapshot."""
+        if not ahead_of_peers:
+            return Cause.POSITION_FOLLOWS()
+        snapshots = self.cache.snapshots
+        if not snapshots:
+            return NO_REASON
+        entry = snapshots[0].local_position.entry
+        if entry <= mark_delete:
+            return Cause.UPDATE_WITH_NEXT_MOVE(entry=entry, gap=mark_delete + 1)
+        return Cause.SNAPSHOT_NOT_REACHED(
+            mark_delete=mark_delete, count=len(snapshots), entry=entry, distance=entry - mark_delete
+        )
 
 
 def update_for(subscription: str, snapshot: Snapshot) -> SubscriptionUpdate:

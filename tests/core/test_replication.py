@@ -13,6 +13,12 @@ from emulator.core.replication import (
     forwarding,
 )
 from emulator.model import Position
+from emulator.reasons import Cause
+
+LINK_DOWN = Cause.LINK_DOWN(here="us", region="eu")
+ASKED = Cause.PRODUCER_ASKED(region="eu")
+RESTS = Cause.REPLICATOR_RESTS(region="eu")
+TOO_LARGE = Cause.ENTRY_REFUSED(region="eu", message="too large")
 
 FORWARDING = [
     # replicated_from, replicate_to, marker_type -> decision
@@ -119,7 +125,7 @@ def test_the_window_is_bounded_by_entries_and_by_bytes() -> None:
 
 def sending() -> ReplicatorLife:
     life = ReplicatorLife()
-    assert life.ask()
+    assert life.ask(ASKED)
     assert life.opened()
     return life
 
@@ -127,16 +133,16 @@ def sending() -> ReplicatorLife:
 def test_the_remote_is_asked_once_at_a_time() -> None:
     """A link that comes up while a retry is due would open the producer twice."""
     life = ReplicatorLife()
-    assert life.ask()
-    assert not life.ask()
+    assert life.ask(ASKED)
+    assert not life.ask(ASKED)
     assert life.opened()
-    assert not life.ask()
+    assert not life.ask(ASKED)
 
 
 def test_an_answer_to_a_question_of_before_the_loss_opens_nothing() -> None:
     life = ReplicatorLife()
-    life.ask()
-    life.lost("the link is down")
+    life.ask(ASKED)
+    life.lost(LINK_DOWN)
     assert not life.opened()
     assert (life.state, life.why_not) == (ReplicatorState.DOWN, "the link is down")
 
@@ -144,9 +150,9 @@ def test_an_answer_to_a_question_of_before_the_loss_opens_nothing() -> None:
 def test_a_read_begun_before_a_loss_is_worth_nothing_even_if_another_is_under_way() -> None:
     life = sending()
     first = life.begin_read()
-    life.lost("the link is down")
+    life.lost(LINK_DOWN)
     assert not life.end_read(first)
-    life.ask()
+    life.ask(ASKED)
     life.opened()
     second = life.begin_read()
     assert not life.end_read(first)
@@ -164,45 +170,45 @@ def test_nothing_is_read_twice_at_once() -> None:
 def test_a_closed_one_stays_closed_and_hears_of_no_loss() -> None:
     life = sending()
     life.close()
-    life.lost("the link is down")
+    life.lost(LINK_DOWN)
     assert (life.state, life.why_not) == (ReplicatorState.CLOSED, "closed")
-    assert not life.ask()
+    assert not life.ask(ASKED)
     assert not life.opened()
 
 
 def test_a_parked_one_is_not_opened_again_before_its_link_was_lost() -> None:
     life = sending()
-    assert life.park("too large")
-    assert not life.ask()
+    assert life.park(TOO_LARGE)
+    assert not life.ask(ASKED)
     assert not life.is_connected
-    life.lost("the link is down")
-    assert life.ask()
+    life.lost(LINK_DOWN)
+    assert life.ask(ASKED)
 
 
 def resting() -> ReplicatorLife:
     life = sending()
-    assert life.rest("the topic is inactive")
+    assert life.rest(RESTS)
     return life
 
 
 def test_a_resting_one_is_opened_by_nothing_but_its_use() -> None:
     """Neither by a timer, nor by a link that comes up, nor by a late response."""
     life = resting()
-    assert not life.ask()
+    assert not life.ask(ASKED)
     assert not life.opened()
     assert not life.refuse("closed by the peer")
-    assert not life.lost("the link is down")
-    assert (life.state, life.why_not) == (ReplicatorState.RESTING, "the topic is inactive")
-    assert life.wake()
-    assert life.ask()
+    assert not life.lost(LINK_DOWN)
+    assert (life.state, life.why_not) == (ReplicatorState.RESTING, RESTS)
+    assert life.wake(LINK_DOWN)
+    assert life.ask(ASKED)
 
 
 def test_only_a_stream_without_work_rests() -> None:
     """One that reads or waits has something to send."""
     reading, held, down = sending(), sending(), ReplicatorLife()
     reading.begin_read()
-    held.hold()
-    assert not any(life.rest("the topic is inactive") for life in (reading, held, down))
+    held.hold(ASKED)
+    assert not any(life.rest(RESTS) for life in (reading, held, down))
 
 
 def test_a_refusal_counts_once() -> None:
@@ -210,7 +216,7 @@ def test_a_refusal_counts_once() -> None:
     life = sending()
     assert life.refuse("no room")
     assert not life.refuse("no room")
-    assert life.ask()
+    assert life.ask(ASKED)
     assert life.refuse("no room")
 
 
@@ -226,6 +232,6 @@ def test_every_state_ends_in_closed_and_every_other_one_leads_back_to_streaming(
 
 def test_an_entry_refused_before_the_link_was_lost_parks_nothing_after_it() -> None:
     life = sending()
-    life.lost("the link is down")
-    assert not life.park("too large")
+    life.lost(LINK_DOWN)
+    assert not life.park(TOO_LARGE)
     assert life.state is ReplicatorState.DOWN

@@ -8,6 +8,7 @@ from emulator.core.snapshots import (
     NEXT_STAGES,
     PENDING_MAX,
     Effect,
+    Observed,
     OfferSnapshot,
     Skip,
     SnapshotController,
@@ -481,15 +482,18 @@ def test_why_not_tells_the_round_and_who_is_missing():
     assert controller.why_not() == "waiting for the answer of ap (round 2) for 1.5 s"
 
 
-def test_why_not_is_empty_while_all_is_well_and_tells_a_quiet_topic():
+def test_a_quiet_topic_needs_no_newer_snapshot_and_a_new_message_needs_one():
     controller = controller_of_a("b")
     assert controller.why_not() == "no snapshot yet"
     begin(controller, "s", last_data=None)
     assert controller.why_not() == "no snapshot yet: no message was stored"
     begin(controller, "s", now_ms=100)
     complete(controller, "s", now_ms=150)
-    assert controller.why_not() == ""
-    begin(controller, "unused", now_ms=2_000)
+    assert controller.why_not() == "no newer snapshot needed: no message since the last snapshot"
+    begin(controller, "unused", now_ms=600, last_data=Position(1, 1))
+    assert controller.why_not() == "the next snapshot is due in 500 ms (snapshot_interval_ms)"
+    assert controller.why_not(Observed(1_100, Position(1, 1), {})) == ""
+    begin(controller, "unused", now_ms=2_000, last_data=FIRST_MESSAGE)
     assert controller.why_not() == "no newer snapshot needed: no message since the last snapshot"
 
 

@@ -20,6 +20,7 @@ from emulator.core.subscription_updates import (
 )
 from emulator.markers import Snapshot, SubscriptionUpdate
 from emulator.model import Position
+from emulator.reasons import Cause
 
 
 def snapshot_at(entry_id: int, **positions: int) -> Snapshot:
@@ -126,14 +127,21 @@ def test_after_a_seek_old_snapshots_count_again():
     assert cache.add(snapshot_at(5))
 
 
-def test_the_cache_says_why_it_has_nothing():
-    cache = SnapshotCache()
-    assert cache.why_not(5) == "no snapshot beyond mark-delete is known"
-    cache.add(snapshot_at(12))
-    assert cache.why_not(5) == (
+def test_a_subscription_gives_the_reason_why_it_sends_no_update():
+    subscription = ReplicatedSubscription("s")
+    assert subscription.why_not(5, ahead_of_peers=True) == "", "for lack of a snapshot: the topic knows why"
+    subscription.snapshot_offered(snapshot_at(12), 5)
+    assert subscription.why_not(5, ahead_of_peers=True) == (
         "mark-delete 5 has not reached the oldest of 1 known snapshots (entry 12, 7 further)"
     )
-    assert cache.why_not(12) == "an update is due"
+    assert subscription.why_not(12, ahead_of_peers=True).cause is Cause.UPDATE_WITH_NEXT_MOVE
+
+
+def test_a_subscription_that_only_follows_never_says_that_an_update_is_due():
+    subscription = ReplicatedSubscription("s")
+    subscription.snapshot_offered(snapshot_at(12), 12, ahead_of_peers=False)
+    reason = subscription.why_not(12, ahead_of_peers=False)
+    assert reason == "consumers here acknowledged nothing that other regions did not report"
 
 
 # Both triggers, apache/pulsar #16651.

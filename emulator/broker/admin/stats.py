@@ -18,6 +18,7 @@ from emulator.broker.subscription.consumer import Consumer
 from emulator.broker.subscription.subscription import Subscription
 from emulator.broker.topic.producer import Producer
 from emulator.broker.topic.topic import Topic
+from emulator.reasons import Cause, Reason
 
 
 def topic_stats(topic: Topic, *, publishers: bool = True, consumers: bool = True) -> dict[str, Any]:
@@ -151,7 +152,7 @@ def topic_row(topic: Topic) -> dict[str, Any]:
         "last_position": str(topic.last_position),
         "entries": topic.log.next_entry_id - topic.log.first_entry_id,
         "replication": {
-            name: {"backlog": one.backlog, "connected": one.life.is_connected, "why_not": one.life.why_not}
+            name: {"backlog": one.backlog, "connected": one.life.is_connected, "why_not": one.why_not()}
             for name, one in topic.replicators.items()
         },
         "subscriptions": {
@@ -160,12 +161,19 @@ def topic_row(topic: Topic) -> dict[str, Any]:
                 "mark_delete": f"{topic.log.ledger_id}:{one.cursor.mark_delete}",
                 "consumers": len(one.consumers),
                 "replicated": one.cursor.replicated,
-                "why_not_replicated": topic.sync.why_not(one) if topic.sync is not None else "",
+                "why_not_replicated": _why_not_replicated(topic, one),
             }
             for name, one in topic.subscriptions.items()
         },
         "snapshots": topic.sync.summary() if topic.sync is not None else {},
     }
+
+
+def _why_not_replicated(topic: Topic, subscription: Subscription) -> Reason:
+    if topic.sync is not None:
+        return topic.sync.why_not(subscription)
+    is_replicated = subscription.cursor.replicated
+    return Cause.SNAPSHOT_NO_REMOTES() if is_replicated else Cause.SUBSCRIPTION_NOT_REPLICATED()
 
 
 def _compaction(topic: Topic) -> dict[str, Any]:
@@ -284,7 +292,7 @@ def _replicator(topic: Topic, replicator: Replicator, now: float) -> dict[str, A
         "inboundConnectedSince": when(inbound[0].since_ms) if inbound else None,
         "outboundConnection": f"{replicator.peer.config.host}:{replicator.peer.config.port}",
         "outboundConnectedSince": when(replicator.since_ms) if replicator.life.is_connected else None,
-        "whyNot": replicator.life.why_not,
+        "whyNot": replicator.why_not(),
     }
 
 

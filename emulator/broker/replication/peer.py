@@ -15,6 +15,7 @@ from emulator.broker.replication import proof
 from emulator.core.silence import Silence
 from emulator.errors import ProtocolError, ServerError
 from emulator.model import Schema
+from emulator.reasons import NO_REASON, Cause, Reason
 from emulator.region_config import PeerConfig
 from emulator.wire import peering, requests
 from emulator.wire.codec import PING_FRAME, PONG_FRAME, CommandType
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 CONNECT_DEADLINE_SECONDS = 5.0
+_STAY_TRUE = (Cause.LINK_REFUSED, Cause.LINK_SILENT)
+"""Reasons that hold while the handshake is tried again: the remote region has not answered otherwise."""
 
 
 class PeerUser(Protocol):
@@ -57,8 +60,9 @@ class PeerLink(asyncio.Protocol):
         self.config = config
         self.connected = False
         """CONNECTED was received: the link is established."""
-        self.why_not = "not tried yet"
-        self._refusal = ""
+        self.why_not = Cause.LINK_NOT_TRIED(region=config.region)
+        """Why the link is not established; empty when it is."""
+        self._refusal = NO_REASON
         """Why the peer would not take this connection."""
         self.since_ms = region.environment.wall_clock_ms()
         """When the link was last established, or lost."""
@@ -147,8 +151,11 @@ class PeerLink(asyncio.Protocol):
             async with asyncio.timeout(CONNECT_DEADLINE_SECONDS):
                 await network.connect(lambda: self, self.config.host, self.config.port)
         except (OSError, TimeoutError) as failure:
-            self.why_not = f"cannot connect to {self.config.region}: {failure or 'timed out'}"
+            self.why_not = self._unreachable(str(failure) or "timed out")
             self._try_again()
+
+    def _unreachable(self, failure: str) -> Reason:
+        return Cause.LINK_UNREACHABLE(region=self.config.region, failure=failure)
 
     def _try_again(self) -> None:
         if self._closed:
@@ -168,6 +175,8 @@ class PeerLink(asyncio.Protocol):
             transport.abort()
             return
         self._transport = transport
+        if self.why_not.cause not in _STAY_TRUE:
+            self.why_not = Cause.LINK_HANDSHAKE(region=self.config.region)
         self.writable = True
         self._frames = FrameBuffer(self.region.config.settings.max_message_bytes + FRAME_PADDING_BYTES)
         self._silence.heard()
@@ -186,8 +195,7 @@ class PeerLink(asyncio.Protocol):
                 answer.set_exception(ProtocolError(ServerError.ServiceNotReady, "the link was lost"))
         if self._keep_alive is not None:
             self._keep_alive.cancel()
-        lost = f"connection to {self.config.region} lost: {exc or 'closed by the peer'}"
-        self.why_not, self._refusal = self._refusal or lost, ""
+        self.why_not, self._refusal = self._refusal or self._lost(exc), NO_REASON
         if was_connected:
             self.since_ms = self.region.environment.wall_clock_ms()
             logger.info("link to %s down", self.config.region)
@@ -195,6 +203,9 @@ class PeerLink(asyncio.Protocol):
                 user.link_down()
             self.region.links_changed()
         self._try_again()
+
+    def _lost(self, failure: Exception | None) -> Reason:
+        return Cause.LINK_LOST(region=self.config.region, failure=str(failure or "closed by the peer"))
 
     def _schedule_keep_alive(self) -> None:
         interval = self.region.config.settings.peer_keep_alive_interval_ms / 1000
@@ -205,7 +216,7 @@ class PeerLink(asyncio.Protocol):
         if self._transport is None:
             return
         if self._silence.interval_over():
-            self.why_not = f"{self.config.region} does not answer"
+            self._refusal = Cause.LINK_SILENT(region=self.config.region)
             self._transport.abort()
             return
         self._transport.write(PING_FRAME)
@@ -318,7 +329,7 @@ class PeerLink(asyncio.Protocol):
             self.write(peering.auth_response(method, answer))
 
     def _not_welcome(self, message: str) -> None:
-        self._refusal = f"{self.config.region} refuses the link: {message}"
+        self._refusal = Cause.LINK_REFUSED(region=self.config.region, message=message)
         logger.warning("%s", self._refusal)
 
     def _connected(self, max_message_bytes: int | None) -> None:
@@ -326,7 +337,7 @@ class PeerLink(asyncio.Protocol):
         if max_message_bytes is not None:
             self.entry_bytes_max = max_message_bytes + FRAME_PADDING_BYTES - COMMAND_BYTES_MAX
         self.since_ms = self.region.environment.wall_clock_ms()
-        self.why_not = ""
+        self.why_not = NO_REASON
         self._backoff_ms = self.region.config.settings.peer_reconnect_backoff_ms
         logger.info("link to %s up", self.config.region)
         for user in list(self._users.values()):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from emulator.core.replication import Forwarding, ReplicatorLife, ReplicatorStat
 from emulator.core.schemas.versions import version_number
 from emulator.errors import ProtocolError, ServerError, StorageError
 from emulator.model import Position
+from emulator.reasons import NO_REASON, Cause, Reason
 from emulator.stored_keys import ProgressKey
 from emulator.wire.codec import send_header
 from emulator.wire.metadata import schema_version
@@ -52,6 +54,7 @@ class Replicator:
             bytes_max=settings.replication_window_bytes,
         )
         self.life = ReplicatorLife()
+        self.life.lost(self._link_is_down())
         self._numbers = parts.schema_numbers(topic.region.schemas, topic.name, peer)
         self._forwarding = parts.forwarding
         self._keeper = parts.keeper(topic.region.store, key, one_key(key, self._progress_bytes), topic.failed)
@@ -61,7 +64,7 @@ class Replicator:
         self._retry_seconds = RETRY_SECONDS
         self._retry: asyncio.TimerHandle | None = None
         """Runs in OPENING and REFUSED only."""
-        self._throttle = throttle_of(topic.replicator_rate, asyncio.get_running_loop().time() * 1000)
+        self._throttle = throttle_of(topic.replicator_rate, _now_ms())
         self._slowed: asyncio.TimerHandle | None = None
         """Runs while the rate allows no more entries."""
 
@@ -95,7 +98,7 @@ class Replicator:
         self._open()
 
     def link_down(self) -> None:
-        self._end_stream(self.life.lost, "the link is down")
+        self._end_stream(self.life.lost, self._link_is_down())
         self.topic.replicator_lost(self.remote)
 
     def producer_ready(self) -> None:
@@ -109,26 +112,29 @@ class Replicator:
 
     def refused(self, message: str) -> None:
         """The remote region did not open the producer, or closed it: open it again later, from what is confirmed."""
-        if self._end_stream(self.life.refuse, f"{self.remote} refuses: {message}"):
+        self._open_later(Cause.REPLICATOR_REFUSED(region=self.remote, message=message))
+
+    def _open_later(self, why: Reason) -> None:
+        if self._end_stream(self.life.refuse, why):
             self._retry_in(self._retry_seconds)
             self._retry_seconds = min(self._retry_seconds * 2, RETRY_SECONDS_MAX)
 
     def entry_refused(self, code: ServerError, message: str) -> None:
         """The remote region does not take an entry, and nothing behind it until the producer is opened again."""
         if code is ServerError.NotAllowedError:
-            self._park(message)
+            self._park(Cause.ENTRY_REFUSED(region=self.remote, message=message))
         else:
             self.refused(message)
 
-    def _park(self, why: str) -> None:
+    def _park(self, why: Reason) -> None:
         """The remote region would refuse the same entry again. Only this topic waits, until the link or the topic is
         opened again: the limits there are settings, and change with a restart."""
-        if self._end_stream(self.life.park, f"parked: {self.remote} does not take an entry: {why}"):
+        if self._end_stream(self.life.park, why):
             logger.error("%s: %s", self.topic.full_name, self.life.why_not)
 
     def _open(self) -> None:
         """Open the producer, if that is what the state needs now."""
-        if self.peer.connected and self.life.ask():
+        if self.peer.connected and self.life.ask(Cause.PRODUCER_ASKED(region=self.remote)):
             self._retry_in(OPEN_SECONDS)
             self.peer.open_producer(self, self.topic.full_name)
 
@@ -145,11 +151,11 @@ class Replicator:
         """The state decides what happens: the timer only says that time has passed."""
         self._retry = None
         if self.life.state is ReplicatorState.OPENING:
-            self.refused(f"no response within {OPEN_SECONDS:g} s")
+            self._open_later(Cause.PRODUCER_UNANSWERED(region=self.remote, seconds=OPEN_SECONDS))
         elif self.life.state is ReplicatorState.REFUSED:
             self._open()
 
-    def _end_stream(self, move: Callable[[str], bool], why: str) -> bool:
+    def _end_stream(self, move: Callable[[Reason], bool], why: Reason) -> bool:
         """Make a move that ends the stream: what is not confirmed is sent again in the next one. False when the state
         does not allow the move; then nothing changes."""
         was_connected = self.life.is_connected
@@ -168,7 +174,7 @@ class Replicator:
             return
         if not self.progress.received(self.topic.ledger_id, positions):
             logger.warning("%s acknowledged out of turn: one of %s", self.remote, positions)
-            self.refused("acknowledgements out of turn")
+            self._open_later(Cause.RECEIPT_OUT_OF_TURN(region=self.remote))
             return
         self._keeper.soon(PROGRESS_WRITE_DELAY_SECONDS)
 
@@ -179,13 +185,13 @@ class Replicator:
 
     def rest(self) -> None:
         """The topic is inactive: close the producer in the remote region until there is something to send."""
-        if not self.backlog and self._end_stream(self.life.rest, "it rests: the topic is inactive"):
+        if not self.backlog and self._end_stream(self.life.rest, Cause.REPLICATOR_RESTS(region=self.remote)):
             self.peer.remove(self)
             self.topic.replicator_lost(self.remote)
 
     def wake(self) -> None:
         """The topic is used again. No effect unless the replicator rests."""
-        if self.life.wake():
+        if self.life.wake(self._link_is_down()):
             self.peer.add(self)
 
     def pump(self) -> None:
@@ -213,13 +219,13 @@ class Replicator:
 
     def set_rate(self, rate: Pace) -> None:
         """From now on send no more than that; a wait for the former rate ends."""
-        self._throttle = throttle_of(rate, asyncio.get_running_loop().time() * 1000)
+        self._throttle = throttle_of(rate, _now_ms())
         self._go_on()
 
     def _has_to_wait(self, throttle: Throttle) -> bool:
         """Whether nothing may be sent now; then it goes on by itself."""
         loop = asyncio.get_running_loop()
-        wait_ms = throttle.wait_ms(loop.time() * 1000)
+        wait_ms = throttle.wait_ms(_now_ms())
         if wait_ms <= 0:
             return False
         if self._slowed is None:
@@ -291,18 +297,24 @@ class Replicator:
             frame = b"".join(parts)
             self.sent.add(messages, len(frame))
             if self._throttle is not None:
-                self._throttle.take(messages, len(frame), asyncio.get_running_loop().time() * 1000)
+                self._throttle.take(messages, len(frame), _now_ms())
             self.peer.write(frame)
         elif too_large and not progress.in_flight:
-            limit = self.peer.entry_bytes_max
-            position = Position(ledger_id, progress.next_entry_id)
-            self._park(f"{position} has {too_large} bytes, more than the maximum of {limit} there")
+            self._park(
+                Cause.ENTRY_TOO_LARGE(
+                    region=self.remote,
+                    position=Position(ledger_id, progress.next_entry_id),
+                    size=too_large,
+                    limit=self.peer.entry_bytes_max,
+                )
+            )
 
     # Schemas.
 
     def _hold(self, version: bytes) -> None:
         """The entry whose turn it is has a schema of which is not known what it is called there."""
-        self.topic.region.spawn(self._learn(version, self.life.hold()))
+        asked = Cause.SCHEMA_ASKED(region=self.remote, number=version_number(version))
+        self.topic.region.spawn(self._learn(version, self.life.hold(asked)))
 
     async def _learn(self, version: bytes, hold: int) -> None:
         delay_seconds = RETRY_SECONDS
@@ -322,11 +334,33 @@ class Replicator:
 
     def _held_by(self, version: bytes, problem: str) -> None:
         """It is asked again: policies change, and so does what the other region has."""
-        number = version_number(version)
-        why_not = f"held: {self.remote} does not take schema {number} of {self.topic.full_name}: {problem}"
+        why_not = Cause.SCHEMA_REFUSED(
+            region=self.remote, number=version_number(version), topic=self.topic.full_name, message=problem
+        )
         if self.life.why_not != why_not:
             self.life.why_not = why_not
             logger.warning("%s", why_not)
+
+    # Why it waits.
+
+    def why_not(self) -> Reason:
+        """Return why the remote region lacks entries, or would lack new ones; empty when neither is so."""
+        return self.life.why_not or (self._delay() if self.backlog else NO_REASON)
+
+    def _delay(self) -> Reason:
+        """Return what holds the entries of a connected replicator up, in the order of the table."""
+        if self.progress.next_entry_id < self.topic.replicable_end:
+            wait_ms = 0.0 if self._throttle is None else self._throttle.wait_ms(_now_ms())
+            if wait_ms > 0:
+                return Cause.REPLICATION_RATE(wait_ms=math.ceil(wait_ms))
+            if not self.peer.writable:
+                return Cause.LINK_FULL()
+            if self.life.state is ReplicatorState.READING:
+                return Cause.READING_STORE()
+        return Cause.IN_FLIGHT(region=self.remote) if self.progress.in_flight else NO_REASON
+
+    def _link_is_down(self) -> Reason:
+        return Cause.LINK_DOWN(here=self.topic.region.config.region, region=self.remote)
 
     # Ending.
 
@@ -347,3 +381,7 @@ class Replicator:
         self.progress.reset()
         self._keeper.close()
         self.peer.remove(self)
+
+
+def _now_ms() -> float:
+    return asyncio.get_running_loop().time() * 1000

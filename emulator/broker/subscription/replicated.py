@@ -15,11 +15,12 @@ from emulator.compatibility import Compatibility
 from emulator.core.admission import Own, Publisher
 from emulator.core.cursor import Cursor
 from emulator.core.id_set import IdSet
-from emulator.core.snapshots import Effect, OfferSnapshot, Skip, WriteMarker
+from emulator.core.snapshots import Effect, Observed, OfferSnapshot, Skip, WriteMarker
 from emulator.core.subscription_updates import Applied, ReplicatedSubscription, SnapshotCache
 from emulator.errors import StorageError
 from emulator.markers import Marker, Snapshot, SnapshotRequest, SnapshotResponse, SubscriptionUpdate
 from emulator.model import Position
+from emulator.reasons import Cause, Reason
 
 if TYPE_CHECKING:
     from emulator.broker.environment import RegionServices
@@ -297,14 +298,28 @@ class ReplicatedSubscriptions:
 
     # For people.
 
-    def why_not(self, subscription: CarriedSubscription) -> str:
+    def why_not(self, subscription: CarriedSubscription) -> Reason:
         """Why the subscription's position is not carried to the other regions any further. Empty: it is."""
-        if not subscription.cursor.replicated:
-            return "the subscription is not replicated"
+        cursor = subscription.cursor
+        if not cursor.replicated:
+            return Cause.SUBSCRIPTION_NOT_REPLICATED()
         machine = self._subscriptions[subscription.name]
-        if machine.cache.snapshots:
-            return machine.why_not(subscription.cursor.mark_delete)
-        return self.controller.why_not()
+        observed = self._observed()
+        return (
+            self.controller.why_unreachable(observed)
+            or machine.why_not(cursor.mark_delete, ahead_of_peers=cursor.ahead_of_peers)
+            or self.controller.why_not(observed)
+        )
+
+    def why_no_snapshot(self) -> Reason:
+        """Why there is no newer snapshot of the topic."""
+        return self.controller.why_not(self._observed()) if self._subscriptions else Cause.NO_SUBSCRIPTION()
+
+    def _observed(self) -> Observed:
+        topic, last = self.topic, self.topic.last_data
+        last_position = None if last is None else Position(topic.ledger_id, last[0])
+        unreachable = topic.unreachable(self.controller.remotes)
+        return Observed(self._now_ms(), last_position, unreachable)
 
     def summary(self) -> dict[str, Any]:
         """Counters of snapshots, and why there is no newer one."""
@@ -317,7 +332,7 @@ class ReplicatedSubscriptions:
             "superseded": counters.superseded,
             "skipped": {skip.name.lower(): ticks for skip, ticks in counters.skipped.items()},
             "pending": len(self.controller.pending),
-            "why_not": self.controller.why_not() if self._subscriptions else "no subscription is replicated",
+            "why_not": self.why_no_snapshot(),
             "updates": {name: machine.updates for name, machine in self._subscriptions.items()},
             "updates_not_applied": self.updates_not_applied,
         }

@@ -52,6 +52,7 @@ from emulator.core.turns import Turns
 from emulator.errors import CheckpointDamaged, ProtocolError
 from emulator.markers import Marker
 from emulator.model import Position, TopicName
+from emulator.reasons import Cause
 from emulator.storage.contract import Log
 from emulator.stored_keys import CursorKey
 from emulator.wire.codec import SendCommand
@@ -506,6 +507,22 @@ class Topic:
         """Regions that we replicate to, or are among `remotes`, to or from which nothing comes through now."""
         deaf = {name for name, replicator in self.replicators.items() if not replicator.life.is_connected}
         return frozenset(deaf | {name for name in remotes if not self.hears(name)})
+
+    def unreachable(self, remotes: frozenset[str]) -> dict[str, Cause]:
+        return {region: cause for region in remotes if (cause := self._obstacle(region)) is not None}
+
+    def _obstacle(self, region: str) -> Cause | None:
+        """Return what keeps requests from the region, or its responses from this one."""
+        replicator = self.replicators.get(region)
+        if replicator is not None and not replicator.peer.connected:
+            return Cause.SNAPSHOT_LINK_TO_DOWN
+        if replicator is not None and not replicator.life.is_connected:
+            return Cause.SNAPSHOT_REPLICATOR_DOWN
+        if self.hears(region):
+            return None
+        if self.region.is_linked_from(region):
+            return Cause.SNAPSHOT_ONE_WAY
+        return Cause.SNAPSHOT_LINK_FROM_DOWN
 
     # Leaving.
 

@@ -30,6 +30,7 @@ from emulator.core.topic_state import LastData
 from emulator.core.turns import Turns
 from emulator.markers import Marker
 from emulator.model import Position, TopicName
+from emulator.reasons import Cause
 
 if TYPE_CHECKING:
     from emulator.broker.topic.publishing import Attachment
@@ -209,6 +210,10 @@ class PositionsHost(TopicView, Protocol):
 
     def disconnected(self, remotes: frozenset[str]) -> frozenset[str]:
         """Regions among those that we replicate to, and `remotes`, to or from which nothing comes through now."""
+        ...
+
+    def unreachable(self, remotes: frozenset[str]) -> Mapping[str, Cause]:
+        """Return the regions among `remotes` to or from which nothing comes through now, and the reason."""
         ...
 
     def write_marker(self, attachment: Attachment, marker: Marker, replicate_to: Sequence[str]) -> None:

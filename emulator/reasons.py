@@ -1,0 +1,595 @@
+"""The table of reasons: every sentence by which a region explains why something waits or is as it is.
+
+The producer of a reason is the state machine or the shell that causes the wait. It returns a `Reason` made from a row
+of this table. `explain`, the statistics of the admin API and the readiness of a region print that text unchanged.
+docs/rooms/explain.md lists the table.
+
+Rows of one question are in order of precedence: when several causes coincide, the first one is printed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import Enum, unique
+from string import Formatter
+from typing import Final, NamedTuple
+
+DETAIL_CHARACTERS_MAX: Final = 500
+"""A longer detail is shortened. Some details are text that a remote region sent."""
+
+
+class Question(Enum):
+    """What a reason answers."""
+
+    LINK = "why this region has no link to another region"
+    REPLICATION = "why a replicator does not send, or a remote region lacks entries"
+    SNAPSHOT = "why a topic has no newer snapshot of replicated subscriptions"
+    POSITION = "why the position of a subscription is not sent to other regions"
+    DELIVERY = "why messages of a subscription are not consumed"
+    TOPIC = "why a topic is not served, or what it stored is not everywhere"
+    VISIBILITY = "why stored messages are not readable yet"
+    ACCESS = "why a producer waits for exclusive access"
+    METADATA = "why a path of the configuration store has its value, and why it may be older than elsewhere"
+    TRANSACTION = "why a transaction is not over, or how it ended"
+    READINESS = "why a region is not ready for clients"
+
+
+class Row(NamedTuple):
+    """One reason. `text` and `ends` name details in braces."""
+
+    question: Question
+    text: str
+    when: str
+    """The condition under which the producer returns it."""
+    ends: tuple[str, ...] = ()
+    """What removes the cause; empty when it needs no action, or ends by itself within a moment."""
+
+
+@unique
+class Cause(Enum):
+    """All reasons. The value of a member is its row."""
+
+    # The link from this region to another one.
+
+    LINK_NOT_TRIED = Row(
+        Question.LINK,
+        "no connection to {region} was tried yet",
+        "the region has just started",
+        ("region {region} to answer; connecting is tried again for ever",),
+    )
+    LINK_REFUSED = Row(
+        Question.LINK,
+        "{region} refuses the link: {message}",
+        "the remote region answered the newest handshake with an error",
+        ("region {region} to accept the link; connecting is tried again for ever",),
+    )
+    LINK_SILENT = Row(
+        Question.LINK,
+        "{region} does not answer",
+        "the remote region sent nothing for `peer_keep_alive_interval_ms`, so this region closed the connection",
+        ("region {region} to answer; connecting is tried again for ever",),
+    )
+    LINK_UNREACHABLE = Row(
+        Question.LINK,
+        "cannot connect to {region}: {failure}",
+        "the newest attempt to connect failed",
+        ("region {region} to answer; connecting is tried again for ever",),
+    )
+    LINK_LOST = Row(
+        Question.LINK,
+        "connection to {region} lost: {failure}",
+        "the connection ended, and the next attempt to connect has no outcome yet",
+        ("region {region} to answer; connecting is tried again for ever",),
+    )
+    LINK_HANDSHAKE = Row(
+        Question.LINK,
+        "connected to {region}, which has not answered the handshake yet",
+        "the connection is open, the response CONNECTED is missing, and the attempt before was not refused",
+        ("region {region} to answer the handshake",),
+    )
+
+    # One replicator.
+
+    NOT_REPLICATED = Row(
+        Question.REPLICATION,
+        "the topic is not replicated from {here} to {region}: its replication_clusters are {clusters}",
+        "`replication_clusters` of the topic or its namespace leave the remote region out",
+        ("replication_clusters to include {region}",),
+    )
+    REPLICATOR_CLOSED = Row(
+        Question.REPLICATION,
+        "closed",
+        "the topic left memory, or is not replicated to the remote region any more",
+    )
+    LINK_DOWN = Row(
+        Question.REPLICATION,
+        "the link is down",
+        "this region has no link to the remote region",
+        ("link {here} {region}", "or replication_clusters to leave out {region}"),
+    )
+    ENTRY_TOO_LARGE = Row(
+        Question.REPLICATION,
+        "parked: {region} does not take an entry: {position} has {size} bytes, more than the maximum of {limit} there",
+        "the next entry does not fit into a frame of the remote region",
+        ("max_message_bytes of {region} to be raised, and the link or the topic to be opened again",),
+    )
+    ENTRY_REFUSED = Row(
+        Question.REPLICATION,
+        "parked: {region} does not take an entry: {message}",
+        "the remote region rejected an entry for good",
+        ("{region} to accept the entry, and the link or the topic to be opened again",),
+    )
+    SCHEMA_REFUSED = Row(
+        Question.REPLICATION,
+        "held: {region} does not take schema {number} of {topic}: {message}",
+        "the remote region rejected the schema of the next entry, or cannot register it now",
+        ("{region} to take the schema",),
+    )
+    SCHEMA_ASKED = Row(
+        Question.REPLICATION,
+        "{region} was asked for the number of schema {number}",
+        "the remote region has not answered yet which version the schema of the next entry has there",
+        ("the response of {region}",),
+    )
+    REPLICATOR_REFUSED = Row(
+        Question.REPLICATION,
+        "{region} refuses: {message}",
+        "the remote region rejected or closed the producer of this replicator; it is asked again after a delay",
+        ("the producer at {region}",),
+    )
+    RECEIPT_OUT_OF_TURN = Row(
+        Question.REPLICATION,
+        "{region} acknowledged entries out of turn",
+        "a receipt named another entry than the oldest one in flight; the producer is opened again after a delay",
+        ("the producer at {region}",),
+    )
+    PRODUCER_UNANSWERED = Row(
+        Question.REPLICATION,
+        "{region} did not answer the request for a producer within {seconds:g} s; it is sent again",
+        "the link is established and the remote region ignores the request",
+        ("the producer at {region}",),
+    )
+    REPLICATOR_RESTS = Row(
+        Question.REPLICATION,
+        "the replicator rests: no client uses the topic, and {region} has all of it",
+        "the topic is unused for as long as the policy for inactive topics says; the next message ends it",
+    )
+    PRODUCER_ASKED = Row(
+        Question.REPLICATION,
+        "{region} has not opened the producer yet",
+        "the link is established and the remote region has not answered the request for a producer",
+        ("the producer at {region}",),
+    )
+    REPLICATION_RATE = Row(
+        Question.REPLICATION,
+        "replicator_dispatch_rate allows no more at the moment",
+        "the rate limit of replicators is used up",
+        ("the rate limit, in {wait_ms} ms",),
+    )
+    LINK_FULL = Row(
+        Question.REPLICATION,
+        "the link takes no more at the moment",
+        "the connection's send buffer is full",
+        ("bytes under way on the link",),
+    )
+    READING_STORE = Row(
+        Question.REPLICATION,
+        "entries are read from the store",
+        "the next entries are not in memory",
+        ("the store of this region",),
+    )
+    IN_FLIGHT = Row(
+        Question.REPLICATION,
+        "entries are under way",
+        "entries were sent and are not acknowledged by the remote region",
+        ("receipts of {region}",),
+    )
+
+    # The newest snapshot of a topic.
+
+    NO_SUBSCRIPTION = Row(
+        Question.SNAPSHOT,
+        "no subscription is replicated",
+        "no subscription of the topic has `replicated` on",
+    )
+    SNAPSHOT_NO_REMOTES = Row(
+        Question.SNAPSHOT,
+        "no snapshot: the topic is replicated to no other region",
+        "`replication_clusters` of the topic or its namespace name this region only",
+        ("replication_clusters to include another region",),
+    )
+    SNAPSHOT_NO_MESSAGE = Row(
+        Question.SNAPSHOT,
+        "no snapshot yet: no message was stored",
+        "the topic is empty",
+    )
+    SNAPSHOT_LINK_TO_DOWN = Row(
+        Question.SNAPSHOT,
+        "no snapshot: link to {region} is down for {waited}",
+        "this region has no link to a region that the topic is replicated to",
+        ("link {here} {region}", "or replication_clusters to leave out {region}"),
+    )
+    SNAPSHOT_LINK_FROM_DOWN = Row(
+        Question.SNAPSHOT,
+        "no snapshot: link from {region} is down for {waited}",
+        "a region that the topic is replicated to has no link to this region",
+        ("link {region} {here}", "or replication_clusters to leave out {region}"),
+    )
+    SNAPSHOT_REPLICATOR_DOWN = Row(
+        Question.SNAPSHOT,
+        "no snapshot: the replicator from {here} to {region} is not connected for {waited}",
+        "the link is established, and the replicator to that region is refused, parked or resting",
+        ("the replicator to {region}, as `explain replication` describes it",),
+    )
+    SNAPSHOT_ONE_WAY = Row(
+        Question.SNAPSHOT,
+        "no snapshot: {region} has no replicator of the topic to {here} for {waited}",
+        "the link from that region is established and no replicator of this topic uses it; usually"
+        " `replication_clusters` there leave this region out",
+        ("replication_clusters at {region} to include {here}, or those here to leave out {region}",),
+    )
+    SNAPSHOT_UNANSWERED = Row(
+        Question.SNAPSHOT,
+        "waiting for the answer of {regions} (round {round}) for {waited}",
+        "the oldest snapshot under way that no broken link made doubtful lacks responses",
+        (
+            "the response of {regions}",
+            "or replication_clusters to leave out the region that does not respond",
+        ),
+    )
+    SNAPSHOT_STORING = Row(
+        Question.SNAPSHOT,
+        "snapshot {snapshot} is complete; its marker is being stored, begun {waited} ago",
+        "all responses arrived, and the marker is not durable yet",
+        ("the store of this region",),
+    )
+    SNAPSHOT_NONE_YET = Row(
+        Question.SNAPSHOT,
+        "no snapshot yet",
+        "none was started since the topic was loaded",
+        ("the first snapshot",),
+    )
+    SNAPSHOT_NOT_DUE = Row(
+        Question.SNAPSHOT,
+        "the next snapshot is due in {wait_ms} ms (snapshot_interval_ms)",
+        "there are messages behind the newest snapshot, and the interval since it is not over",
+    )
+    SNAPSHOT_NOT_NEEDED = Row(
+        Question.SNAPSHOT,
+        "no newer snapshot needed: no message since the last snapshot",
+        "the newest snapshot covers every message",
+    )
+
+    # The position of one subscription, as other regions learn it.
+
+    SUBSCRIPTION_NOT_REPLICATED = Row(
+        Question.POSITION,
+        "the subscription is not replicated",
+        "the users of this region did not turn `replicated` on for it",
+    )
+    POSITION_FOLLOWS = Row(
+        Question.POSITION,
+        "consumers here acknowledged nothing that other regions did not report",
+        "the position came from another region; only consumers of this region would make it news",
+    )
+    SNAPSHOT_NOT_REACHED = Row(
+        Question.POSITION,
+        "mark-delete {mark_delete} has not reached the oldest of {count} known snapshots"
+        " (entry {entry}, {distance} further)",
+        "an entry before the oldest known snapshot is not acknowledged",
+        ("acknowledgements up to entry {entry}",),
+    )
+    UPDATE_WITH_NEXT_MOVE = Row(
+        Question.POSITION,
+        "the position of the snapshot at entry {entry} is sent when mark-delete moves next",
+        "consumers here acknowledged messages behind a gap, after mark-delete had reached a snapshot by an update",
+        ("acknowledgement of entry {gap}",),
+    )
+
+    # What stands between a subscription's messages and their acknowledgement.
+
+    SEEKING = Row(
+        Question.DELIVERY,
+        "a seek of the subscription is under way",
+        "the new position is not durable yet",
+        ("the store of this region",),
+    )
+    NO_CONSUMER = Row(
+        Question.DELIVERY,
+        "no consumer is connected here",
+        "messages are not acknowledged and the subscription has no consumer in this region",
+        ("a consumer, here or in a region that carries its position here",),
+    )
+    FAILOVER_PAUSE = Row(
+        Question.DELIVERY,
+        "consumer {consumer!r} has just become active and waits {wait_ms} ms for acknowledgements of the one before",
+        "the active consumer changed while the one before is still connected (`failover_delay_ms`)",
+    )
+    SUBSCRIPTION_UNACKED_MAX = Row(
+        Question.DELIVERY,
+        "its consumers hold {unacknowledged} unacknowledged messages, the maximum is {limit}"
+        " (max_unacked_messages_per_subscription)",
+        "Shared and Key_Shared: all consumers together hold as many messages as the policy allows",
+        ("acknowledgements of its consumers",),
+    )
+    CONSUMER_UNACKED_MAX = Row(
+        Question.DELIVERY,
+        "{count} wait for consumer {consumer!r}: it holds {unacknowledged} unacknowledged messages, the maximum is"
+        " {limit} (max_unacked_messages_per_consumer)",
+        "Shared and Key_Shared: the consumer holds as many messages as the policy allows",
+        ("acknowledgements of consumer {consumer!r}",),
+    )
+    WAITS_FOR_CONSUMER = Row(
+        Question.DELIVERY,
+        "{count} wait for consumer {consumer!r} ({permits} permits, {unacknowledged} unacknowledged)",
+        "only that consumer may receive them: it has their keys, or earlier chunks, or is the active one;"
+        " and it has no permits",
+        ("permits of consumer {consumer!r}",),
+    )
+    WAITS_FOR_PERMITS = Row(
+        Question.DELIVERY,
+        "{count} wait for permits: none of the consumers asks for more, such as {consumer!r} ({permits} permits,"
+        " {unacknowledged} unacknowledged)",
+        "Shared: no consumer has permits",
+        ("permits of any consumer",),
+    )
+    CONNECTION_FULL = Row(
+        Question.DELIVERY,
+        "{count} wait for consumer {consumer!r}: its connection takes no more bytes",
+        "the send buffer of the consumer's connection is full",
+        ("the client of {consumer!r} to read from its connection",),
+    )
+    KEY_MOVED = Row(
+        Question.DELIVERY,
+        "{count} wait until consumer {consumer!r} acknowledges earlier messages with their keys",
+        "Key_Shared: keys have moved to another consumer, and the former one holds messages of them",
+        ("acknowledgements of consumer {consumer!r}",),
+    )
+    NO_OWNER_OF_KEYS = Row(
+        Question.DELIVERY,
+        "{count} have keys that no connected consumer takes",
+        "Key_Shared with hash ranges: no consumer has a range with their keys",
+        ("a consumer with their hash range",),
+    )
+    DISPATCH_RATE = Row(
+        Question.DELIVERY,
+        "{setting} allows no more at the moment",
+        "the rate limit of the subscription or of the topic is used up",
+        ("the rate limit, in {wait_ms} ms",),
+    )
+    NOT_DUE = Row(
+        Question.DELIVERY,
+        "{count} are delayed; the first is due in {wait_ms} ms",
+        "Shared and Key_Shared: the producer asked for delivery at a later time",
+        ("the delivery time of the first of them",),
+    )
+    NOT_ACKNOWLEDGED = Row(
+        Question.DELIVERY,
+        "{count} handed out and not acknowledged",
+        "consumers received them",
+        ("acknowledgements of its consumers",),
+    )
+    READING_MESSAGES = Row(
+        Question.DELIVERY,
+        "messages are read from the store",
+        "the next messages are not in memory",
+        ("the store of this region",),
+    )
+
+    # A topic.
+
+    TOPIC_OPENING = Row(
+        Question.TOPIC,
+        "being loaded or created",
+        "a client or a remote region uses the topic, and its log is being read",
+        ("the store",),
+    )
+    TOPIC_LEAVING = Row(
+        Question.TOPIC,
+        "closed; something of it may still be on its way to the store",
+        "the topic is being unloaded, or its store failed",
+        ("the store",),
+    )
+    TOPIC_DELETING = Row(
+        Question.TOPIC,
+        "being removed from the store",
+        "the topic is being deleted",
+        ("the store",),
+    )
+    REGION_LACKS = Row(
+        Question.TOPIC,
+        "{region} lacks {backlog}",
+        "a region that the topic is replicated to has not confirmed all entries",
+        ("replication {topic} {region}",),
+    )
+
+    # Transactions that hide messages.
+
+    TRANSACTION_OPEN = Row(
+        Question.VISIBILITY,
+        "nothing from {position} on is readable ({count} entries): transaction {transaction}{producers}"
+        " has been open for {seconds:.1f} s{holder}",
+        "a transaction published here and has neither been committed nor aborted",
+        ("transaction {transaction}",),
+    )
+
+    # Exclusive producers.
+
+    ACCESS_ELSEWHERE = Row(
+        Question.ACCESS,
+        "{producer!r} waits, as clients publish in {region} only",
+        "the policy `exclusive_home` names another region",
+        ("the policy exclusive_home to change",),
+    )
+    ACCESS_KEPT = Row(
+        Question.ACCESS,
+        "{producer!r} waits, as the former owner may come back",
+        "the topic was loaded again and its owner has `exclusive_patience_ms` to reconnect",
+        ("{owner!r}, or its patience to be over",),
+    )
+    ACCESS_OWNED = Row(
+        Question.ACCESS,
+        "{producer!r} waits for exclusive access: {owner!r} owns the topic, {published}, its connection {address} is"
+        " alive",
+        "a producer with exclusive access is open; it counts as open until its client closes it or its connection ends,"
+        " also when the program behind it has forgotten it",
+        (
+            "{owner!r} to leave: its client at {address} to close it or to end its connection,"
+            " or a producer with ExclusiveWithFencing to take the topic",
+        ),
+    )
+    ACCESS_SHARED = Row(
+        Question.ACCESS,
+        "{producer!r} waits for exclusive access",
+        "producers with shared access are open",
+        ("shared producers to leave: {producers}",),
+    )
+    ACCESS_CHANGES = Row(
+        Question.ACCESS,
+        "{producer!r} waits for exclusive access, which is being granted or taken back",
+        "the change of the owner is not durable yet",
+        ("the store",),
+    )
+
+    # The configuration store of a cluster.
+
+    STORE_AWAY = Row(
+        Question.METADATA,
+        "it may be older than what the cluster agreed on, as the configuration store is away: {failure}",
+        "the region cannot read the configuration store of its cluster",
+        ("the configuration store of the cluster",),
+    )
+    PATH_EXCLUDED = Row(
+        Question.METADATA,
+        "metadata_sync_excluded_paths has {path}, so it is this cluster's own{also}",
+        "the cluster excludes the path from synchronisation",
+    )
+    PATH_NOT_COMPARED = Row(
+        Question.METADATA,
+        "this cluster has not compared the path with other clusters yet",
+        "no region of the cluster has recorded the path since it was written",
+        ("the region of this cluster that carries its metadata events",),
+    )
+    CLUSTERS_BEHIND = Row(
+        Question.METADATA,
+        "{clusters} have not confirmed these changes: {events}",
+        "an event of the path is not confirmed by every cluster that is not declared lost",
+        ("{each}",),
+    )
+    EVENTS_NOT_CARRIED = Row(
+        Question.METADATA,
+        "no region of this cluster carries its metadata events",
+        "no region holds the lease of the cluster",
+        ("a region of this cluster to carry its metadata events",),
+    )
+    EVENT_TOPIC_FAILS = Row(
+        Question.METADATA,
+        "metadata events are not carried now: {failure}",
+        "reading or writing the event topic failed, and is tried again",
+        ("the event topic",),
+    )
+    EVENT_HISTORY = Row(
+        Question.METADATA,
+        "{events}",
+        "every cluster has confirmed the events of the path: it has the value of the newest one",
+    )
+
+    # Transactions.
+
+    TRANSACTION_ENDED = Row(
+        Question.TRANSACTION,
+        "{why}",
+        "the transaction is committed or aborted, and every participant was told",
+    )
+    TRANSACTION_NOT_ENDED = Row(
+        Question.TRANSACTION,
+        "its client has not ended it",
+        "the transaction is open",
+        ("its client to end it, or its time-out of {timeout_s:g} s",),
+    )
+    PARTICIPANT_REFUSED = Row(
+        Question.TRANSACTION,
+        "{why}; {participant} has not stored the outcome: {failure}",
+        "the transaction is decided, and a participant failed to store the outcome; it is tried again",
+        ("{participant} to be told: {failure}",),
+    )
+    PARTICIPANTS_PENDING = Row(
+        Question.TRANSACTION,
+        "{why}; its participants are being told",
+        "the transaction is decided, and participants have not confirmed the outcome yet",
+        ("the participants of the transaction",),
+    )
+
+    # Readiness.
+
+    READINESS_LINK = Row(
+        Question.READINESS,
+        "link to {region}: {reason}",
+        "a link to a region that is expected to run is not established; the reason is one of the rows for links",
+    )
+
+    def __call__(self, **details: object) -> Reason:
+        """Return the reason with these details: exactly those that the row names."""
+        named = {name for text in (self.value.text, *self.value.ends) for name in _fields(text)}
+        if named != details.keys():
+            raise TypeError(f"{self.name} has {sorted(named)}, not {sorted(details)}")
+        shown = {name: _shown(detail) for name, detail in details.items()}
+        return Reason(
+            self, self.value.text.format(**shown), tuple(one.format(**shown) for one in self.value.ends)
+        )
+
+    @property
+    def code(self) -> str:
+        """The name of the row in JSON and in the documentation."""
+        return self.name.lower().replace("_", "-")
+
+
+class Reason(str):
+    """One sentence of the table. It is empty, and so false, when there is no reason."""
+
+    __slots__ = ("cause", "ends")
+
+    cause: Cause | None
+    ends: tuple[str, ...]
+    """What removes the cause."""
+
+    def __new__(cls, cause: Cause | None, text: str, ends: tuple[str, ...]) -> Reason:
+        made = super().__new__(cls, text)
+        made.cause, made.ends = cause, ends
+        return made
+
+    def __reduce__(self) -> tuple[type[Reason], tuple[Cause | None, str, tuple[str, ...]]]:
+        return Reason, (self.cause, str(self), self.ends)
+
+
+NO_REASON: Final = Reason(None, "", ())
+"""Everything is as it should be."""
+
+_ORDER: Final = {cause: place for place, cause in enumerate(Cause)}
+
+
+def first_of(reasons: Iterable[Reason]) -> Reason:
+    """Return the reason whose row comes first in the table, of several with the same row the first one given."""
+    return min(filter(None, reasons), key=lambda one: _ORDER[_cause_of(one)], default=NO_REASON)
+
+
+def _cause_of(reason: Reason) -> Cause:
+    assert reason.cause is not None
+    return reason.cause
+
+
+def rows_of(question: Question) -> list[Cause]:
+    """Return the reasons that answer a question, in order of precedence."""
+    return [cause for cause in Cause if cause.value.question is question]
+
+
+def _fields(text: str) -> list[str]:
+    return [name for _, name, _, _ in Formatter().parse(text) if name]
+
+
+def _shown(detail: object) -> object:
+    """On one line, and not longer than a line may be."""
+    if not isinstance(detail, str):
+        return detail
+    line = " ".join(detail.split())
+    return line if len(line) <= DETAIL_CHARACTERS_MAX else f"{line[:DETAIL_CHARACTERS_MAX]}…"
