@@ -146,6 +146,12 @@ class Housekeeper:
 
     # What somebody asks for.
 
+    async def look_at_quotas(self) -> None:
+        """Compare the backlog of every topic in memory with its quotas now. StorageError."""
+        for kept in list(self._kept.values()):
+            if not kept.topic.closed:
+                await kept.look_at_quotas(self._now_ms())
+
     async def trim(self, topic: Topic) -> None:
         """Let go now of what retention lets go. StorageError."""
         kept = self._kept.get(topic)

@@ -128,14 +128,15 @@ class Tenancy:
             raise Used("The namespace is being deleted")
         self.closing.add(name)
         try:
-            await self._empty(directory, name, force=force)
+            await self.empty(directory, name, force=force)
             await self._metadata.put(NamespacePath(name).text, None)
             await self._forget(self._places_in(name))
             await self._schemas.delete_in(name)
         finally:
             self.closing.discard(name)
 
-    async def _empty(self, directory: Directory, name: str, *, force: bool) -> None:
+    async def empty(self, directory: Directory, name: str, *, force: bool) -> None:
+        """Delete all topics of a namespace. Used when there are some and `force` is not set."""
         while True:
             topics, partitioned = _topics_of(directory, name), self._partitioned.names(name)
             if not topics and not partitioned:

@@ -13,6 +13,7 @@ from emulator.broker.topic.topic import Topic
 from emulator.core.policies.declaration import Policy
 from emulator.core.policies.limits import (
     DISPATCH_RATE,
+    DISPATCH_RATES_BY_SUBSCRIPTION,
     MAX_CONSUMERS,
     MAX_CONSUMERS_PER_SUBSCRIPTION,
     MAX_MESSAGE_SIZE,
@@ -30,6 +31,7 @@ OBEYS = (
     PUBLISH_RATE,
     DISPATCH_RATE,
     SUBSCRIPTION_DISPATCH_RATE,
+    DISPATCH_RATES_BY_SUBSCRIPTION,
     REPLICATOR_DISPATCH_RATE,
 )
 
@@ -61,8 +63,9 @@ def follow(topic: Topic, effective: Effective) -> None:
 
     def subscription_rate_changed() -> None:
         topic.subscription_rate = effective[SUBSCRIPTION_DISPATCH_RATE]
+        topic.subscription_rates = effective[DISPATCH_RATES_BY_SUBSCRIPTION]
         for subscription in topic.subscriptions.values():
-            subscription.handing_out.set_rate(topic.subscription_rate)
+            subscription.handing_out.set_rate(topic.subscription_rate_of(subscription.name))
 
     def replicator_rate_changed() -> None:
         topic.replicator_rate = effective[REPLICATOR_DISPATCH_RATE]
@@ -75,6 +78,7 @@ def follow(topic: Topic, effective: Effective) -> None:
         (PUBLISH_RATE, publish_rate_changed),
         (DISPATCH_RATE, dispatch_rate_changed),
         (SUBSCRIPTION_DISPATCH_RATE, subscription_rate_changed),
+        (DISPATCH_RATES_BY_SUBSCRIPTION, subscription_rate_changed),
         (REPLICATOR_DISPATCH_RATE, replicator_rate_changed),
     ]
     for policy, changed in followed:

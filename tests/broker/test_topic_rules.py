@@ -11,10 +11,11 @@ from emulator.broker.pressure import Pause
 from emulator.broker.region import Region
 from emulator.broker.topic_slot import Wish
 from emulator.client import InitialPosition
-from emulator.core.pace import Pace
+from emulator.core.pace import UNLIMITED, Pace
 from emulator.core.policies.declaration import Policy
 from emulator.core.policies.limits import (
     DISPATCH_RATE,
+    DISPATCH_RATES_BY_SUBSCRIPTION,
     MAX_CONSUMERS,
     MAX_CONSUMERS_PER_SUBSCRIPTION,
     MAX_MESSAGE_SIZE,
@@ -240,6 +241,33 @@ def test_consumers_are_sent_no_more_than_the_rate_allows_and_get_everything() ->
             assert [(await consumer.receive()).payload for _ in range(14)] == [
                 b"%d" % n for n in range(1, 15)
             ]
+
+    asyncio.run(story())
+
+
+def test_a_subscription_with_a_rate_of_its_own_does_not_follow_that_of_all() -> None:
+    async def story() -> None:
+        async with regions("us") as world, world.client("us") as client:
+            us = world.running["us"]
+            producer = await client.producer(TOPIC)
+            for number in range(4):
+                await producer.send(b"%d" % number)
+            own = {"slow": Pace(1, 0, 86_400), "fast": UNLIMITED}
+            await set_policy(us, SUBSCRIPTION_DISPATCH_RATE, Pace(2, 0, 86_400))
+            await set_policy(us, DISPATCH_RATES_BY_SUBSCRIPTION, own, OF_TOPIC)
+            consumers = {
+                name: await client.subscribe(TOPIC, name, initial_position=InitialPosition.EARLIEST)
+                for name in ("slow", "usual", "fast")
+            }
+            expected = {"slow": 1, "usual": 2, "fast": 4}
+            for name, count in expected.items():
+                for _ in range(count):
+                    await consumers[name].receive()
+            subscriptions = us.directory.serving[TOPIC].subscriptions
+            assert {name: subscriptions[name].sent.messages for name in expected} == expected
+            await set_policy(us, DISPATCH_RATES_BY_SUBSCRIPTION, None, OF_TOPIC)
+            assert (await consumers["slow"].receive()).payload == b"1"
+            assert subscriptions["slow"].sent.messages == 3
 
     asyncio.run(story())
 

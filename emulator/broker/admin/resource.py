@@ -1,9 +1,9 @@
 """What the HTTP port offers, as data: rows that routing, the OpenAPI document and docs/ADMIN.md are made of.
 
 A row is a path with what each method does. A path is `/`, then segments separated by `/`: a word stands for itself,
-`{name}` for any segment that is not empty. Of two rows that could answer one request, the one that has words wherever
-the other has, and more of them, does; where neither is that one, the table is refused. So the order of rows means
-nothing.
+`{name}` for any segment that is not empty. Of two rows that could answer one request, the one that has a word at the
+first segment where only one of them has a word answers. A table with two rows that have words at the same segments is
+refused, so the order of rows means nothing.
 """
 
 from __future__ import annotations
@@ -148,16 +148,14 @@ class Resource:
         return found
 
     @property
-    def words(self) -> frozenset[int]:
-        """Where its path has words."""
-        return frozenset(at for at, one in enumerate(self.segments) if not one.startswith("{"))
+    def words(self) -> tuple[bool, ...]:
+        """Whether each segment of its path is a word. Of two rows the greater value answers."""
+        return tuple(not one.startswith("{") for one in self.segments)
 
     def overlaps(self, other: Resource) -> bool:
-        """Whether some request could be for both, and neither is the more particular."""
+        """Whether some request could be for both, and neither goes first."""
         return (
-            len(self.segments) == len(other.segments)
-            and not self.words < other.words
-            and not other.words < self.words
+            self.words == other.words
             and not self.operations.keys().isdisjoint(other.operations)
             and all(
                 one == two or one.startswith("{") or two.startswith("{")
@@ -200,12 +198,12 @@ class Table:
         ]
         if not matches:
             raise HttpError(404, f"{target} is not offered by this region")
-        matches.sort(key=lambda match: len(match[0].words), reverse=True)
+        matches.sort(key=lambda match: match[0].words, reverse=True)
         method = "GET" if head.method == "HEAD" else head.method
         for resource, names in matches:
             operation = resource.operations.get(method)
             if operation is not None:
-                return Found(resource, operation, names, _parse_query(operation, query))
+                return Found(resource, operation, names, parse_query(operation, query))
         methods = {method for resource, _ in matches for method in resource.operations}
         allow = sorted(methods | ({"HEAD"} if "GET" in methods else set()))
         raise HttpError(
@@ -229,7 +227,7 @@ def split_path(target: str) -> tuple[str, ...]:
         raise HttpError(400, f"{target}: an encoded name must be UTF-8") from None
 
 
-def _parse_query(operation: Operation, query: str) -> dict[str, Any]:
+def parse_query(operation: Operation, query: str) -> dict[str, Any]:
     declared = {parameter.name: parameter for parameter in operation.query}
     try:
         pairs = parse_qsl(query, keep_blank_values=True, errors="strict", max_num_fields=100)

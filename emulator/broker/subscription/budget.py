@@ -22,11 +22,11 @@ Held: TypeAlias = "Sequence[tuple[Throttle, int]]"
 class Budget:
     """Owned by its HandingOut."""
 
-    def __init__(self, topic: SubscriptionHost, owner: Waiting) -> None:
+    def __init__(self, topic: SubscriptionHost, owner: Waiting, subscription: str) -> None:
         self._topic = topic
         self._owner = owner
         self._throttle_of = topic.region.environment.parts.throttle_of
-        self._throttle = self._throttle_of(topic.subscription_rate, _now_ms())
+        self._throttle = self._throttle_of(topic.subscription_rate_of(subscription), _now_ms())
 
     def set_rate(self, rate: Pace) -> None:
         """Of this subscription, from now on."""

@@ -64,7 +64,7 @@ class HandingOut:
         self._subscription = subscription
         self._topic = topic = subscription.topic
         self._wall_clock_ms = topic.region.environment.wall_clock_ms
-        self._budget = Budget(topic, self)
+        self._budget = Budget(topic, self, subscription.name)
         self._reading = False
         self._is_scheduled = False
         self._timer: asyncio.TimerHandle | None = None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -44,7 +44,7 @@ from emulator.core.caps import NO_CAPS
 from emulator.core.cursor import Cursor
 from emulator.core.dispatch import Limits as DispatchLimits
 from emulator.core.id_set import IdSet
-from emulator.core.pace import UNLIMITED, Throttle
+from emulator.core.pace import UNLIMITED, Pace, Throttle
 from emulator.core.subscription_updates import Applied
 from emulator.core.topic_state import LastData
 from emulator.core.transactions.status import TxnId
@@ -136,6 +136,8 @@ class Topic:
         self.dispatch_turns = Turns()
         """Its subscriptions that wait for that."""
         self.subscription_rate = self.replicator_rate = UNLIMITED
+        self.subscription_rates: Mapping[str, Pace] = {}
+        """Of subscriptions that have a rate of their own, by name."""
         settings = region.config.settings
         self.dispatch_limits = DispatchLimits(
             settings.max_unacked_messages_per_consumer,
@@ -357,6 +359,10 @@ class Topic:
             self.sync.subscription_removed(subscription.name)
 
     # What its subscriptions and replicators tell (broker.topic.view).
+
+    def subscription_rate_of(self, name: str) -> Pace:
+        """Return how fast a subscription may send: its own rate, else that of all subscriptions."""
+        return self.subscription_rates.get(name, self.subscription_rate)
 
     def subscription_ended(self, name: str) -> None:
         self.subscriptions.pop(name, None)

@@ -128,9 +128,8 @@ class SubscriptionHost(TopicView, Protocol):
         """Its subscriptions that wait for that."""
         ...
 
-    @property
-    def subscription_rate(self) -> Pace:
-        """How fast each subscription may send."""
+    def subscription_rate_of(self, name: str) -> Pace:
+        """Return how fast a subscription may send."""
         ...
 
     def subscription_ended(self, name: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from emulator.core.pace import UNLIMITED, Pace
@@ -57,6 +58,7 @@ MAX_SUBSCRIPTIONS: Policy[int] = _number_policy(
 MAX_TOPICS: Policy[int] = Policy(
     name="max_topics_per_namespace",
     at_namespace="maxTopicsPerNamespace",
+    unset=0,
     codec=NUMBER,
     default=0,
     scopes=frozenset({Scope.BROKER, Scope.NAMESPACE}),
@@ -118,7 +120,7 @@ def _numbers(*names: str) -> dict[str, Any]:
     return {"type": "object", "properties": {name: {"type": "integer"} for name in names}}
 
 
-_DISPATCH_RATE: Codec[Pace] = Codec(
+DISPATCH_RATE_FORM: Codec[Pace] = Codec(
     _dispatch_rate,
     _dispatch_rate_as_json,
     _numbers("dispatchThrottlingRateInMsg", "dispatchThrottlingRateInByte", "ratePeriodInSecond"),
@@ -144,7 +146,7 @@ def _dispatch_policy(name: str, segment: str, doc: str) -> Policy[Pace]:
         name=name,
         at_namespace=segment,
         at_topic=segment,
-        codec=_DISPATCH_RATE,
+        codec=DISPATCH_RATE_FORM,
         default=UNLIMITED,
         scopes=_BOTH,
         obeyed_by=OBEYED_BY,
@@ -160,6 +162,32 @@ SUBSCRIPTION_DISPATCH_RATE: Policy[Pace] = _dispatch_policy(
     "subscriptionDispatchRate",
     "How much the consumers of each subscription are sent.",
 )
+SUBSCRIPTIONS_MAX: Final = 1_000
+
+
+def _rates_by_subscription(value: Any) -> Mapping[str, Pace]:
+    rates = fields_of(value, ())
+    if len(rates) > SUBSCRIPTIONS_MAX:
+        raise OutOfRange(
+            f"{len(rates)} subscriptions: at most {SUBSCRIPTIONS_MAX} may have rates of their own"
+        )
+    return {name: DISPATCH_RATE_FORM.decode(one) for name, one in rates.items()}
+
+
+def _rates_as_json(rates: Mapping[str, Pace]) -> dict[str, Any]:
+    return {name: DISPATCH_RATE_FORM.encode(one) for name, one in rates.items()}
+
+
+DISPATCH_RATES_BY_SUBSCRIPTION: Policy[Mapping[str, Pace]] = Policy(
+    name="dispatch_rates_by_subscription",
+    at_topic="dispatchRate",
+    own_rows=True,
+    codec=Codec(_rates_by_subscription, _rates_as_json, {"type": "object"}),
+    default={},
+    scopes=frozenset({Scope.TOPIC}),
+    obeyed_by=OBEYED_BY,
+    doc="How much the consumers of single subscriptions are sent; others follow `subscriptionDispatchRate`.",
+)
 REPLICATOR_DISPATCH_RATE: Policy[Pace] = _dispatch_policy(
     "replicator_dispatch_rate", "replicatorDispatchRate", "How much each other region is sent of a topic."
 )
@@ -174,5 +202,6 @@ POLICIES = (
     PUBLISH_RATE,
     DISPATCH_RATE,
     SUBSCRIPTION_DISPATCH_RATE,
+    DISPATCH_RATES_BY_SUBSCRIPTION,
     REPLICATOR_DISPATCH_RATE,
 )

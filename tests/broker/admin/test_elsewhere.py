@@ -169,3 +169,32 @@ def test_what_is_stored_of_a_topic_is_told_until_its_end(us: Served) -> None:
     assert "terminatedPosition" not in stored
     assert us.ask("POST", f"{TOPIC}/terminate").status == 200
     assert us.get(f"{TOPIC}/internal-info")["terminatedPosition"] == {"ledgerId": ledger, "entryId": 2}
+
+
+def test_the_only_bundle_can_be_listed_and_emptied(us: Served) -> None:
+    bundle = f"{NAMESPACE}/0x00000000_0xffffffff"
+    assert us.get(bundle.replace("namespaces", "non-persistent")) == []
+    reply = us.ask("DELETE", bundle)
+    assert (reply.status, reply.json()["reason"]) == (409, "Cannot delete non empty bundle")
+    assert us.ask("DELETE", f"{bundle}?force=true").status == 204
+    assert us.ask("DELETE", bundle).status == 204
+    assert us.get(f"{NAMESPACE}/topics") == []
+    assert us.ask("DELETE", "/admin/v2/namespaces/public/nowhere/0x00000000_0xffffffff").status == 404
+
+
+def test_nothing_is_offloaded_on_request(us: Served) -> None:
+    reply = us.ask("PUT", f"{TOPIC}/offload", b'{"ledgerId": 1, "entryId": 1}')
+    assert (reply.status, reply.json()["reason"]) == (412, "a region moves nothing to another store")
+    assert us.ask("PUT", f"{TOPIC}-other/offload").status == 404
+
+
+def test_quotas_are_compared_on_request(us: Served) -> None:
+    assert us.ask("GET", "/admin/v2/brokers/backlog-quota-check").status == 204
+
+
+def test_figures_of_partitions_leave_clients_out_on_request(us: Served) -> None:
+    parts = f"{TOPIC}-parts"
+    assert us.ask("PUT", f"{parts}/partitions", b"1").status == 204
+    assert us.ask("PUT", f"{parts}/subscription/billing").status == 204
+    found = us.get(f"{parts}/partitioned-stats?excludePublishers=true&excludeConsumers=true")
+    assert (found["publishers"], found["subscriptions"]["billing"]["consumers"]) == ([], [])

@@ -148,3 +148,24 @@ def test_a_region_is_a_cluster_that_only_the_topology_changes(us: Served) -> Non
     assert us.ask("DELETE", cluster).status == 412
     assert us.ask("POST", cluster, json.dumps(found).encode()).status == 204
     assert us.ask("POST", cluster, b'{"brokerServiceUrl": "pulsar://elsewhere:1"}').status == 412
+
+
+def test_permissions_on_several_topics_are_granted_and_revoked_at_once(us: Served) -> None:
+    options = [
+        {"topic": f"persistent://public/default/{name}", "role": "ada", "actions": ["produce"], "other": 1}
+        for name in ("orders", "bills")
+    ]
+    path = "/admin/v2/namespaces"
+    assert us.ask("POST", f"{path}/grantPermissionsOnTopics", json.dumps(options).encode()).status == 204
+    assert us.get(f"{TOPIC}/permissions") == {"ada": ["produce"]}
+    assert us.ask("POST", f"{path}/revokePermissionsOnTopics", json.dumps(options).encode()).status == 204
+    assert us.get(f"{TOPIC}/permissions") == {}
+    for wrong, status in (
+        (b'{"topic": "x"}', 400),
+        (b'[{"topic": 1, "role": "ada"}]', 400),
+        (b'[{"topic": "persistent://a/b", "role": "ada"}]', 400),
+        (b'[{"topic": "persistent://a/b/c", "role": "ada", "actions": []}]', 404),
+        (b'[{"topic": "persistent://public/default/x", "role": "ada", "actions": ["fly"]}]', 400),
+    ):
+        reply = us.ask("POST", f"{path}/grantPermissionsOnTopics", wrong)
+        assert reply.status in (status, 412), reply

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
 
@@ -132,3 +133,33 @@ def test_of_concurrent_changes_of_one_policy_one_is_last_and_all_are_told(us: Se
     assert statuses == [204] * len(bodies)
     assert us.get(f"{NAMESPACE}/deduplication") in (True, False)
     assert us.get(f"{NAMESPACE}/replication") == ["us"]
+
+
+def test_a_subscription_may_have_a_dispatch_rate_of_its_own(us: Served) -> None:
+    mine, others = f"{TOPIC}/billing/dispatchRate", f"{TOPIC}/audit/dispatchRate"
+    rate = {"dispatchThrottlingRateInMsg": 7, "dispatchThrottlingRateInByte": -1, "ratePeriodInSecond": 1}
+    assert us.ask("PUT", TOPIC).status == 204
+    assert us.ask("GET", mine).status == 204
+    assert us.ask("POST", mine, json.dumps(rate).encode()).status == 204
+    assert us.get(mine)["dispatchThrottlingRateInMsg"] == 7
+    assert us.ask("GET", others).status == 204
+    assert us.get(f"{others}?applied=true")["dispatchThrottlingRateInMsg"] == -1
+    assert us.ask("POST", f"{mine}?isGlobal=true", json.dumps(rate).encode()).status == 204
+    assert us.ask("DELETE", mine).status == 204
+    assert us.get(f"{mine}?applied=true")["dispatchThrottlingRateInMsg"] == 7
+    assert us.ask("POST", mine, b'{"dispatchThrottlingRateInMsg": "x"}').status == 400
+    assert us.ask("POST", mine, b'{"dispatchThrottlingRateInMsg": -7}').status == 412
+
+
+def test_all_policies_of_a_topic_are_unset_at_once(us: Served) -> None:
+    """PIP-422: those of this region and those of all; also of a topic that is not there."""
+    for topic in (TOPIC, f"{TOPIC}-gone"):
+        for where in ("", "?isGlobal=true"):
+            assert us.ask("POST", f"{topic}/maxProducers{where}", b"7").status == 204
+            assert us.ask("POST", f"{topic}/deduplicationEnabled{where}", b"true").status == 204
+        assert us.ask("DELETE", f"{topic}/policies").status == 204
+        for where in ("", "?isGlobal=true"):
+            assert us.ask("GET", f"{topic}/maxProducers{where}").body in (b"", b"0")
+            assert us.ask("GET", f"{topic}/deduplicationEnabled{where}").status == 204
+        assert us.ask("DELETE", f"{topic}/policies").status == 204
+    assert us.ask("DELETE", "/admin/v2/persistent/public/nowhere/x/policies").status == 404

@@ -91,8 +91,17 @@ def test_a_row_with_more_words_goes_before_one_with_fewer() -> None:
 
 
 @pytest.mark.parametrize(
+    ("first", "second", "both"), [("/a/b/{y}", "/a/{x}/c", "/a/b/c"), ("/a/{y}", "/{x}/b", "/a/b")]
+)
+def test_of_two_rows_the_one_whose_word_comes_first_answers(first: str, second: str, both: str) -> None:
+    """`{topic}/permissions/{role}` before `{topic}/{subscription}/dispatchRate`."""
+    rows = [Resource(path, Scope.TOPIC, get=READ) for path in (second, first)]
+    assert Table(rows).find(Head("GET", both, {})).resource is rows[1]
+
+
+@pytest.mark.parametrize(
     ("one", "two"),
-    [("/a/{x}", "/a/{y}"), ("/a/{x}/c", "/a/b/{y}"), ("/{x}/b", "/a/{y}"), ("/a", "/a")],
+    [("/a/{x}", "/a/{y}"), ("/a/{x}/c", "/a/{y}/c"), ("/{x}/b", "/{y}/b"), ("/a", "/a")],
 )
 def test_two_rows_for_one_request_are_refused(one: str, two: str) -> None:
     with pytest.raises(ValueError, match="could answer one request"):

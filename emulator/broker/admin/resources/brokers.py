@@ -91,6 +91,11 @@ async def shut_down(call: Call) -> Response:
     return Response(status=204)
 
 
+async def check_quotas(call: Call) -> Response:
+    await call.place.region.housekeeper.look_at_quotas()
+    return Response(status=204)
+
+
 # Settings.
 
 
@@ -228,6 +233,11 @@ RESOURCES = (
             Query("maxConcurrentUnloadPerSec", "Means nothing here: no other broker takes topics over.", str),
             Query("forcedTerminateTopic", "Means nothing here.", str),
         ),
+    ),
+    Resource(
+        f"{_BROKERS}/backlog-quota-check",
+        Scope.REGION,
+        get=reads(check_quotas, "Compare all backlogs with their quotas now."),
     ),
     Resource("/status.html", Scope.REGION, get=reads(health, "`ok`: the region answers.", text=True)),
 )

@@ -52,6 +52,11 @@ async def offloading(call: Call) -> Response:
     return Response({"status": "NOT_RUN", "lastError": ""})
 
 
+async def offload(call: Call) -> Response:
+    _topic(call)
+    raise HttpError(412, "a region moves nothing to another store")
+
+
 async def migration(call: Call) -> Response:
     described(call.place, call.names["cluster"])
     return Response({"migrated": False, "migratedClusterUrl": None})
@@ -112,6 +117,7 @@ RESOURCES = (
         f"{_TOPIC}/offload",
         Scope.TOPIC,
         get=reads(offloading, "NOT_RUN: a region moves nothing to another store."),
+        put=changes(offload, "Refused (412): a region moves nothing to another store."),
     ),
     Resource(
         "/admin/v2/clusters/{cluster}/migrate",

@@ -12,6 +12,7 @@ from emulator.broker.admin.resources.cursors import pass_over
 from emulator.broker.admin.resources.elsewhere import WHOLE_BUNDLE
 from emulator.broker.admin.scope import Scope
 from emulator.broker.region import Region
+from emulator.broker.tenancy import Used
 from emulator.broker.topic.topic import Topic
 from emulator.core.policies import namespace_document
 from emulator.core.policies.kept import BUNDLES
@@ -117,6 +118,20 @@ async def get_bundles(call: Call) -> Response:
 async def split(call: Call) -> Response:
     _named(call)
     raise HttpError(412, f"a bundle cannot be split: {BUNDLES.kept}")
+
+
+async def delete_bundle(call: Call) -> Response:
+    """Of the only bundle: delete the topics. HttpError 409 while there are some."""
+    region, name = call.place.region, _named(call)
+    try:
+        await region.tenancy.empty(region.directory, name, force=call.query.get("force", False))
+    except Used:
+        raise HttpError(409, "Cannot delete non empty bundle") from None
+    return Response(status=204)
+
+
+async def bundle_topics(call: Call) -> Response:
+    return Response(call.place.region.directory.non_persistent_names(_named(call)))
 
 
 async def unsubscribe(call: Call) -> Response:
@@ -232,6 +247,20 @@ RESOURCES = (
         f"{_NAMESPACE}/{{bundle}}/unload",
         Scope.NAMESPACE,
         put=changes(unload, "Let all topics go from memory: they are one bundle."),
+    ),
+    Resource(
+        f"{_NAMESPACE}/{WHOLE_BUNDLE}",
+        Scope.NAMESPACE,
+        delete=changes(
+            delete_bundle,
+            "Delete what is in the only bundle; 409 while it has topics.",
+            Query("force", "Together with its topics."),
+        ),
+    ),
+    Resource(
+        f"/admin/v2/non-persistent/{{tenant}}/{{namespace}}/{WHOLE_BUNDLE}",
+        Scope.NAMESPACE,
+        get=reads(bundle_topics, "Non-persistent topics of the only bundle, while they are in memory."),
     ),
     *(row for at in (_NAMESPACE, f"{_NAMESPACE}/{WHOLE_BUNDLE}") for row in _rows_of_subscriptions(at)),
 )

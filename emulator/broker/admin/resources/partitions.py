@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from emulator.broker.admin import stats
 from emulator.broker.admin.http import HttpError, Response
@@ -87,7 +87,11 @@ async def figures(call: Call) -> Response:
     each: dict[str, dict[str, Any]] = {}
     for name in partition_names(topic, found.count):
         if region.directory.exists(name):
-            each[name] = stats.topic_stats(await region.directory.acquire(name, Wish.EXISTING))
+            each[name] = stats.topic_stats(
+                await region.directory.acquire(name, Wish.EXISTING),
+                publishers=not call.query.get("excludePublishers", False),
+                consumers=not call.query.get("excludeConsumers", False),
+            )
     per_partition = call.query.get("perPartition", True)
     return Response(
         {
@@ -152,6 +156,12 @@ _COUNT = Body(
 )
 
 
+EXCLUDED: Final = (
+    Query("excludePublishers", "Leave `publishers` empty."),
+    Query("excludeConsumers", "Leave every `consumers` empty."),
+)
+
+
 def _rows(domain: str) -> tuple[Resource, ...]:
     topic, given = f"/admin/v2/{domain}/{{tenant}}/{{namespace}}/{{topic}}", {"domain": domain}
     return (
@@ -175,6 +185,7 @@ def _rows(domain: str) -> tuple[Resource, ...]:
                 figures,
                 "Figures of all partitions together, and of each.",
                 Query("perPartition", "Each, too."),
+                *EXCLUDED,
             ),
             given=given,
         ),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from emulator.broker.admin.http import HttpError, Response
@@ -11,6 +12,7 @@ from emulator.broker.admin.place import topic_name
 from emulator.broker.admin.resource import Body, Call, Resource, changes, reads
 from emulator.broker.admin.scope import Scope
 from emulator.core.policies.kept import PERMISSIONS
+from emulator.model import TopicName
 from emulator.stored_keys import NamespacePath
 
 ACTIONS: Final = ("produce", "consume", "functions", "sources", "sinks", "packages")
@@ -93,6 +95,27 @@ async def revoke_topic(call: Call) -> Response:
     return await _change(call, "topic_auth", revoke)
 
 
+async def grant_topics(call: Call) -> Response:
+    return await _each(call, grant_topic)
+
+
+async def revoke_topics(call: Call) -> Response:
+    return await _each(call, revoke_topic)
+
+
+async def _each(call: Call, change: Callable[[Call], Awaitable[Response]]) -> Response:
+    """Change the permissions of each topic in the body. HttpError of the first that fails; earlier ones are done."""
+    if call.body is None:
+        raise HttpError(400, "the body must be a list")
+    for one in call.body:
+        topic = TopicName.parse(one["topic"])
+        tenant, namespace = topic.tenant, topic.namespace
+        names = {"tenant": tenant, "namespace": namespace, "topic": topic.topic, "role": one["role"]}
+        call.place.resource(Scope.TOPIC, names)
+        await change(replace(call, names=names, body=one.get("actions")))
+    return Response(status=204)
+
+
 async def of_subscriptions(call: Call) -> Response:
     return Response(_present(call, "subscription_auth_roles"))
 
@@ -122,6 +145,25 @@ def _parse_actions(raw: Any) -> list[str] | None:
     return actions
 
 
+def _parse_options(raw: Any) -> list[dict[str, Any]] | None:
+    if raw is None:
+        return None
+    if not isinstance(raw, list) or len(raw) > 1_000 or not all(isinstance(one, dict) for one in raw):
+        raise HttpError(400, f"{str(raw)[:100]} must be a list of at most 1000 JSON objects")
+    return [_option(one) for one in raw]
+
+
+def _option(raw: dict[str, Any]) -> dict[str, Any]:
+    for name in ("topic", "role"):
+        if not isinstance(raw.get(name), str):
+            raise HttpError(400, f"{name}: {str(raw.get(name))[:100]!r} must be a text")
+    try:
+        TopicName.parse(raw["topic"])
+    except ValueError as problem:
+        raise HttpError(400, f"topic: {problem}") from None
+    return {"topic": raw["topic"], "role": raw["role"], "actions": _parse_actions(raw.get("actions"))}
+
+
 def _parse_roles(raw: Any) -> list[str] | None:
     if raw is None:
         return None
@@ -131,6 +173,21 @@ def _parse_roles(raw: Any) -> list[str] | None:
 
 
 _ACTIONS = Body(_parse_actions, {"type": "array", "items": {"enum": list(ACTIONS)}})
+_OPTIONS = Body(
+    _parse_options,
+    {
+        "type": "array",
+        "items": {
+            "type": "object",
+            "properties": {
+                "topic": {"type": "string"},
+                "role": {"type": "string"},
+                "actions": {"type": "array", "items": {"enum": list(ACTIONS)}},
+            },
+            "required": ["topic", "role"],
+        },
+    },
+)
 _ROLES = Body(_parse_roles, {"type": "array", "items": {"type": "string"}})
 _NAMESPACE = "/admin/v2/namespaces/{tenant}/{namespace}/permissions"
 _TOPIC = "/admin/v2/persistent/{tenant}/{namespace}/{topic}/permissions"
@@ -163,6 +220,16 @@ RESOURCES = (
         f"{_NAMESPACE}/{{subscription}}/{{role}}",
         Scope.NAMESPACE,
         delete=changes(revoke_subscription, "Take a subscription from one role."),
+    ),
+    _row(
+        "/admin/v2/namespaces/grantPermissionsOnTopics",
+        Scope.REGION,
+        post=changes(grant_topics, "Grant roles actions on several topics.", body=_OPTIONS),
+    ),
+    _row(
+        "/admin/v2/namespaces/revokePermissionsOnTopics",
+        Scope.REGION,
+        post=changes(revoke_topics, "Take roles' actions on several topics away.", body=_OPTIONS),
     ),
     _row(_TOPIC, Scope.TOPIC, get=reads(of_topic, "Which role may do what, by the namespace or the topic.")),
     _row(

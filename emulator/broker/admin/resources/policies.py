@@ -213,4 +213,23 @@ def _as_json(policy: Policy[Any], value: Any) -> Any:
     return policy.unset if value is None else policy.codec.encode(value)
 
 
-RESOURCES = policy_resources(REGISTRY.values())
+async def unset_all(call: Call) -> Response:
+    """Also of a topic that was deleted (PIP-422)."""
+    region = call.place.region
+    for everywhere in (True, False):
+        place = region.policies.topic_place(_topic(call), everywhere=everywhere)
+        if region.metadata.get(place.text) is not None:
+            await region.metadata.put(place.text, None)
+    return Response(status=204)
+
+
+RESOURCES = (
+    *policy_resources(REGISTRY.values()),
+    Resource(
+        "/admin/v2/persistent/{tenant}/{namespace}/{topic}/policies",
+        Scope.TOPIC,
+        delete=changes(
+            unset_all, "Unset all policies of the topic, those for all regions of the cluster too."
+        ),
+    ),
+)

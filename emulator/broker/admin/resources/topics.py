@@ -8,6 +8,7 @@ from emulator.broker.admin.ledger_info import ledger_info
 from emulator.broker.admin.place import topic_name
 from emulator.broker.admin.resource import Call, Query, Resource, changes, reads
 from emulator.broker.admin.resources.elsewhere import refuse_shadow
+from emulator.broker.admin.resources.partitions import EXCLUDED
 from emulator.broker.admin.resources.topic_properties import PROPERTIES_BODY, change_properties
 from emulator.broker.admin.scope import Scope
 from emulator.broker.topic.topic import Topic
@@ -105,8 +106,7 @@ def _rows(domain: str, kept: str) -> tuple[Resource, ...]:
             get=reads(
                 figures,
                 "Publishers, subscriptions with their consumers, replication, size.",
-                Query("excludePublishers", "Leave `publishers` empty."),
-                Query("excludeConsumers", "Leave every `consumers` empty."),
+                *EXCLUDED,
             ),
             given=given,
         ),
