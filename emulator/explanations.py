@@ -63,4 +63,7 @@ KINDS: Mapping[str, Kind] = {
         ("COORDINATOR,NUMBER",),
         "whether it is open, under which key, who takes part in it, who was not told yet how it ended",
     ),
+    "transaction-key": Kind(
+        ("KEY",), "its epoch, the client that it was granted to last, and its transactions with their status"
+    ),
 }

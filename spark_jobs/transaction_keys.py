@@ -88,7 +88,7 @@ def _said(coordinator: int, what: str, rest: list[Any]) -> Row | None:
             return (BEGAN, f"{coordinator},{least}", role, key, epoch, None)
         case "decided", [least, *_]:
             return (DECIDED, f"{coordinator},{least}", None, None, None, None)
-        case "granted", [role, key, epoch, process, _]:
+        case "granted", [role, key, epoch, process, _, *_]:
             return (GRANTED, None, role, key, epoch, process)
         case "deleted", [role, key, epoch]:
             return (DELETED, None, role, key, epoch, None)

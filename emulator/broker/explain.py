@@ -10,7 +10,9 @@ from dataclasses import dataclass
 
 from emulator.broker.explain_access import access_sentences, why_somebody_waits
 from emulator.broker.explain_transactions import (
+    explain_key,
     explain_transaction,
+    known_keys,
     known_transactions,
     why_transactions_block,
 )
@@ -264,5 +266,6 @@ EXPLAINERS: Mapping[str, Explainer] = {
     "metadata": Explainer(_paths, _path),
     "link": Explainer(_links, _link),
     "transaction": Explainer(known_transactions, explain_transaction),
+    "transaction-key": Explainer(known_keys, explain_key),
 }
 """Every kind of KINDS has one."""

@@ -9,7 +9,7 @@ from emulator.broker.topic.topic import Topic
 from emulator.core.transactions.coordinator import Transaction
 from emulator.core.transactions.status import Status, TxnId
 from emulator.explanations import Explanation
-from emulator.transaction_names import full_text
+from emulator.transaction_names import SEPARATOR, full_text
 
 NAMED_MAX = 10
 
@@ -48,6 +48,30 @@ def explain_transaction(region: Region, words: tuple[str, ...]) -> Explanation:
         why,
         tuple(waits_for),
     )
+
+
+def known_keys(region: Region) -> Iterable[tuple[str]]:
+    """Every transaction key, as `geoemu transactions list-transaction-keys` prints it."""
+    for life in region.coordinators.lives:
+        for state in life.keys.book.keys.values():
+            yield (full_text(state.owner, state.key),)
+
+
+def explain_key(region: Region, words: tuple[str, ...]) -> Explanation:
+    """Explain a key that exists: its epoch, its last client, its transactions."""
+    owner, _, key = words[0].rpartition(SEPARATOR)
+    life = next(one for one in region.coordinators.lives if (owner, key) in one.keys.book.keys)
+    state = life.keys.book.keys[owner, key]
+    known = life.core.known_of_key(owner, key)
+    listed = ", ".join(f"{one.txn.text} {one.status.name}" for one in known[-NAMED_MAX:])
+    more = f" and {len(known) - NAMED_MAX} older" if len(known) > NAMED_MAX else ""
+    client = f"last granted to {state.client}" if state.client else "its last client is not known"
+    what = f"epoch {state.epoch}, {client}; transactions: {listed or 'none'}{more}"
+    blocking = [one for one in known if not one.status.is_over]
+    why = f"transaction {blocking[-1].txn.text} is {blocking[-1].status.name}" if blocking else ""
+    waits_for = tuple(f"transaction {one.txn.text}" for one in blocking[:NAMED_MAX])
+    name = region.config.region
+    return Explanation(name, "transaction-key", words[0], what, state.since_ms, why, waits_for)
 
 
 def _participants(transaction: Transaction) -> str:

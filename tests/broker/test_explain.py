@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from emulator.broker.explain import EXPLAINERS, NotKnown, explain, names
+from emulator.client import Client
 from emulator.explanations import KINDS, Explanation
 from tests.broker.regions import Regions, regions, until
 
@@ -29,16 +30,17 @@ def test_every_thing_has_an_explanation_of_one_shape() -> None:
         async with regions("us", "eu") as world, world.client("us") as us:
             await us.subscribe(TOPIC, "billing", replicated=True)
             await (await us.producer(TOPIC)).send(b"hello")
-            await us.new_transaction()
-            for kind in KINDS:
-                known = names(world.running["us"], kind)
-                assert known, kind
-                for name in known:
-                    one = asked(world, "us", kind, name)
-                    assert (one.region, one.kind) == ("us", kind)
-                    assert one.what
-                    assert Explanation.from_json(one.to_json()) == one
-                    assert not one.waits_for or one.why, one
+            async with Client(f"pulsar://127.0.0.1:{world.ports['us']}", transaction_key="task") as keyed:
+                await keyed.new_transaction()
+                for kind in KINDS:
+                    known = names(world.running["us"], kind)
+                    assert known, kind
+                    for name in known:
+                        one = asked(world, "us", kind, name)
+                        assert (one.region, one.kind) == ("us", kind)
+                        assert one.what
+                        assert Explanation.from_json(one.to_json()) == one
+                        assert not one.waits_for or one.why, one
 
     asyncio.run(story())
 

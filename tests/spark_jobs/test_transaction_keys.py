@@ -66,7 +66,7 @@ def test_a_coordinator_s_own_logs_are_in_order_over_checkpoints_and_deletions(en
     journal: list[journal_entries.JournalEntry] = []
     key_journal: list[key_entries.KeyEntry] = []
     for turn in range(6):
-        grant = book.connect("", KEY, -1, f"process {turn}", turn)
+        grant = book.connect("", KEY, -1, f"process {turn}", turn, "client" * (turn % 2))
         key_journal.append(grant)
         still_open = [one for one in coordinator.of_key("", KEY) if one.status is Status.OPEN]
         decisions = [coordinator.decide(one.txn.least, commit=turn == 2, why="") for one in still_open]

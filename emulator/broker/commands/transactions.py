@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from emulator.broker.commands.row import Promise, Work
 from emulator.core.transactions.coordinator import ASKED
 from emulator.core.transactions.journal_entries import Holder, name_bytes
-from emulator.core.transactions.keys import PROCESS_BYTES_MAX
+from emulator.core.transactions.keys import PROCESS_BYTES_MAX, client_text
 from emulator.errors import ProtocolError, ServerError
 from emulator.transaction_names import check_key
 from emulator.wire import transaction_commands as answers
@@ -37,8 +37,9 @@ async def connect(connection: ClientConnection, command: ConnectCoordinator) -> 
     async with turn:  # of two connects at once the second finds what the first was granted
         _check_key(connection, command)
         life = connection.region.coordinators.opening_life(command.coordinator)
+        client = client_text(connection.client_version, connection.address)
         epoch = await life.keys.connect(
-            OWNER_WITHOUT_ROLE, command.key, command.epoch, command.process, connection
+            OWNER_WITHOUT_ROLE, command.key, command.epoch, command.process, connection, client
         )
         holder = Holder(OWNER_WITHOUT_ROLE, command.key, epoch)
         connection.transaction_keys[command.coordinator] = holder

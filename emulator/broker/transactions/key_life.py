@@ -110,7 +110,9 @@ class KeyLife:
 
     # Asked for.
 
-    async def connect(self, owner: str, key: str, epoch: int, process: str, connection: Closable) -> int:
+    async def connect(
+        self, owner: str, key: str, epoch: int, process: str, connection: Closable, client: str = ""
+    ) -> int:
         """Give a connection the next epoch of a key; whoever had it is fenced, and its transaction aborted. Returns
         when that is done. ProtocolError for a stale epoch; StorageError."""
         await self._journal.ready()
@@ -119,7 +121,7 @@ class KeyLife:
         if self.book.coordinators is None:
             entries.append(self.book.raise_floor(self.book.floor, self._coordinators))
         try:
-            granted = self.book.connect(owner, key, epoch, process, self._wall_clock_ms())
+            granted = self.book.connect(owner, key, epoch, process, self._wall_clock_ms(), client)
         except ProtocolError:
             await self._settled()
             raise

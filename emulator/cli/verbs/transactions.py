@@ -39,7 +39,7 @@ def list_keys(region: OfRegion, as_curl: AsCurl = False, run_dir: RunDir = None)
     "get-transaction-key", epilog="Example: geoemu transactions get-transaction-key us-east task-1"
 )
 def get_key(region: OfRegion, key: Key, as_curl: AsCurl = False, run_dir: RunDir = None) -> None:
-    """Show a key's epoch, its newest transaction and whether somebody is connected with it, as JSON."""
+    """Print a key's epoch, its last client and its transactions with their status, as JSON."""
     from emulator.cli.transaction_keys import ask, request_of
 
     if as_curl:

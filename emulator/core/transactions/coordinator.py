@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
+from operator import itemgetter
 from typing import Final, NamedTuple, TypeVar
 
 from emulator.core.transactions.journal_entries import (
@@ -64,6 +65,19 @@ class Outcome(NamedTuple):
     why: str
     until_ms: float
     """Forgotten from then on."""
+    holder: Holder | None
+    """The key that it was begun under."""
+
+
+class OfKey(NamedTuple):
+    """A transaction that was begun under a key, and what became of it."""
+
+    txn: TxnId
+    epoch: int
+    """Of the connection that began it."""
+    status: Status
+    why: str
+    """Why it was decided so; empty while it is open."""
 
 
 @dataclass(slots=True)
@@ -249,6 +263,18 @@ class Coordinator:
         """What is not over of a key's transactions. Few: at most one of them is open (INV-57)."""
         return [self.live[least] for least in self._by_key.get((owner, key), ())]
 
+    def known_of_key(self, owner: str, key: str) -> list[OfKey]:
+        """Return each transaction of a key that is not over, or whose outcome is remembered, by number."""
+        over = [
+            (least, outcome.holder, outcome.status, outcome.why) for least, outcome in self.outcomes.items()
+        ]
+        live = [(one.txn.least, one.holder, one.status, one.why) for one in self.of_key(owner, key)]
+        return [
+            OfKey(TxnId(self.number, least), holder.epoch, status, why)
+            for least, holder, status, why in sorted([*over, *live], key=itemgetter(0))
+            if holder is not None and (holder.owner, holder.key) == (owner, key)
+        ]
+
     # The log.
 
     def _did(self, entry: E, now_ms: float) -> E:
@@ -272,8 +298,9 @@ class Coordinator:
                 transaction = self.live[entry.least]
                 transaction.status, transaction.why = entry.status, entry.why
             case Ended():
-                self._gone(self.live.pop(entry.least, None))
-                self._remember(entry, now_ms)
+                ended = self.live.pop(entry.least, None)
+                self._gone(ended)
+                self._remember(entry, entry.holder if ended is None else ended.holder, now_ms)
             case Checkpoint():
                 self.live.clear()
                 self._by_key.clear()
@@ -316,8 +343,9 @@ class Coordinator:
         if not others:
             del self._by_key[of_key]
 
-    def _remember(self, entry: Ended, now_ms: float) -> None:
-        self.outcomes[entry.least] = Outcome(entry.status, entry.why, now_ms + self.bounds.outcome_ms)
+    def _remember(self, entry: Ended, holder: Holder | None, now_ms: float) -> None:
+        until_ms = now_ms + self.bounds.outcome_ms
+        self.outcomes[entry.least] = Outcome(entry.status, entry.why, until_ms, holder)
         self.next_least = max(self.next_least, entry.least + 1)
         while self.outcomes:
             least, oldest = next(iter(self.outcomes.items()))
@@ -337,7 +365,7 @@ class Coordinator:
         """What a log must say, at least, for `apply` to build this state: a checkpoint (TX7)."""
         yield Checkpoint(self.next_least)
         for least, outcome in self.outcomes.items():
-            yield Ended(least, outcome.status, outcome.why)
+            yield Ended(least, outcome.status, outcome.why, outcome.holder)
         for least, transaction in self.live.items():
             yield Began(least, transaction.timeout_ms, transaction.opened_at_ms, transaction.holder)
             if transaction.topics:

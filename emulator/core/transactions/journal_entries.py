@@ -4,7 +4,7 @@
     ["partitions", least, [topic …]]
     ["subscriptions", least, [[topic, subscription] …]]
     ["decided", least, status, why]
-    ["ended", least, status, why]
+    ["ended", least, status, why]       of a checkpoint also with [owner, key, epoch], if it was begun under a key
     ["checkpoint", next least]          what follows tells everything: forget what was read before
 
 The store guards each entry with a checksum, so what cannot be read was written by another program.
@@ -68,6 +68,8 @@ class Ended:
     status: Status
     """COMMITTED or ABORTED."""
     why: str
+    holder: Holder | None = None
+    """Of a checkpoint: the key that it was begun under. Elsewhere the log has said so before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +107,8 @@ def _text(entry: JournalEntry) -> str:
         case Decided():
             return f'["decided",{entry.least},"{entry.status.name}",{_quoted(entry.why)}]'
         case Ended():
-            return f'["ended",{entry.least},"{entry.status.name}",{_quoted(entry.why)}]'
+            holder = "" if entry.holder is None else f",{_listed(entry.holder)}"
+            return f'["ended",{entry.least},"{entry.status.name}",{_quoted(entry.why)}{holder}]'
         case Checkpoint():
             return f'["checkpoint",{entry.next_least}]'
 
@@ -131,6 +134,8 @@ def _read(what: str, rest: list[Any]) -> JournalEntry:
             return Decided(least, Status[status], why)
         case "ended", [least, status, why]:
             return Ended(least, Status[status], why)
+        case "ended", [least, status, why, holder]:
+            return Ended(least, Status[status], why, Holder(*holder))
         case "checkpoint", [next_least]:
             return Checkpoint(next_least)
     raise ValueError(f"{what!r} with {len(rest)} values")

@@ -1,6 +1,7 @@
 """What a coordinator's log of keys says, an entry a line of JSON (docs/rooms/transactions.md).
 
-["granted", owner, key, epoch, process, at ms]    a connect was accepted
+["granted", owner, key, epoch, process, at ms, client]
+                                                  a connect was accepted; without `client` in logs of older versions
 ["begun", owner, key, least]                      the newest transaction of a key
 ["deleted", owner, key, epoch]
 ["floor", epoch, coordinators]                    no key begins at this epoch or below; keys are bound to so many
@@ -23,6 +24,8 @@ class Granted:
     """What the client's process calls itself; empty when it does not say."""
     at_ms: int
     """By the region's wall clock: for people."""
+    client: str = ""
+    """Version and address of the client, as `client_text` writes them. For information only: no rule depends on it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +65,8 @@ def encode(entry: KeyEntry) -> bytes:
 def _listed(entry: KeyEntry) -> list[Any]:
     match entry:
         case Granted():
-            return ["granted", entry.owner, entry.key, entry.epoch, entry.process, entry.at_ms]
+            client = [entry.client] if entry.client else []
+            return ["granted", entry.owner, entry.key, entry.epoch, entry.process, entry.at_ms, *client]
         case Begun():
             return ["begun", entry.owner, entry.key, entry.least]
         case Deleted():
@@ -86,6 +90,8 @@ def _read(what: str, rest: list[Any]) -> KeyEntry:
     match what, rest:
         case "granted", [str(owner), str(key), int(epoch), str(process), int(at_ms)]:
             return Granted(owner, key, epoch, process, at_ms)
+        case "granted", [str(owner), str(key), int(epoch), str(process), int(at_ms), str(client)]:
+            return Granted(owner, key, epoch, process, at_ms, client)
         case "begun", [str(owner), str(key), int(least)]:
             return Begun(owner, key, least)
         case "deleted", [str(owner), str(key), int(epoch)]:

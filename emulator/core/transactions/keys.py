@@ -32,6 +32,10 @@ from emulator.errors import EXPIRED_TRANSACTION, ProtocolError, ServerError
 FIRST: Final = -1
 PROCESS_BYTES_MAX: Final = 66
 """Of a process's name as the log writes it, quoted."""
+CLIENT_CHARACTERS_MAX: Final = 96
+"""Of a client's version as `client_text` writes it, and of its address."""
+CLIENT_BYTES_MAX: Final = 4 * (2 * CLIENT_CHARACTERS_MAX + 8)
+"""Of that text as the log writes it, quoted."""
 PROCESSES_MAX: Final = 8
 """So many processes that had a key are remembered for it."""
 DELETED_MAX: Final = 1_000
@@ -58,6 +62,8 @@ class KeyState:
     """Granted then: a key that was deleted goes on with the epochs that it had (INV-55)."""
     least: int | None = None
     """The newest transaction begun under it. None: none was."""
+    client: str = ""
+    """The client that the epoch was granted to. For information only: owner and key alone identify a key."""
     processes: OrderedDict[str, int] = field(default_factory=OrderedDict)
     """Process -> the newest epoch that it was granted, oldest first; also before the key was deleted and made anew."""
 
@@ -95,7 +101,9 @@ class KeyBook:
         known: list[KeyState | Tombstone] = [*self.keys.values(), *self.deleted.values()]
         return max(self.floor, FIRST, *(one.epoch for one in known))
 
-    def connect(self, owner: str, key: str, epoch: int, process: str, at_ms: int) -> Granted:
+    def connect(
+        self, owner: str, key: str, epoch: int, process: str, at_ms: int, client: str = ""
+    ) -> Granted:
         """Accept a connection: it gets the next epoch. ProtocolError NotAllowedError for a stale one, or too many."""
         if (owner, key) not in self.keys:
             self._check_room(owner, key)
@@ -103,7 +111,7 @@ class KeyBook:
         claimed = self._claimed((owner, key), epoch, process)
         if claimed not in (FIRST, current):
             raise ProtocolError(ServerError.NotAllowedError, _stale(key, claimed, current))
-        granted = Granted(owner, key, current + 1, process, at_ms)
+        granted = Granted(owner, key, current + 1, process, at_ms, client)
         self.apply(granted)
         return granted
 
@@ -192,7 +200,7 @@ class KeyBook:
             self._keys_bytes += _log_bytes(*of)
             if (deleted := self.deleted.pop(of, None)) is not None:
                 state.processes = deleted.processes
-        state.epoch, state.since_ms = entry.epoch, entry.at_ms
+        state.epoch, state.since_ms, state.client = entry.epoch, entry.at_ms, entry.client
         if entry.process:
             state.processes[entry.process] = entry.epoch
             state.processes.move_to_end(entry.process)
@@ -231,7 +239,7 @@ class KeyBook:
         current = next(reversed(state.processes), "")
         if state.processes.get(current) != state.epoch:
             current = ""
-        yield Granted(state.owner, state.key, state.epoch, current, state.since_ms)
+        yield Granted(state.owner, state.key, state.epoch, current, state.since_ms, state.client)
         if state.least is not None:
             yield Begun(state.owner, state.key, state.least)
 
@@ -245,7 +253,16 @@ def _buried(owner: str, key: str, tombstone: Tombstone) -> Iterator[KeyEntry]:
 def _log_bytes(owner: str, key: str) -> int:
     """That a key may take in a checkpoint: an entry for each process, one for its deletion, and those of its life."""
     names = name_bytes(owner) + name_bytes(key) + ENTRY_BYTES
-    return (PROCESSES_MAX + 4) * names + PROCESSES_MAX * PROCESS_BYTES_MAX
+    return (PROCESSES_MAX + 4) * names + PROCESSES_MAX * PROCESS_BYTES_MAX + CLIENT_BYTES_MAX
+
+
+def client_text(version: str, address: str) -> str:
+    """Return a client's version and address as a key keeps them: printable and bounded, whatever the client sent."""
+    return f"{_printable(version) or 'unknown client'} at {_printable(address)}"
+
+
+def _printable(text: str) -> str:
+    return "".join(one for one in text[:CLIENT_CHARACTERS_MAX] if one.isprintable())
 
 
 def _stale(key: str, claimed: int, current: int) -> str:

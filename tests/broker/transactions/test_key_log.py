@@ -26,8 +26,11 @@ def test_a_key_s_epoch_and_newest_transaction_survive_a_kill_as_soon_as_they_are
                     txn = await begin(client, number)
                     await world.crash("us")
                 await world.start("us")
-                state = world.running["us"].coordinators.life(number).keys.book.keys["", KEY]
+                after = world.running["us"].coordinators.life(number)
+                state = after.keys.book.keys["", KEY]
                 assert (state.epoch, state.least) == (life, txn.txnid_least_bits)
+                assert " at 127.0.0.1:" in state.client
+                assert [one.txn.least for one in after.core.known_of_key("", KEY)] == list(range(life + 1))
 
     asyncio.run(story())
 

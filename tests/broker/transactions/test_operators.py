@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import pytest
 
-from emulator.broker.explain import explain
+from emulator.broker.explain import NotKnown, explain
 from emulator.client import Client
 from emulator.core.transactions.status import Status
 from emulator.region_config import BrokerSettings
@@ -205,5 +205,54 @@ def test_explain_names_the_transaction_that_blocks_a_topic() -> None:
             await transaction.commit()
             assert explain(region, "transaction", transaction.id.text).what == "COMMITTED: its client asked"
             assert explain(region, "topic", "orders").why == ""
+
+    asyncio.run(story())
+
+
+def test_a_key_shows_each_of_its_transactions_with_its_state_and_its_last_client() -> None:
+    async def two(client: Client) -> tuple[Any, Any, Any]:
+        committed, aborted = await begin(client), await client.new_transaction(timeout_seconds=60)
+        return committed, aborted, await client.new_transaction(timeout_seconds=60)
+
+    with served() as at:
+        fenced, also_fenced, committed = play(at, two)
+        play(
+            at,
+            lambda client: at.region.coordinators.life(committed.id.most).finish(
+                committed.id.least, commit=True, why="its client asked"
+            ),
+        )
+        still_open = play(at, begin)
+        shown = at.get(f"{KEYS[0]}/task-1")
+        assert [(one["txnId"], one["status"], one["epoch"]) for one in shown["transactions"]] == [
+            (fenced.id.text, "ABORTED", 0),
+            (also_fenced.id.text, "ABORTED", 0),
+            (committed.id.text, "COMMITTED", 0),
+            (still_open.id.text, "OPEN", 1),
+        ]
+        assert "its key began another transaction" in shown["transactions"][0]["why"]
+        assert re.fullmatch(r"\S+ at 127\.0\.0\.1:\d+", shown["lastClient"]), shown
+        ended = at.get(f"{V3}/transactionMetadata/{committed.id.most}/{committed.id.least}")
+        assert (ended["transactionKey"], ended["owner"]) == ("task-1", "")
+
+
+def test_explain_names_the_epoch_the_last_client_and_the_transactions_of_a_key() -> None:
+    async def story() -> None:
+        async with regions("us") as world:
+            region = world.running["us"]
+            with pytest.raises(NotKnown):
+                explain(region, "transaction-key", "task-1")
+            async with Client(f"pulsar://127.0.0.1:{world.ports['us']}", transaction_key="task-1") as client:
+                transaction = await begin(client)
+                one = explain(region, "transaction-key", "task-1")
+                assert re.match(
+                    r"epoch 0, last granted to \S+ at .+; transactions: \(\d,0\) OPEN$", one.what
+                ), one
+                assert one.why == f"transaction {transaction.id.text} is OPEN"
+                assert one.waits_for == (f"transaction {transaction.id.text}",)
+                await transaction.commit()
+                after = explain(region, "transaction-key", "task-1")
+                assert after.what.endswith(f"{transaction.id.text} COMMITTED")
+                assert (after.why, after.waits_for) == ("", ())
 
     asyncio.run(story())

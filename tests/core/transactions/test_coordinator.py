@@ -7,10 +7,25 @@ from typing import Any
 
 import pytest
 
-from emulator.core.transactions.coordinator import FENCED, PARTICIPANTS_BYTES_MAX, Bounds, Coordinator
-from emulator.core.transactions.journal_entries import Holder, JournalEntry, PartitionsAdded, decode, encode
-from emulator.core.transactions.status import Status
+from emulator.core.transactions.coordinator import (
+    FENCED,
+    PARTICIPANTS_BYTES_MAX,
+    Bounds,
+    Coordinator,
+    OfKey,
+)
+from emulator.core.transactions.journal_entries import (
+    Ended,
+    Holder,
+    JournalEntry,
+    PartitionsAdded,
+    decode,
+    encode,
+)
+from emulator.core.transactions.status import Status, TxnId
 from emulator.errors import EXPIRED_TRANSACTION, ProtocolError, ServerError
+from emulator.region_config import BrokerSettings
+from emulator.transaction_names import KEY_CHARACTERS_MAX
 
 BOUNDS = Bounds(open_max=3, participants_max=2, timeout_ms_max=1_000, outcomes_max=2, outcome_ms=10_000)
 TOPIC = "persistent://public/default/orders"
@@ -248,3 +263,60 @@ def test_a_checkpoint_is_no_larger_than_names_may_be_whatever_they_are_made_of(c
         for number in range(80):
             made.add_subscriptions(least, [(TOPIC, f"{number}{character * 1_000_000}")])
     assert sum(len(encode(entry)) for entry in made.everything()) <= PARTICIPANTS_BYTES_MAX
+
+
+def test_a_key_lists_each_transaction_that_is_not_forgotten_with_its_state() -> None:
+    made = Coordinator(1, replace(BOUNDS, open_max=10, outcomes_max=10))
+    mine = Holder("", "task", 3)
+    committed, aborted, deciding, other = (
+        begin(made, holder=mine),
+        begin(made, holder=mine._replace(epoch=4)),
+        begin(made, holder=mine._replace(epoch=5)),
+        begin(made, holder=mine._replace(owner="joe")),
+    )
+    begin(made)
+    commit(made, committed)
+    made.decide(aborted, commit=False, why=FENCED)
+    made.ended(aborted, 0)
+    made.decide(deciding, commit=True, why="asked")
+    newest = begin(made, holder=mine._replace(epoch=6))
+    listed = [
+        OfKey(TxnId(1, committed), 3, Status.COMMITTED, "asked"),
+        OfKey(TxnId(1, aborted), 4, Status.ABORTED, FENCED),
+        OfKey(TxnId(1, deciding), 5, Status.COMMITTING, "asked"),
+        OfKey(TxnId(1, newest), 6, Status.OPEN, ""),
+    ]
+    assert made.known_of_key("", "task") == listed
+    assert restarted(made).known_of_key("", "task") == listed
+    assert [one.txn.least for one in made.known_of_key("joe", "task")] == [other]
+    assert made.known_of_key("", "nobody") == []
+
+
+def test_a_key_does_not_list_a_transaction_whose_outcome_is_forgotten() -> None:
+    made = coordinator()
+    for now_ms in range(4):
+        commit(made, begin(made, holder=Holder("", "task", 0)), now_ms)
+    assert [one.txn.least for one in made.known_of_key("", "task")] == [2, 3]
+
+
+def test_an_outcome_of_an_older_version_without_a_key_is_read() -> None:
+    assert decode(b'["ended",7,"COMMITTED","asked"]') == Ended(7, Status.COMMITTED, "asked")
+    for data in (b'["ended",7,"COMMITTED","asked",["","task"]]', b'["ended",7,"COMMITTED","asked",null]'):
+        with pytest.raises(ValueError, match="no entry of a transaction log"):
+            decode(data)
+
+
+@pytest.mark.parametrize("character", ["k", '"', "\U0001f600"])
+def test_the_keys_of_outcomes_leave_room_in_a_checkpoint_whatever_they_are_called(character: str) -> None:
+    settings = BrokerSettings()
+    bounds = replace(
+        BOUNDS, open_max=settings.transactions_open_max, outcomes_max=settings.transaction_outcomes_max
+    )
+    made = Coordinator(1, bounds)
+    holder = Holder("", character * KEY_CHARACTERS_MAX, 2**62)
+    for _ in range(bounds.outcomes_max):
+        commit(made, begin(made, holder=holder))
+    for _ in range(bounds.open_max):
+        begin(made, holder=holder)
+    size_bytes = sum(len(encode(entry)) for entry in made.everything())
+    assert size_bytes + PARTICIPANTS_BYTES_MAX <= 64 * 1024 * 1024

@@ -6,8 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from emulator.core.transactions.journal_entries import name_bytes
 from emulator.core.transactions.key_entries import Granted, decode, encode
-from emulator.core.transactions.keys import DELETED_MAX, FIRST, PROCESSES_MAX, KeyBook
+from emulator.core.transactions.keys import (
+    CLIENT_BYTES_MAX,
+    DELETED_MAX,
+    FIRST,
+    PROCESSES_MAX,
+    KeyBook,
+    client_text,
+)
 from emulator.errors import EXPIRED_TRANSACTION, ProtocolError, ServerError
 from emulator.transaction_names import check_key, coordinator_of
 
@@ -226,3 +234,35 @@ def test_a_key_s_age_and_number_of_epochs_survive_checkpoints_and_begin_anew_aft
 def test_what_is_no_entry_of_a_log_of_keys_is_refused(data: bytes) -> None:
     with pytest.raises(ValueError, match="no entry of a log of transaction keys"):
         decode(data)
+
+
+def test_the_last_client_of_a_key_is_kept_for_information_and_survives_a_checkpoint() -> None:
+    book = KeyBook(0, 100)
+    book.connect("", "task", FIRST, "a", 1, "Pulsar-Java-v4.0.7 at 10.0.0.1:50000")
+    book.connect("", "task", FIRST, "b", 2, "pulsar-go at 10.0.0.2:50001")
+    assert restarted(book).keys["", "task"].client == "pulsar-go at 10.0.0.2:50001"
+    book.connect("", "task", 1, "b", 3)
+    assert restarted(book).keys["", "task"].client == ""
+
+
+def test_the_client_is_no_part_of_what_identifies_a_key() -> None:
+    book = KeyBook(0, 100)
+    first = book.connect("", "task", FIRST, "", 1, "one client")
+    assert book.connect("", "task", first.epoch, "", 2, "another client").epoch == first.epoch + 1
+    assert len(book.keys) == 1
+
+
+@pytest.mark.parametrize("version", ["", "\0\n\x1b[2J", '"' * 1_000, "\U0001f600" * 1_000])
+def test_the_text_of_a_client_is_printable_and_bounded_whatever_it_sent(version: str) -> None:
+    text = client_text(version, "10.0.0.1:50000")
+    assert text.isprintable()
+    assert text.endswith(" at 10.0.0.1:50000")
+    assert name_bytes(text) <= CLIENT_BYTES_MAX
+
+
+def test_a_grant_of_an_older_version_without_a_client_is_read() -> None:
+    assert decode(b'["granted","","task",3,"p",7]') == Granted("", "task", 3, "p", 7)
+    with_client = Granted("", "task", 3, "p", 7, "c")
+    assert decode(encode(with_client)) == with_client
+    with pytest.raises(ValueError, match="granted"):
+        decode(b'["granted","","task",3,"p",7,8]')

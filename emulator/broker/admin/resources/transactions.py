@@ -13,7 +13,8 @@ from emulator.broker.topic.topic import Topic
 from emulator.broker.topic_slot import Wish
 from emulator.broker.transactions.coordinators import NOT_ENABLED, Coordinators
 from emulator.broker.transactions.life import Life
-from emulator.core.transactions.coordinator import BY_OPERATOR, Transaction
+from emulator.core.transactions.coordinator import BY_OPERATOR, OfKey, Transaction
+from emulator.core.transactions.journal_entries import Holder
 from emulator.core.transactions.keys import KeyState
 from emulator.core.transactions.pending_acks import PendingAcks
 from emulator.core.transactions.status import TxnId
@@ -106,7 +107,9 @@ async def metadata(call: Call) -> Response:
     if outcome is None:
         raise HttpError(404, f"transaction {TxnId(life.number, least).text} is not known")
     text = TxnId(life.number, least).text
-    return Response({"txnId": text, "status": outcome.status.name, "why": outcome.why})
+    return Response(
+        {"txnId": text, "status": outcome.status.name, "why": outcome.why, **_named(outcome.holder)}
+    )
 
 
 def _metadata(call: Call, transaction: Transaction) -> dict[str, Any]:
@@ -114,7 +117,6 @@ def _metadata(call: Call, transaction: Transaction) -> dict[str, Any]:
     for topic, subscription in transaction.subscriptions:
         acked.setdefault(topic, {})[subscription] = {}
     opened_at_ms = transaction.opened_at_ms
-    holder = transaction.holder
     return {
         "txnId": transaction.txn.text,
         "status": transaction.status.name,
@@ -122,10 +124,17 @@ def _metadata(call: Call, transaction: Transaction) -> dict[str, Any]:
         "openTimestamp": opened_at_ms,
         "timeoutAt": transaction.timeout_ms,
         "ageMs": call.place.region.environment.wall_clock_ms() - opened_at_ms,
-        "owner": "" if holder is None else holder.owner,
-        "transactionKey": None if holder is None else holder.key,
+        **_named(transaction.holder),
         "producedPartitions": {topic: {} for topic in transaction.topics},
         "ackedPartitions": acked,
+    }
+
+
+def _named(holder: Holder | None) -> dict[str, str | None]:
+    """The key of a transaction, if it was begun under one."""
+    return {
+        "owner": "" if holder is None else holder.owner,
+        "transactionKey": None if holder is None else holder.key,
     }
 
 
@@ -243,11 +252,17 @@ async def key(call: Call) -> Response:
             "epoch": state.epoch,
             "transactionId": None if state.least is None else TxnId(life.number, state.least).text,
             "transactionStatus": None if status is None else status.name,
+            "transactions": [_of_key(one) for one in life.core.known_of_key(state.owner, state.key)],
             "connected": bool(life.keys.holders.get((state.owner, state.key))),
+            "lastClient": state.client or None,
             "sinceMs": state.since_ms,
             "createdMs": state.created_ms,
         }
     )
+
+
+def _of_key(one: OfKey) -> dict[str, Any]:
+    return {"txnId": one.txn.text, "status": one.status.name, "why": one.why, "epoch": one.epoch}
 
 
 async def delete_key(call: Call) -> Response:
@@ -287,7 +302,11 @@ def _key_rows(base: str) -> tuple[Resource, ...]:
         Resource(
             f"{base}/transaction-keys/{{key}}",
             Scope.REGION,
-            get=reads(key, "A key's epoch and its newest transaction. `key`, or `owner%26key`."),
+            get=reads(
+                key,
+                "A key's epoch, its last client, and every transaction of it that is not forgotten, with its status. "
+                "`key`, or `owner%26key`.",
+            ),
             delete=changes(
                 delete_key,
                 "Forget a key but for its epoch; its transaction is aborted and its connection closed.",
