@@ -20,8 +20,8 @@ The map, top to bottom; imports only ever point down (checked by `lint-imports`)
     history, history_format the history of clients
     answers, limits, made_by
                             service contracts, limits of a run, the manifest of a run
-    markers, compatibility, explanations
-                            values of PIP-33's markers, switches to upstream's behaviour, the form of explanations
+    markers, compatibility  values of PIP-33's markers, switches to upstream's behaviour
+    explanations, reasons   the form of explanations; every reason that one can give
     transaction_names, key_hash, murmur
                             names of transactions and keys; hashes of message keys
     model, errors, spelling, lost_stores
