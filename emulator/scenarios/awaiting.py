@@ -50,6 +50,8 @@ class Conditions:
             return None if so_far >= condition.goal else f"{so_far} of {condition.goal}"
 
         await self._play.until(condition.within, missing)
+        if condition.exit_code is not None:
+            program.excuse()
 
     async def wait_for_host(self, condition: HostDid) -> None:
         async def missing() -> str | None:

@@ -15,16 +15,24 @@ class ProgramHistory:
     """Reads on, each time it is asked, behind what it has read. A program may be several processes: then the others
     write `<name>-<process>.jsonl`."""
 
-    def __init__(self, run_dir: Path, name: str) -> None:
+    def __init__(self, run_dir: Path, name: str, *, is_tapped: bool = False) -> None:
+        """`is_tapped`: `<name>.jsonl` is written by the tap, which closes it at the end of the run."""
         self._folder = run_dir / "history"
         self._name = name
+        self._is_tapped = is_tapped
         self._read_upto: dict[Path, int] = {}
         self._places: set[tuple[str, str, str]] = set()
         self._readings: dict[tuple[str, str], str] = {}
         self._published: Counter[str] = Counter()
+        self._pending: set[tuple[str, str, int]] = set()
+        """Session, producer and sequence id of publishes whose outcome the program waits for."""
         self.asked = 0
-        self.answered = 0
         self.deliveries = 0
+
+    @property
+    def answered(self) -> int:
+        """Publishes with an outcome, and those whose outcome no process waits for any more."""
+        return self.asked - len(self._pending)
 
     @property
     def received(self) -> int:
@@ -62,9 +70,12 @@ class ProgramHistory:
                 self._note(line)
 
     def seal(self, why: str) -> bool:
-        """Every process of it is gone. False while one still holds a file: it is just dying, or it left the others."""
+        """Close the files of its processes. False while one still holds a file: it is just dying, or it left the
+        others."""
         held = False
         for file in self._files():
+            if self._is_tapped and file == self._own:
+                continue
             try:
                 seal_history(file, why)
             except BlockingIOError:
@@ -73,12 +84,15 @@ class ProgramHistory:
         return not held
 
     def forget_pending(self) -> None:
-        """Nobody waits any more for what was asked for so far."""
-        self.answered = self.asked
+        """The program has ended: outcomes that a tap still writes are of no publish that it waits for."""
+        self._pending.clear()
+
+    @property
+    def _own(self) -> Path:
+        return self._folder / f"{self._name}.jsonl"
 
     def _files(self) -> list[Path]:
-        own = self._folder / f"{self._name}.jsonl"
-        return [own] * own.is_file() + sorted(self._folder.glob(f"{self._name}-[0-9]*.jsonl"))
+        return [self._own] * self._own.is_file() + sorted(self._folder.glob(f"{self._name}-[0-9]*.jsonl"))
 
     def _note(self, line: bytes) -> None:
         try:
@@ -86,8 +100,9 @@ class ProgramHistory:
             match said["op"], said["outcome"]:
                 case "publish", "asked":
                     self.asked += 1
+                    self._pending.add(_publish_of(said))
                 case "publish", outcome:
-                    self.answered += 1
+                    self._pending.discard(_publish_of(said))
                     self._published[said.get("region", "")] += outcome == "ok"
                 case "receive", _:
                     self.deliveries += 1
@@ -97,3 +112,7 @@ class ProgramHistory:
                     self._readings[topic, said["subscription"]] = said["region"]
         except (ValueError, KeyError, TypeError):
             return  # whatever is wrong with it, the verdict names it
+
+
+def _publish_of(said: dict[str, Any]) -> tuple[str, str, int]:
+    return said.get("session", ""), said["producer"], said["sequence_id"]

@@ -3,27 +3,34 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import sys
-from asyncio.subprocess import DEVNULL, Process
 from collections.abc import Awaitable, Callable, Iterable
-from contextlib import suppress
 from pathlib import Path
+from typing import Literal
 
 from emulator.recording.surroundings import Addressed, surroundings
+from emulator.scenarios.process_group import ProcessGroup, StartProgram, start_program
 from emulator.scenarios.program_history import ProgramHistory
 from emulator.scenarios.tapped_program import TappedProgram
 from emulator.scenarios.workload import ActorFailure, Counts, Part, ProgramPart, ProgramVerb
 
-SEAL_SECONDS = 2.0
-"""So long what a program started may take to die of a kill -9 and let go of the history. What left its group lives."""
+GROUP_END_SECONDS = 2.0
+"""How long the processes that a program started may take to end after SIGKILL."""
 LOOK_SECONDS = 0.01
 RESTART_SECONDS = 0.2
 """After so long a program that ended by itself is started again, if it is to be."""
 OWN_PYTHON = "python"
 ENDED_WHEN_TOLD = (0, -signal.SIGTERM, 128 + signal.SIGTERM)
-"""Exit codes of a program that was told to end and did."""
+"""Exit codes of a program that ended on SIGTERM."""
+
+Ending = Literal["stop", "kill"]
+_ASKED_FOR: dict[Ending | None, tuple[int, ...]] = {
+    None: (0,),
+    "stop": (*ENDED_WHEN_TOLD, -signal.SIGKILL),
+    "kill": (0, -signal.SIGKILL),
+}
+"""By how the scenario ends a program: the exit codes that this explains. Any other one is a failure of the program."""
 
 AskRegions = Callable[[], Awaitable[Iterable[Addressed]]]
 """Where the regions of the run are."""
@@ -32,17 +39,21 @@ AskRegions = Callable[[], Awaitable[Iterable[Addressed]]]
 class ProgramProcess:
     """One program: its process group, and the history that it writes."""
 
-    def __init__(self, part: ProgramPart, run_dir: Path, ask_regions: AskRegions) -> None:
+    def __init__(
+        self, part: ProgramPart, run_dir: Path, ask_regions: AskRegions, start: StartProgram = start_program
+    ) -> None:
         self._part = part
         self._ask_regions = ask_regions
+        self._start = start
         self._run_dir = run_dir
         self._region = part.region
-        self._process: Process | None = None
+        self._process: ProcessGroup | None = None
         self._watching: asyncio.Task[None] | None = None
-        self._history = ProgramHistory(run_dir, part.name)
+        self._history = ProgramHistory(run_dir, part.name, is_tapped=part.tapped)
         self._wire: TappedProgram | None = TappedProgram(run_dir, part.name) if part.tapped else None
-        self._ending = False
-        """Somebody ends it now, or has ended it: its end is no news."""
+        self._ending: Ending | None = None
+        """How the scenario ends it, or has ended it. None: it runs, or has ended by itself."""
+        self._may_restart = False
         self._exit_code: int | None = None
         self._problem: str | None = None
 
@@ -100,7 +111,7 @@ class ProgramProcess:
 
     async def move(self, region: str, service_url: str) -> None:
         if self._lives:
-            await self._end(orderly=True)
+            await self._end("stop")
         self._region = region
         await self._launch()
 
@@ -108,13 +119,14 @@ class ProgramProcess:
         if self._problem is not None:
             raise ActorFailure(self._problem)
         if self._lives:
-            await self._end(orderly=True)
+            await self._end("stop")
         if self._exit_code not in ENDED_WHEN_TOLD:
             raise ActorFailure(f"{self._part.name} ended with exit code {self._exit_code}; see {self.log}")
 
     async def leave(self) -> None:
         if self._lives:
-            await self._end(orderly=True)
+            await self._end("stop")
+        self._history.seal("the run ended")
         if self._wire is not None:
             await self._wire.close()
 
@@ -124,13 +136,16 @@ class ProgramProcess:
                 if not self._lives:
                     await self._launch()
             case "restart":
-                await self._end(orderly=True)
+                await self._end("stop")
                 await self._launch()
             case "kill" | "stop":
-                await self._end(orderly=verb == "stop")
+                await self._end(verb)
             case "pause" | "resume":
                 self._must_live(verb)
                 self._signal(signal.SIGSTOP if verb == "pause" else signal.SIGCONT)
+
+    def excuse(self) -> None:
+        self._problem = None
 
     # --- its process --------------------------------------------------------------------------------------
 
@@ -143,7 +158,6 @@ class ProgramProcess:
             raise ActorFailure(f"{self._part.name} does not run: it cannot {verb}")
 
     async def _launch(self) -> None:
-        self.log.parent.mkdir(parents=True, exist_ok=True)
         command = list(self._part.command)
         if command[0] == OWN_PYTHON:
             command[0] = sys.executable
@@ -151,28 +165,24 @@ class ProgramProcess:
         if self._wire is not None:
             regions = await self._wire.in_front_of(regions)
         told = surroundings(self._run_dir, self._part.name, self._region, regions)
-        with self.log.open("ab") as log:
-            try:
-                self._process = await asyncio.create_subprocess_exec(
-                    *command,
-                    stdin=DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    env={**os.environ, "PYTHONUNBUFFERED": "1", **told, **dict(self._part.environment)},
-                    start_new_session=True,  # what it starts ends with it
-                )
-            except OSError as problem:
-                raise ActorFailure(f"{self._part.name} cannot be started: {problem}") from problem
-        self._ending, self._problem, self._exit_code = False, None, None
+        variables = {"PYTHONUNBUFFERED": "1", **told, **dict(self._part.environment)}
+        try:
+            self._process = await self._start(command, variables, self.log)
+        except OSError as problem:
+            raise ActorFailure(f"{self._part.name} cannot be started: {problem}") from problem
+        self._ending, self._exit_code = None, None
+        self._may_restart = self._part.restarts
         self._watching = asyncio.create_task(self._watch(self._process))
 
-    async def _end(self, *, orderly: bool) -> None:
-        """SIGTERM and, if that does not help in time, kill -9; or that at once."""
-        self._ending = True
+    async def _end(self, how: Ending) -> None:
+        """Stop: SIGTERM, and SIGKILL after `stop_within`. Kill: SIGKILL."""
+        self._may_restart = False
         process, watching = self._process, self._watching
         if process is None or watching is None:
             return
-        if orderly:
+        if self._lives:
+            self._ending = how
+        if how == "stop":
             self._signal(signal.SIGTERM)
             self._signal(signal.SIGCONT)  # a paused one finds the SIGTERM when it thaws
             await asyncio.wait({watching}, timeout=self._part.stop_seconds)
@@ -181,29 +191,35 @@ class ProgramProcess:
 
     def _signal(self, number: signal.Signals) -> None:
         if self._process is not None:
-            with suppress(ProcessLookupError):
-                os.killpg(self._process.pid, number)
+            self._process.signal(number)
 
-    async def _watch(self, process: Process) -> None:
-        """Lives as long as the process."""
+    async def _watch(self, process: ProcessGroup) -> None:
+        """Lives as long as the processes of the group."""
         code = await process.wait()
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)  # what it started and left
-        await self._seal(f"the program ended with exit code {code}")
+        process.signal(signal.SIGKILL)  # what it started and left
+        await self._seal(process, f"the program ended with exit code {code}")
         self._exit_code = code
         self._history.forget_pending()
-        if self._ending or code == 0:
+        if code in _ASKED_FOR[self._ending]:
             return
-        if self._part.restarts:
+        if self._ending is None and self._part.restarts:
             asyncio.get_running_loop().call_later(RESTART_SECONDS, self._restart)
         else:
-            self._problem = f"{self._part.name} ended by itself with exit code {code}; see {self.log}"
+            self._problem = self._failure(code)
 
-    async def _seal(self, why: str) -> None:
-        deadline = asyncio.get_running_loop().time() + SEAL_SECONDS
-        while not self._history.seal(why) and asyncio.get_running_loop().time() < deadline:
+    def _failure(self, code: int) -> str:
+        ended = "ended by itself" if self._ending != "stop" else "ended when it was told to, but"
+        return f"{self._part.name} {ended} with exit code {code}; see {self.log}"
+
+    async def _seal(self, process: ProcessGroup, why: str) -> None:
+        """Close the history as soon as no process of the group holds it. A process that left the group may hold it for
+        as long as it lives: it is not waited for."""
+        deadline = asyncio.get_running_loop().time() + GROUP_END_SECONDS
+        while not self._history.seal(why):
+            if not process.has_members or asyncio.get_running_loop().time() >= deadline:
+                return
             await asyncio.sleep(LOOK_SECONDS)
 
     def _restart(self) -> None:
-        if not (self._ending or self._lives):
+        if self._may_restart and not self._lives:
             self._restarting = asyncio.ensure_future(self._launch())

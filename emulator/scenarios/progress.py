@@ -6,7 +6,7 @@ from typing import IO, TYPE_CHECKING
 
 from emulator.scenarios.scenario import Scenario, Step
 from emulator.scenarios.steps import Phase
-from emulator.scenarios.watching import PlayResult, Snapshot
+from emulator.scenarios.watching import AFTER_LAST_STEP, PlayResult, Snapshot
 from emulator.scenarios.workload import Counts, HostPart, Part, ProducerPart, ProgramPart, TaskPart
 
 if TYPE_CHECKING:
@@ -191,4 +191,6 @@ def describe_end(result: PlayResult) -> str:
     if result.completed:
         return f"played to the end in {result.seconds:.1f} s"
     total = len(result.scenario.steps)
+    if result.failure and result.failure.startswith(AFTER_LAST_STEP):
+        return f"failed after {result.seconds:.1f} s, {result.failure}"
     return f"ended after {result.seconds:.1f} s with {result.steps_done} of {total} steps done"

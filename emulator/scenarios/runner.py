@@ -44,7 +44,7 @@ from emulator.scenarios.steps import (
     Wait,
 )
 from emulator.scenarios.tasks import TaskDid
-from emulator.scenarios.watching import Observer, PlayResult, Snapshot
+from emulator.scenarios.watching import AFTER_LAST_STEP, Observer, PlayResult, Snapshot
 from emulator.scenarios.workload import ActorFailure
 
 LOOK_SECONDS = 0.25
@@ -78,6 +78,8 @@ class _Play:
                 failure = await self._take_steps()
                 ending = failure or "every step came true"
                 await self._actors.curtain()
+                failure = failure or self._failure_at_the_end()
+                ending = failure or ending
         finally:
             await self._actors.curtain()
             self._actors.account_for_programs()
@@ -100,7 +102,8 @@ class _Play:
             await create_partitions(self._play)
         except StepFailed as reason:
             return f"before the first step: {reason}"
-        for step in self._play.scenario.steps:
+        for index, step in enumerate(self._play.scenario.steps):
+            self._play.steps_left = self._play.scenario.steps[index:]
             began = self._play.clock.now()
             self._observer.step_began(step)
             self._play.fact("step", detail=f"step {step.number} begins: {step.text}")
@@ -113,9 +116,21 @@ class _Play:
             self._steps_done += 1
         return None
 
+    def _failure_at_the_end(self) -> str | None:
+        """An actor that failed although every step came true, as a sentence; a fact of the history, too."""
+        self._play.steps_left = ()
+        problem = self._play.problem()
+        if problem is None:
+            return None
+        failure = f"{AFTER_LAST_STEP}: {problem}"
+        self._play.fact("step", detail=AFTER_LAST_STEP, error=failure)
+        return failure
+
     async def _attempt(self, step: Step) -> str | None:
         try:
             await self._take(step)
+            if (problem := self._play.problem()) is not None:
+                raise StepFailed(problem)
         except (StepFailed, ActorFailure, RuntimeFailure) as reason:
             return f"{step}: {reason}"
         return None
@@ -125,7 +140,7 @@ class _Play:
             case Phase(text=text):
                 self._play.fact("phase", detail=text)
             case Wait(time=seconds):
-                await self._play.clock.sleep(seconds)
+                await self._play.let_pass(seconds)
             case Begin(within=seconds):
                 await self._actors.begin(step.actors, seconds)
             case Finish(within=seconds):

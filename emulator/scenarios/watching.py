@@ -14,6 +14,9 @@ from emulator.scenarios.workload import (
     Part,
 )
 
+AFTER_LAST_STEP = "after the last step"
+"""How the failure of an actor begins that failed although every step came true."""
+
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
@@ -35,7 +38,7 @@ class PlayResult:
     seconds: float
     steps_done: int
     failure: str | None
-    """The step that did not come true, and how far it came, as a sentence. None: all did."""
+    """The step that failed and how far it came, or the program that failed after the last step. None: no failure."""
     counts: Mapping[str, Counts]
     """What each actor had done in the end."""
 

@@ -296,6 +296,10 @@ class Program(Actor, Protocol):
         """Do it to the program. ActorFailure when it is not possible as things are."""
         ...
 
+    def excuse(self) -> None:
+        """A step asked for the exit code with which it ended: this is no problem."""
+        ...
+
 
 class MortalActor(Actor, Protocol):
     """A host or a task at work."""

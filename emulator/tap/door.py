@@ -11,7 +11,7 @@ import socket
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-LOOK_SECONDS = 0.1
+LOOK_SECONDS = 0.02
 """How often a region that is away is looked for."""
 
 Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]

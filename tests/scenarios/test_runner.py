@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 
 from emulator.history import Event, read_events
+from emulator.scenarios.progress import describe_end
 from emulator.scenarios.runner import play
 from emulator.scenarios.scenario import parse_scenario
 from emulator.scenarios.stage import Stage
 from emulator.scenarios.watching import PlayResult
+from emulator.scenarios.workload import Part
 
 from .virtual import (
     TOPOLOGY,
@@ -168,16 +170,74 @@ def test_an_actor_that_refuses_fails_its_step_at_once(theatre: Theatre) -> None:
 
 
 def test_a_wait_ends_when_an_actor_is_gone(theatre: Theatre) -> None:
-    """Nobody waits a minute for messages that nobody will send."""
-
-    def dies(actor: PretendedActor) -> None:
-        actor.problem = "actor fast ended unasked, exit code -11" if actor.part.name == "fast" else None
-
-    theatre.prepare = dies
+    """It does not wait for the rest of its minute."""
+    dies_after(theatre, 2.1)
     result = theatre.play(
         "begin: [fast, billing]\nwait_until: {consumer: billing, received: 9000, within: 1m}"
     )
-    assert failure_of(result).endswith("): 0 of 9000 when actor fast ended unasked, exit code -11")
+    assert failure_of(result).endswith(f" of 9000 when {DEATH}")
+    assert result.seconds < 3
+
+
+DEATH = "actor fast ended unasked, exit code -11"
+
+
+def dies_after(theatre: Theatre, seconds: float) -> None:
+    """The producer `fast`, counted from its beginning."""
+
+    def will_die(actor: PretendedActor) -> None:
+        if actor.part.name == "fast":
+            asyncio.get_running_loop().call_later(seconds, setattr, actor, "problem", DEATH)
+
+    theatre.prepare = will_die
+
+
+@pytest.mark.parametrize(
+    ("step", "sentence"),
+    [
+        ("wait: 1m", DEATH),
+        ("finish: {actors: billing, within: 1m}", f"billing: still 0 publishes without outcome when {DEATH}"),
+        ("move: {consumer: billing, to: us-west}", f"billing: no way into us-west when {DEATH}"),
+        ("kill: {region: us-west, within: 1m}", f"not done to us-west when {DEATH}"),
+    ],
+)
+def test_every_step_fails_as_soon_as_an_actor_is_gone(theatre: Theatre, step: str, sentence: str) -> None:
+    dies_after(theatre, 2.1)
+    announced = theatre.prepare
+
+    def prepare(actor: PretendedActor) -> None:
+        announced(actor)
+        actor.deaf_to |= {"finish", "move"}
+
+    theatre.prepare = prepare
+    theatre.runtime.hangs.add("kill")
+    result = theatre.play(f"begin: [fast, billing]\n{step}")
+    assert failure_of(result) == f"step 2 ({step}): {sentence}"
+    assert result.seconds < 3
+
+
+def test_an_actor_that_is_gone_when_a_step_is_done_fails_that_step(theatre: Theatre) -> None:
+    dies_after(theatre, 0.58)
+    result = theatre.play("begin: fast\nkill: us-west\nphase: never")
+    assert failure_of(result) == f"step 2 (kill: us-west): {DEATH}"
+
+
+def test_an_actor_that_fails_after_the_last_step_fails_the_run(theatre: Theatre) -> None:
+    class FailsWhenItLeaves(PretendedActor):
+        async def leave(self) -> None:
+            await super().leave()
+            self.problem = DEATH
+
+    def hire(part: Part) -> PretendedActor:
+        actor = theatre.actors[part.name] = FailsWhenItLeaves(part)
+        return actor
+
+    theatre.hire = hire  # type: ignore[method-assign]
+    result = theatre.play("begin: fast\nwait: 1s")
+    assert failure_of(result) == f"after the last step: {DEATH}"
+    assert describe_end(result) == f"failed after 1.1 s, after the last step: {DEATH}"
+    assert [fact.error for fact in facts(theatre) if fact.error] == [result.failure]
+    assert facts(theatre)[-1].detail == f"play of story ends: {result.failure}"
 
 
 def test_a_region_that_cannot_be_started_fails_the_step_with_the_runtimes_reason(theatre: Theatre) -> None:

@@ -23,6 +23,8 @@ from emulator.scenarios.workload import ActorFailure, Counts, Part, ProducerPart
 from emulator.topology import Cluster, Link, Region, Topology
 
 REGIONS = ("us-east", "us-west", "eu-central")
+ROUNDING = 1e-6
+"""A sum of many short sleeps is a little less than one long one."""
 ORDERS = "persistent://public/default/orders"
 
 TOPOLOGY = Topology(
@@ -182,7 +184,7 @@ class PretendedActor:
     def counts(self) -> Counts:
         if self._since is None:
             return Counts(region=self._region)
-        done = int(((self._until or now()) - self._since) * self.rate)
+        done = int(((self._until or now()) - self._since) * self.rate + ROUNDING)
         if not isinstance(self.part, ProducerPart):
             return Counts(region=self._region, connected=True, received=done)
         done = min(done, self.part.messages or done)
