@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-Outcome = Literal["valid", "invalid", "unknown", "not applicable"]
+Outcome = Literal["valid", "invalid", "unknown", "not applicable", "measured"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +17,7 @@ class Finding:
     name: str
     """Like `acknowledged-stored`."""
     invariant: str
-    """`INV-n` (docs/INVARIANTS.md), or `info` for a check that only measures."""
+    """`INV-n` (docs/INVARIANTS.md), or `info` for a figure and for the check that the evidence is whole."""
     outcome: Outcome
     sentence: str
     witness: tuple[Mapping[str, Any], ...]
@@ -48,7 +48,7 @@ class Verdict:
 
     @property
     def broken(self) -> tuple[Finding, ...]:
-        """Findings that are neither valid nor without anything to judge."""
+        """Findings that are invalid or unknown."""
         return tuple(one for one in self.findings if one.outcome in ("invalid", "unknown"))
 
     def finding(self, name_or_invariant: str) -> Finding:

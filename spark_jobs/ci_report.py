@@ -1,7 +1,7 @@
 """A judgement for continuous integration: JUnit's XML for programs, Markdown for people.
 
 A check or limit is a test case. Invalid and missed are failures, unknown is an error, a check with nothing to judge is
-skipped.
+skipped. A figure is a property of the suite in JUnit, and a row without a sign in Markdown.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 
 from spark_jobs.judge import Judgement
 
-Case = Literal["passed", "failure", "error", "skipped"]
+Case = Literal["passed", "failure", "error", "skipped", "measured"]
 _CASE_OF: Mapping[str, Case] = {
     "valid": "passed",
     "kept": "passed",
@@ -20,8 +20,9 @@ _CASE_OF: Mapping[str, Case] = {
     "missed": "failure",
     "unknown": "error",
     "not applicable": "skipped",
+    "measured": "measured",
 }
-_SIGNS: Mapping[Case, str] = {"passed": "✅", "failure": "❌", "error": "❔", "skipped": "–"}
+_SIGNS: Mapping[Case, str] = {"passed": "✅", "failure": "❌", "error": "❔", "skipped": "–", "measured": ""}
 
 
 def _rows(judgement: Judgement) -> list[tuple[str, str, Case, str, str]]:
@@ -39,7 +40,8 @@ def _rows(judgement: Judgement) -> list[tuple[str, str, Case, str, str]]:
 
 def junit(judgement: Judgement) -> str:
     """One test suite. Its text may hold anything: what XML cannot hold is left out."""
-    rows = _rows(judgement)
+    figures = [row for row in _rows(judgement) if row[2] == "measured"]
+    rows = [row for row in _rows(judgement) if row[2] != "measured"]
     cases = [case for _, _, case, _, _ in rows]
     suite = ElementTree.Element(
         "testsuite",
@@ -50,6 +52,9 @@ def junit(judgement: Judgement) -> str:
         skipped=str(cases.count("skipped")),
         time=f"{judgement.figures['duration_seconds']:.3f}",
     )
+    properties = ElementTree.SubElement(suite, "properties")
+    for name, text in (("headline", judgement.headline), *((row[1], row[4]) for row in figures)):
+        ElementTree.SubElement(properties, "property", name=_clean(name), value=_clean(text))
     for group, name, case, outcome, sentence in rows:
         element = ElementTree.SubElement(suite, "testcase", classname=f"geoemu.{group}", name=_clean(name))
         if case != "passed":
@@ -60,10 +65,17 @@ def junit(judgement: Judgement) -> str:
 
 def markdown(judgement: Judgement) -> str:
     """A heading and a table."""
-    lines = [f"## geoemu: {judgement.verdict}", "", "| | check | |", "|---|---|---|"]
+    lines = [
+        f"## geoemu: {judgement.verdict}",
+        "",
+        _cell(judgement.headline),
+        "",
+        "| | check | |",
+        "|---|---|---|",
+    ]
     for group, name, case, outcome, sentence in _rows(judgement):
         label = "" if group == "info" else f"{group} "
-        lines.append(f"| {_SIGNS[case]} {outcome} | {label}{_cell(name)} | {_cell(sentence)} |")
+        lines.append(f"| {f'{_SIGNS[case]} {outcome}'.strip()} | {label}{_cell(name)} | {_cell(sentence)} |")
     return "\n".join(lines) + "\n"
 
 

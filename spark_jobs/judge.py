@@ -19,6 +19,7 @@ from spark_jobs.engines.current import in_use, kept, small_frame
 from spark_jobs.engines.frames import DataFrame, F
 from spark_jobs.evidence import OUTAGE_SCHEMA, Ownership, Promises, gather
 from spark_jobs.grants import read_ownership
+from spark_jobs.headline import headline
 from spark_jobs.journeys import Journey, collect_journeys, follow_messages
 from spark_jobs.limits import LimitResult, hold_limits
 from spark_jobs.loss import loss_result, regions_lost
@@ -70,9 +71,14 @@ class Judgement:
     ownership: tuple[Contest, ...] = ()
     """Who owned how many topics before and after a host died."""
 
+    @property
+    def headline(self) -> str:
+        return headline(self.verdict, self.checks, self.figures, self.limits)
+
     def as_json(self) -> dict[str, Any]:
         return {
             "verdict": self.verdict,
+            "headline": self.headline,
             "run": self.run,
             **self.story.as_json(),
             "checks": [check.as_json() for check in self.checks],
@@ -233,7 +239,7 @@ def _wholeness(
         more = len(damages) - DAMAGES_SHOWN_MAX
         sentences.append(f"Evidence is missing: {shown}{f'; and {more} more' if more > 0 else ''}.")
     if failures:
-        sentences.append(f"The scenario did not come to its end: {failures[0]['error']}.")
+        sentences.append(f"The scenario failed: {failures[0]['error']}.")
     if not sentences:
         unread = sorted({damage.region or "" for damage in all_damages})
         but = f" but for the log of {' and '.join(unread)}, which was lost" if unread else ""

@@ -18,6 +18,8 @@ from spark_jobs.engines.frames import F
 from spark_jobs.evidence import Evidence
 from spark_jobs.verdict import INFORMATION, CheckResult
 
+TOPICS_SHOWN_MAX = 3
+
 
 @dataclass(frozen=True, slots=True)
 class Gone:
@@ -154,7 +156,7 @@ def loss_result(loss: Loss) -> CheckResult | None:
         "loss",
         "what the loss cost",
         INFORMATION,
-        "valid",
+        "measured",
         " ".join(sentences),
         tuple(_witness(one, loss) for one in loss.gone),
     )
@@ -168,11 +170,24 @@ def _cost(loss: Loss, regions: str) -> str:
             else (f"{regions} were lost, and nothing that they had acknowledged with them.")
         )
     return (
-        f"{count(loss.unrecovered, 'acknowledged message')} went with {regions}: no region that is left stores"
-        f" {'it' if loss.unrecovered == 1 else 'them'}. The oldest was acknowledged"
+        f"{count(loss.unrecovered, 'acknowledged message')} {_of_topics(loss)} went with {regions}: no region that is"
+        f" left stores {'it' if loss.unrecovered == 1 else 'them'}. The oldest was acknowledged"
         f" {duration_text(loss.recovery_point_seconds)} before the loss"
         f" (RPO {duration_text(loss.recovery_point_seconds)})."
     )
+
+
+def _of_topics(loss: Loss) -> str:
+    """`of persistent://public/default/orders`, or each topic with its number."""
+    numbers: dict[str, int] = {}
+    for one in loss.gone:
+        numbers[one.topic] = numbers.get(one.topic, 0) + one.acknowledged
+    named = [topic for topic, number in numbers.items() if number]
+    if len(named) == 1:
+        return f"of {named[0]}"
+    shown = sorted(named, key=lambda topic: (-numbers[topic], topic))[:TOPICS_SHOWN_MAX]
+    each = ", ".join(f"{topic} {numbers[topic]:,}" for topic in shown)
+    return f"of {len(named)} topics ({each}{', ...' if len(named) > len(shown) else ''})"
 
 
 def _witness(one: Gone, loss: Loss) -> Mapping[str, Any]:

@@ -12,8 +12,10 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from spark_jobs.causes import causes
+from spark_jobs.checks.judging import count
 from spark_jobs.curves_drawing import draw_curves, title_of
 from spark_jobs.durations import duration_text
+from spark_jobs.headline import ONE_RUN, explanation
 from spark_jobs.journey_words import journey_lines, title_of_journey
 from spark_jobs.journeys import Journey, Origin, origin_of
 from spark_jobs.judge import Judgement
@@ -27,27 +29,11 @@ WIDE_PX = 1180
 NARROW_PX = 356
 """What the page leaves for the picture on a screen of 1400 and of 400 pixels."""
 
-_GRAVEST: Sequence[Verdict] = ("invalid", "unknown", "valid", "not applicable")
-"""Checks that failed are told of first."""
+EXAMPLES_MAX = 3
+"""Witnesses of a check that the terminal shows."""
 
-HEADLINES: Mapping[Verdict, tuple[str, str]] = {
-    "valid": (
-        "Valid: nothing was lost",
-        "Every message that a region acknowledged is in every region that should have it, and every consumer saw it.",
-    ),
-    "invalid": (
-        "Invalid: a promise was broken",
-        "What is listed here is proven by the logs and the history; the messages named below show it.",
-    ),
-    "not applicable": (
-        "Nothing to judge",
-        "No check found anything that it could judge. Do not read this as a pass.",
-    ),
-    "unknown": (
-        "Unknown: the evidence does not decide",
-        "Nothing here proves that a message was lost, and nothing proves that none was. Do not read this as a pass.",
-    ),
-}
+_GRAVEST: Sequence[Verdict] = ("invalid", "unknown", "valid", "measured", "not applicable")
+"""Checks that failed are told of first."""
 
 
 def write_report(judgement: Judgement, folder: Path) -> Path:
@@ -68,14 +54,13 @@ def render_page(judgement: Judgement) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    headline, explanation = HEADLINES[judgement.verdict]
     timeline = judgement.timeline
     journeys = {journey.origin: journey for journey in judgement.journeys}
     names = [title_of(curve) for curve in judgement.curves]
     return templates.get_template("report.html").render(
         judgement=judgement,
-        headline=headline,
-        explanation=explanation,
+        headline=judgement.headline,
+        explanation=explanation(judgement.verdict, judgement.checks),
         head=head_rows(judgement),
         reasons=[(check, _beside(check, timeline)) for check in _reasons(judgement)],
         tiles=tiles(judgement.figures),
@@ -119,12 +104,17 @@ def render_page(judgement: Judgement) -> str:
 
 def summary(judgement: Judgement, page: Path) -> str:
     """What the command line prints."""
-    lines = [f"{judgement.verdict.upper()}  {judgement.run}"]
+    lines = [f"{judgement.verdict.upper()}  {judgement.run}", f"  {judgement.headline}"]
     for check in judgement.checks:
-        label = f"{check.invariant}  " if check.invariant.startswith("INV") else ""
-        lines.append(f"  {check.verdict:<14} {label}{check.title}: {check.sentence}")
-        if check.verdict != "valid":
-            lines += [f"           e.g. {_one_line(witness)}" for witness in check.witness[:3]]
+        if check.verdict != "not applicable":
+            lines += _lines_of(check)
+    idle = [check.title for check in judgement.checks if check.verdict == "not applicable"]
+    if idle:
+        lines.append(
+            f"  {'not applicable':<14} {count(len(idle), 'check')} without anything to judge: {', '.join(idle)}"
+        )
+    if judgement.verdict == "valid":
+        lines.append(f"  {ONE_RUN}")
     for result in judgement.limits:
         lines.append(f"  {result.outcome:<8} limit {result.limit.text}: {result.sentence}.")
     for journey in judgement.followed:
@@ -133,6 +123,15 @@ def summary(judgement: Judgement, page: Path) -> str:
         lines += [f"  {at:>12}  {what}" for at, what in told]
     lines.append(f"Report: {page}")
     return "\n".join(lines)
+
+
+def _lines_of(check: CheckResult) -> list[str]:
+    label = f"{check.invariant}  " if check.invariant.startswith("INV") else ""
+    shown = check.witness[:EXAMPLES_MAX] if check.verdict in ("invalid", "unknown") else ()
+    return [
+        f"  {check.verdict:<14} {label}{check.title}: {check.sentence}",
+        *(f"           e.g. {_one_line(witness)}" for witness in shown),
+    ]
 
 
 def _one_line(witness: Mapping[str, Any]) -> str:

@@ -148,7 +148,7 @@ def standing_result(standings: Iterable[Standing], lost: Collection[str]) -> Che
     ]
     if not sentences:
         return None
-    return CheckResult("standings", "another fail-over now", INFORMATION, "valid", " ".join(sentences))
+    return CheckResult("standings", "another fail-over now", INFORMATION, "measured", " ".join(sentences))
 
 
 def _now(standing: Standing) -> str:

@@ -6,13 +6,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-Verdict = Literal["valid", "invalid", "unknown", "not applicable"]
-"""not applicable: there was nothing to judge. A run of which nothing could be judged is unknown."""
+Verdict = Literal["valid", "invalid", "unknown", "not applicable", "measured"]
+"""not applicable: there was nothing to judge. A run of which nothing could be judged is unknown. measured: a figure,
+which no guarantee is about."""
 
 EXIT_CODES: Mapping[Verdict, int] = {"valid": 0, "invalid": 1, "unknown": 2, "not applicable": 2}
 
 INFORMATION = "info"
-"""Invariant of a check that only measures."""
+"""Invariant of a figure, and of the check that the evidence is whole."""
 
 Witness = Mapping[str, Any]
 """One offending message or place, smallest that proves the point. Keys as in the history where they mean the same."""
@@ -44,16 +45,16 @@ class CheckResult:
 
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
-    """A proven violation outweighs doubt, doubt outweighs good news; nothing at all is doubt. What does not apply has
-    no weight."""
-    present = set(verdicts) - {"not applicable"}
+    """A proven violation outweighs doubt, doubt outweighs good news; nothing at all is doubt. What does not apply and
+    what is only measured have no weight."""
+    present = set(verdicts) - {"not applicable", "measured"}
     if "invalid" in present:
         return "invalid"
     return "valid" if present == {"valid"} else "unknown"
 
 
 def overall(checks: Iterable[CheckResult]) -> Verdict:
-    """Of a run. What only measures can spoil it and proves nothing: that all files are whole is no promise kept."""
+    """Of a run. Evidence with holes makes it unknown; whole evidence proves nothing yet."""
     return worst(
         check.verdict for check in checks if check.invariant != INFORMATION or check.verdict != "valid"
     )

@@ -31,7 +31,7 @@ def conclude(found: Sequence[Found], circumstances: Circumstances) -> CheckResul
     )
     if unknown:
         sentence += f" ({total(found, 'unknown_stored'):,} of these are stored)"
-    return CHECK.result("valid", sentence + ".")
+    return CHECK.result("measured", sentence + ".")
 
 
 CHECK = Check("publish-outcomes", "publish outcomes", INFORMATION, _COUNTS, None, conclude)

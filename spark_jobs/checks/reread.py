@@ -27,7 +27,7 @@ def conclude(found: Sequence[Found], circumstances: Circumstances) -> CheckResul
             f"{sum(one.n for one in again):,} of {count(received, 'received message')} came more than once"
             f" ({count(deliveries - received, 'repeated delivery').replace('deliverys', 'deliveries')})."
         )
-    return CHECK.result("valid", sentence, examples(again))
+    return CHECK.result("measured", sentence, examples(again))
 
 
 CHECK = Check(

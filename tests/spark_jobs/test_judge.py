@@ -46,7 +46,8 @@ def test_a_drill_that_went_well(engine: Engine, drill: Path) -> None:
         "key-epochs-grow",
         "processed-once",
     }
-    assert {one.verdict for one in judgement.checks} == {"valid", "not applicable"}
+    assert {one.verdict for one in judgement.checks} == {"valid", "measured", "not applicable"}
+    assert {one.invariant for one in judgement.checks if one.verdict == "measured"} == {"info"}
     assert judgement.verdict == "valid"
     assert [one.invariant for one in judgement.checks if one.invariant != "info"] == [
         f"INV-{n}" for n in (*range(1, 7), 12, 13, 18, 25, 58, 59, 70, 71, 72)

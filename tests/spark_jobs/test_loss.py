@@ -10,9 +10,10 @@ from emulator.limits import parse_limits
 from spark_jobs.ci_report import junit, markdown
 from spark_jobs.engines.contract import Engine
 from spark_jobs.judge import Judgement, judge_run
+from spark_jobs.report import render_page, summary
 from spark_jobs.verdict import CheckResult
 
-from .sample_run import SampleRun
+from .sample_run import TOPIC, SampleRun
 
 LOST_AT_S = 2.0
 
@@ -62,7 +63,15 @@ def test_what_only_the_lost_region_had_is_counted_and_dated(engine: Engine, tmp_
     assert loss["lacking"] == {"eu-central": 1}
     (row,) = loss["by_producer"]
     assert (row["producer"], row["first_sequence_id"], row["last_sequence_id"]) == ("orders-us-east", 7, 9)
-    assert "3 acknowledged messages went with us-east" in check(judgement, "loss").sentence
+    sentence = f"3 acknowledged messages of {TOPIC} went with us-east: no region that is left stores them."
+    assert sentence in check(judgement, "loss").sentence
+    assert check(judgement, "loss").verdict == "measured"
+    said = "Valid: no guarantee was broken. 3 acknowledged messages were lost with us-east."
+    assert judgement.headline == judgement.as_json()["headline"] == said
+    terminal = summary(judgement, Path("report.html"))
+    assert said in terminal
+    assert TOPIC in terminal
+    assert said in render_page(judgement)
     assert "3 messages of 10 went with us-east" in check(judgement, "INV-5").sentence
 
 

@@ -12,7 +12,7 @@ def result(invariant: str, verdict: Verdict) -> CheckResult:
 
 
 @pytest.mark.parametrize(
-    ("promises", "measured", "verdict"),
+    ("promises", "evidence", "verdict"),
     [
         (["valid", "valid"], "valid", "valid"),
         (["valid", "not applicable"], "valid", "valid"),
@@ -23,8 +23,8 @@ def result(invariant: str, verdict: Verdict) -> CheckResult:
         (["not applicable", "not applicable"], "valid", "unknown"),
     ],
 )
-def test_the_gravest_counts_and_what_only_measures_proves_nothing(
-    promises: list[Verdict], measured: Verdict, verdict: Verdict
+def test_the_gravest_counts_and_figures_prove_nothing(
+    promises: list[Verdict], evidence: Verdict, verdict: Verdict
 ) -> None:
     checks = [result(f"INV-{number}", one) for number, one in enumerate(promises, 1)]
-    assert overall([result(INFORMATION, measured), *checks]) == verdict
+    assert overall([result(INFORMATION, evidence), result(INFORMATION, "measured"), *checks]) == verdict

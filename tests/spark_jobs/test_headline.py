@@ -1,0 +1,127 @@
+"""The headline says what the figures say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from emulator.limits import parse_limits
+from spark_jobs.ci_report import junit, markdown
+from spark_jobs.headline import ONE_RUN, explanation, headline
+from spark_jobs.limits import LimitResult
+from spark_jobs.report import render_page, summary
+from spark_jobs.verdict import INFORMATION, CheckResult, Verdict, overall
+
+from .test_report import judgement
+
+
+def checks(*verdicts: Verdict, evidence: Verdict = "valid") -> list[CheckResult]:
+    return [
+        CheckResult("evidence-whole", "evidence is whole", INFORMATION, evidence, "It is."),
+        *(CheckResult(f"c{n}", f"check {n}", f"INV-{n}", one, "So.") for n, one in enumerate(verdicts, 1)),
+        CheckResult("failover-gap", "fail-over gap", INFORMATION, "measured", "0.84 s."),
+    ]
+
+
+def lost(*regions: str, unrecovered: int) -> Mapping[str, Any]:
+    return {"loss": {"regions": list(regions), "unrecovered": unrecovered}}
+
+
+def missed(*texts: str) -> list[LimitResult]:
+    return [LimitResult(parse_limits(text)[0], "missed", "it was more") for text in texts]
+
+
+@pytest.mark.parametrize(
+    ("found", "figures", "limits", "text"),
+    [
+        (checks("valid"), {}, [], "Valid: no guarantee was broken."),
+        (
+            checks("valid"),
+            lost("us-east", unrecovered=873),
+            [],
+            "Valid: no guarantee was broken. 873 acknowledged messages were lost with us-east.",
+        ),
+        (
+            checks("valid"),
+            lost("us-east", "us-west", unrecovered=1),
+            [],
+            "Valid: no guarantee was broken. 1 acknowledged message was lost with us-east and us-west.",
+        ),
+        (
+            checks("valid"),
+            lost("us-east", unrecovered=0),
+            missed("gap<=2s"),
+            "Valid: no guarantee was broken. No acknowledged message was lost with us-east. Limits missed: gap<=2s.",
+        ),
+        (
+            checks("valid", "invalid"),
+            lost("us-east", unrecovered=2),
+            [],
+            "Invalid: 1 guarantee was broken (INV-2 check 2). 2 acknowledged messages were lost with us-east.",
+        ),
+        (
+            checks("invalid", "unknown", "invalid"),
+            {},
+            [],
+            "Invalid: 2 guarantees were broken (INV-1 check 1, INV-3 check 3).",
+        ),
+        (
+            checks("valid", evidence="unknown"),
+            {},
+            [],
+            "Unknown: 1 check could not be decided (evidence is whole).",
+        ),
+        (checks("not applicable"), {}, [], "Unknown: no check had anything to judge."),
+    ],
+)
+def test_a_headline_is_derived_from_checks_and_figures(
+    found: list[CheckResult], figures: Mapping[str, Any], limits: list[LimitResult], text: str
+) -> None:
+    assert headline(overall(found), found, figures, limits) == text
+
+
+def test_the_explanation_counts_what_was_judged() -> None:
+    found = checks("valid", "not applicable", "valid")
+    assert explanation("valid", found) == f"2 checks of 3 had something to judge: 2 valid. {ONE_RUN}"
+    found = checks("valid", "unknown")
+    assert explanation("unknown", found) == (
+        "2 checks of 2 had something to judge: 1 valid, 1 unknown. Do not read this as a pass."
+    )
+
+
+def test_page_terminal_and_data_have_the_same_headline() -> None:
+    told = replace(judgement("valid"), figures={**judgement().figures, **LOSS})
+    said = "Valid: no guarantee was broken. 873 acknowledged messages were lost with us-east."
+    assert told.as_json()["headline"] == told.headline == said
+    assert said in render_page(told)
+    assert said in summary(told, Path("x"))
+    assert said in markdown(told)
+    assert said in junit(told)
+    assert ONE_RUN in render_page(told)
+    assert ONE_RUN in summary(told, Path("x"))
+
+
+LOSS = {"loss": {**lost("us-east", unrecovered=873)["loss"], "recovery_point_seconds": 1.0}}
+
+
+def test_a_figure_is_valid_nowhere() -> None:
+    told = replace(judgement("invalid"), checks=tuple(checks("invalid")[1:]))
+    (line,) = [line for line in summary(told, Path("x")).splitlines() if "fail-over gap" in line]
+    assert line.split()[0] == "measured"
+    page = render_page(told)
+    assert 'article class="check measured"' in page
+    assert 'article class="check valid"' not in page
+    assert "| measured | fail-over gap |" in markdown(told)
+    assert 'name="fail-over gap" value="0.84 s."' in junit(told)
+    assert 'testcase classname="geoemu.info"' not in junit(told)
+
+
+def test_checks_without_anything_to_judge_are_one_line() -> None:
+    told = replace(judgement("unknown"), checks=tuple(checks(*["not applicable"] * 12, evidence="unknown")))
+    text = summary(told, Path("x"))
+    assert len(text.splitlines()) == 6
+    assert "not applicable 12 checks without anything to judge: check 1, check 2" in text
