@@ -55,6 +55,24 @@ class TestSample:
             NamespaceConfig("public/default", sample.region_names, deduplication=True),
         )
 
+    def test_the_sample_for_containers_differs_in_its_runtime_and_its_log_only(
+        self, sample: Topology
+    ) -> None:
+        containers = load_topology(SAMPLE.parent / "compose" / "topology.yaml")
+        assert containers.runtime == "compose"
+        assert all(region.log == LogConfig("kafka") for region in containers.regions)
+        on_sqlite = tuple(
+            dataclasses.replace(
+                cluster,
+                regions=tuple(dataclasses.replace(region, log=LogConfig()) for region in cluster.regions),
+            )
+            for cluster in containers.clusters
+        )
+        as_processes = dataclasses.replace(
+            containers, path=sample.path, runtime=sample.runtime, clusters=on_sqlite
+        )
+        assert as_processes == sample
+
 
 class TestDefaults:
     def test_clusters_alone_are_enough(self, tmp_path: Path) -> None:

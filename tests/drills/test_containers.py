@@ -19,6 +19,7 @@ from emulator.region_config import RegionConfig
 from emulator.runtimes.compose import ComposeRuntime
 from emulator.runtimes.compose_command import compose_command
 from emulator.runtimes.compose_file import ADMIN_PORT, KAFKA_LABEL, PUBLISHED_PORT, REGION_LABEL
+from emulator.runtimes.contract import RegionStatus
 from emulator.runtimes.docker_engine import Container
 from emulator.runtimes.opening import open_run
 from emulator.runtimes.ports import WantedPort, choose_ports
@@ -28,6 +29,7 @@ from emulator.scenarios.topics import read_topics_over_http, survey
 from emulator.scenarios.workload import ConsumerPart, ProducerPart
 from emulator.topology_file import load_topology
 from tests.runtimes.containers import ROOT, need_containers, remove
+from tests.runtimes.test_metadata_sync import CREATION, asked, until_said
 
 pytestmark = [pytest.mark.real, pytest.mark.long]
 
@@ -168,6 +170,33 @@ def play(story: object) -> None:
 
 
 # --- the stories ----------------------------------------------------------------------------------------
+
+
+def test_a_policy_set_in_one_cluster_is_obeyed_in_the_other(run: ComposeRuntime) -> None:
+    """PIP-136 by the topic that the sample declares: us-east is of cluster americas, eu-central of europe."""
+    pulsar = pytest.importorskip("pulsar")
+
+    def creates(region: RegionStatus, topic: str) -> bool:
+        client = pulsar.Client(region.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+        try:
+            client.create_producer(topic)
+        except pulsar.TopicNotFound:
+            return False
+        finally:
+            client.close()
+        return True
+
+    async def story() -> None:
+        here, _, there = (await run.status()).regions
+        assert await asyncio.to_thread(creates, there, "created-before")
+        assert await asked(here, "POST", CREATION, {"allowAutoTopicCreation": False}) == 204
+        await until_said(there, CREATION, lambda said: said == {"allowAutoTopicCreation": False})
+        assert not await asyncio.to_thread(creates, there, "refused")
+        assert await asked(there, "DELETE", CREATION) == 204
+        await until_said(here, CREATION, lambda said: said != {"allowAutoTopicCreation": False})
+        assert await asyncio.to_thread(creates, here, "created-after")
+
+    play(story())
 
 
 @pytest.mark.parametrize("victims", [("region",), ("kafka",), ("region", "kafka")], ids="-and-".join)
