@@ -38,6 +38,12 @@ class Network(Protocol):
         ...
 
 
+def own_address(transport: asyncio.BaseTransport) -> str:
+    """Return the address of this side that the other side connected to; empty where there is none."""
+    own = transport.get_extra_info("sockname")
+    return str(own[0]) if isinstance(own, tuple) else ""
+
+
 class SocketListener:
     def __init__(self, server: asyncio.Server) -> None:
         self._server = server

@@ -14,7 +14,7 @@ from typing import Any
 
 from emulator.compatibility import Compatibility
 
-REGION_CONFIG_VERSION = 2
+REGION_CONFIG_VERSION = 3
 CLOCK_AHEAD_MS_MAX = 86_400_000
 """A day: what is further off was meant in another unit."""
 
@@ -184,7 +184,7 @@ class RegionConfig:
     cluster: str
     bind_host: str = "127.0.0.1"
     advertised_host: str = "127.0.0.1"
-    """What lookups tell clients."""
+    """What lookups tell clients. Empty: each client the address that it connected to."""
     service_port: int = 0
     admin_port: int = 0
     advertised_service_port: int = 0

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from emulator.addresses import LOOPBACK, is_wildcard, nearby
 from emulator.errors import ConfigurationError, Problem
 from emulator.model import TopicName
 from emulator.region_config import (
@@ -30,7 +31,7 @@ from emulator.region_config import (
 )
 from emulator.spelling import nearest
 
-TOPOLOGY_VERSION = 2
+TOPOLOGY_VERSION = 3
 CONFIGURATION_FILE = "configuration.sqlite"
 RUNTIMES = ("process", "compose")
 """Where regions may run."""
@@ -42,14 +43,26 @@ class Region:
 
     name: str
     cluster: str
-    host: str = "127.0.0.1"
-    """The address it listens on and tells its clients when regions are processes."""
+    host: str = ""
+    """What lookups tell clients. Empty: the address that it listens on."""
+    listen: str = ""
+    """The address of this machine that it listens on, or that its container publishes ports to. Empty: `host`."""
     service_port: int = 0
     """For Pulsar clients. 0: pick a free one."""
     admin_port: int = 0
     """For HTTP. 0: pick a free one."""
     log: LogConfig = LogConfig()
     settings: BrokerSettings = BrokerSettings()
+
+    @property
+    def address(self) -> str:
+        """Where it listens."""
+        return self.listen or self.host or LOOPBACK
+
+    @property
+    def advertised(self) -> str:
+        """What lookups tell clients; empty: each client the address that it came by, because there are several."""
+        return self.host or ("" if is_wildcard(self.address) else self.address)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,13 +200,13 @@ def region_config(
     `configuration_dir`: where the cluster's configuration store lies; None: the region has one of its own, in memory.
     """
     region = topology.region(region_name)
-    hosts = {peer.name: peer.host for peer in topology.regions} | dict(peer_hosts or {})
+    hosts = {peer.name: nearby(peer.address) for peer in topology.regions} | dict(peer_hosts or {})
     service_port, admin_port = ports[region_name]
     return RegionConfig(
         region=region.name,
         cluster=region.cluster,
-        bind_host=bind_host or region.host,
-        advertised_host=advertised_host or region.host,
+        bind_host=bind_host or region.address,
+        advertised_host=advertised_host or region.advertised,
         service_port=service_port,
         admin_port=admin_port,
         advertised_service_port=advertised_ports[0],

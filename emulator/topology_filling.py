@@ -53,7 +53,8 @@ def _cluster(declared: DeclaredCluster, topology: TopologyFile) -> Cluster:
             Region(
                 name=name,
                 cluster=declared.name,
-                host=part.host,
+                host=part.host or "",
+                listen=part.listen or "",
                 service_port=part.service_port,
                 admin_port=part.admin_port,
                 log=_log(part.log or cluster_log or topology.log or LogPart()),

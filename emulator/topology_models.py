@@ -23,6 +23,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from emulator.addresses import HOST_RULE, is_host, is_wildcard
 from emulator.model import is_valid_name
 from emulator.region_config import BrokerSettings
 
@@ -77,8 +78,16 @@ def _check_namespace(text: str) -> str:
 
 
 def _check_host(text: str) -> str:
-    if not re.fullmatch(_HOST, text):
-        raise PydanticCustomError("host", "must be an IP address or a host name")
+    if not is_host(text):
+        raise PydanticCustomError("host", HOST_RULE)
+    return text
+
+
+def _check_advertised_host(text: str) -> str:
+    if is_wildcard(text):
+        raise PydanticCustomError(
+            "host", "must be an address that clients can connect to; `listen` may mean every address"
+        )
     return text
 
 
@@ -111,6 +120,7 @@ RegionName = Annotated[str, AfterValidator(_check_region), _text_like(_FILE_NAME
 TenantName = Annotated[str, AfterValidator(_check_tenant), _text_like(_PULSAR_NAME)]
 NamespaceName = Annotated[str, AfterValidator(_check_namespace), _text_like(f"{_PULSAR_NAME}/{_PULSAR_NAME}")]
 Host = Annotated[str, AfterValidator(_check_host), _text_like(_HOST)]
+AdvertisedHost = Annotated[Host, AfterValidator(_check_advertised_host)]
 Servers = Annotated[str, AfterValidator(_check_servers), _text_like(_SERVERS)]
 ReplicationRegions = Annotated[
     Any,
@@ -244,8 +254,12 @@ class PulsarPeerPart(Part):
 class RegionPart(Part):
     """One region: one broker with one log."""
 
-    host: Host = "127.0.0.1"
-    """Where it listens, and what it tells its clients, when regions are processes."""
+    host: AdvertisedHost | None = None
+    """The address or name that clients are told. Left out: where it listens; if that is every address, each client is
+    told the one that it connected to."""
+    listen: Host | None = None
+    """The address that its ports listen on, or that its container publishes them to. Left out: `host`, or 127.0.0.1.
+    Any other than a loopback address needs `--insecure`. `--listen` overrides it."""
     service_port: Port = 0
     """For Pulsar clients. 0: pick a free one."""
     admin_port: Port = 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from emulator.addresses import LOOPBACK, is_wildcard
 from emulator.compatibility import CHOICES, SWITCHES
 from emulator.model import TopicName
 from emulator.topology_declared import DeclaredTopology, SettingsLevel, settings_levels
@@ -129,7 +130,7 @@ def _check_compatibility(declared: DeclaredTopology, content: TopologyFile) -> N
 
 def _check_names_and_ports(declared: DeclaredTopology) -> None:
     names: dict[str, str] = {}
-    ports: dict[tuple[str, int], str] = {}
+    ports: dict[int, list[tuple[str, str]]] = {}
     for cluster in declared.clusters:
         for name in cluster.written_names:
             if name in names:
@@ -137,15 +138,26 @@ def _check_names_and_ports(declared: DeclaredTopology) -> None:
                 cluster.file.report(("regions", name), rule, about_key=True)
             names.setdefault(name, cluster.file.name)
     for cluster, name, part in declared.regions():
-        if cluster.file.has_problem_at(("regions", name, "host")):
+        if any(cluster.file.has_problem_at(("regions", name, key)) for key in ("host", "listen")):
             continue
+        address = part.listen or part.host or LOOPBACK
         for key, port in (("service_port", part.service_port), ("admin_port", part.admin_port)):
-            address = ("127.0.0.1" if part.host == "localhost" else part.host, port)
-            if port and address in ports:
-                cluster.file.report(
-                    ("regions", name, key), f"must be a port of its own; {ports[address]} uses it"
-                )
-            ports.setdefault(address, f"{key} of {name}")
+            users = ports.setdefault(port, [])
+            user = next((user for user, other in users if _overlap(address, other)), None)
+            if port and user:
+                cluster.file.report(("regions", name, key), f"must be a port of its own; {user} uses it")
+            users.append((f"{key} of {name}", address))
+
+
+def _overlap(one: str, other: str) -> bool:
+    """Whether listening on one port of both addresses would collide."""
+    if is_wildcard(one) or is_wildcard(other):
+        return True
+    return _numeric(one) == _numeric(other)
+
+
+def _numeric(host: str) -> str:
+    return LOOPBACK if host == "localhost" else host
 
 
 def _check_logs(declared: DeclaredTopology) -> None:

@@ -24,6 +24,7 @@ from emulator.recording.journal import end_journals
 from emulator.recording.sealing import seal_actors
 from emulator.recording.surroundings import surroundings
 from emulator.runtimes.contract import RegionState, RegionStatus, Runtime
+from emulator.runtimes.listening import listening_on
 from emulator.runtimes.opening import create_run, open_run
 from emulator.runtimes.operator import operator_history
 from emulator.scenarios.topics import read_topics_over_http, survey
@@ -37,16 +38,24 @@ LOOK_SECONDS = 0.1
 
 
 def up(
-    topology: str | Path = "topology.yaml", *, runtime: str | None = None, run_dir: str | Path | None = None
+    topology: str | Path = "topology.yaml",
+    *,
+    runtime: str | None = None,
+    run_dir: str | Path | None = None,
+    listen: str | None = None,
+    insecure: bool = False,
 ) -> Geo:
     """Start every region of a topology and wait until all are ready. Use it in a `with`: leaving it ends the run.
 
     `runtime`: `process` or `compose`; None: what the topology says. `run_dir`: None: a new one in `.geoemu/runs`.
+    `listen`: the address of this machine that all regions listen on; None: what the topology names, or 127.0.0.1.
+    `insecure`: allow an address that other machines can reach, although regions authenticate no client.
     ConfigurationError tells all that is wrong with the files.
     """
-    declared = load_topology(Path(topology))
+    declared = listening_on(load_topology(Path(topology)), listen)
     directory = None if run_dir is None else Path(run_dir)
-    geo = Geo(create_run(runtime or declared.runtime, declared, directory), ends=True)
+    run = create_run(runtime or declared.runtime, declared, directory, insecure=insecure)
+    geo = Geo(run, ends=True)
     geo._bring_up()
     return geo
 

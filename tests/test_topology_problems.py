@@ -198,7 +198,7 @@ CASES = [
         clusters/americas.yaml:8: regions...: must be 1 to 63 of a-z A-Z 0-9 . _ - and begin with a letter or digit
         clusters/europe.yaml:3: regions.us-east: must be a name of its own; FOLDER/clusters/americas.yaml has a region of that name
         clusters/europe.yaml:4: regions.eu-central.service_port: 6650: must be a port of its own; service_port of us-east uses it
-        clusters/europe.yaml:5: regions.eu-west.host: "a host": must be an IP address or a host name
+        clusters/europe.yaml:5: regions.eu-west.host: "a host": must be an IPv4 address, an IPv6 address without brackets, or a host name; without a port
         """,
         {
             "americas": """

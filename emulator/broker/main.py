@@ -20,6 +20,7 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
+from emulator.addresses import in_url
 from emulator.broker.admin.server import Admin
 from emulator.broker.clock import ShiftedClock
 from emulator.broker.deliveries import Deliveries
@@ -110,7 +111,7 @@ async def run(config: RegionConfig) -> int:
     except OSError as failure:
         await environment.configuration.close()
         await environment.store.close()
-        ports = f"{config.bind_host}:{config.service_port} or :{config.admin_port}"
+        ports = f"{in_url(config.bind_host)}:{config.service_port} or :{config.admin_port}"
         raise OSError(f"region {config.region} cannot listen on {ports}: {failure.strerror}") from failure
     served = {"pid": os.getpid(), "service_port": region.service_port, "admin_port": admin_port}
     _write_ready_file(config, served)

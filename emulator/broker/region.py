@@ -8,6 +8,7 @@ import logging
 from collections.abc import Coroutine
 from typing import Any
 
+from emulator.addresses import in_url
 from emulator.broker.access_figures import AccessFigures
 from emulator.broker.budgets import Account
 from emulator.broker.commands.connection import ClientConnection
@@ -297,17 +298,16 @@ class Region:
     def service_port(self) -> int:
         return self._listener.port if self._listener is not None else self.config.service_port
 
-    @property
-    def service_url(self) -> str:
-        """What lookups tell clients."""
+    def service_url(self, came_by: str) -> str:
+        """What lookups tell a client that connected to our address `came_by`."""
         port = self.config.advertised_service_port or self.service_port
-        return f"pulsar://{self.config.advertised_host}:{port}"
+        return f"pulsar://{in_url(self.config.advertised_host or came_by)}:{port}"
 
     @property
     def internal_url(self) -> str:
         """What lookups tell those who came by the internal port."""
         port = self._internal_listener.port if self._internal_listener else self.config.internal_port
-        return f"pulsar://{self.config.internal_host}:{port}"
+        return f"pulsar://{in_url(self.config.internal_host)}:{port}"
 
     def new_producer_name(self) -> str:
         """Unique over all regions and restarts, because deduplication by name travels."""

@@ -20,6 +20,7 @@ from emulator.errors import RuntimeFailure
 from emulator.limits import LIMITS_FILE, as_text, parse_limits
 from emulator.made_by import note_made_by
 from emulator.runtimes.contract import Refused, Runtime
+from emulator.runtimes.listening import listening_on
 from emulator.runtimes.opening import create_run
 
 if TYPE_CHECKING:
@@ -42,12 +43,14 @@ class Drill:
     junit: Path | None = None
     markdown: Path | None = None
     engine: Literal["spark", "embedded"] | None = None
+    listen: str | None = None
+    insecure: bool = False
 
     async def perform(self) -> int:
         """The exit code. Raises before anything was started, or when regions failed and are down again."""
         topology, scenario = self._read()
         engine = _engine(self.engine)
-        run = create_run(self.runtime or topology.runtime, topology, self.run_dir)
+        run = create_run(self.runtime or topology.runtime, topology, self.run_dir, insecure=self.insecure)
         self._note_limits(run, scenario)
         note_made_by(
             run.run_dir,
@@ -75,7 +78,7 @@ class Drill:
         from emulator.scenarios.scenario import find_scenario, load_scenario
         from emulator.topology_file import load_topology
 
-        topology = load_topology(self.topology)
+        topology = listening_on(load_topology(self.topology), self.listen)
         scenario = load_scenario(find_scenario(self.scenario), topology)
         return scenario.settings.obeyed_by(topology), scenario
 
@@ -86,8 +89,10 @@ class Drill:
             ("--file", None if self.topology == DEFAULT_TOPOLOGY else self.topology),
             ("--runtime", self.runtime),
             ("--expect", self.expect),
+            ("--listen", self.listen),
         ]
         given = [word for option, value in options if value is not None for word in (option, str(value))]
+        given += ["--insecure"] if self.insecure else []
         return shlex.join(["geoemu", "run", str(self.scenario), *given])
 
     def _note_limits(self, run: Runtime, scenario: Scenario) -> None:

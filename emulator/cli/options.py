@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from emulator.addresses import HOST_RULE, is_host
 from emulator.errors import GeoemuError
 from emulator.explanations import KINDS
 from emulator.model import seconds_in
@@ -66,6 +67,30 @@ RuntimeName = Annotated[
         metavar="NAME",
         help=f"Where regions run: {' or '.join(RUNTIMES)}. Default: what the topology says.",
         autocompletion=_complete_runtime,
+    ),
+]
+
+
+def _address(text: str) -> str:
+    if not is_host(text):
+        raise typer.BadParameter(f"{text!r} {HOST_RULE}")
+    return text
+
+
+Listen = Annotated[
+    str | None,
+    typer.Option(
+        "--listen",
+        metavar="ADDRESS",
+        parser=_address,
+        help="Listen on this address of this machine, all regions. Default: what the topology names, or 127.0.0.1.",
+    ),
+]
+Insecure = Annotated[
+    bool,
+    typer.Option(
+        "--insecure",
+        help="Allow addresses that other machines can reach, although regions authenticate no client.",
     ),
 ]
 Region = Annotated[str, typer.Argument(metavar="REGION", autocompletion=_complete_region, show_default=False)]

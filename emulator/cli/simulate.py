@@ -215,7 +215,7 @@ def _free_folder(parent: Path, name: str) -> Path:
 def keep_run(outcome: Outcome, path: Path) -> None:
     """Write what a world left as an ordinary run folder, ended."""
     from emulator.runtimes.processes import identify
-    from emulator.runtimes.run_directory import RegionRecord, RunDirectory, RunRecord, links_of
+    from emulator.runtimes.run_directory import RunDirectory, RunRecord, links_of, region_record
     from emulator.simulation.run_folder import write_evidence
 
     topology = outcome.plan.topology
@@ -226,7 +226,7 @@ def keep_run(outcome: Outcome, path: Path) -> None:
         owner=owner,
         detached=False,
         regions={
-            region.name: RegionRecord(region.cluster, region.host, region.service_port, region.admin_port)
+            region.name: region_record(region, region.service_port, region.admin_port)
             for region in topology.regions
         },
         links=links_of(topology),

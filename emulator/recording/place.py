@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from emulator.addresses import is_loopback, is_wildcard
 from emulator.recording.surroundings import ACTOR_VARIABLE, RUN_DIR_VARIABLE
 from emulator.runtimes.contract import Refused
 from emulator.runtimes.run_directory import RegionRecord, RunDirectory, find_run
 
-_HERE = ("localhost", "127.0.0.1", "::1", "0.0.0.0")
 _DEFAULT_PORT = 6650
 
 
@@ -68,7 +68,7 @@ def region_at(service_url: str, regions: Mapping[str, RegionRecord]) -> str:
     """Which region listens there. Refused when none does, or several."""
     named = {region_of(address, regions) for address in addresses(service_url)}
     if len(named) != 1 or None in named:
-        offered = ", ".join(f"{name} pulsar://{one.host}:{one.service_port}" for name, one in regions.items())
+        offered = ", ".join(f"{name} {one.service_url}" for name, one in regions.items())
         why = "is at several regions of the run" if None not in named else "is at no region of the run"
         raise Refused(f"{service_url} {why} ({offered}): say region=… if you know better")
     return str(named.pop())
@@ -78,10 +78,16 @@ def region_of(address: tuple[str, int], regions: Mapping[str, RegionRecord]) -> 
     """In a network of containers a region is a host of its own, called by its name."""
     host, port = address
     for name, region in regions.items():
-        same_host = host == region.host or {host, region.host} <= set(_HERE)
-        if host == name or (same_host and port == region.service_port):
+        if host == name or (port == region.service_port and _is_at(host, region)):
             return name
     return None
+
+
+def _is_at(host: str, region: RegionRecord) -> bool:
+    """Whether a client that connects to `host` finds the region. One that listens on every address is at all."""
+    if host in (region.host, region.advertised) or not region.advertised:
+        return True
+    return is_loopback(region.host) and (is_loopback(host) or is_wildcard(host))
 
 
 def addresses(service_url: str) -> list[tuple[str, int]]:

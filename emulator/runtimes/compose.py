@@ -14,7 +14,6 @@ import dataclasses
 import logging
 import os
 import re
-import socket
 from collections.abc import AsyncIterator, Collection, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from functools import cached_property
@@ -54,6 +53,7 @@ from emulator.runtimes.linked_regions import (
     ask,
     refuse_unknown,
 )
+from emulator.runtimes.listening import with_addresses
 from emulator.runtimes.losses import forget_store, lost_clusters, refuse_living
 from emulator.runtimes.ports import WantedPort, choose_ports
 from emulator.runtimes.processes import ProcessState, identify
@@ -67,12 +67,12 @@ from emulator.runtimes.region_process import (
     with_links,
 )
 from emulator.runtimes.run_directory import (
-    RegionRecord,
     RunDirectory,
     RunRecord,
     claim_new_run,
     link_statuses,
     links_of,
+    region_record,
     write_whole,
 )
 from emulator.topology import CONFIGURATION_FILE, Topology
@@ -118,11 +118,14 @@ class ComposeRuntime(RecordedRun):
         *,
         detached: bool = False,
         log_format: str = "text",
+        insecure: bool = False,
     ) -> ComposeRuntime:
         """Make a new run, not started yet. `run_dir` None: one in the current folder.
 
-        Refused when there is no engine, Compose or image, or when the directory or a fixed port is in use.
+        Refused when there is no engine, Compose or image, when the directory or a fixed port is in use, and unless
+        `insecure` when ports would be published where other machines reach them.
         """
+        topology = _published_on(topology, insecure=insecure)
         engine, settings = Engine(), settings_from(os.environ)
         compose_command()
         _check_images(engine, topology, settings)
@@ -467,9 +470,17 @@ _KILLED_EXIT_CODE = 137
 # --- making a run ---------------------------------------------------------------------------------------
 
 
-def render(topology: Topology, run_dir: Path, *, log_format: str = "text", dashboards: bool = False) -> None:
+def render(
+    topology: Topology,
+    run_dir: Path,
+    *,
+    log_format: str = "text",
+    dashboards: bool = False,
+    insecure: bool = False,
+) -> None:
     """Write everything that `docker compose up` needs, and start nothing. It is a run like any other: once it is up,
     all verbs work on it. Refused as `ComposeRuntime.create` is, but no engine is needed."""
+    topology = _published_on(topology, insecure=insecure)
     taken: list[str] = []
     with suppress(Refused):
         taken = Engine().subnets()
@@ -507,11 +518,8 @@ def _fill(
     owner = identify(os.getpid())
     assert owner is not None, "we are running"
     regions = {
-        region.name: RegionRecord(
-            region.cluster,
-            published[region.name].address,
-            published[region.name].service_port,
-            published[region.name].admin_port,
+        region.name: region_record(
+            region, published[region.name].service_port, published[region.name].admin_port
         )
         for region in topology.regions
     }
@@ -552,25 +560,27 @@ def _publish(topology: Topology, settings: ComposeSettings) -> dict[str, Publish
     with_kafka = set(kafka_owners(topology, settings).values())
     wanted = []
     for region in topology.regions:
-        address = _address(region.name, region.host)
         ports = [("service_port", region.service_port), ("admin_port", region.admin_port)]
         ports += [("kafka port", 0)] if region.name in with_kafka else []
-        wanted += [WantedPort(region.name, key, address, port) for key, port in ports]
+        wanted += [WantedPort(region.name, key, region.address, port) for key, port in ports]
     ports_of: dict[str, list[int]] = {region.name: [] for region in topology.regions}
     for want, port in zip(wanted, choose_ports(wanted), strict=True):
         ports_of[want.region].append(port)
-    return {
-        region.name: Published(_address(region.name, region.host), *ports_of[region.name])
-        for region in topology.regions
-    }
+    return {region.name: Published(region.address, *ports_of[region.name]) for region in topology.regions}
 
 
-def _address(region: str, host: str) -> str:
-    """Ports are published on addresses, not on names."""
-    try:
-        return str(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0])
-    except OSError as failure:
-        raise Refused(f"`host` of region {region}: {host} has no address ({failure})") from failure
+def _published_on(topology: Topology, *, insecure: bool) -> Topology:
+    """With the addresses of this machine that ports are published on. Refused where lookups would have nothing to
+    tell."""
+    topology = with_addresses(topology, insecure=insecure)
+    for region in topology.regions:
+        if not region.advertised:
+            raise Refused(
+                f"region {region.name} cannot tell its clients where it is: in a container it does not see which "
+                f"address of this machine they connected to. Name what they are told with `host` of the region, or "
+                f"listen on one address instead of {region.listen}"
+            )
+    return topology
 
 
 def _container_user() -> tuple[int, int]:

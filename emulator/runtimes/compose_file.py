@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Literal, get_args
 
+from emulator.addresses import in_url, nearby
 from emulator.region_config import RegionConfig
 from emulator.runtimes import dashboards
 from emulator.runtimes.contract import Refused
@@ -97,7 +98,7 @@ class Published:
     """Where the host reaches one region's containers."""
 
     address: str
-    """127.0.0.1, unless the topology gives the region another `host`."""
+    """Of this machine: 127.0.0.1, unless another one was named."""
     service_port: int
     admin_port: int
     kafka_port: int = 0
@@ -201,7 +202,7 @@ def published_kafka(plan: Plan, region: str) -> str | None:
     owner = kafka_owners(plan.topology, plan.settings).get(region)
     if owner is None:
         return None
-    return f"{_bracketed(plan.published[owner].address)}:{plan.published[owner].kafka_port}"
+    return f"{in_url(nearby(plan.published[owner].address))}:{plan.published[owner].kafka_port}"
 
 
 def dashboard_files(plan: Plan) -> dict[str, str]:
@@ -368,7 +369,7 @@ def _region_service(plan: Plan, region: Region, kafka_owner: str | None) -> str:
 def _kafka_service(plan: Plan, owner: str) -> str:
     published, service = plan.published[owner], kafka_service(owner)
     inside = f"REGION://{service}:{KAFKA_INTERNAL_PORT}"
-    outside = f"HOST://{_bracketed(published.address)}:{published.kafka_port}"
+    outside = f"HOST://{in_url(plan.topology.region(owner).advertised)}:{published.kafka_port}"
     return f"""\
   {_quoted(service)}:
     <<: *kafka
@@ -412,11 +413,7 @@ def _verify_service(plan: Plan, kafkas: list[str]) -> str:
 
 
 def _port(address: str, outside: int, inside: int) -> str:
-    return _quoted(f"{_bracketed(address)}:{outside}:{inside}")
-
-
-def _bracketed(address: str) -> str:
-    return f"[{address}]" if ":" in address else address
+    return _quoted(f"{in_url(address)}:{outside}:{inside}")
 
 
 def _quoted(text: str) -> str:

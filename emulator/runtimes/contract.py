@@ -27,7 +27,7 @@ from emulator.errors import RuntimeFailure
 from emulator.region_config import LinkShape
 from emulator.topology import Topology
 
-RUN_VERSION = 3
+RUN_VERSION = 4
 
 RegionState = Literal["starting", "running", "paused", "stopped", "killed", "lost"]
 LinkState = Literal["up", "held", "cut"]

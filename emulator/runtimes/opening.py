@@ -19,17 +19,23 @@ def create_run(
     *,
     detached: bool = False,
     log_format: str = "text",
+    insecure: bool = False,
 ) -> Runtime:
-    """A new run, nothing started yet. `run_dir` None: a new one in the current folder. Refused when it cannot be."""
+    """A new run, nothing started yet. `run_dir` None: a new one in the current folder. Refused when it cannot be.
+    `insecure`: regions may listen where other machines reach them."""
     match runtime:
         case "process":
             from emulator.runtimes.process import ProcessRuntime
 
-            return ProcessRuntime.create(topology, run_dir, detached=detached, log_format=log_format)
+            return ProcessRuntime.create(
+                topology, run_dir, detached=detached, log_format=log_format, insecure=insecure
+            )
         case "compose":
             from emulator.runtimes.compose import ComposeRuntime
 
-            return ComposeRuntime.create(topology, run_dir, detached=detached, log_format=log_format)
+            return ComposeRuntime.create(
+                topology, run_dir, detached=detached, log_format=log_format, insecure=insecure
+            )
     raise Refused(_not_offered(runtime))
 
 

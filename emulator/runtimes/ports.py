@@ -15,7 +15,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+from emulator.addresses import in_url
 from emulator.runtimes.contract import Refused
+from emulator.runtimes.listening import PLACES
 
 _OUTGOING_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 LOWEST_PORT = 15_000
@@ -59,7 +61,9 @@ def _hold(wanted: WantedPort) -> socket.socket:
             )
         else:
             reason = failure.strerror or str(failure)
-            message = f"cannot listen on {wanted.host}:{wanted.port} ({reason}): change `host` or {where}"
+            place = f"the address of region {wanted.region} ({PLACES})"
+            place += f" or {where}" if wanted.port else ""
+            message = f"cannot listen on {in_url(wanted.host)}:{wanted.port} ({reason}): change {place}"
         raise Refused(message) from failure
 
 

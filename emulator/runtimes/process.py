@@ -26,6 +26,7 @@ from emulator.runtimes import region_kafka
 from emulator.runtimes.admin_client import NoAnswer
 from emulator.runtimes.contract import Refused, RegionState, RegionStatus, RunStatus
 from emulator.runtimes.linked_regions import LinkedRegions, ask, refuse_unknown
+from emulator.runtimes.listening import with_addresses
 from emulator.runtimes.losses import lost_clusters, refuse_living
 from emulator.runtimes.ports import WantedPort, choose_ports
 from emulator.runtimes.processes import ProcessIdentity, ProcessState, identify, send_signal, state_of
@@ -40,12 +41,12 @@ from emulator.runtimes.region_process import (
     start_region,
 )
 from emulator.runtimes.run_directory import (
-    RegionRecord,
     RunDirectory,
     RunRecord,
     claim_new_run,
     link_statuses,
     links_of,
+    region_record,
     write_whole,
 )
 from emulator.topology import CONFIGURATION_FILE, Topology, region_config
@@ -76,20 +77,20 @@ class ProcessRuntime(RecordedRun):
         *,
         detached: bool = False,
         log_format: str = "text",
+        insecure: bool = False,
         program: Sequence[str] = BROKER,
     ) -> ProcessRuntime:
         """Make a new run, not started yet, owned by this process. `run_dir` None: one in the current folder.
 
-        Refused when the directory or a fixed port is in use.
+        Refused when the directory or a fixed port is in use, and unless `insecure` when other machines could reach a
+        region.
         """
+        topology = with_addresses(topology, insecure=insecure)
         owner = identify(os.getpid())
         assert owner is not None, "we are running"
         with claim_new_run(run_dir) as directory:
             ports = _choose_ports_of(topology)
-            regions = {
-                region.name: RegionRecord(region.cluster, region.host, *ports[region.name])
-                for region in topology.regions
-            }
+            regions = {region.name: region_record(region, *ports[region.name]) for region in topology.regions}
             record = RunRecord("process", owner, detached, regions, links_of(topology))
             directory.create(record, topology)
             run_token, run_secret = new_run_token(), new_run_secret()
@@ -391,7 +392,7 @@ def _own_kafka(topology: Topology, name: str, region_dir: Path) -> str | None:
 
 def _choose_ports_of(topology: Topology) -> dict[str, tuple[int, int]]:
     wanted = [
-        WantedPort(region.name, key, region.host, port)
+        WantedPort(region.name, key, region.address, port)
         for region in topology.regions
         for key, port in (("service_port", region.service_port), ("admin_port", region.admin_port))
     ]

@@ -20,10 +20,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from emulator.addresses import LOOPBACK, in_url, nearby
 from emulator.region_config import LinkShape
 from emulator.runtimes.contract import RUN_VERSION, LinkStatus, Refused
 from emulator.runtimes.processes import ProcessIdentity, state_of
-from emulator.topology import Topology
+from emulator.topology import Region, Topology
 
 HOME = Path(".geoemu")
 """Where runs are kept in a folder that was given no run directory."""
@@ -35,6 +36,7 @@ class RegionRecord:
 
     cluster: str
     host: str
+    """Where programs of this machine reach it."""
     service_port: int
     admin_port: int
     process: ProcessIdentity | None = None
@@ -47,19 +49,23 @@ class RegionRecord:
     """It was lost for good. `start` takes that back."""
     clock_ahead_ms: int = 0
     """How far its wall clock is set ahead; behind if negative."""
+    advertised: str = LOOPBACK
+    """What lookups tell clients. Empty: it listens on every address of this machine."""
 
     @property
     def service_url(self) -> str:
         """For clients outside."""
-        return f"pulsar://{self._host}:{self.service_port}"
+        return f"pulsar://{in_url(self.host)}:{self.service_port}"
 
     @property
     def admin_url(self) -> str:
-        return f"http://{self._host}:{self.admin_port}"
+        return f"http://{in_url(self.host)}:{self.admin_port}"
 
-    @property
-    def _host(self) -> str:
-        return f"[{self.host}]" if ":" in self.host else self.host
+
+def region_record(region: Region, service_port: int, admin_port: int) -> RegionRecord:
+    """Of a region that was not started yet."""
+    reached = nearby(region.address)
+    return RegionRecord(region.cluster, reached, service_port, admin_port, advertised=region.advertised)
 
 
 @dataclass(slots=True)

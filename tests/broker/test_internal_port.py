@@ -20,9 +20,9 @@ from emulator.wire.codec import decode_command
 from emulator.wire.frames import FrameBuffer, simple_frame
 
 
-async def _looked_up(port: int) -> str:
+async def looked_up(port: int, host: str = "127.0.0.1") -> str:
     """What a client that came by `port` is told about where a topic is."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    reader, writer = await asyncio.open_connection(host, port)
     connect = pb.BaseCommand(type=pb.BaseCommand.CONNECT)
     connect.connect.client_version = "test"
     lookup = pb.BaseCommand(type=pb.BaseCommand.LOOKUP)
@@ -87,8 +87,8 @@ def test_lookups_answer_with_the_address_of_the_side_that_asked() -> None:
     async def story() -> None:
         async with _region_with_two_ways_in() as (region, _):
             inside = int(region.internal_url.rpartition(":")[2])
-            assert await _looked_up(region.service_port) == "pulsar://127.0.0.1:16650"
-            assert await _looked_up(inside) == f"pulsar://us:{inside}"
+            assert await looked_up(region.service_port) == "pulsar://127.0.0.1:16650"
+            assert await looked_up(inside) == f"pulsar://us:{inside}"
 
     asyncio.run(story())
 

@@ -46,6 +46,8 @@ def test_a_port_in_use_is_named_with_the_key_to_change() -> None:
 
 def test_an_address_of_another_machine_is_named_with_the_key_to_change() -> None:
     with pytest.raises(
-        Refused, match=r"192\.0\.2\.1:6650 .*: change `host` or `service_port` of region us-east"
+        Refused,
+        match=r"192\.0\.2\.1:6650 .*: change the address of region us-east \(--listen, or `listen` or `host` of the "
+        r"region\) or `service_port` of region us-east",
     ):
         choose_ports([wanted(6650, host="192.0.2.1")])

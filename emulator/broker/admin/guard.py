@@ -10,12 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from emulator.addresses import is_loopback, is_wildcard
 from emulator.broker.admin.http import Head, HttpError
 from emulator.region_config import RegionConfig
 
 READING = frozenset({"GET", "HEAD", "OPTIONS"})
-_EVERYWHERE = frozenset({"", "0.0.0.0", "::"})
-"""Addresses to listen on that are nobody's name."""
 _AUTHORITY = re.compile(r"(?:\[(?P<address>[^\[\]\s,]*)\]|(?P<name>[^\[\]\s,:/@]*))(?::\d*)?")
 
 
@@ -24,7 +23,7 @@ class Guard:
 
     def __init__(self, region: str, names: Iterable[str]) -> None:
         self._region = region
-        self._names = frozenset(name.lower() for name in names) - _EVERYWHERE
+        self._names = frozenset(name.lower() for name in names if name and not is_wildcard(name))
 
     @classmethod
     def of(cls, config: RegionConfig) -> Guard:
@@ -36,32 +35,26 @@ class Guard:
         if head.method in READING:
             return
         host = host_in(head.host)
-        if not self._is_ours(host):
+        if not self._is_ours(host, head.came_by):
             raise HttpError(
                 421,
                 f"Host {head.host!r} is no name of region {self._region}: it accepts changes for "
                 f"{', '.join(sorted({*self._names, 'localhost'}))}; list other names in the topology's admin_hosts",
             )
         origin = head.headers.get("origin")
-        if origin is not None and not self._is_ours(host_in(origin.partition("://")[2])):
+        if origin is not None and not self._is_ours(host_in(origin.partition("://")[2]), head.came_by):
             raise HttpError(
                 403,
                 f"a page of {origin!r} may change nothing in region {self._region}: its origin is none of "
                 f"{', '.join(sorted({*self._names, 'localhost'}))}",
             )
 
-    def _is_ours(self, host: str) -> bool:
-        return host in self._names or _is_loopback(host)
+    def _is_ours(self, host: str, came_by: str) -> bool:
+        """`came_by` is an address and not a name, so no other site can point it at this region."""
+        return host in self._names or is_loopback(host) or (host != "" and host == came_by)
 
 
 def host_in(authority: str) -> str:
     """The host of `host`, `host:port` or `[address]:port`, in lower case; empty when it is nothing of the kind."""
     found = _AUTHORITY.fullmatch(authority.strip().lower())
     return (found["address"] or found["name"] or "").removesuffix(".") if found else ""
-
-
-def _is_loopback(host: str) -> bool:
-    if host in ("localhost", "::1"):
-        return True
-    parts = host.split(".")
-    return parts[0] == "127" and len(parts) == 4 and all(part.isdecimal() and len(part) < 4 for part in parts)

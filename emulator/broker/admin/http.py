@@ -19,6 +19,8 @@ from typing import Any, Protocol
 
 import h11
 
+from emulator.network import own_address
+
 logger = logging.getLogger(__name__)
 
 BODY_BYTES_MAX = 1_048_576
@@ -40,6 +42,8 @@ class Head:
     """Names in lower case; the first of several counts."""
     repeated: frozenset[str] = frozenset()
     """Names that came more than once."""
+    came_by: str = ""
+    """The address of ours that the client connected to."""
 
     @property
     def host(self) -> str:
@@ -101,6 +105,7 @@ class HttpConnection(asyncio.Protocol):
         self._spawn = spawn
         self._http = h11.Connection(h11.SERVER)
         self._transport: asyncio.Transport | None = None
+        self._came_by = ""
         self._method = ""
         self._call: PreparedCall | None = None
         """What to do with the body; None when the request was refused and the body is only taken away."""
@@ -117,6 +122,7 @@ class HttpConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
+        self._came_by = own_address(transport)
         self._await_request()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -188,7 +194,7 @@ class HttpConnection(asyncio.Protocol):
     def _begin(self, request: h11.Request) -> None:
         self._body.clear()
         self._method = request.method.decode("ascii")
-        head = _head_of(request)
+        head = _head_of(request, self._came_by)
         try:
             self._call = self._prepared(head)
         except HttpError as problem:
@@ -291,7 +297,7 @@ class HttpConnection(asyncio.Protocol):
             self._transport.write(data)
 
 
-def _head_of(request: h11.Request) -> Head:
+def _head_of(request: h11.Request, came_by: str) -> Head:
     headers: dict[str, str] = {}
     repeated: set[str] = set()
     for raw_name, value in request.headers:
@@ -300,7 +306,7 @@ def _head_of(request: h11.Request) -> Head:
             repeated.add(name)
         headers.setdefault(name, value.decode("latin-1"))
     method, target = request.method.decode("ascii"), request.target.decode("ascii", "replace")
-    return Head(method, target, headers, frozenset(repeated))
+    return Head(method, target, headers, frozenset(repeated), came_by)
 
 
 def _too_large() -> HttpError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from emulator.addresses import in_url
 from emulator.broker.admin.http import Head, HttpError
 from emulator.broker.admin.scope import Scope
 from emulator.broker.authorization import Action, Resource, Standing, authorize
@@ -32,11 +33,11 @@ class Place:
     port: int = 0
     """Where the server listens; known once it does."""
 
-    @property
-    def url(self) -> str:
-        """What clients outside are told."""
+    def url(self, came_by: str) -> str:
+        """What a client outside is told that connected to our address `came_by`."""
         config = self.region.config
-        return f"http://{config.advertised_host}:{config.advertised_admin_port or self.port}"
+        host = in_url(config.advertised_host or came_by)
+        return f"http://{host}:{config.advertised_admin_port or self.port}"
 
     def resource(self, scope: Scope, names: Mapping[str, str]) -> Resource:
         """What a row with these names in its path is about. HttpError 412 for a name that nobody can have: with a slash

@@ -67,8 +67,20 @@ class Call:
     """Parsed; None where the row takes none, or none came."""
     host: str
     """What the client called us."""
+    came_by: str = ""
+    """The address of ours that the client connected to."""
     accept: str = ""
     """Which forms of an answer it wants."""
+
+    @property
+    def url(self) -> str:
+        """Where a client outside finds the HTTP port."""
+        return self.place.url(self.came_by)
+
+    @property
+    def service_url(self) -> str:
+        """Where a client outside finds the region."""
+        return self.place.region.service_url(self.came_by)
 
 
 @dataclass(frozen=True, slots=True)

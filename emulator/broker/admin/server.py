@@ -88,7 +88,8 @@ class Admin:
 
     async def _run(self, head: Head, found: Found, content: bytes) -> Response:
         body = None if found.operation.body is None else _parse_body(found.operation.body, content)
-        call = Call(self._place, found.names, found.query, body, head.host, head.headers.get("accept", ""))
+        accept = head.headers.get("accept", "")
+        call = Call(self._place, found.names, found.query, body, head.host, head.came_by, accept)
         try:
             response = await found.operation.run(call)
         except ProtocolError as problem:

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from emulator.addresses import in_url
 from emulator.broker.nonpersistent.topic import NonPersistentTopic
 from emulator.broker.replication.replicator import Replicator
 from emulator.broker.subscription.consumer import Consumer
@@ -290,7 +291,7 @@ def _replicator(topic: Topic, replicator: Replicator, now: float) -> dict[str, A
         "connected": replicator.life.is_connected,
         "inboundConnection": f"/{inbound[0].connection.address}" if inbound else None,
         "inboundConnectedSince": when(inbound[0].since_ms) if inbound else None,
-        "outboundConnection": f"{replicator.peer.config.host}:{replicator.peer.config.port}",
+        "outboundConnection": f"{in_url(replicator.peer.config.host)}:{replicator.peer.config.port}",
         "outboundConnectedSince": when(replicator.since_ms) if replicator.life.is_connected else None,
         "whyNot": replicator.why_not(),
     }

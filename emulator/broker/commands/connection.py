@@ -14,6 +14,7 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from emulator.addresses import in_url
 from emulator.broker.authorization import Standing
 from emulator.broker.budgets import Account, Charge
 from emulator.broker.commands.confirming import confirm
@@ -30,6 +31,7 @@ from emulator.core.admission import Peer
 from emulator.core.dispatch import SubscriptionType
 from emulator.errors import ProtocolError, ServerError, StorageError
 from emulator.model import TopicName
+from emulator.network import own_address
 from emulator.wire import answers
 from emulator.wire.codec import AckCommand, CommandType
 from emulator.wire.commands import CreateProducer
@@ -62,8 +64,7 @@ class ServingRegion(RegionServices, Protocol):
     policies: Policies
     coordinators: Coordinators
 
-    @property
-    def service_url(self) -> str: ...
+    def service_url(self, came_by: str) -> str: ...
 
     @property
     def internal_url(self) -> str: ...
@@ -86,6 +87,8 @@ class ClientConnection(asyncio.Protocol):
         self.internal = internal
         """It came by the region's internal port, and lookups keep it on that side."""
         self.address = "?"
+        self._came_by = ""
+        """The address of ours that the client connected to."""
         self.client_version = ""
         self.standing = Standing.STRANGER
         self.handshake: Handshake | None = None
@@ -138,6 +141,7 @@ class ClientConnection(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         self.address = _address(transport.get_extra_info("peername"))
+        self._came_by = own_address(transport)
         self.region.connections[self] = None
         self.liveness.start()
 
@@ -156,6 +160,11 @@ class ClientConnection(asyncio.Protocol):
         if self._slow is not None:
             self._slow.cancel()  # it may be for years, and would keep all that the connection has
         self.pressure.release()
+
+    @property
+    def service_url(self) -> str:
+        """Where the client finds this region: on the side that it came by."""
+        return self.region.internal_url if self.internal else self.region.service_url(self._came_by)
 
     @property
     def is_open(self) -> bool:
@@ -500,6 +509,5 @@ def _check_first(size_bytes: int) -> None:
 def _address(peer: Any) -> str:
     """`host:port`, as people write it."""
     if isinstance(peer, tuple) and len(peer) >= 2:
-        host = f"[{peer[0]}]" if ":" in str(peer[0]) else peer[0]
-        return f"{host}:{peer[1]}"
+        return f"{in_url(str(peer[0]))}:{peer[1]}"
     return str(peer or "?")

@@ -31,8 +31,7 @@ def lookup(connection: ClientConnection, command: Lookup) -> None:
         _check_enabled(connection)
     else:
         region.check_topic(command.topic)
-    service_url = region.internal_url if connection.internal else region.service_url
-    connection.answer(answers.lookup_connect(command.request_id, service_url))
+    connection.answer(answers.lookup_connect(command.request_id, connection.service_url))
 
 
 def _check_enabled(connection: ClientConnection) -> None:

@@ -15,6 +15,8 @@ from emulator.cli.options import (
     DEFAULT_TOPOLOGY,
     AsCurl,
     AsJson,
+    Insecure,
+    Listen,
     LogFormat,
     NewRunDir,
     Region,
@@ -47,18 +49,30 @@ def up(
         bool, typer.Option("--detach", "-d", help="Return when all is ready; `geoemu down` ends the run.")
     ] = False,
     log_format: LogFormat = "text",
+    listen: Listen = None,
+    insecure: Insecure = False,
 ) -> None:
     """Start a new run: all regions of a topology. Ctrl-C ends it, unless detached."""
     from emulator.cli.session import come_up
     from emulator.made_by import note_made_by
+    from emulator.runtimes.listening import listening_on
     from emulator.runtimes.opening import create_run
     from emulator.topology_file import load_topology
 
-    topology = load_topology(file)
-    run = create_run(runtime or topology.runtime, topology, run_dir, detached=detach, log_format=log_format)
+    topology = listening_on(load_topology(file), listen)
+    run = create_run(
+        runtime or topology.runtime,
+        topology,
+        run_dir,
+        detached=detach,
+        log_format=log_format,
+        insecure=insecure,
+    )
     given = [] if file == DEFAULT_TOPOLOGY else ["--file", str(file)]
     given += [] if runtime is None else ["--runtime", runtime]
     given += [] if log_format == "text" else ["--log-format", log_format]
+    given += [] if listen is None else ["--listen", listen]
+    given += ["--insecure"] if insecure else []
     note_made_by(run.run_dir, __version__, shlex.join(["geoemu", "up", *given]))
     raise typer.Exit(asyncio.run(come_up(run, stay=not detach)))
 
@@ -79,12 +93,16 @@ def render(
             "--dashboards", help="With Prometheus and Grafana, which start when the profile is asked for."
         ),
     ] = False,
+    listen: Listen = None,
+    insecure: Insecure = False,
 ) -> None:
     """Write what `up --runtime compose` would start, and start nothing: you can read, change and start it."""
     from emulator.runtimes.compose import render as render_run
+    from emulator.runtimes.listening import listening_on
     from emulator.topology_file import load_topology
 
-    render_run(load_topology(file), output, log_format=log_format, dashboards=dashboards)
+    topology = listening_on(load_topology(file), listen)
+    render_run(topology, output, log_format=log_format, dashboards=dashboards, insecure=insecure)
     print(
         f"{output}/compose.yaml is written: `docker compose --file {output}/compose.yaml up --detach --wait`"
     )

@@ -15,7 +15,9 @@ from emulator.cli.options import (
     EngineName,
     Expect,
     Followed,
+    Insecure,
     JunitFile,
+    Listen,
     MarkdownFile,
     NewRunDir,
     ReportDir,
@@ -45,13 +47,28 @@ def run(
     junit: JunitFile = None,
     markdown: MarkdownFile = None,
     engine: EngineName = None,
+    listen: Listen = None,
+    insecure: Insecure = False,
 ) -> None:
     """Start a topology, play a scenario on it, and tell the verdict.
 
     Exit code 0 valid, 1 invalid or a limit was missed, 2 unknown."""
     from emulator.cli.drill import Drill
 
-    drill = Drill(scenario, file, runtime, run_dir, report, as_json, expect, junit, markdown, engine)
+    drill = Drill(
+        scenario,
+        file,
+        runtime,
+        run_dir,
+        report,
+        as_json,
+        expect,
+        junit,
+        markdown,
+        engine,
+        listen,
+        insecure,
+    )
     raise typer.Exit(asyncio.run(drill.perform()))
 
 

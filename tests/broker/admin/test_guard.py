@@ -103,3 +103,15 @@ def test_the_refusal_tells_which_option_to_set() -> None:
 )
 def test_odd_authorities_have_a_host_or_none(authority: str, host: str) -> None:
     assert host_in(authority) == host
+
+
+@pytest.mark.parametrize(("came_by", "host"), [("10.1.2.3", "10.1.2.3:8080"), ("fd00::7", "[FD00::7]:8080")])
+def test_the_address_that_the_client_connected_to_may_be_called(came_by: str, host: str) -> None:
+    """A region that listens on every address has no list of its names."""
+    everywhere = Guard.of(RegionConfig("us", "test", bind_host="0.0.0.0", advertised_host=""))
+    everywhere.check(Head("PUT", "/", {"host": host, "origin": f"http://{host}"}, came_by=came_by))
+    for other in ("10.1.2.4", "evil.example", "0.0.0.0", "", "[::]"):
+        with pytest.raises(HttpError, match="is no name of region us"):
+            everywhere.check(Head("PUT", "/", {"host": other}, came_by=came_by))
+    with pytest.raises(HttpError, match="may change nothing"):
+        everywhere.check(Head("PUT", "/", {"host": host, "origin": "http://10.1.2.4:8080"}, came_by=came_by))

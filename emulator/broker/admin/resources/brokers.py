@@ -10,7 +10,6 @@ from urllib.parse import unquote
 
 from emulator import __version__
 from emulator.broker.admin.http import HttpError, Response
-from emulator.broker.admin.place import Place
 from emulator.broker.admin.resource import Call, Query, Resource, changes, reads
 from emulator.broker.admin.scope import Scope
 from emulator.broker.region import Region
@@ -44,9 +43,9 @@ async def version(call: Call) -> Response:
     return Response(__version__, text=True)
 
 
-def broker_id(place: Place) -> str:
+def broker_id(call: Call) -> str:
     """As Pulsar names a broker: host and port of its HTTP port."""
-    return place.url.partition("://")[2]
+    return call.url.partition("://")[2]
 
 
 async def active(call: Call) -> Response:
@@ -54,11 +53,11 @@ async def active(call: Call) -> Response:
     cluster = call.names.get("cluster")
     if cluster is not None and cluster != call.place.region.config.region:
         raise HttpError(404, f"Cluster {cluster} does not exist or is another region: ask that one")
-    return Response([broker_id(call.place)])
+    return Response([broker_id(call)])
 
 
 async def leader(call: Call) -> Response:
-    return Response({"brokerId": broker_id(call.place), "serviceUrl": call.place.url})
+    return Response({"brokerId": broker_id(call), "serviceUrl": call.url})
 
 
 async def owned(call: Call) -> Response:
@@ -123,7 +122,7 @@ async def runtime(call: Call) -> Response:
     return Response(
         {
             "clusterName": config.region,
-            "advertisedAddress": config.advertised_host,
+            "advertisedAddress": config.advertised_host or call.came_by,
             "brokerServicePort": str(region.service_port),
             "webServicePort": str(call.place.port),
             "keepAliveIntervalSeconds": _text(settings.keep_alive_interval_ms / 1_000),

@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
+from emulator.addresses import in_url
 from emulator.broker.admin.http import HttpError, Response
-from emulator.broker.admin.place import Place
 from emulator.broker.admin.replication_rules import regions_of
 from emulator.broker.admin.resource import Body, Call, Resource, changes, reads
 from emulator.broker.admin.resources.tenants import known_clusters
@@ -57,19 +57,19 @@ async def names(call: Call) -> Response:
 
 
 async def get(call: Call) -> Response:
-    return Response(described(call.place, call.names["cluster"]))
+    return Response(described(call, call.names["cluster"]))
 
 
-def described(place: Place, name: str) -> Mapping[str, Any]:
+def described(call: Call, name: str) -> Mapping[str, Any]:
     """HttpError 404 when there is none."""
-    region = place.region
+    region = call.place.region
     stored = region.metadata.get(ClusterPath(name).text)
     said: Mapping[str, Any] = {} if stored is None or stored.value is None else json.loads(stored.value)
     if name == region.config.region:
-        return {"serviceUrl": place.url, "brokerServiceUrl": region.service_url, **_NO_MORE, **said}
+        return {"serviceUrl": call.url, "brokerServiceUrl": call.service_url, **_NO_MORE, **said}
     for peer in region.config.peers:
         if peer.region == name:
-            return {"brokerServiceUrl": f"pulsar://{peer.host}:{peer.port}", **_NO_MORE, **said}
+            return {"brokerServiceUrl": f"pulsar://{in_url(peer.host)}:{peer.port}", **_NO_MORE, **said}
     if stored is None or stored.value is None:
         raise HttpError(404, "Cluster does not exist")
     return said
@@ -95,7 +95,7 @@ async def create(call: Call) -> Response:
 async def change(call: Call) -> Response:
     """Of a region it may say what is so."""
     region, name = call.place.region, call.names["cluster"]
-    present = described(call.place, name)
+    present = described(call, name)
     if name not in regions_of(region):
         await region.metadata.put(ClusterPath(name).text, json.dumps(call.body or {}).encode())
         return Response(status=204)
@@ -110,7 +110,7 @@ async def change(call: Call) -> Response:
 
 async def delete(call: Call) -> Response:
     region, name = call.place.region, call.names["cluster"]
-    described(call.place, name)
+    described(call, name)
     if name in regions_of(region):
         raise HttpError(412, f"{name} is a region of the topology: stop it there")
     for tenant in region.policies.tenants():
@@ -121,13 +121,13 @@ async def delete(call: Call) -> Response:
 
 
 async def get_peers(call: Call) -> Response:
-    return Response(described(call.place, call.names["cluster"]).get("peerClusterNames") or [])
+    return Response(described(call, call.names["cluster"]).get("peerClusterNames") or [])
 
 
 async def set_peers(call: Call) -> Response:
     """HttpError 412 for a cluster that is none, or its own peer."""
     region, name, peers = call.place.region, call.names["cluster"], call.body or []
-    described(call.place, name)
+    described(call, name)
     known = known_clusters(region)
     for peer in peers:
         if peer == name:

@@ -58,12 +58,12 @@ async def offload(call: Call) -> Response:
 
 
 async def migration(call: Call) -> Response:
-    described(call.place, call.names["cluster"])
+    described(call, call.names["cluster"])
     return Response({"migrated": False, "migratedClusterUrl": None})
 
 
 async def migrate_cluster(call: Call) -> Response:
-    described(call.place, call.names["cluster"])
+    described(call, call.names["cluster"])
     return _stays(call)
 
 

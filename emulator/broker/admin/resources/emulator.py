@@ -54,7 +54,7 @@ async def status(call: Call) -> Response:
             "ready": not waiting_for,
             "waiting_for": waiting_for,
             "pid": os.getpid(),
-            "service_url": region.service_url,
+            "service_url": call.service_url,
             "links": [link for name in sorted(place.links) for link in _link_rows(place, name)],
         }
     )

@@ -12,11 +12,11 @@ from emulator.transaction_names import COORDINATORS
 
 
 async def lookup(call: Call) -> Response:
-    place, region = call.place, call.place.region
+    region = call.place.region
     name = topic_name(call.names)
     if not (name.startswith(COORDINATORS) and region.coordinators.count):
         region.check_topic(name)
-    url, http_url = region.service_url, place.url
+    url, http_url = call.service_url, call.url
     # Both sides come by the same port; a client inside calls us by the name that we have there.
     inside = region.config.internal_host.lower()
     if inside and host_in(call.host) == inside:

@@ -54,7 +54,7 @@ def _asked_lives(call: Call) -> list[Life]:
 
 
 async def coordinators(call: Call) -> Response:
-    url = call.place.region.service_url
+    url = call.service_url
     return Response([{"id": number, "brokerServiceUrl": url} for number in range(_coordinators(call).count)])
 
 

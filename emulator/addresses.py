@@ -1,0 +1,60 @@
+"""Addresses that regions listen on: what may be written, and which of them other machines can reach."""
+
+from __future__ import annotations
+
+import re
+from socket import AF_INET, AF_INET6, inet_pton
+from typing import Final
+
+LOOPBACK: Final = "127.0.0.1"
+HOST_RULE: Final = "must be an IPv4 address, an IPv6 address without brackets, or a host name; without a port"
+_MAPPED: Final = bytes(10) + b"\xff\xff"
+"""An IPv6 address that begins so stands for the IPv4 address behind it."""
+_NAME: Final = re.compile(r"([A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?(\.(?=[^.])|\.?$))+")
+
+
+def is_host(text: str) -> bool:
+    """Whether a text is an address, or can be the name of a host. A name whose last part is a number is neither."""
+    if _packed(text) is not None:
+        return True
+    last = text.removesuffix(".").rpartition(".")[2]
+    return len(text) < 255 and not last.isdigit() and _NAME.fullmatch(text) is not None
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only programs of the same machine reach it. Of names only `localhost` is known."""
+    packed = _packed(host)
+    if packed is None:
+        return host.lower() == "localhost"
+    return packed[0] == 127 if len(packed) == 4 else packed == bytes(15) + b"\x01"
+
+
+def is_wildcard(host: str) -> bool:
+    """Whether listening on it means every address of the machine."""
+    packed = _packed(host)
+    return packed is not None and not any(packed)
+
+
+def nearby(host: str) -> str:
+    """The address at which this machine reaches what listens on `host`."""
+    if not is_wildcard(host):
+        return host
+    return "::1" if _family(host) == AF_INET6 else LOOPBACK
+
+
+def in_url(host: str) -> str:
+    """A host as URLs have it: IPv6 addresses in brackets."""
+    return f"[{host}]" if ":" in host else host
+
+
+def _packed(text: str) -> bytes | None:
+    """The bytes of an address, of an IPv4 one if it is mapped into IPv6; None for anything else."""
+    try:
+        packed = inet_pton(_family(text), text)
+    except (OSError, ValueError):
+        return None
+    return packed.removeprefix(_MAPPED) if len(packed) == 16 else packed
+
+
+def _family(text: str) -> int:
+    return AF_INET6 if ":" in text else AF_INET

@@ -1,0 +1,91 @@
+"""Which addresses of this machine the regions of a run listen on. Beyond loopback only with permission, because
+regions authenticate no client."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import socket
+from collections.abc import Callable
+
+from emulator.addresses import HOST_RULE, is_host, is_loopback, is_wildcard
+from emulator.runtimes.contract import Refused
+from emulator.topology import Region, Topology
+
+logger = logging.getLogger(__name__)
+
+PLACES = "--listen, or `listen` or `host` of the region"
+"""Where a person names an address."""
+
+
+def listening_on(topology: Topology, address: str | None) -> Topology:
+    """The topology with another address for all its regions; None: as it is. Refused when it is no address."""
+    if address is None:
+        return topology
+    if not is_host(address):
+        raise Refused(f"listen={address!r}: {HOST_RULE}")
+    return _with_regions(topology, lambda region: dataclasses.replace(region, listen=address))
+
+
+def with_addresses(topology: Topology, *, insecure: bool) -> Topology:
+    """The topology with the numeric address of every region in its `listen`, so that what was checked is what a region
+    listens on. Refused for one that other machines reach, unless `insecure`; then a warning is logged."""
+    numeric = _with_regions(topology, _with_address)
+    if exposed := [region for region in numeric.regions if not is_loopback(region.listen)]:
+        if not insecure:
+            raise Refused(_refusal(exposed))
+        logger.warning(_warning(exposed))
+    return numeric
+
+
+def _with_regions(topology: Topology, changed: Callable[[Region], Region]) -> Topology:
+    clusters = (
+        dataclasses.replace(cluster, regions=tuple(map(changed, cluster.regions)))
+        for cluster in topology.clusters
+    )
+    return dataclasses.replace(topology, clusters=tuple(clusters))
+
+
+def _with_address(region: Region) -> Region:
+    """A name stays what clients are told."""
+    return dataclasses.replace(region, host=region.advertised, listen=_resolved(region))
+
+
+def _resolved(region: Region) -> str:
+    try:
+        found = socket.getaddrinfo(region.address, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as failure:
+        reason = getattr(failure, "strerror", None) or str(failure)
+        raise Refused(
+            f"region {region.name} cannot listen on {region.address}: the name has no address ({reason}); "
+            f"name an address of this machine ({PLACES})"
+        ) from failure
+    addresses = [str(one[4][0]) for one in found]
+    return next((one for one in addresses if ":" not in one), addresses[0])
+
+
+def _refusal(exposed: list[Region]) -> str:
+    return (
+        f"{_who(exposed)} would listen on {_where(exposed)}, which other machines can reach, and regions authenticate "
+        f"no client: add --insecure (insecure=True in a program) to allow that, or name a loopback address "
+        f"({PLACES})"
+    )
+
+
+def _warning(exposed: list[Region]) -> str:
+    return (
+        f"warning: {_who(exposed)} listen on {_where(exposed)}: any machine that reaches it can publish, consume and "
+        f"change everything by the admin API, without authentication"
+    )
+
+
+def _who(exposed: list[Region]) -> str:
+    names = [region.name for region in exposed]
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _where(exposed: list[Region]) -> str:
+    addresses = dict.fromkeys(region.listen for region in exposed)
+    return ", ".join(
+        f"{one} (every address of this machine)" if is_wildcard(one) else one for one in addresses
+    )

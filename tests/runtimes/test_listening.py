@@ -1,0 +1,213 @@
+"""A run listens on loopback unless another address is named, and beyond loopback only with permission."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import logging
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+import yaml
+
+import geoemu
+from emulator.recording.place import region_at
+from emulator.region_config import RegionConfig
+from emulator.runtimes.admin_client import call
+from emulator.runtimes.compose import render
+from emulator.runtimes.contract import Refused
+from emulator.runtimes.dashboards import DASHBOARD_SERVICES
+from emulator.runtimes.listening import listening_on
+from emulator.runtimes.process import ProcessRuntime
+from emulator.runtimes.run_directory import RunDirectory
+from emulator.topology import Topology
+from tests.broker.test_internal_port import looked_up
+
+from .fixtures import REGIONS, end_all, small_topology, write_topology
+
+Make = Callable[..., object]
+OTHERS = ["0.0.0.0", "::"]
+
+
+@pytest.fixture(params=["process", "compose"])
+def make(request: pytest.FixtureRequest) -> Make:
+    """Make a run without starting it."""
+    return {"process": ProcessRuntime.create, "compose": render}[request.param]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    yield tmp_path
+    end_all(tmp_path / "run")
+
+
+def config_of(folder: Path, region: str = "us-east") -> RegionConfig:
+    return RegionConfig.load(folder / "run" / "regions" / region / "region.json")
+
+
+def with_host(topology: Topology, host: str) -> Topology:
+    clusters = (
+        dataclasses.replace(
+            cluster, regions=tuple(dataclasses.replace(region, host=host) for region in cluster.regions)
+        )
+        for cluster in topology.clusters
+    )
+    return dataclasses.replace(topology, clusters=tuple(clusters))
+
+
+# --- what is allowed ------------------------------------------------------------------------------------
+
+
+def test_nothing_but_loopback_is_listened_on_unless_another_address_is_named(folder: Path) -> None:
+    ProcessRuntime.create(small_topology(folder), folder / "run")
+    assert {config_of(folder, region).bind_host for region in REGIONS} == {"127.0.0.1"}
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "127.9.8.7", "localhost"])
+def test_a_loopback_address_needs_no_permission(
+    folder: Path, make: Make, address: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    make(listening_on(small_topology(folder), address), folder / "run")
+    assert caplog.messages == []
+
+
+@pytest.mark.parametrize("address", OTHERS)
+def test_an_address_that_other_machines_reach_is_refused(folder: Path, make: Make, address: str) -> None:
+    topology = listening_on(with_host(small_topology(folder), "a.example"), address)
+    with pytest.raises(Refused) as refusal:
+        make(topology, folder / "run")
+    assert str(refusal.value) == (
+        f"us-east, us-west and eu-central would listen on {address} (every address of this machine), which other "
+        f"machines can reach, and regions authenticate no client: add --insecure (insecure=True in a program) to "
+        f"allow that, or name a loopback address (--listen, or `listen` or `host` of the region)"
+    )
+    assert not (folder / "run" / "run.json").exists(), "nothing was made"
+
+
+@pytest.mark.parametrize("address", OTHERS)
+def test_with_permission_one_line_warns(
+    folder: Path, make: Make, address: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    topology = listening_on(with_host(small_topology(folder), "a.example"), address)
+    with caplog.at_level(logging.WARNING):
+        make(topology, folder / "run", insecure=True)
+    (line,) = caplog.messages
+    assert line == (
+        f"warning: us-east, us-west and eu-central listen on {address} (every address of this machine): any machine "
+        f"that reaches it can publish, consume and change everything by the admin API, without authentication"
+    )
+
+
+def test_a_topology_that_names_another_address_needs_the_same_permission(folder: Path) -> None:
+    path = write_topology(folder)
+    (folder / "clusters" / "europe.yaml").write_text("regions: {eu-central: {listen: 0.0.0.0}}")
+    with pytest.raises(geoemu.RuntimeFailure, match=r"eu-central would listen on 0\.0\.0\.0"):
+        geoemu.up(path, run_dir=folder / "run")
+
+
+def test_the_library_refuses_what_the_command_line_refuses(folder: Path) -> None:
+    path = write_topology(folder)
+    with pytest.raises(geoemu.RuntimeFailure, match="add --insecure"):
+        geoemu.up(path, run_dir=folder / "run", listen="0.0.0.0")
+    with pytest.raises(geoemu.RuntimeFailure, match=r"listen='\[::1\]': must be an IPv4 address"):
+        geoemu.up(path, run_dir=folder / "run", listen="[::1]")
+
+
+def test_an_address_of_another_machine_and_a_name_of_none_are_refused(folder: Path, make: Make) -> None:
+    topology = small_topology(folder)
+    with pytest.raises(
+        Refused, match=r"cannot listen on 192\.0\.2\.1:0 .*change the address of region us-east"
+    ):
+        make(listening_on(topology, "192.0.2.1"), folder / "run", insecure=True)
+    with pytest.raises(
+        Refused, match=r"region us-east cannot listen on nowhere\.invalid: the name has no address"
+    ):
+        make(listening_on(topology, "nowhere.invalid"), folder / "run", insecure=True)
+
+
+def test_a_name_is_looked_up_once_and_clients_are_told_the_name(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was checked is listened on, whatever the name means later."""
+    asked: list[object] = []
+    system = socket.getaddrinfo
+
+    def changing(host: Any, *rest: Any, **more: Any) -> Any:
+        if host != "here.example":
+            return system(host, *rest, **more)
+        asked.append(host)
+        return system("127.0.0.1" if len(asked) <= len(REGIONS) else "0.0.0.0", *rest, **more)
+
+    monkeypatch.setattr(socket, "getaddrinfo", changing)
+    ProcessRuntime.create(listening_on(small_topology(folder), "here.example"), folder / "run")
+    config = config_of(folder)
+    assert (config.bind_host, config.advertised_host) == ("127.0.0.1", "here.example")
+    assert {peer.host for peer in config.peers} == {"127.0.0.1"}
+
+
+def test_a_name_that_means_another_address_than_loopback_needs_permission(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [(2, 1, 6, "", ("192.0.2.7", 0))])
+    with pytest.raises(Refused, match=r"would listen on 192\.0\.2\.7, which other machines can reach"):
+        ProcessRuntime.create(listening_on(small_topology(folder), "localhost"), folder / "run")
+
+
+# --- what clients are told ------------------------------------------------------------------------------
+
+
+def test_a_container_on_every_address_needs_a_name_to_tell_clients(folder: Path) -> None:
+    topology = listening_on(small_topology(folder), "0.0.0.0")
+    with pytest.raises(Refused, match=r"us-east cannot tell its clients where it is: .* Name .* with `host`"):
+        render(topology, folder / "run", insecure=True)
+    render(with_host(topology, "a.example"), folder / "run", insecure=True)
+    config = config_of(folder)
+    assert (config.advertised_host, config.bind_host) == ("a.example", "0.0.0.0")
+
+
+def test_all_published_ports_are_of_loopback_by_default(folder: Path) -> None:
+    topology = small_topology(folder)
+    render(topology, folder / "run", dashboards=True)
+    services = yaml.safe_load((folder / "run" / "compose.yaml").read_text())["services"]
+    ports = [port for service in services.values() for port in service.get("ports", [])]
+    assert len(ports) == 2 * len(REGIONS) + len(DASHBOARD_SERVICES)
+    assert all(port.startswith("127.0.0.1:") for port in ports), ports
+
+
+async def _looked_up(host: str, port: int, admin_port: int) -> set[str]:
+    topic = "persistent/public/default/orders"
+    told = (await call(host, admin_port, "GET", f"/lookup/v2/topic/{topic}")).json()
+    status = (await call(host, admin_port, "GET", "/geoemu/v1/status")).json()
+    return {told["brokerUrl"], status["service_url"], await looked_up(port, host)}
+
+
+@pytest.mark.real
+@pytest.mark.parametrize(
+    ("address", "reached_at"), [("0.0.0.0", ["127.0.0.1", "127.0.0.2"]), ("::1", ["::1"]), ("::", ["::1"])]
+)
+def test_every_client_is_told_the_address_that_it_connected_to(
+    folder: Path, address: str, reached_at: list[str]
+) -> None:
+    run = ProcessRuntime.create(listening_on(small_topology(folder), address), folder / "run", insecure=True)
+
+    async def story() -> None:
+        await run.up()
+        region, *_ = (await run.status()).regions
+        port, admin_port = urlsplit(region.service_url).port, urlsplit(region.admin_url).port
+        assert port is not None
+        assert admin_port is not None
+        for host in reached_at:
+            url = f"pulsar://[{host}]:{port}" if ":" in host else f"pulsar://{host}:{port}"
+            assert await _looked_up(host, port, admin_port) == {url}
+            assert region_at(url, RunDirectory(folder / "run").read().regions) == "us-east"
+        await run.restart("us-east")
+        await run.down()
+
+    asyncio.run(asyncio.wait_for(story(), 60))
+    topology = json.loads((folder / "run" / "topology.json").read_text())
+    assert topology["clusters"][0]["regions"][0]["listen"] == address
