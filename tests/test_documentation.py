@@ -53,6 +53,21 @@ def stray_docstrings(source: str) -> list[int]:
     ]
 
 
+def first_use(page: str) -> str:
+    """Return the blocks of a page up to the first one that types `geoemu`; empty when none does."""
+    blocks = re.findall(r"^```\w*\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    until = next((at for at, block in enumerate(blocks) if re.search(r"^(\$ )?geoemu ", block, re.M)), None)
+    return "" if until is None else "".join(blocks[: until + 1])
+
+
+def test_a_page_that_types_geoemu_activates_its_environment_first() -> None:
+    """Or `geoemu` is a command that the shell does not find."""
+    used = {page: first_use(page.read_text()) for page in [*pages(), ROOT / "examples" / "README.md"]}
+    typing = {page.name: blocks for page, blocks in used.items() if blocks}
+    assert {"README.md", "OWN_SERVICE.md", "CONTAINERS.md"} <= typing.keys()
+    assert not [name for name, blocks in typing.items() if "source .venv/bin/activate" not in blocks]
+
+
 def test_no_page_repeats_a_row_of_a_table_or_an_item_of_a_list() -> None:
     found = {
         str(page.relative_to(ROOT)): twice for page in pages() if (twice := repeated_rows(page.read_text()))
