@@ -8,8 +8,8 @@ from dataclasses import dataclass
 @dataclass(slots=True)
 class AccessFigures:
     promotions: int = 0
-    """Producers that were given a topic after they had waited for it."""
+    "Producers that were promoted from the wait queue."
     fences: int = 0
-    """Producers that lost a topic, or their place in line, to one that fenced them off."""
+    "Producers that lost a topic, or their place in the wait queue, by fencing."
     ownerless_seconds: float = 0.0
-    """How long producers waited for topics that nobody had."""
+    "Seconds that producers waited for topics without an owner."

@@ -120,7 +120,7 @@ class Parts:
     transaction_journal: type[Journal] = Journal
     """Makes durable what a coordinator decides."""
     pending_acks: type[PendingAcks] = PendingAcks
-    """What open transactions acknowledged at a subscription."""
+    "Pending acknowledgements of a subscription."
 
     # What clusters share.
     metadata_rule: Rule = LATEST

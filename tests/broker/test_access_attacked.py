@@ -36,7 +36,7 @@ OTHER = "persistent://public/default/other"
 
 async def unload(w: World, times: int = 1) -> None:
     directory = broker_of(w).directory
-    unloading = [directory.unload(TOPIC, "somebody asked for it") for _ in range(times)]
+    unloading = [directory.unload(TOPIC, "requested by the admin API") for _ in range(times)]
     await asyncio.gather(*map(w.regions["us"].host.ask, unloading))
 
 

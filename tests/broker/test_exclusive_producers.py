@@ -172,7 +172,7 @@ def test_the_owner_keeps_its_topic_and_the_line_its_order_when_the_topic_is_unlo
 
         async def story() -> None:
             owner, first, second = await contenders(w, "owner", "first", "second")
-            await broker_of(w).directory.unload(TOPIC, "somebody asked for it")
+            await broker_of(w).directory.unload(TOPIC, "requested by the admin API")
             await owner.producer.send(b"still mine")
             await w.simulation.until(lambda: in_line(w) == ["first", "second"])
             assert owner.producer.topic_epoch == 0

@@ -145,7 +145,9 @@ def test_the_owner_keeps_a_topic_that_is_unloaded_while_another_waits(client: st
             await opened(it.one, "orders", "WaitForExclusive", name="owner")
             waiting = asyncio.ensure_future(opened(it.other, "orders", "WaitForExclusive", name="waiter"))
             await until(lambda: it.line("orders") == ["waiter"])
-            await it.region.directory.unload("persistent://public/default/orders", "somebody asked for it")
+            await it.region.directory.unload(
+                "persistent://public/default/orders", "requested by the admin API"
+            )
             await asyncio.wait_for(it.one.ask("send", key="p", payload="still mine"), OUTCOME_SECONDS)
             await until(lambda: it.line("orders") == ["waiter"])
             assert it.epoch("orders") == 0
@@ -181,7 +183,7 @@ def test_a_producer_of_every_mode_goes_on_after_an_unload(client: str, mode: str
             await it.one.ask("send", key="p", payload="before")
             epoch = it.epoch("orders")
             for _ in range(2):
-                await it.region.directory.unload(TOPIC, "somebody asked for it")
+                await it.region.directory.unload(TOPIC, "requested by the admin API")
                 await asyncio.wait_for(it.one.ask("send", key="p", payload="after"), OUTCOME_SECONDS)
             assert client in WITHOUT_EPOCHS or it.epoch("orders") == epoch
 

@@ -215,7 +215,7 @@ def test_a_table_view_follows_its_topic_also_when_that_is_unloaded(client: str) 
             for key, payload, expected in (("b", "2", "a:1,b:2"), ("a", "3", "a:3,b:2"), ("b", "", removed)):
                 await it.ask("send", key="p", message_key=key, payload=payload)
                 await shows(it, expected)
-            await world.running["us"].directory.unload(ORDERS, "somebody asked for it")
+            await world.running["us"].directory.unload(ORDERS, "requested by the admin API")
             await it.ask("send", key="p", message_key="c", payload="4")
             await shows(it, f"{removed},c:4")
 

@@ -103,7 +103,7 @@ def kept_table(subjects: Mapping[str, Iterable[Resource]]) -> str:
     """What is kept and given back, and why nothing else comes of it."""
     paths = {resource.path: resource.kept for resources in subjects.values() for resource in resources}
     rows = [f"| `{path}` | {why} |" for path, why in paths.items() if why]
-    return "\n".join(["| path | why nothing else comes of it |", "|---|---|", *rows])
+    return "\n".join(["| path | why it has no effect |", "|---|---|", *rows])
 
 
 def with_tables(text: str, subjects: Mapping[str, Iterable[Resource]]) -> str:

@@ -34,7 +34,11 @@ OF_TOPIC: Final = {
     "pulsar_out_bytes_total": ("bytesOutCounter", "counter", "Bytes sent to consumers."),
     "pulsar_average_msg_size": ("averageMsgSize", "gauge", "Bytes of a published message."),
     "pulsar_storage_size": ("storageSize", "gauge", "Bytes of the topic's log."),
-    "pulsar_storage_logical_size": ("storageSize", "gauge", "The same: entries are stored once."),
+    "pulsar_storage_logical_size": (
+        "storageSize",
+        "gauge",
+        "The same as the logical size: entries are stored once.",
+    ),
     "pulsar_storage_backlog_size": ("backlogSize", "gauge", "Bytes of the largest backlog."),
 }
 LATENCY_CLASSES: Final = tuple(
@@ -63,60 +67,64 @@ OF_SUBSCRIPTION: Final = {
     "pulsar_subscription_unacked_messages": (
         "unackedMessages",
         "gauge",
-        "Messages that consumers were sent and have not acknowledged.",
+        "Messages sent to consumers and not acknowledged.",
     ),
     "pulsar_subscription_msg_rate_out": ("msgRateOut", "gauge", "Messages sent per second."),
     "pulsar_subscription_msg_throughput_out": ("msgThroughputOut", "gauge", "Bytes sent per second."),
     "pulsar_subscription_last_acked_timestamp": (
         "lastAckedTimestamp",
         "gauge",
-        "When something was acknowledged last (ms).",
+        "Time of the last acknowledgement (ms).",
     ),
     "pulsar_subscription_last_consumed_timestamp": (
         "lastConsumedTimestamp",
         "gauge",
-        "When something was sent last (ms).",
+        "Time of the last dispatch (ms).",
     ),
     "pulsar_subscription_last_consumed_flow_timestamp": (
         "lastConsumedFlowTimestamp",
         "gauge",
-        "When consumers asked for more last (ms).",
+        "Time of the last FLOW of a consumer (ms).",
     ),
     "pulsar_subscription_msg_drop_rate": (
         "msgDropRate",
         "gauge",
-        "Messages of a topic that keeps nothing which no consumer took, per second.",
+        "Messages of a non-persistent topic that no consumer received, per second.",
     ),
     "geoemu_subscription_dropped_messages_total": (
         "msgDropCount",
         "counter",
-        "Messages of a topic that keeps nothing which no consumer took.",
+        "Messages of a non-persistent topic that no consumer received.",
     ),
     "pulsar_subscription_last_mark_delete_advanced_timestamp": (
         "lastMarkDeleteAdvancedTimestamp",
         "gauge",
-        "When mark-delete moved last (ms).",
+        "Time of the last mark-delete movement (ms).",
     ),
 }
 OF_REPLICATOR: Final = {
-    "pulsar_replication_rate_in": ("msgRateIn", "gauge", "Messages that came from there per second."),
-    "pulsar_replication_rate_out": ("msgRateOut", "gauge", "Messages sent there per second."),
+    "pulsar_replication_rate_in": ("msgRateIn", "gauge", "Messages received from that region per second."),
+    "pulsar_replication_rate_out": ("msgRateOut", "gauge", "Messages sent to that region per second."),
     "pulsar_replication_throughput_in": (
         "msgThroughputIn",
         "gauge",
-        "Bytes that came from there per second.",
+        "Bytes received from that region per second.",
     ),
-    "pulsar_replication_throughput_out": ("msgThroughputOut", "gauge", "Bytes sent there per second."),
+    "pulsar_replication_throughput_out": (
+        "msgThroughputOut",
+        "gauge",
+        "Bytes sent to that region per second.",
+    ),
     "pulsar_replication_backlog": (
         "replicationBacklog",
         "gauge",
-        "Entries that are not confirmed from there.",
+        "Entries that the region has not confirmed.",
     ),
     "pulsar_replication_connected_count": ("connected", "gauge", "Replicators that are connected."),
     "geoemu_replication_dropped_messages_total": (
         "msgDropCount",
         "counter",
-        "Messages of a topic that keeps nothing which were never sent there.",
+        "Messages of a non-persistent topic that were never sent to that region.",
     ),
 }
 
@@ -161,11 +169,11 @@ async def families_of(region: Region) -> list[Family]:
             await asyncio.sleep(0)  # others get their turn
     _of_namespaces(figures, region)
     for name, value in sums.items():
-        figures.add(f"pulsar_broker_{name}", "gauge", "Of all topics in memory.", value, cluster=cluster)
+        figures.add(f"pulsar_broker_{name}", "gauge", "All loaded topics.", value, cluster=cluster)
     figures.add(
         "geoemu_topics_without_lines",
         "gauge",
-        "Topics in memory that have no lines of their own here.",
+        "Loaded topics without series of their own.",
         max(0, len(topics) - TOPICS_MAX),
     )
     _of_region(figures, region)
@@ -198,19 +206,25 @@ def _topic(figures: Figures, topic: Topic, shown: Mapping[str, Any], cluster: st
     subscriptions = topic.subscriptions
     consumers = sum(len(one.consumers) for one in subscriptions.values())
     gauge = "gauge"
-    figures.add("pulsar_producers_count", gauge, "Clients that publish.", len(shown["publishers"]), **of)
-    figures.add("pulsar_consumers_count", gauge, "Clients that consume.", consumers, **of)
+    figures.add("pulsar_producers_count", gauge, "Producers.", len(shown["publishers"]), **of)
+    figures.add("pulsar_consumers_count", gauge, "Consumers.", consumers, **of)
     figures.add("pulsar_subscriptions_count", gauge, "Subscriptions.", len(subscriptions), **of)
-    figures.add("pulsar_msg_backlog", gauge, "Backlogs of all subscriptions.", _backlog(shown), **of)
+    figures.add(
+        "pulsar_msg_backlog", gauge, "Sum of the backlogs of all subscriptions.", _backlog(shown), **of
+    )
     figures.add_all(OF_TOPIC, shown, **of)
     _storing(figures, topic, of)
-    figures.add("pulsar_storage_offloaded_size", gauge, "Bytes elsewhere: a region moves none.", 0, **of)
+    figures.add("pulsar_storage_offloaded_size", gauge, "Offloaded bytes: always 0.", 0, **of)
     for name, one in list(shown["subscriptions"].items())[:LINES_MAX]:
         labels = {**of, "subscription": name}
         figures.add_all(OF_SUBSCRIPTION, one, **labels)
         without_delayed = one["msgBacklog"] - one.get("msgDelayed", 0)
         figures.add(
-            "pulsar_subscription_back_log_no_delayed", gauge, "Those that are due.", without_delayed, **labels
+            "pulsar_subscription_back_log_no_delayed",
+            gauge,
+            "Entries that are due.",
+            without_delayed,
+            **labels,
         )
         count = len(subscriptions[name].consumers)
         figures.add("pulsar_subscription_consumers_count", gauge, "Its consumers.", count, **labels)
@@ -244,7 +258,7 @@ def _storing(figures: Figures, topic: Topic, of: Mapping[str, str]) -> None:
     for name, value in rows:
         unit = "their bytes" if "size_sum" in name else "their milliseconds" if "_sum" in name else "so many"
         figures.add(
-            name, "gauge", f"Of the entries stored per second: {unit}, by what the name says.", value, **of
+            name, "gauge", f"Of the entries stored per second: {unit}, by the unit in its name.", value, **of
         )
 
 
@@ -275,7 +289,7 @@ def _of_namespaces(figures: Figures, region: Region) -> None:
     names = Counter(TopicName.parse(name).full_namespace for name in region.directory.all_names())
     for namespace, count in sorted(names.items())[:TOPICS_MAX]:
         labels = {"cluster": region.config.region, "namespace": namespace}
-        figures.add("pulsar_topics_count", "gauge", "Topics, in memory or not.", count, **labels)
+        figures.add("pulsar_topics_count", "gauge", "Topics, loaded or not.", count, **labels)
 
 
 def _of_region(figures: Figures, region: Region) -> None:
@@ -297,7 +311,12 @@ def _of_region(figures: Figures, region: Region) -> None:
     add_transactions(figures.family, region)
     for name, kind, help_, value in metadata_figures.figures_of(region):
         figures.add(name, kind, help_, value)
-    figures.add("geoemu_memory_bytes", "gauge", "Held for clients and otherwise.", region.memory.held_bytes)
+    figures.add(
+        "geoemu_memory_bytes",
+        "gauge",
+        "Bytes held for clients and for other purposes.",
+        region.memory.held_bytes,
+    )
 
 
 def _exclusive(region: Region) -> Iterator[tuple[str, float, str]]:
@@ -307,15 +326,15 @@ def _exclusive(region: Region) -> Iterator[tuple[str, float, str]]:
     yield (
         "promotions_total",
         counted.promotions,
-        "Producers that were given a topic after they had waited for it.",
+        "Producers that were promoted from the wait queue.",
     )
     yield (
         "fences_total",
         counted.fences,
-        "Producers that lost a topic, or their place in line, to one that fenced them off.",
+        "Producers that lost a topic, or their place in the wait queue, by fencing.",
     )
     yield (
         "ownerless_seconds_total",
         counted.ownerless_seconds,
-        "How long producers waited for topics that nobody had.",
+        "Seconds that producers waited for topics without an owner.",
     )

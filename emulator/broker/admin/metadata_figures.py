@@ -15,21 +15,29 @@ def figures_of(region: Region) -> Iterator[tuple[str, str, str, float]]:
         return
     figures, carrier = synchronizer.figures, synchronizer.carrier
     for name, help_, value in (
-        ("sent", "Metadata events that this region sent to other clusters.", figures.sent),
-        ("applied", "Metadata events of other clusters that became so here.", figures.won),
-        ("lost", "Metadata events of other clusters that came when a later one was there.", figures.lost),
-        ("undone", "Changes made in this cluster that lost to a later one of another.", figures.undone),
-        ("refused", "Messages of the event topic that are no events, or nobody's to send.", figures.refused),
-        ("ahead", "Metadata events from further in the future than clocks may be.", figures.from_the_future),
+        ("sent", "Metadata events that this region published to other clusters.", figures.sent),
+        ("applied", "Metadata events of other clusters that were applied here.", figures.won),
+        ("lost", "Metadata events of other clusters that lost to a later one.", figures.lost),
+        ("undone", "Changes of this cluster that lost to a later one of another cluster.", figures.undone),
+        (
+            "refused",
+            "Messages of the event topic that are not valid events of their sender.",
+            figures.refused,
+        ),
+        (
+            "ahead",
+            "Metadata events further in the future than metadata_sync_clock_ahead_ms_max.",
+            figures.from_the_future,
+        ),
     ):
         yield f"geoemu_metadata_events_{name}_total", "counter", help_, value
-    carries = "1: this region carries the metadata events of its cluster."
+    carries = "1 if this region is the sync leader of its cluster."
     yield "geoemu_metadata_carrier", "gauge", carries, 0 if carrier is None else 1
-    waits = "Messages of the event topic that this region has and did not apply yet."
+    waits = "Messages of the event topic that this region has not applied yet."
     backlog = 0 if carrier is None else carrier.channel_backlog
     yield "geoemu_metadata_events_backlog", "gauge", waits, backlog
-    differ = "Clusters whose metadata_sync_excluded_paths are others than here: what only one of two excludes differs."
+    differ = "Clusters whose metadata_sync_excluded_paths differ from this one's."
     unlike = sum(1 for _ in differences(region.metadata, synchronizer.settings))
     yield "geoemu_metadata_clusters_excluding_others", "gauge", differ, unlike
-    lags = "How long ago, by the clocks, the newest change that was applied here had been made elsewhere."
+    lags = "Delay between the newest applied change of another cluster and its application, by the clocks."
     yield "geoemu_metadata_lag_seconds", "gauge", lags, round(figures.lag_ms / 1000, 3)

@@ -10,29 +10,29 @@ from emulator.broker.transactions.life import Life
 from emulator.transaction_names import full_text
 
 _OF_COORDINATORS: tuple[tuple[str, str, str, Callable[[Life], int]], ...] = (
-    ("pulsar_txn_active_count", "gauge", "Transactions that are not over.", lambda life: len(life.core.live)),
+    ("pulsar_txn_active_count", "gauge", "Open transactions.", lambda life: len(life.core.live)),
     (
         "pulsar_txn_created_total",
         "counter",
-        "Transactions that were begun.",
+        "Transactions created.",
         lambda life: life.figures.created,
     ),
     (
         "pulsar_txn_committed_total",
         "counter",
-        "Transactions that were committed.",
+        "Transactions committed.",
         lambda life: life.figures.committed,
     ),
     (
         "pulsar_txn_aborted_total",
         "counter",
-        "Transactions that were aborted.",
+        "Transactions aborted.",
         lambda life: life.figures.aborted,
     ),
     (
         "pulsar_txn_timeout_total",
         "counter",
-        "Transactions that were aborted because their time was over.",
+        "Transactions aborted by time-out.",
         lambda life: life.figures.timed_out,
     ),
 )
@@ -58,10 +58,10 @@ def _add_participants(family: Families, region: Region, here: dict[str, str]) ->
     """Of topics and subscriptions that are in memory."""
     topics = region.directory.serving.values()
     pending = [one.pending_acks for topic in topics for one in topic.subscriptions.values()]
-    is_open = "Transactions that are open at a topic, over all topics."
+    is_open = "Open transactions of all topics."
     opened = sum(len(topic.state.buffer.open) for topic in topics)
     family("pulsar_txn_tb_active_total", "gauge", is_open).add(opened, here)
-    claimed = "Entries that open transactions acknowledged one by one."
+    claimed = "Entries with pending individual acknowledgements."
     entries = sum(len(one.acks) for one in pending if one is not None)
     family("geoemu_txn_pending_ack_entries", "gauge", claimed).add(entries, here)
 
@@ -74,7 +74,7 @@ def _add_keys(family: Families, region: Region, lives: list[Life], here: dict[st
     age = family(
         "pulsar_txn_transaction_key_age",
         "summary",
-        "Seconds for which epochs of a transaction key were its newest.",
+        "Seconds for which epochs of a transaction key were the newest.",
     )
     now_ms = region.environment.wall_clock_ms()
     for state in newest[: region.config.settings.transaction_key_labels_max]:

@@ -25,7 +25,7 @@ COMPACTION_THRESHOLD: Policy[int] = Policy(
     default=0,
     scopes=frozenset({Scope.NAMESPACE, Scope.TOPIC}),
     obeyed_by="emulator.broker.topic_assembly",
-    doc="A topic whose log grew by more than so many bytes since it was compacted is compacted. 0: only on request.",
+    doc="Bytes by which a topic's log must grow before it is compacted again. 0: only on request.",
 )
 
 POLICIES = (COMPACTION_THRESHOLD,)

@@ -82,8 +82,10 @@ DELAYED_DELIVERY: Policy[Delays | None] = Policy(
     default=None,
     scopes=frozenset(Scope),
     obeyed_by="emulator.broker.dispatch_policies",
-    doc="Whether Shared and Key_Shared subscriptions deliver a message at its time, how exactly, and how long it may "
-    "be put off. Unset: they do, to the millisecond, however long.",
+    doc=(
+        "Delayed delivery of Shared and Key_Shared subscriptions: whether, with which tick, and up to "
+        "which delay. Unset: on, to the millisecond, without limit."
+    ),
 )
 UNACKED_PER_CONSUMER: Policy[int | None] = Policy(
     name="max_unacked_messages_per_consumer",
@@ -93,8 +95,10 @@ UNACKED_PER_CONSUMER: Policy[int | None] = Policy(
     default=None,
     scopes=frozenset(Scope),
     obeyed_by="emulator.broker.dispatch_policies",
-    doc="A consumer of a Shared or Key_Shared subscription that holds so many messages gets no more until it "
-    "acknowledges some; 0: any number. Unset: as the region's settings say.",
+    doc=(
+        "Maximum of unacknowledged messages of a Shared or Key_Shared consumer; above it dispatch to "
+        "the consumer pauses. 0: no limit. Unset: the region's setting."
+    ),
 )
 UNACKED_PER_SUBSCRIPTION: Policy[int | None] = Policy(
     name="max_unacked_messages_per_subscription",
@@ -104,8 +108,10 @@ UNACKED_PER_SUBSCRIPTION: Policy[int | None] = Policy(
     default=None,
     scopes=frozenset(Scope),
     obeyed_by="emulator.broker.dispatch_policies",
-    doc="While all consumers of a Shared or Key_Shared subscription together hold so many messages, none of them gets "
-    "more; 0: any number. Unset: 200,000.",
+    doc=(
+        "Maximum of unacknowledged messages of a Shared or Key_Shared subscription; above it dispatch "
+        "pauses. 0: no limit. Unset: 200,000."
+    ),
 )
 
 POLICIES = (DELAYED_DELIVERY, UNACKED_PER_CONSUMER, UNACKED_PER_SUBSCRIPTION)

@@ -57,8 +57,10 @@ AUTO_TOPIC_CREATION: Policy[AutoCreation | None] = Policy(
     default=None,
     scopes=frozenset({Scope.BROKER, Scope.NAMESPACE}),
     obeyed_by="emulator.broker.partitions",
-    doc="Whether topics are created when somebody uses them, and with how many partitions. Unset: as the region's "
-    "settings say, without partitions.",
+    doc=(
+        "Whether topics are created on first use, and with how many partitions. Unset: the region's "
+        "setting, without partitions."
+    ),
 )
 
 POLICIES = (AUTO_TOPIC_CREATION,)

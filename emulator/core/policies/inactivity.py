@@ -70,8 +70,10 @@ INACTIVE_TOPICS: Policy[Inactivity] = Policy(
     default=NEVER,
     scopes=frozenset(Scope),
     obeyed_by="emulator.broker.housekeeper",
-    doc="Whether a topic is deleted that nobody has used for so long: without subscriptions, or with ones that have "
-    "acknowledged everything and have no consumers. Unset: never, so that a run can be judged.",
+    doc=(
+        "Whether and when unused topics are deleted: without subscriptions, or with subscriptions that "
+        "have no consumers and no backlog. Unset: never, so that a run can be verified."
+    ),
 )
 SUBSCRIPTION_EXPIRATION: Policy[int] = Policy(
     name="subscription_expiration_minutes",
@@ -80,7 +82,9 @@ SUBSCRIPTION_EXPIRATION: Policy[int] = Policy(
     default=0,
     scopes=frozenset({Scope.BROKER, Scope.NAMESPACE}),
     obeyed_by="emulator.broker.housekeeper",
-    doc="Minutes after which a subscription without consumers is deleted, unless it is replicated. 0: never.",
+    doc=(
+        "Minutes after which a subscription without consumers is deleted, unless it is replicated. 0: never."
+    ),
 )
 
 POLICIES = (INACTIVE_TOPICS, SUBSCRIPTION_EXPIRATION)

@@ -13,10 +13,8 @@ from emulator.core.policies.declaration import Codec, Policy, Scope
 NAMESPACE: Final = frozenset({Scope.NAMESPACE})
 NAMESPACE_AND_TOPIC: Final = frozenset({Scope.NAMESPACE, Scope.TOPIC})
 _NO_BOOKIES = "A region keeps its log in one store of its own: there are no bookies to spread entries over."
-_NO_OFFLOADING = "A region moves nothing to another store."
-_NOT_ENFORCED = (
-    "Everybody may do everything that a region offers; nobody is refused for lack of a permission."
-)
+_NO_OFFLOADING = "A region does not offload."
+_NOT_ENFORCED = "Requests are not authorized yet: every client may do everything."
 LONG_MAX: Final = 2**63 - 1
 
 
@@ -59,7 +57,7 @@ def _offloading(value: Any) -> Mapping[str, Any]:
 def _only_false(value: Any) -> bool:
     if BOOLEAN.decode(value):
         raise ValueError(
-            "true: a region does not look whether messages are encrypted, so it cannot require it"
+            "true: a region does not check whether messages are encrypted, so it cannot require it"
         )
     return False
 
@@ -139,7 +137,7 @@ OFFLOAD_POLICIES: Policy[Mapping[str, Any] | None] = Policy(
     scopes=NAMESPACE_AND_TOPIC,
     obeyed_by="",
     kept=_NO_OFFLOADING,
-    doc="Where old entries are moved to.",
+    doc="Where old entries are offloaded to.",
 )
 _ANY_LONG = counts(-LONG_MAX - 1, LONG_MAX)
 
@@ -159,10 +157,10 @@ def _offload_figure(name: str, at_namespace: str, doc: str) -> Policy[int | None
 
 
 OFFLOAD_THRESHOLD = _offload_figure(
-    "offload_threshold", "offloadThreshold", "From which size on entries are moved."
+    "offload_threshold", "offloadThreshold", "Size above which entries are offloaded."
 )
 OFFLOAD_THRESHOLD_SECONDS = _offload_figure(
-    "offload_threshold_in_seconds", "offloadThresholdInSeconds", "From which age on entries are moved."
+    "offload_threshold_in_seconds", "offloadThresholdInSeconds", "Age above which entries are offloaded."
 )
 OFFLOAD_DELETION_LAG: Policy[int | None] = Policy(
     name="offload_deletion_lag_ms",
@@ -172,7 +170,7 @@ OFFLOAD_DELETION_LAG: Policy[int | None] = Policy(
     scopes=NAMESPACE,
     obeyed_by="",
     kept=_NO_OFFLOADING,
-    doc="How long what was moved is kept here, too.",
+    doc="How long offloaded entries are also kept locally.",
 )
 RESOURCE_GROUP: Policy[str | None] = Policy(
     name="resource_group",
@@ -194,7 +192,7 @@ PERMISSIONS: Policy[Mapping[str, Any] | None] = Policy(
     scopes=NAMESPACE,
     obeyed_by="",
     kept=_NOT_ENFORCED,
-    doc="Which roles may do what.",
+    doc="Permissions by role.",
 )
 SUBSCRIPTION_AUTH_MODE: Policy[str | None] = Policy(
     name="subscription_auth_mode",
@@ -205,7 +203,7 @@ SUBSCRIPTION_AUTH_MODE: Policy[str | None] = Policy(
     scopes=NAMESPACE,
     obeyed_by="",
     kept=_NOT_ENFORCED,
-    doc="Whether the names of subscriptions begin with a role.",
+    doc="Whether subscription names must begin with the role.",
 )
 BUNDLES: Policy[Mapping[str, Any] | None] = Policy(
     name="bundles",
@@ -215,8 +213,8 @@ BUNDLES: Policy[Mapping[str, Any] | None] = Policy(
     own_rows=True,
     scopes=NAMESPACE,
     obeyed_by="",
-    kept="A region is one broker, which serves all topics: nothing is split up between brokers.",
-    doc="Into how many parts the namespace's topics are split up between brokers.",
+    kept="A region is one broker that serves all topics: nothing is distributed among brokers.",
+    doc="Number of bundles by which topics are distributed among brokers.",
 )
 PROPERTIES: Policy[Mapping[str, str] | None] = Policy(
     name="properties",
@@ -226,7 +224,7 @@ PROPERTIES: Policy[Mapping[str, str] | None] = Policy(
     own_rows=True,
     scopes=NAMESPACE,
     obeyed_by="",
-    kept="They are notes of people and tools. No broker acts on them, Pulsar's no more than a region.",
+    kept="Properties are annotations of users and tools. Neither a Pulsar broker nor a region acts on them.",
     doc="Notes, by name.",
 )
 DEDUPLICATION_SNAPSHOT_INTERVAL: Policy[int | None] = Policy(
@@ -237,8 +235,8 @@ DEDUPLICATION_SNAPSHOT_INTERVAL: Policy[int | None] = Policy(
     default=None,
     scopes=NAMESPACE_AND_TOPIC,
     obeyed_by="",
-    kept="A region writes down what it must know for deduplication by itself, and loses none of it in a crash.",
-    doc="After how many seconds what deduplication knows is written down.",
+    kept="A region stores deduplication state on its own and loses none of it in a crash.",
+    doc="Interval of deduplication snapshots in seconds.",
 )
 ENCRYPTION_REQUIRED: Policy[bool] = Policy(
     name="encryption_required",
@@ -248,7 +246,7 @@ ENCRYPTION_REQUIRED: Policy[bool] = Policy(
     unset=False,
     scopes=NAMESPACE,
     obeyed_by="",
-    kept="Only `false` is accepted: a region does not look whether messages are encrypted.",
+    kept="Only `false` is accepted: a region does not check whether messages are encrypted.",
     doc="Whether messages must be encrypted.",
 )
 ENTRY_FILTERS: Policy[Mapping[str, Any] | None] = Policy(
@@ -270,7 +268,7 @@ ANTI_AFFINITY: Policy[str | None] = Policy(
     own_rows=True,
     scopes=NAMESPACE,
     obeyed_by="",
-    kept="A region is one broker, which serves all namespaces: none can be kept apart from another.",
+    kept="A region is one broker that serves all namespaces: none can be separated from another.",
     doc="Namespaces of one group are served by different brokers.",
 )
 PAUSE_ON_ACK_STATE: Policy[bool] = Policy(
@@ -283,9 +281,11 @@ PAUSE_ON_ACK_STATE: Policy[bool] = Policy(
     set_without_body=True,
     scopes=NAMESPACE_AND_TOPIC,
     obeyed_by="",
-    kept="A region writes down everything that was acknowledged, however scattered, so dispatch never has to pause "
-    "for what would not be written down.",
-    doc="Whether dispatch pauses while more was acknowledged one by one than can be written down.",
+    kept=(
+        "A region stores all individual acknowledgements, so dispatch never has to pause because some "
+        "could not be stored."
+    ),
+    doc="Whether dispatch pauses while there are more individual acknowledgements than can be stored.",
 )
 
 POLICIES: tuple[Policy[Any], ...] = (

@@ -180,8 +180,11 @@ RETENTION: Policy[Retention] = Policy(
     default=KEEP_EVERYTHING,
     scopes=_NAMESPACE_AND_TOPIC,
     obeyed_by="emulator.broker.housekeeper",
-    doc="How long, or how much, is kept of what every subscription has acknowledged and every other region has. -1: no "
-    "limit; both 0: it goes at once. Unset: everything is kept, so that a run can be judged.",
+    doc=(
+        "Time and size for which messages are kept that every subscription has acknowledged and every "
+        "other region has. -1: no limit; both 0: removed at once. Unset: everything is kept, so that a "
+        "run can be verified."
+    ),
 )
 MESSAGE_TTL: Policy[int] = Policy(
     name="message_ttl",
@@ -192,8 +195,7 @@ MESSAGE_TTL: Policy[int] = Policy(
     default=0,
     scopes=_NAMESPACE_AND_TOPIC,
     obeyed_by="emulator.broker.housekeeper",
-    doc="Seconds after which a message that nobody acknowledged counts as acknowledged, in each subscription. 0: "
-    "never.",
+    doc="Seconds after which an unacknowledged message expires in each subscription. 0: never.",
 )
 BACKLOG_QUOTAS: Policy[Quotas] = Policy(
     name="backlog_quotas",
@@ -204,10 +206,12 @@ BACKLOG_QUOTAS: Policy[Quotas] = Policy(
     default={},
     scopes=_NAMESPACE_AND_TOPIC,
     obeyed_by="emulator.broker.housekeeper",
-    doc="How large, or how old, what is not acknowledged may become, and what happens then: producers wait "
-    "(`producer_request_hold`), fail (`producer_exception`), or subscriptions skip their oldest messages "
-    "(`consumer_backlog_eviction`). By `destination_storage` (`limitSize`, bytes) and `message_age` (`limitTime`, "
-    "seconds).",
+    doc=(
+        "Maximum size or age of a backlog, and what happens above it: producers wait "
+        "(`producer_request_hold`), fail (`producer_exception`), or subscriptions skip their oldest "
+        "messages (`consumer_backlog_eviction`). By `destination_storage` (`limitSize`, bytes) and "
+        "`message_age` (`limitTime`, seconds)."
+    ),
 )
 
 POLICIES = (RETENTION, MESSAGE_TTL, BACKLOG_QUOTAS)

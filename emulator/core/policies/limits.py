@@ -38,22 +38,22 @@ MAX_PRODUCERS: Policy[int] = _number_policy(
     "max_producers_per_topic",
     "maxProducersPerTopic",
     "maxProducers",
-    "Producers of clients that a topic has at once; other regions' do not count.",
+    "Maximum of client producers of a topic; replicators do not count.",
 )
 MAX_CONSUMERS: Policy[int] = _number_policy(
-    "max_consumers_per_topic", "maxConsumersPerTopic", "maxConsumers", "Consumers that a topic has at once."
+    "max_consumers_per_topic", "maxConsumersPerTopic", "maxConsumers", "Maximum of consumers of a topic."
 )
 MAX_CONSUMERS_PER_SUBSCRIPTION: Policy[int] = _number_policy(
     "max_consumers_per_subscription",
     "maxConsumersPerSubscription",
     "maxConsumersPerSubscription",
-    "Consumers that a subscription has at once.",
+    "Maximum of consumers of a subscription.",
 )
 MAX_SUBSCRIPTIONS: Policy[int] = _number_policy(
     "max_subscriptions_per_topic",
     "maxSubscriptionsPerTopic",
     "maxSubscriptionsPerTopic",
-    "Subscriptions that clients may make on a topic.",
+    "Maximum of subscriptions that clients may create on a topic.",
 )
 MAX_TOPICS: Policy[int] = Policy(
     name="max_topics_per_namespace",
@@ -63,7 +63,7 @@ MAX_TOPICS: Policy[int] = Policy(
     default=0,
     scopes=frozenset({Scope.BROKER, Scope.NAMESPACE}),
     obeyed_by="emulator.broker.region",
-    doc="Topics that a namespace may have, each partition counted. 0: any number.",
+    doc="Maximum of topics of a namespace, each partition counted. 0: no limit.",
 )
 MAX_MESSAGE_SIZE: Policy[int] = Policy(
     name="max_message_size",
@@ -72,7 +72,7 @@ MAX_MESSAGE_SIZE: Policy[int] = Policy(
     default=0,
     scopes=frozenset({Scope.TOPIC}),
     obeyed_by=OBEYED_BY,
-    doc="Bytes that a message of a client may have. 0: as many as the region takes.",
+    doc="Maximum size of a client's message in bytes. 0: the region's maximum.",
 )
 
 
@@ -137,7 +137,7 @@ PUBLISH_RATE: Policy[Pace] = Policy(
     default=UNLIMITED,
     scopes=_BOTH,
     obeyed_by=OBEYED_BY,
-    doc="How much clients may publish to a topic in a second: those who are faster are read more slowly.",
+    doc="Rate at which clients may publish to a topic; faster clients are read more slowly.",
 )
 
 
@@ -155,12 +155,12 @@ def _dispatch_policy(name: str, segment: str, doc: str) -> Policy[Pace]:
 
 
 DISPATCH_RATE: Policy[Pace] = _dispatch_policy(
-    "dispatch_rate", "dispatchRate", "How much the consumers of a topic are sent, all together."
+    "dispatch_rate", "dispatchRate", "Rate of dispatch to all consumers of a topic together."
 )
 SUBSCRIPTION_DISPATCH_RATE: Policy[Pace] = _dispatch_policy(
     "subscription_dispatch_rate",
     "subscriptionDispatchRate",
-    "How much the consumers of each subscription are sent.",
+    "Rate of dispatch to the consumers of each subscription.",
 )
 SUBSCRIPTIONS_MAX: Final = 1_000
 
@@ -189,7 +189,9 @@ DISPATCH_RATES_BY_SUBSCRIPTION: Policy[Mapping[str, Pace]] = Policy(
     doc="How much the consumers of single subscriptions are sent; others follow `subscriptionDispatchRate`.",
 )
 REPLICATOR_DISPATCH_RATE: Policy[Pace] = _dispatch_policy(
-    "replicator_dispatch_rate", "replicatorDispatchRate", "How much each other region is sent of a topic."
+    "replicator_dispatch_rate",
+    "replicatorDispatchRate",
+    "Rate of replication of a topic to each other region.",
 )
 
 POLICIES = (

@@ -13,7 +13,10 @@ ALLOWED_CLUSTERS: Policy[tuple[str, ...]] = Policy(
     unset=[],
     scopes=frozenset({Scope.NAMESPACE}),
     obeyed_by="emulator.broker.admin.replication_rules",
-    doc="Regions that `replication_clusters` of the namespace and of its topics may name. Empty: those of the tenant.",
+    doc=(
+        "Regions that `replication_clusters` of the namespace and its topics may contain. Empty: those "
+        "of the tenant."
+    ),
 )
 
 POLICIES = (ALLOWED_CLUSTERS,)

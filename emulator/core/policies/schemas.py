@@ -42,7 +42,7 @@ SCHEMA_COMPATIBILITY: Policy[Strategy] = Policy(
     scopes=frozenset(Scope),
     obeyed_by="emulator.broker.schemas",
     merge=_nearest_defined,
-    doc="Which schema may follow the ones that a topic has. UNDEFINED, and unset: as the older policy says, or FULL.",
+    doc="Compatibility strategy for new schema versions. UNDEFINED and unset: the older policy, or FULL.",
 )
 SCHEMA_AUTO_UPDATE: Policy[str] = Policy(
     name="schema_auto_update_compatibility_strategy",
@@ -51,7 +51,7 @@ SCHEMA_AUTO_UPDATE: Policy[str] = Policy(
     default="",
     scopes=frozenset({Scope.NAMESPACE}),
     obeyed_by="emulator.broker.schemas",
-    doc="The same by its older name. Heard where `schema_compatibility_strategy` says nothing.",
+    doc="The same under its older name, used if `schema_compatibility_strategy` is unset.",
 )
 SCHEMA_VALIDATION: Policy[bool] = Policy(
     name="schema_validation_enforced",
@@ -62,7 +62,7 @@ SCHEMA_VALIDATION: Policy[bool] = Policy(
     unset=False,
     scopes=frozenset(Scope),
     obeyed_by="emulator.broker.schemas",
-    doc="A producer without a schema is refused where the topic has one.",
+    doc="Whether a producer without a schema is refused if the topic has one.",
 )
 SCHEMA_UPDATES: Policy[bool] = Policy(
     name="is_allow_auto_update_schema",
@@ -72,7 +72,10 @@ SCHEMA_UPDATES: Policy[bool] = Policy(
     unset=True,
     scopes=frozenset({Scope.BROKER, Scope.NAMESPACE}),
     obeyed_by="emulator.broker.schemas",
-    doc="Producers and consumers may bring new schemas. False: only the admin API and other regions may.",
+    doc=(
+        "Whether producers and consumers may register new schemas. False: only the admin API and other "
+        "regions may."
+    ),
 )
 
 POLICIES = (SCHEMA_COMPATIBILITY, SCHEMA_AUTO_UPDATE, SCHEMA_VALIDATION, SCHEMA_UPDATES)

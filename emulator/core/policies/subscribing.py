@@ -62,7 +62,7 @@ AUTO_SUBSCRIPTION_CREATION: Policy[bool] = Policy(
     default=True,
     scopes=frozenset({Scope.NAMESPACE, Scope.TOPIC}),
     obeyed_by="emulator.broker.commands.subscribing",
-    doc="Whether a durable subscription is created when a consumer asks for it; otherwise by the admin API only.",
+    doc="Whether a consumer may create a durable subscription; otherwise only the admin API may.",
 )
 SUBSCRIPTION_TYPES_ENABLED: Policy[tuple[str, ...]] = Policy(
     name="subscription_types_enabled",
@@ -73,7 +73,7 @@ SUBSCRIPTION_TYPES_ENABLED: Policy[tuple[str, ...]] = Policy(
     unset=[],
     scopes=frozenset({Scope.NAMESPACE, Scope.TOPIC}),
     obeyed_by="emulator.broker.commands.subscribing",
-    doc="Which types of subscriptions consumers may use. Empty: all.",
+    doc="Permitted subscription types. Empty: all.",
 )
 SUBSCRIBE_RATE: Policy[Pace] = Policy(
     name="subscribe_rate",
@@ -87,7 +87,7 @@ SUBSCRIBE_RATE: Policy[Pace] = Policy(
     default=UNLIMITED,
     scopes=frozenset(Scope),
     obeyed_by="emulator.broker.commands.subscribing",
-    doc="How often each consumer may subscribe, or come back, in so many seconds. -1: as often as it wants.",
+    doc="How often each consumer may subscribe or reconnect within a period in seconds. -1: no limit.",
 )
 
 POLICIES = (AUTO_SUBSCRIPTION_CREATION, SUBSCRIPTION_TYPES_ENABLED, SUBSCRIBE_RATE)

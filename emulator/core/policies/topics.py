@@ -13,8 +13,10 @@ REPLICATION_CLUSTERS: Policy[tuple[str, ...]] = Policy(
     default=(),
     scopes=frozenset({Scope.NAMESPACE, Scope.TOPIC}),
     obeyed_by="emulator.broker.topic_assembly",
-    doc="Regions that share the messages (to Pulsar a region is a cluster). Only one: no replication. A region that is "
-    "not among them sends nobody anything.",
+    doc=(
+        "Regions that the topic is replicated to (to Pulsar a region is a cluster). Only one: no "
+        "replication. A region that is not in the list sends nothing to others."
+    ),
 )
 DEDUPLICATION: Policy[bool] = Policy(
     name="deduplication",
@@ -25,7 +27,7 @@ DEDUPLICATION: Policy[bool] = Policy(
     default=False,
     scopes=frozenset(Scope),
     obeyed_by="emulator.broker.topic_assembly",
-    doc="Store a producer's message once, however often it is sent; from the moment it is set on.",
+    doc="Whether repeated messages of a producer are stored once, from the moment it is set.",
 )
 KEEP_ALIVE_INTERVAL: Policy[int] = Policy(
     name="keep_alive_interval_ms",
@@ -34,8 +36,10 @@ KEEP_ALIVE_INTERVAL: Policy[int] = Policy(
     default=0,
     scopes=frozenset({Scope.NAMESPACE}),
     obeyed_by="emulator.broker.topic_assembly",
-    doc="Clients with a producer here are asked so often whether they live; one that says nothing until the next time "
-    "is gone. 0: as the region asks everybody.",
+    doc=(
+        "Keep-alive interval for clients with a producer here; a client without a response until the "
+        "next PING is disconnected. 0: the region's interval."
+    ),
 )
 EXCLUSIVE_HOME: Policy[str] = Policy(
     name="exclusive_home",
@@ -44,8 +48,11 @@ EXCLUSIVE_HOME: Policy[str] = Policy(
     default="",
     scopes=frozenset({Scope.NAMESPACE}),
     obeyed_by="emulator.broker.topic_assembly",
-    doc="The one region in which clients publish to the namespace's topics, so that an exclusive producer is the only "
-    "one in all regions. In others exclusive producers wait, and all else is refused. Empty: each region for itself.",
+    doc=(
+        "The only region in which clients may publish to the namespace's topics, so that an exclusive "
+        "producer is the only one in all regions. In other regions exclusive producers wait, and other "
+        "producers are refused. Empty: each region on its own."
+    ),
 )
 
 POLICIES = (REPLICATION_CLUSTERS, DEDUPLICATION, KEEP_ALIVE_INTERVAL, EXCLUSIVE_HOME)

@@ -235,7 +235,7 @@ def test_one_that_waits_is_told_nothing_of_a_store_that_fails_while_its_topic_is
                 raise StorageError("out of reach", definite=False)
 
             monkeypatch.setattr(region.store, "open_log", fails)
-            await region.directory.unload(TOPIC, "somebody asked for it")
+            await region.directory.unload(TOPIC, "requested by the admin API")
             await until(lambda: len(asked) > 2)
             monkeypatch.setattr(region.store, "open_log", open_log)
             await until(lambda: line(world) == ["waiter"])

@@ -53,8 +53,10 @@ RESOURCES = (
     Resource(
         "/admin/v2/namespaces/{tenant}/{namespace}/antiAffinity",
         Scope.NAMESPACE,
-        get=reads(get, "The namespace's group; 204 when it is in none.", text=True),
-        post=changes(set_, "Be in this group. The body is its name, quoted as JSON or not.", body=_BODY),
+        get=reads(get, "The namespace's anti-affinity group; 204 if it has none.", text=True),
+        post=changes(
+            set_, "Set the anti-affinity group. The body is its name, quoted as JSON or not.", body=_BODY
+        ),
         delete=changes(delete, "Be in no group."),
         kept=ANTI_AFFINITY.kept,
     ),
@@ -62,7 +64,9 @@ RESOURCES = (
         "/admin/namespaces/{cluster}/antiAffinity/{group}",
         Scope.REGION,
         get=reads(
-            members, "Full names of the namespaces in a group.", Query("tenant", "Who asks; any tenant.", str)
+            members,
+            "Full names of the namespaces in a group.",
+            Query("tenant", "The requesting tenant; not checked.", str),
         ),
         kept=ANTI_AFFINITY.kept,
     ),

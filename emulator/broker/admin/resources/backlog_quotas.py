@@ -41,14 +41,14 @@ def _parse(raw: Any) -> Quota | None:
         raise HttpError(400, str(problem)) from None
 
 
-_KIND = Query("backlogQuotaType", "destination_storage or message_age; the first where it is not said.", str)
+_KIND = Query("backlogQuotaType", "destination_storage (default) or message_age.", str)
 
 
 def _operations(place_of: Callable[[Call], StoredKey], *where: Query) -> tuple[Operation, Operation]:
     async def post(call: Call) -> Response:
         place = place_of(call)
         if call.body is None:
-            raise HttpError(400, "a quota is needed; DELETE takes it away")
+            raise HttpError(400, "a quota is required; DELETE removes it")
         kind, quota = _kind(call), call.body
         await call.place.region.policies.change(
             place, BACKLOG_QUOTAS, lambda present: {**(present or {}), kind: quota}
@@ -65,8 +65,8 @@ def _operations(place_of: Callable[[Call], StoredKey], *where: Query) -> tuple[O
         return Response(status=204)
 
     body = Body(_parse, QUOTA.schema)
-    return changes(post, "Set the quota of one kind.", _KIND, *where, body=body), changes(
-        delete, "Take the quota of one kind away.", _KIND, *where
+    return changes(post, "Set the backlog quota of one kind.", _KIND, *where, body=body), changes(
+        delete, "Remove the backlog quota of one kind.", _KIND, *where
     )
 
 

@@ -85,7 +85,7 @@ async def shut_down(call: Call) -> Response:
     """In an orderly way, as by SIGTERM; the answer goes out first. What the tool may say of unloading has no place
     here: all topics end with their one broker."""
     region = call.place.region
-    logger.info("this region was told to stop by an admin call")
+    logger.info("this region was stopped by an admin call")
     asyncio.get_running_loop().call_later(ANSWER_SECONDS, region.is_over.set)
     return Response(status=204)
 
@@ -168,69 +168,70 @@ def _meant(text: str) -> Any:
 
 
 _BROKERS = "/admin/v2/brokers"
-_TOPIC_VERSION = Query("topicVersion", "Means nothing here.", str)
+_TOPIC_VERSION = Query("topicVersion", "Ignored.", str)
 
 RESOURCES = (
     Resource(_BROKERS, Scope.REGION, get=reads(active, "The region's one broker.")),
     Resource(
         f"{_BROKERS}/{{cluster}}",
         Scope.REGION,
-        get=reads(active, "The same, for the name of this region."),
+        get=reads(active, "The same, for this region's name."),
     ),
     Resource(
         f"{_BROKERS}/health",
         Scope.REGION,
-        get=reads(health, "`ok`: the region answers.", _TOPIC_VERSION, text=True),
+        get=reads(health, "`ok`: the region responds.", _TOPIC_VERSION, text=True),
     ),
-    Resource(f"{_BROKERS}/ready", Scope.REGION, get=reads(health, "`ok`: the region answers.", text=True)),
+    Resource(f"{_BROKERS}/ready", Scope.REGION, get=reads(health, "`ok`: the region responds.", text=True)),
     Resource(f"{_BROKERS}/version", Scope.REGION, get=reads(version, "The version of geoemu.", text=True)),
     Resource(f"{_BROKERS}/leaderBroker", Scope.REGION, get=reads(leader, "The region's one broker.")),
     Resource(
         f"{_BROKERS}/internal-configuration",
         Scope.REGION,
-        get=reads(internal, "Where the region's log and the cluster's configuration are."),
+        get=reads(internal, "Locations of the region's log and the cluster's configuration store."),
     ),
     Resource(
         f"{_BROKERS}/configuration",
         Scope.REGION,
-        get=reads(dynamic_names, "Names of the settings that may be changed while regions run."),
+        get=reads(dynamic_names, "Names of the dynamic settings."),
     ),
     Resource(
         f"{_BROKERS}/configuration/values",
         Scope.REGION,
-        get=reads(dynamic_values, "Those of them that somebody changed, with their values."),
+        get=reads(dynamic_values, "Dynamic settings that were changed, with their values."),
     ),
     Resource(
         f"{_BROKERS}/configuration/runtime",
         Scope.REGION,
-        get=reads(runtime, "Settings as they are now, as far as they are the same as Pulsar's."),
+        get=reads(runtime, "Present values of the settings that Pulsar has as well."),
     ),
     Resource(
         f"{_BROKERS}/configuration/{{name}}/{{value}}",
         Scope.REGION,
         post=changes(
             set_dynamic,
-            "Change a setting, in all regions of the cluster; 412 for one that only the topology sets.",
+            "Change a dynamic setting in all regions of the cluster; 412 for one that only the topology"
+            " sets.",
         ),
     ),
     Resource(
         f"{_BROKERS}/configuration/{{name}}",
         Scope.REGION,
-        delete=changes(unset_dynamic, "Have a setting be its default again."),
+        delete=changes(unset_dynamic, "Restore a setting's default."),
     ),
     Resource(
         f"{_BROKERS}/{{cluster}}/{{broker}}/ownedNamespaces",
         Scope.REGION,
-        get=reads(owned, "All namespaces, each as its one bundle."),
+        get=reads(owned, "All namespaces, each with its one bundle."),
     ),
     Resource(
         f"{_BROKERS}/shutdown",
         Scope.REGION,
         post=changes(
             shut_down,
-            "The region's program ends in an orderly way, and stays away until somebody starts it.",
-            Query("maxConcurrentUnloadPerSec", "Means nothing here: no other broker takes topics over.", str),
-            Query("forcedTerminateTopic", "Means nothing here.", str),
+            "Stop the region's process in an orderly way; `geoemu start` starts it again.",
+            Query("maxConcurrentUnloadPerSec", "Ignored: no other broker takes over topics.", str),
+            Query("forcedTerminateTopic", "Ignored.", str),
         ),
     ),
     Resource(
@@ -238,5 +239,5 @@ RESOURCES = (
         Scope.REGION,
         get=reads(check_quotas, "Compare all backlogs with their quotas now."),
     ),
-    Resource("/status.html", Scope.REGION, get=reads(health, "`ok`: the region answers.", text=True)),
+    Resource("/status.html", Scope.REGION, get=reads(health, "`ok`: the region responds.", text=True)),
 )

@@ -23,7 +23,7 @@ _SCHEMA = {
 def _clock(call: Call) -> ShiftedClock:
     clock = call.place.region.environment.wall_clock_ms
     if not isinstance(clock, ShiftedClock):
-        raise HttpError(409, "the clock of this region is set by whoever runs it, not by HTTP")
+        raise HttpError(409, "the clock of this region cannot be set over HTTP")
     return clock
 
 
@@ -51,10 +51,10 @@ RESOURCES = (
     Resource(
         "/geoemu/v1/clock",
         Scope.REGION,
-        get=reads(get, "What the region's wall clock says, and how far it was set wrong."),
+        get=reads(get, "The region's wall clock and its offset."),
         put=changes(
             put,
-            "Set the region's wall clock so far ahead of the machine's, or behind it.",
+            "Offset the region's wall clock from the machine's, ahead or behind.",
             body=Body(_parse, _SCHEMA),
         ),
     ),

@@ -47,7 +47,7 @@ FIELDS: Final = {
 }
 _PYTHON: Final = {"string": str, "array": list, "boolean": bool, "object": dict}
 KEPT: Final = (
-    "A region runs because the topology names it. What is said here of another cluster makes none run, and no region "
+    "The topology decides which regions run. Describing another cluster starts none, and no region "
     "replicates to it."
 )
 
@@ -178,16 +178,20 @@ RESOURCES = (
         Scope.REGION,
         get=reads(
             names,
-            "Names of all regions, to Pulsar's clients a region is a cluster; and of clusters that somebody described.",
+            "Names of all regions (to Pulsar's clients a region is a cluster) and of described clusters.",
         ),
     ),
     Resource(
         _CLUSTER,
         Scope.REGION,
-        get=reads(get, "Where it is."),
-        put=changes(create, "Describe another cluster; 409 when there is one of this name.", body=_BODY),
-        post=changes(change, "Describe it anew; 412 for a region, unless it says what is so.", body=_BODY),
-        delete=changes(delete, "Forget a description; 412 for a region, and while a tenant allows it."),
+        get=reads(get, "Its addresses."),
+        put=changes(create, "Describe another cluster; 409 if the name exists.", body=_BODY),
+        post=changes(
+            change, "Replace a description; 412 for a region, unless it equals the present one.", body=_BODY
+        ),
+        delete=changes(
+            delete, "Delete a description; 412 for a region, and while a tenant allows the cluster."
+        ),
         kept=KEPT,
     ),
     Resource(
@@ -196,7 +200,7 @@ RESOURCES = (
         get=reads(get_peers, "Names of its peer clusters."),
         post=changes(
             set_peers,
-            "Its peer clusters: no namespace or topic may be shared by it and one of them.",
+            "Set its peer clusters: no namespace or topic may be replicated between it and one of them.",
             body=Body(_parse_peers, {"type": ["array", "null"], "items": {"type": "string"}}),
         ),
     ),

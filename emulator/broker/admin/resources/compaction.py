@@ -45,6 +45,6 @@ RESOURCES = (
         get=reads(
             status, "NOT_RUN since the topic was loaded, RUNNING, SUCCESS or ERROR, with the last error."
         ),
-        put=changes(begin, "Compact the topic, or all its partitions, now; 409 while that is under way."),
+        put=changes(begin, "Compact the topic, or all its partitions, now; 409 while compaction runs."),
     ),
 )

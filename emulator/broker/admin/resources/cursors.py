@@ -233,20 +233,20 @@ RESOURCES = (
         Scope.TOPIC,
         put=changes(
             create,
-            "Create the subscription at the message id in the body, else at the end; 409 when there is one.",
-            Query("replicated", "Its position is carried to other regions."),
+            "Create the subscription at the message id in the body, else at the end; 409 if it exists.",
+            Query("replicated", "Replicate its position to other regions."),
             body=MESSAGE_ID,
         ),
         delete=changes(
             delete,
             "Delete the subscription; 412 while it has consumers.",
-            Query("force", "Although it has: they are sent away."),
+            Query("force", "Even if it has consumers; they are disconnected."),
         ),
     ),
-    _post("skip/{count}", skip, "Acknowledge so many messages."),
+    _post("skip/{count}", skip, "Acknowledge this number of messages."),
     _post("skip_all", skip_all, "Acknowledge everything."),
-    _post("expireMessages/{seconds}", expire, "Acknowledge what was published longer ago."),
-    _post("expireMessages", expire_to, "Acknowledge everything up to a message, it included.", MESSAGE_ID),
+    _post("expireMessages/{seconds}", expire, "Acknowledge messages that are older than this."),
+    _post("expireMessages", expire_to, "Acknowledge everything up to and including a message.", MESSAGE_ID),
     Resource(
         f"{_TOPIC}/all_subscription/expireMessages/{{seconds}}",
         Scope.TOPIC,
@@ -255,9 +255,9 @@ RESOURCES = (
     _post(
         "resetcursor/{timestamp}",
         reset_to_time,
-        "Go on with the first message published at or after a time (ms). Its consumers connect again.",
+        "Continue at the first message published at or after a time (ms). Its consumers reconnect.",
     ),
-    _post("resetcursor", reset_to_id, "Go on with a message, or, `isExcluded`, behind it.", MESSAGE_ID),
+    _post("resetcursor", reset_to_id, "Continue at a message or, with `isExcluded`, after it.", MESSAGE_ID),
     Resource(
         f"{_SUBSCRIPTION}/analyzeBacklog",
         Scope.TOPIC,
@@ -271,7 +271,7 @@ RESOURCES = (
     Resource(
         f"{_SUBSCRIPTION}/replicatedSubscriptionStatus",
         Scope.TOPIC,
-        get=reads(get_replicated, "Whether its position is carried to other regions, by topic."),
+        get=reads(get_replicated, "Whether its position is replicated, by topic."),
         post=changes(
             set_replicated,
             "Carry its position to other regions, and theirs here, or stop both until it is turned on again here; "

@@ -17,7 +17,7 @@ SHADOW_SOURCE: Final = "PULSAR.SHADOW_SOURCE"
 """The property by which tools make a topic another one's shadow."""
 WHOLE_BUNDLE: Final = "0x00000000_0xffffffff"
 """The only one of each namespace."""
-_NO_SHADOWS: Final = "a region has no shadow topics: each topic keeps its own messages"
+_NO_SHADOWS: Final = "a region has no shadow topics: each topic stores its own messages"
 
 
 def refuse_shadow(properties: Any) -> None:
@@ -110,13 +110,13 @@ RESOURCES = (
         f"{_TOPIC}/shadowTopics",
         Scope.TOPIC,
         get=reads(shadows, "None: `[]`."),
-        put=changes(shadow, "412, unless it names none.", body=_NAMES),
-        delete=changes(shadow, "There are none: done."),
+        put=changes(shadow, "412, unless the list is empty.", body=_NAMES),
+        delete=changes(shadow, "Succeeds: there are none."),
     ),
     Resource(
         f"{_TOPIC}/offload",
         Scope.TOPIC,
-        get=reads(offloading, "NOT_RUN: a region moves nothing to another store."),
+        get=reads(offloading, "NOT_RUN: a region does not offload."),
         put=changes(offload, "Refused (412): a region moves nothing to another store."),
     ),
     Resource(
@@ -125,7 +125,7 @@ RESOURCES = (
         get=reads(migration, "It is not migrated."),
         post=changes(
             migrate_cluster,
-            "412, unless it is not to be migrated.",
+            "412, unless `migrated` is false.",
             _MIGRATED,
             body=Body(_any_object, {"type": ["object", "null"]}),
         ),
@@ -133,15 +133,15 @@ RESOURCES = (
     Resource(
         "/admin/v2/namespaces/{tenant}/{namespace}/migration",
         Scope.NAMESPACE,
-        post=changes(migrate_namespace, "412, unless it is not to be migrated.", _MIGRATED),
+        post=changes(migrate_namespace, "412, unless `migrated` is false.", _MIGRATED),
     ),
     Resource(
         f"/admin/v2/namespaces/{{tenant}}/{{namespace}}/{WHOLE_BUNDLE}/topicHashPositions",
         Scope.NAMESPACE,
         get=reads(
             hash_positions,
-            "Where Pulsar would see topics in the ring of bundles, of which a namespace has one here.",
-            Query("topics", "Only these, full names with commas between them.", str),
+            "The topics' positions in the hash ring of bundles; a namespace has one bundle here.",
+            Query("topics", "Only these topics: full names, separated by commas.", str),
         ),
     ),
 )

@@ -104,21 +104,21 @@ RESOURCES = (
         Scope.REGION,
         get=reads(
             status,
-            "Whether the region is ready for clients, what it waits for, and its links as they are.",
+            "Whether the region is ready for clients, what it waits for, and its links.",
             Query("expect", "Peers whose links must be established, separated by commas. Default: all.", str),
         ),
     ),
     Resource(
         "/geoemu/v1/topics",
         Scope.REGION,
-        get=reads(topics, "Every topic at a glance: backlogs, and why something does not move."),
+        get=reads(topics, "All topics: backlogs, and why replication waits."),
     ),
     Resource(
         "/geoemu/v1/links/{source}/{target}",
         Scope.REGION,
         put=changes(
             set_link,
-            "Change one direction of a link that ends here. What is left out stays.",
+            "Change one direction of a link that ends here. Omitted fields keep their values.",
             body=Body(_link_changes, _LINK_SCHEMA),
         ),
     ),

@@ -31,15 +31,15 @@ async def explain(call: Call) -> Response:
 
 
 RESOURCES = (
-    Resource("/geoemu/v1/explain", Scope.REGION, get=reads(kinds, "Kinds of things that can be explained.")),
-    Resource("/geoemu/v1/explain/{kind}", Scope.REGION, get=reads(names, "Names of all things of a kind.")),
+    Resource("/geoemu/v1/explain", Scope.REGION, get=reads(kinds, "Kinds of objects that can be explained.")),
+    Resource("/geoemu/v1/explain/{kind}", Scope.REGION, get=reads(names, "Names of all objects of a kind.")),
     Resource(
         "/geoemu/v1/explain/{kind}/{name}",
         Scope.REGION,
         get=reads(
             explain,
-            "What it is, since when, why, and what it waits for. The words of a name are separated by spaces "
-            "(`orders%20billing`).",
+            "The object's state, since when, why, and what it waits for. The words of a name are "
+            "separated by spaces (`orders%20billing`).",
         ),
     ),
 )

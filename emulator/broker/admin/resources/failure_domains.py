@@ -98,9 +98,9 @@ RESOURCES = (
         f"{_DOMAINS}/{{domain}}",
         Scope.REGION,
         get=reads(get, "Its brokers."),
-        put=changes(put, "Name its brokers.", body=_BODY),
-        post=changes(put, "Name its brokers.", body=_BODY),
-        delete=changes(delete, "Forget it."),
+        put=changes(put, "Set its brokers.", body=_BODY),
+        post=changes(put, "Set its brokers.", body=_BODY),
+        delete=changes(delete, "Delete it."),
         kept=ANTI_AFFINITY.kept,
     ),
 )

@@ -42,10 +42,10 @@ RESOURCES = (
     Resource(
         "/geoemu/v1/logging",
         Scope.REGION,
-        get=reads(get, "From which level on events are printed."),
+        get=reads(get, "The log level and format."),
         put=changes(
             put,
-            "Change the level, the format, or both, from now on.",
+            "Change the log level, the format, or both.",
             body=Body(
                 _parse,
                 {

@@ -43,7 +43,7 @@ RESOURCES = (
         Scope.TOPIC,
         get=Operation(
             lookup,
-            "Addresses for the topic, those of the side by whose name the region was called. TLS is not offered: "
+            "Addresses for the topic, by the host name of the request. TLS is not supported: "
             "`brokerUrlTls` and `brokerUrlSsl` are empty.",
             Action.LOOK_UP,
         ),

@@ -14,7 +14,8 @@ def _losses(call: Call) -> Losses:
     synchronizer = call.place.region.synchronizer
     if synchronizer is None:
         raise HttpError(
-            412, "clusters of this run share no metadata, so nobody keeps anything for one of them"
+            412,
+            "clusters of this run do not synchronise metadata, so no cluster keeps anything for another one",
         )
     known = sorted(synchronizer.settings.clusters)
     if call.names["cluster"] not in known:
@@ -43,8 +44,10 @@ RESOURCES = (
     Resource(
         _LOSS,
         Scope.REGION,
-        get=reads(get, "Whether this cluster counts another one as lost, who said so, and how often."),
-        put=changes(declare, "Count it as lost: what was deleted is not remembered on its account."),
-        delete=changes(take_back, "It is back."),
+        get=reads(
+            get, "Whether this cluster counts another one as lost, which region declared it, and how often."
+        ),
+        put=changes(declare, "Declare it lost: tombstones are not kept for it."),
+        delete=changes(take_back, "Declare it available again."),
     ),
 )

@@ -147,7 +147,7 @@ RESOURCES = (
         Scope.TOPIC,
         put=Operation(
             backlog_size,
-            "How many bytes follow a message id, by the average size of the topic's entries.",
+            "Bytes that follow a message id, estimated from the average entry size.",
             Action.READ,
             body=MESSAGE_ID,
         ),

@@ -22,8 +22,8 @@ RESOURCES = (
         Scope.REGION,
         get=reads(
             metrics,
-            "Figures by the names that Pulsar's dashboards ask for, and `geoemu_…`; in Prometheus' form, or in "
-            "OpenMetrics' where `Accept` asks for it.",
+            "Metrics with the names of Pulsar's dashboards, and `geoemu_…`; in Prometheus' format, or "
+            "OpenMetrics' if `Accept` requests it.",
             text=True,
         ),
     ),

@@ -106,7 +106,7 @@ async def delete(call: Call) -> Response:
 async def unload(call: Call) -> Response:
     directory, namespace = call.place.region.directory, _named(call)
     for topic in (*directory.names(namespace), *directory.non_persistent_names(namespace)):
-        await directory.unload(topic, "somebody asked for it")
+        await directory.unload(topic, "requested by the admin API")
     return Response(status=204)
 
 
@@ -201,17 +201,17 @@ RESOURCES = (
     Resource(
         _NAMESPACE,
         Scope.NAMESPACE,
-        get=reads(get, "What the namespace sets, as one document."),
+        get=reads(get, "The namespace's policies, as one document."),
         put=changes(
             create,
-            "Create the namespace; 409 when there is one. The body, if any, sets policies. Without "
-            "`replication_clusters` it is this region's alone.",
+            "Create the namespace; 409 if it exists. The body, if any, sets policies. Without "
+            "`replication_clusters` it belongs to this region alone.",
             body=Body(_document, {"type": ["object", "null"]}),
         ),
         delete=changes(
             delete,
-            "Delete the namespace; 409 while it has topics, 412 while regions share it.",
-            Query("force", "Together with its topics."),
+            "Delete the namespace; 409 while it has topics, 412 while it is replicated.",
+            Query("force", "Delete its topics as well."),
         ),
     ),
     Resource(
@@ -222,31 +222,31 @@ RESOURCES = (
     Resource(
         "/admin/v2/persistent/{tenant}/{namespace}",
         Scope.NAMESPACE,
-        get=reads(topics, "Those that keep their messages."),
+        get=reads(topics, "Persistent topics."),
         given={"domain": PERSISTENT},
     ),
     Resource(
         "/admin/v2/non-persistent/{tenant}/{namespace}",
         Scope.NAMESPACE,
-        get=reads(topics, "Those that keep nothing, while they are in memory."),
+        get=reads(topics, "Non-persistent topics, while they are loaded."),
         given={"domain": NON_PERSISTENT},
     ),
-    Resource(f"{_NAMESPACE}/unload", Scope.NAMESPACE, put=changes(unload, "Let all topics go from memory.")),
+    Resource(f"{_NAMESPACE}/unload", Scope.NAMESPACE, put=changes(unload, "Unload all topics.")),
     Resource(
         f"{_NAMESPACE}/bundles",
         Scope.NAMESPACE,
-        get=reads(get_bundles, "Into how many bundles somebody wanted its topics to be split."),
+        get=reads(get_bundles, "The requested number of bundles."),
         kept=BUNDLES.kept,
     ),
     Resource(
         f"{_NAMESPACE}/{{bundle}}/split",
         Scope.NAMESPACE,
-        put=changes(split, "Refused: a region is one broker, and has nothing to split."),
+        put=changes(split, "Refused: a region is one broker, so bundles are not split."),
     ),
     Resource(
         f"{_NAMESPACE}/{{bundle}}/unload",
         Scope.NAMESPACE,
-        put=changes(unload, "Let all topics go from memory: they are one bundle."),
+        put=changes(unload, "Unload all topics: they are one bundle."),
     ),
     Resource(
         f"{_NAMESPACE}/{WHOLE_BUNDLE}",
@@ -254,7 +254,7 @@ RESOURCES = (
         delete=changes(
             delete_bundle,
             "Delete what is in the only bundle; 409 while it has topics.",
-            Query("force", "Together with its topics."),
+            Query("force", "Delete its topics as well."),
         ),
     ),
     Resource(

@@ -168,13 +168,13 @@ def _rows(domain: str) -> tuple[Resource, ...]:
         Resource(
             f"{topic}/partitions",
             Scope.TOPIC,
-            get=reads(get, "How many partitions; 0: none, or no such topic."),
+            get=reads(get, "The number of partitions; 0: none, or no such topic."),
             put=changes(create, "Create a partitioned topic and its partitions.", body=_COUNT),
             post=changes(grow, "Add partitions: the new number, which must be larger.", body=_COUNT),
             delete=changes(
                 delete,
                 "Delete a partitioned topic with its partitions, in this cluster.",
-                Query("force", "Although they have producers or consumers: they are sent away."),
+                Query("force", "Even if they have producers or consumers; these are disconnected."),
             ),
             given=given,
         ),
@@ -183,7 +183,7 @@ def _rows(domain: str) -> tuple[Resource, ...]:
             Scope.TOPIC,
             get=reads(
                 figures,
-                "Figures of all partitions together, and of each.",
+                "Statistics of all partitions together, and of each.",
                 Query("perPartition", "Each, too."),
                 *EXCLUDED,
             ),
@@ -198,7 +198,7 @@ def _rows(domain: str) -> tuple[Resource, ...]:
         Resource(
             f"{topic}/createMissedPartitions",
             Scope.TOPIC,
-            post=changes(create_missed, "Create those partitions that are not there."),
+            post=changes(create_missed, "Create missing partitions."),
             given=given,
         ),
         Resource(

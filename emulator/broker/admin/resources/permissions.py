@@ -198,28 +198,28 @@ def _row(path: str, scope: Scope, **operations: Any) -> Resource:
 
 
 RESOURCES = (
-    _row(_NAMESPACE, Scope.NAMESPACE, get=reads(of_namespace, "Which role may do what.")),
+    _row(_NAMESPACE, Scope.NAMESPACE, get=reads(of_namespace, "Permissions by role.")),
     _row(
         f"{_NAMESPACE}/{{role}}",
         Scope.NAMESPACE,
         post=changes(grant_namespace, "Grant a role these actions.", body=_ACTIONS),
-        delete=changes(revoke_namespace, "Take a role's actions away."),
+        delete=changes(revoke_namespace, "Revoke a role's actions."),
     ),
     _row(
         f"{_NAMESPACE}/subscription",
         Scope.NAMESPACE,
-        get=reads(of_subscriptions, "Which roles may use which subscription."),
+        get=reads(of_subscriptions, "Permitted roles by subscription."),
     ),
     _row(
         f"{_NAMESPACE}/subscription/{{subscription}}",
         Scope.NAMESPACE,
-        post=changes(grant_subscription, "Let these roles use a subscription.", body=_ROLES),
-        delete=changes(revoke_subscription, "Let no role use it."),
+        post=changes(grant_subscription, "Permit these roles to use a subscription.", body=_ROLES),
+        delete=changes(revoke_subscription, "Revoke all roles of a subscription."),
     ),
     _row(
         f"{_NAMESPACE}/{{subscription}}/{{role}}",
         Scope.NAMESPACE,
-        delete=changes(revoke_subscription, "Take a subscription from one role."),
+        delete=changes(revoke_subscription, "Revoke one role of a subscription."),
     ),
     _row(
         "/admin/v2/namespaces/grantPermissionsOnTopics",
@@ -231,11 +231,11 @@ RESOURCES = (
         Scope.REGION,
         post=changes(revoke_topics, "Take roles' actions on several topics away.", body=_OPTIONS),
     ),
-    _row(_TOPIC, Scope.TOPIC, get=reads(of_topic, "Which role may do what, by the namespace or the topic.")),
+    _row(_TOPIC, Scope.TOPIC, get=reads(of_topic, "Permissions by role, of the namespace and the topic.")),
     _row(
         f"{_TOPIC}/{{role}}",
         Scope.TOPIC,
         post=changes(grant_topic, "Grant a role these actions on the topic.", body=_ACTIONS),
-        delete=changes(revoke_topic, "Take a role's actions on the topic away; 412 when it has none."),
+        delete=changes(revoke_topic, "Revoke a role's actions on the topic; 412 if it has none."),
     ),
 )

@@ -43,9 +43,9 @@ REMOVED_AT: Final = {
     "maxUnackedMessagesPerConsumer": "removeMaxUnackedMessagesPerConsumer",
 }
 """Namespaces' policies that are taken away at another segment, too."""
-APPLIED = Query("applied", "What applies, also when a wider place says it.")
+APPLIED = Query("applied", "Include values inherited from a wider scope.")
 IS_GLOBAL = Query(
-    "isGlobal", "What all regions of the cluster are told of the topic. Without it: what this one is told."
+    "isGlobal", "The value for all regions of the cluster. Without it: the value for this region."
 )
 
 
@@ -133,18 +133,14 @@ def _row(
     setting = changes(set_, f"Set `{policy.name}`.", *where, *told, body=Body(parse, policy.codec.schema))
     is_put_too = policy.namespaces_put and scope is Scope.NAMESPACE
     by_put = segment in (TOPICS_SET_BY_PUT if scope is Scope.TOPIC else SET_BY_PUT)
-    unset = (
-        "204 where it does not set it."
-        if policy.unset is None
-        else f"`{policy.unset}` where it does not set it."
-    )
+    unset = "204 if it is not set." if policy.unset is None else f"`{policy.unset}` where it does not set it."
     return Resource(
         path,
         scope,
         get=reads(get, f"`{policy.name}`: {policy.doc} {unset}", *where, *reading),
         post=None if by_put else setting,
         put=setting if by_put or is_put_too else None,
-        delete=changes(delete, f"Unset `{policy.name}`: what a wider place says applies again.", *where),
+        delete=changes(delete, f"Unset `{policy.name}`: the value of the wider scope applies again.", *where),
         kept=policy.kept,
     )
 

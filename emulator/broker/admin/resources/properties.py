@@ -72,20 +72,20 @@ RESOURCES = (
     Resource(
         f"{_NAMESPACE}/properties",
         Scope.NAMESPACE,
-        get=reads(get_all, "All notes."),
+        get=reads(get_all, "All properties."),
         put=changes(
             put_all,
-            "Add these notes to those there are.",
+            "Add these properties.",
             body=Body(parser(PROPERTIES), PROPERTIES.codec.schema),
         ),
-        delete=changes(delete_all, "Take all notes away."),
+        delete=changes(delete_all, "Remove all properties."),
         kept=PROPERTIES.kept,
     ),
     Resource(
         f"{_NAMESPACE}/property/{{key}}",
         Scope.NAMESPACE,
-        get=reads(get_one, "One note; 204 when there is none of this name.", text=True),
-        delete=changes(delete_one, "Take one note away; answers with what it was."),
+        get=reads(get_one, "One property; 204 if it does not exist.", text=True),
+        delete=changes(delete_one, "Remove one property and return its value."),
         kept=PROPERTIES.kept,
     ),
     Resource(

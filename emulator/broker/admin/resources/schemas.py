@@ -141,9 +141,7 @@ _BODY: Final = Body(
     },
 )
 _PATH: Final = "/admin/v2/schemas/{tenant}/{namespace}/{topic}"
-_FORCE = Query(
-    "force", "Older versions, too: messages that were written with them cannot be read by them any more."
-)
+_FORCE = Query("force", "Delete older versions too: messages written with them can no longer be decoded.")
 
 
 def _tells(
@@ -160,34 +158,32 @@ RESOURCES = (
         get=reads(newest, "The schema of the topic. 404: it has none."),
         post=_tells(
             register,
-            "Register a schema, and tell its version. 409: it may not follow what there is.",
+            "Register a schema and return its version. 409: it is incompatible.",
             body=_BODY,
         ),
-        delete=_tells(
-            delete, "From now on the topic has no schema. Its numbers are not given again.", _FORCE
-        ),
+        delete=_tells(delete, "Delete the topic's schema. Its version numbers are not reused.", _FORCE),
     ),
     Resource(f"{_PATH}/schema/{{version}}", Scope.TOPIC, get=reads(one, "One version.")),
     Resource(
         f"{_PATH}/schemas",
         Scope.TOPIC,
-        get=reads(every_one, "All versions since the last deletion, the oldest first."),
+        get=reads(every_one, "All versions since the last deletion, oldest first."),
     ),
     Resource(
         f"{_PATH}/metadata",
         Scope.TOPIC,
         get=reads(
-            where, "Numbers of the newest version and of all, each without a ledger. 404: it has none."
+            where, "Numbers of the newest and of all versions, each without a ledger. 404: it has none."
         ),
     ),
     Resource(
         f"{_PATH}/compatibility",
         Scope.TOPIC,
-        post=_tells(try_out, "Whether a schema might be the next one.", body=_BODY),
+        post=_tells(try_out, "Whether a schema is compatible.", body=_BODY),
     ),
     Resource(
         f"{_PATH}/version",
         Scope.TOPIC,
-        post=_tells(number_of, "Which version a schema has; -1: none.", body=_BODY),
+        post=_tells(number_of, "The version of a schema; -1: none.", body=_BODY),
     ),
 )

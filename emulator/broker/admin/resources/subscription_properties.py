@@ -35,9 +35,7 @@ RESOURCES = (
     Resource(
         "/admin/v2/persistent/{tenant}/{namespace}/{topic}/subscription/{subscription}/properties",
         Scope.TOPIC,
-        get=reads(get, "All notes."),
-        put=changes(
-            put, "These notes instead of those there are; none takes all away.", body=PROPERTIES_BODY
-        ),
+        get=reads(get, "All properties."),
+        put=changes(put, "Replace the properties; an empty object removes all.", body=PROPERTIES_BODY),
     ),
 )

@@ -14,7 +14,7 @@ from emulator.model import is_valid_name
 from emulator.stored_keys import ClusterPath, parse_path
 
 NAMES_MAX = 1_000
-KEPT = "Nobody is refused for lack of a permission: `adminRoles` are kept and given back."
+KEPT = "Requests are not authorized yet: `adminRoles` are stored and returned."
 
 
 async def names(call: Call) -> Response:
@@ -108,11 +108,11 @@ RESOURCES = (
     Resource(
         _TENANT,
         Scope.TENANT,
-        get=reads(get, "Whom it belongs to, and which regions its namespaces may name."),
-        put=changes(create, "Create the tenant; 409 when there is one.", body=_BODY),
+        get=reads(get, "Its admin roles, and the regions that its namespaces may use."),
+        put=changes(create, "Create the tenant; 409 if it exists.", body=_BODY),
         post=changes(change, "Change the tenant.", body=_BODY),
         delete=changes(
-            delete, "Delete the tenant; 409 while it has namespaces.", Query("force", "Together with them.")
+            delete, "Delete the tenant; 409 while it has namespaces.", Query("force", "Delete them as well.")
         ),
         kept=KEPT,
     ),

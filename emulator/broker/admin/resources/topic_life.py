@@ -76,8 +76,8 @@ RESOURCES = (
         Scope.TOPIC,
         post=Operation(
             terminate,
-            "Let nothing more be published to the topic in this region, for ever; consumers read to its end. Answers "
-            "with the last position.",
+            "Terminate the topic in this region: no more publishes; consumers read to its end. Returns "
+            "the last position.",
             Action.CHANGE,
         ),
     ),
@@ -86,7 +86,7 @@ RESOURCES = (
         Scope.TOPIC,
         post=Operation(
             terminate_partitions,
-            "The same for all partitions. Answers with the last positions.",
+            "The same for all partitions. Returns the last positions.",
             Action.CHANGE,
         ),
     ),
@@ -95,12 +95,12 @@ RESOURCES = (
         Scope.TOPIC,
         delete=changes(
             truncate,
-            "Have every subscription of this region pass everything, and let go of what other regions have.",
+            "Let every subscription of this region pass everything, and remove what other regions have.",
         ),
     ),
     Resource(
         f"{_TOPIC}/trim",
         Scope.TOPIC,
-        post=changes(trim, "Let go now of what retention lets go."),
+        post=changes(trim, "Trim now what retention does not keep."),
     ),
 )

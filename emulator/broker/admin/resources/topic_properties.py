@@ -84,8 +84,8 @@ RESOURCES = (
     Resource(
         "/admin/v2/persistent/{tenant}/{namespace}/{topic}/properties",
         Scope.TOPIC,
-        get=reads(get, "All notes."),
-        put=changes(put, "Add these notes to those there are.", body=PROPERTIES_BODY),
-        delete=changes(delete, "Take one note away, or all.", Query("key", "Which one.", str)),
+        get=reads(get, "All properties."),
+        put=changes(put, "Add these properties.", body=PROPERTIES_BODY),
+        delete=changes(delete, "Remove one property, or all.", Query("key", "Which one.", str)),
     ),
 )

@@ -49,7 +49,7 @@ async def unload(call: Call) -> Response:
     directory = call.place.region.directory
     if not directory.exists(name):
         raise HttpError(404, f"topic {name} does not exist")
-    await directory.unload(name, "somebody asked for it")
+    await directory.unload(name, "requested by the admin API")
     return Response(status=204)
 
 
@@ -86,7 +86,7 @@ async def delete(call: Call) -> Response:
     return Response(status=204)
 
 
-_FORCE = Query("force", "Although it has producers or consumers: they are sent away.")
+_FORCE = Query("force", "Even if it has producers or consumers; these are disconnected.")
 
 
 def _rows(domain: str, kept: str) -> tuple[Resource, ...]:
@@ -105,7 +105,7 @@ def _rows(domain: str, kept: str) -> tuple[Resource, ...]:
             Scope.TOPIC,
             get=reads(
                 figures,
-                "Publishers, subscriptions with their consumers, replication, size.",
+                "Publishers, subscriptions with their consumers, replication, sizes.",
                 *EXCLUDED,
             ),
             given=given,
@@ -113,13 +113,13 @@ def _rows(domain: str, kept: str) -> tuple[Resource, ...]:
         Resource(
             f"{topic}/internalStats",
             Scope.TOPIC,
-            get=reads(internal_figures, "The log's ledger, and where each cursor stands in it."),
+            get=reads(internal_figures, "The log's ledger and the position of each cursor."),
             given=given,
         ),
         Resource(
             f"{topic}/internal-info",
             Scope.TOPIC,
-            get=reads(stored, "What is stored of it: the log's ledger, and how far each durable cursor is."),
+            get=reads(stored, "Stored state: the log's ledger and the position of each durable cursor."),
             given=given,
         ),
         Resource(
@@ -127,8 +127,8 @@ def _rows(domain: str, kept: str) -> tuple[Resource, ...]:
             Scope.TOPIC,
             put=changes(
                 unload,
-                "Let the topic go from memory; its clients connect again. An exclusive producer keeps it, and those "
-                "who wait keep their order.",
+                "Unload the topic; its clients reconnect. An exclusive producer keeps the topic, and "
+                "waiting producers keep their order.",
             ),
             given=given,
         ),
@@ -143,5 +143,5 @@ def _rows(domain: str, kept: str) -> tuple[Resource, ...]:
 
 RESOURCES = (
     *_rows(PERSISTENT, "Create the topic, without partitions."),
-    *_rows(NON_PERSISTENT, "Have the topic in memory; it is gone when nobody used it for a while."),
+    *_rows(NON_PERSISTENT, "Load the topic; it is removed after a time without use."),
 )

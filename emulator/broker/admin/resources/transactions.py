@@ -84,7 +84,8 @@ async def internal_stats(call: Call) -> Response:
 async def set_replicas(call: Call) -> Response:
     raise HttpError(
         406,
-        "transaction_coordinators is a setting of the region: change it in the topology and start the region anew",
+        "transaction_coordinators is a setting of the region: change it in the topology and restart the"
+        " region",
     )
 
 
@@ -309,7 +310,7 @@ def _key_rows(base: str) -> tuple[Resource, ...]:
             ),
             delete=changes(
                 delete_key,
-                "Forget a key but for its epoch; its transaction is aborted and its connection closed.",
+                "Delete a key except its epoch; its transaction is aborted and its connection closed.",
             ),
         ),
     )
@@ -341,14 +342,12 @@ RESOURCES = (
     Resource(
         f"{_V3}/transactionMetadata/{{most}}/{{least}}",
         Scope.REGION,
-        get=reads(
-            metadata, "A transaction: status, age, key, participants; of one that is over, how it ended."
-        ),
+        get=reads(metadata, "A transaction: status, age, key, participants; its outcome if it ended."),
     ),
     Resource(
         f"{_V3}/slowTransactions/{{timeout}}",
         Scope.REGION,
-        get=reads(slow, "Transactions that are not over after so many milliseconds.", _COORDINATOR),
+        get=reads(slow, "Transactions open for longer than this many milliseconds.", _COORDINATOR),
     ),
     Resource(
         f"{_V3}/abortTransaction/{{most}}/{{least}}",
@@ -358,7 +357,7 @@ RESOURCES = (
     Resource(
         f"{_V3}/transactionBufferStats/{_OF_TOPIC}",
         Scope.TOPIC,
-        get=reads(buffer_stats, "What a topic holds of open transactions."),
+        get=reads(buffer_stats, "Open transactions of a topic."),
     ),
     Resource(
         f"{_V3}/transactionInBufferStats/{_OF_TOPIC}/{{most}}/{{least}}",
@@ -368,11 +367,11 @@ RESOURCES = (
     Resource(
         f"{_V3}/pendingAckStats/{_OF_TOPIC}/{{subscription}}",
         Scope.TOPIC,
-        get=reads(pending_ack_stats, "What open transactions acknowledged at a subscription."),
+        get=reads(pending_ack_stats, "Pending acknowledgements of a subscription."),
     ),
     Resource(
         f"{_V3}/transactionInPendingAckStats/{_OF_TOPIC}/{{subscription}}/{{most}}/{{least}}",
         Scope.TOPIC,
-        get=reads(in_pending_acks, "What one transaction acknowledged at a subscription."),
+        get=reads(in_pending_acks, "Pending acknowledgements of one transaction on a subscription."),
     ),
 )
