@@ -12,6 +12,7 @@ from emulator.broker.admin.server import Admin
 from emulator.broker.subscription.subscription import Subscription
 from emulator.broker.topic.topic import Topic
 from emulator.client import EARLIEST, Client
+from emulator.core.subscription_updates import update_for
 from emulator.runtimes.admin_client import Answer, call
 from emulator.wire import pulsar_pb2 as pb
 from tests.broker.commands.raw import raw_client
@@ -168,15 +169,12 @@ def test_what_was_decided_before_it_was_turned_off_is_not_written_afterwards() -
             assert sync is not None
             snapshot = sync.controller.last_completed
             assert snapshot is not None
-            before = here.end_entry_id
-            one.move(lambda cursor: cursor.set_properties({"not": "durable yet"}))
-            machine = sync._subscriptions["s"]
-            machine.sought()
-            sync._offer_to(one, machine, snapshot.snapshot)
-            assert machine.updates >= 2
+            update = update_for("s", snapshot.snapshot)
+            writing = sync._tell_when_durable(one, sync._subscriptions["s"], update)
             here.disable_replication(one)
-            await one.persisted()
-            await until(lambda: not world.running["us"]._tasks or drained(world))
+            before = here.end_entry_id
+            await writing
+            await here.issued_so_far()
             assert here.end_entry_id == before
 
     asyncio.run(story())
@@ -225,6 +223,23 @@ def test_one_that_is_turned_on_in_a_quiet_topic_is_carried_over_whatever_the_oth
             await switch(world, "us", True)
             await until(lambda: backlog(world, "eu") == 0)
             assert is_replicated(world, "eu")
+
+    asyncio.run(story())
+
+
+def test_one_without_consumers_is_carried_over_past_the_markers_behind_its_last_message() -> None:
+    """They came after its last consumer left, and the snapshot is among them."""
+
+    async def story() -> None:
+        async with regions("us", "eu") as world, world.client("us") as us:
+            await (await us.subscribe(TOPIC, "s", initial_position=FROM_THE_START)).close()
+            await consume_in(us)
+            other = await us.subscribe(TOPIC, "other", initial_position=FROM_THE_START, replicated=True)
+            await consume(other, 3)
+            await until(lambda: backlog(world, "eu", "other") == 0 and drained(world))
+            await until(lambda: topic(world, "us").sync._timer is None)  # type: ignore[union-attr]
+            await switch(world, "us", True)
+            await until(lambda: backlog(world, "eu") == 0)
 
     asyncio.run(story())
 

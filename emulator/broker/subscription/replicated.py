@@ -250,7 +250,7 @@ class ReplicatedSubscriptions:
 
     def _tick(self) -> None:
         self._timer = None
-        if self._closed or not self._subscriptions:
+        if self._closed:
             return
         topic = self.topic
         last = topic.last_data
