@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
+
+from emulator.reasons import Cause, Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +25,10 @@ class Explanation:
     """Why it is like that; empty when it is as it should be."""
     waits_for: tuple[str, ...] = ()
     """What has to happen before it changes, a sentence each."""
+    replicates_to: tuple[str, ...] | None = None
+    """Of a subscription: regions that its position is sent to. None: it is not replicated."""
+    not_applied: tuple[str, ...] = ()
+    """Of a subscription that is not replicated: regions that sent a position, which is not applied."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -30,7 +36,35 @@ class Explanation:
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> Explanation:
         """Inverse of `to_json`. KeyError or TypeError when `raw` is anything else."""
-        return cls(**{**raw, "waits_for": tuple(raw["waits_for"])})
+        lists = {name: tuple(raw[name]) for name in ("waits_for", "not_applied")}
+        remotes = raw["replicates_to"]
+        return cls(**{**raw, **lists, "replicates_to": None if remotes is None else tuple(remotes)})
+
+
+def with_conflicts(said: Sequence[Explanation]) -> list[Explanation]:
+    """Add what no region can know by itself: that one of them sends a subscription's position to another one where the
+    subscription is not replicated. Both sides are given a reason; links between the regions are not needed."""
+    return [_with_reasons(one, list(_conflicts(one, said))) for one in said]
+
+
+def _with_reasons(one: Explanation, conflicts: Sequence[Reason]) -> Explanation:
+    ends = (end for reason in conflicts for end in reason.ends)
+    return replace(one, why="; ".join(filter(None, [one.why, *conflicts])), waits_for=(*one.waits_for, *ends))
+
+
+def _conflicts(one: Explanation, said: Sequence[Explanation]) -> Iterator[Reason]:
+    """Of one region's subscription."""
+    for other in said:
+        if one.kind != "subscription" or (one.kind, one.name) != (other.kind, other.name):
+            continue
+        if _does_not_apply(other, one):
+            yield Cause.POSITION_NOT_APPLIED_THERE(region=other.region)
+        elif _does_not_apply(one, other) and other.region not in one.not_applied:
+            yield Cause.POSITION_NOT_APPLIED_HERE(regions=other.region, here=one.region)
+
+
+def _does_not_apply(target: Explanation, source: Explanation) -> bool:
+    return target.replicates_to is None and target.region in (source.replicates_to or ())
 
 
 @dataclass(frozen=True, slots=True)

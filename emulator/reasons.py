@@ -267,6 +267,19 @@ class Cause(Enum):
         "the subscription is not replicated",
         "the users of this region did not turn `replicated` on for it",
     )
+    POSITION_NOT_APPLIED_THERE = Row(
+        Question.POSITION,
+        "{region} does not apply its positions: the subscription is not replicated in {region}",
+        "the region has a subscription of that name whose `replicated` is off; `geoemu explain` compares the answers of"
+        " the regions",
+        ("replication of the subscription to be turned on in {region}",),
+    )
+    POSITION_NOT_APPLIED_HERE = Row(
+        Question.POSITION,
+        "positions of {regions} are not applied here: the subscription is not replicated in {here}",
+        "`replicated` is off here, and other regions send their positions of the subscription",
+        ("replication of the subscription to be turned on in {here}",),
+    )
     POSITION_FOLLOWS = Row(
         Question.POSITION,
         "consumers here acknowledged nothing that other regions did not report",

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -88,7 +89,7 @@ def test_a_detached_run_from_up_to_down(folder: Path) -> None:
     printed = typed(folder, "up", "--detach")
     assert "`geoemu down` ends the run" in printed
     status = json.loads(typed(folder, "status", "--json"))
-    assert list(status) == ["run", "regions", "links"]
+    assert list(status) == ["run", "regions", "links", "replication_conflicts"]
     assert status["run"] == str((folder / CURRENT).resolve())
     assert [region["name"] for region in status["regions"]] == list(REGIONS)
     for region in status["regions"]:
@@ -198,6 +199,48 @@ def completed(folder: Path, line: str) -> set[str]:
     words = line.split(" ")
     environment = {"_GEOEMU_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)}
     return set(geoemu(folder=folder, environment=environment).stdout.split())
+
+
+def test_both_regions_report_a_subscription_that_only_one_of_them_replicates(folder: Path) -> None:
+    """With the real client, over a link that is down, and until it is turned on."""
+    pulsar = pytest.importorskip("pulsar")
+    typed(folder, "up", "--detach")
+    status = json.loads(typed(folder, "status", "--json"))
+    urls = {region["name"]: region["service_url"] for region in status["regions"]}
+    quiet = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
+    clients = {name: pulsar.Client(url, logger=quiet) for name, url in urls.items()}
+    earliest = pulsar.InitialPosition.Earliest
+    clients["eu-central"].subscribe("orders", "billing", initial_position=earliest).close()
+    consumer = clients["us-east"].subscribe(
+        "orders", "billing", initial_position=earliest, replicate_subscription_state_enabled=True
+    )
+    clients["us-east"].create_producer("orders").send(b"hello")
+    consumer.acknowledge(consumer.receive(10_000))
+    line = (
+        "us-east: subscription persistent://public/default/orders billing: "
+        "eu-central does not apply its positions: the subscription is not replicated in eu-central"
+    )
+    wait_until(lambda: line in typed(folder, "status"), "the conflict is reported")
+    typed(folder, "cut", "us-east", "eu-central")
+    here = typed(folder, "explain", "subscription", "orders", "billing", "--region", "us-east")
+    assert "eu-central does not apply its positions" in here
+    assert "eu-central: " not in here
+    there = typed(folder, "explain", "subscription", "orders", "billing", "--region", "eu-central")
+    assert "positions of us-east are not applied here" in there
+    typed(folder, "heal", "us-east", "eu-central")
+    target = "/admin/v2/persistent/public/default/orders/subscription/billing/replicatedSubscriptionStatus"
+    admin = next(
+        one["admin_url"]
+        for one in json.loads(typed(folder, "status", "--json"))["regions"]
+        if one["name"] == "eu-central"
+    )
+    turn_on = urllib.request.Request(admin + target, b"true", {"Content-Type": "application/json"})
+    urllib.request.urlopen(turn_on).close()
+    assert line not in typed(folder, "status")
+    assert "appl" not in typed(folder, "explain", "subscription", "orders", "billing")
+    for client in clients.values():
+        client.close()
+    typed(folder, "down")
 
 
 def test_regions_explain_why_and_a_slip_is_understood(folder: Path) -> None:

@@ -6,7 +6,7 @@ Answers are made from what the state machines say themselves, and asking changes
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from emulator.broker.explain_access import access_sentences, why_somebody_waits
 from emulator.broker.explain_transactions import (
@@ -18,10 +18,13 @@ from emulator.broker.explain_transactions import (
 )
 from emulator.broker.metadata_sync.explain import shared
 from emulator.broker.region import Region
+from emulator.broker.subscription.subscription import Subscription
+from emulator.broker.topic.topic import Topic
 from emulator.broker.topic_slot import SlotState
 from emulator.core.metadata_sync.elements import readable
 from emulator.explanations import KINDS, Explanation
 from emulator.model import TopicName
+from emulator.reasons import Cause
 from emulator.spelling import nearest
 
 Words = tuple[str, ...]
@@ -158,7 +161,7 @@ def _subscription(region: Region, words: Words) -> Explanation:
     backlog, consumers = subscription.backlog(), len(subscription.consumers)
     what = (
         f"mark-delete is {topic.log.ledger_id}:{subscription.cursor.mark_delete}, {backlog} of the entries behind it "
-        f"are not acknowledged, {_count(consumers, 'consumer')}"
+        f"are not acknowledged, {_count(consumers, 'consumer')}, {_replication_status(subscription)}"
     )
     why, waits_for = [], []
     unacked = sum(state.unacked_messages for state in subscription.dispatcher.consumers)
@@ -177,7 +180,26 @@ def _subscription(region: Region, words: Words) -> Explanation:
         and (told := topic.sync.why_not(subscription))
     ):
         why.append(f"other regions are not told of a newer position: {told}")
-    return _made(region, "subscription", words, what, None, "; ".join(why), waits_for)
+    refused = tuple(sorted(subscription.cursor.unapplied))
+    if refused:
+        reason = Cause.POSITION_NOT_APPLIED_HERE(regions=", ".join(refused), here=region.config.region)
+        why.append(reason)
+        waits_for += reason.ends
+    made = _made(region, "subscription", words, what, None, "; ".join(why), waits_for)
+    return replace(made, replicates_to=_replicates_to(topic, subscription), not_applied=refused)
+
+
+def _replication_status(subscription: Subscription) -> str:
+    if subscription.cursor.replicated:
+        return "replicated"
+    by_whom = "; an administrator turned replication off" if subscription.cursor.replication_disabled else ""
+    return f"not replicated{by_whom}"
+
+
+def _replicates_to(topic: Topic, subscription: Subscription) -> tuple[str, ...] | None:
+    if not subscription.cursor.replicated:
+        return None
+    return () if topic.sync is None else tuple(sorted(topic.sync.controller.remotes))
 
 
 # Replication.

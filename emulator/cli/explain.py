@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
 from emulator.cli.curl import Request
 from emulator.errors import ConfigurationError, Problem
-from emulator.explanations import KINDS, Explanation
+from emulator.explanations import KINDS, Explanation, with_conflicts
 from emulator.runtimes.admin_client import Answer, NoAnswer, call
-from emulator.runtimes.contract import RegionStatus, Runtime
+from emulator.runtimes.contract import RegionStatus, RunStatus, Runtime
 from emulator.runtimes.opening import open_run
 from emulator.spelling import nearest
 
@@ -38,12 +38,19 @@ async def ask_regions(run: Runtime, kind: str, words: Sequence[str], only: str |
     status = await run.status()
     if only is not None:
         run.topology.region(only)
-    regions = [region for region in status.regions if only in (None, region.name)]
-    said = list(await asyncio.gather(*(_ask(region, kind, " ".join(words)) for region in regions)))
+    asked = [region for region in status.regions if kind == "subscription" or only in (None, region.name)]
+    answers = await asyncio.gather(*(_ask(region, kind, " ".join(words)) for region in asked))
+    said = [one for one in _with_conflicts(answers) if only in (None, one.region)]
     refusals = [one for one in said if one.problem.startswith("region ")]
     if refusals and not any(one.explanation for one in said):
         raise _refused(" ".join(words), "; ".join(_each_once(refusals)))
     return said
+
+
+def _with_conflicts(answers: Sequence[Said]) -> list[Said]:
+    explained = with_conflicts([one.explanation for one in answers if one.explanation is not None])
+    by_region = {one.region: one for one in explained}
+    return [replace(one, explanation=by_region.get(one.region)) for one in answers]
 
 
 def _each_once(refusals: Sequence[Said]) -> list[str]:
@@ -97,6 +104,25 @@ async def _get(region: RegionStatus, target: str) -> Answer:
     if url.hostname is None or url.port is None:
         raise NoAnswer("it has no address")
     return await call(url.hostname, url.port, "GET", target)
+
+
+CONFLICTS = "/geoemu/v1/replication-conflicts"
+
+
+async def replication_conflicts(status: RunStatus) -> list[dict[str, str]]:
+    """Subscriptions whose position one region sends and another one does not apply, as the running regions report
+    them."""
+    running = [region for region in status.regions if region.state == "running"]
+    found = await asyncio.gather(*map(_conflicts_in, running))
+    return [conflict for conflicts in found for conflict in conflicts]
+
+
+async def _conflicts_in(region: RegionStatus) -> list[dict[str, str]]:
+    try:
+        answer = await _get(region, CONFLICTS)
+    except NoAnswer:
+        return []
+    return list(answer.json()) if answer.status == 200 else []
 
 
 def as_json(kind: str, words: Sequence[str], said: Sequence[Said]) -> str:

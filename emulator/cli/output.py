@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from emulator.reasons import Cause
 from emulator.region_config import LinkShape
 from emulator.runtimes.contract import RunStatus
 
@@ -21,8 +22,8 @@ _STYLES = {
 _GONE = frozenset({"stopped", "killed", "lost"})
 
 
-def show_status(status: RunStatus) -> None:
-    """A run, for people."""
+def show_status(status: RunStatus, conflicts: Sequence[Mapping[str, str]] = ()) -> None:
+    """A run, for people. `conflicts`: subscriptions that only some regions replicate."""
     rows = [
         (
             region.name,
@@ -38,6 +39,9 @@ def show_status(status: RunStatus) -> None:
     for region in status.regions:
         if region.waiting_for:
             print(f"{region.name} waits: {region.waiting_for}")
+    for one in conflicts:
+        reason = Cause.POSITION_NOT_APPLIED_THERE(region=one["region"])
+        print(f"{one['source']}: subscription {one['topic']} {one['subscription']}: {reason}")
     if not status.ended:
         _show_links(status)
     print(f"{'ended run' if status.ended else 'run'} in {status.run_dir}")
@@ -55,7 +59,7 @@ def _show_links(status: RunStatus) -> None:
         print(f"all links are up{unreached}")
 
 
-def status_as_json(status: RunStatus) -> dict[str, Any]:
+def status_as_json(status: RunStatus, conflicts: Sequence[Mapping[str, str]] = ()) -> dict[str, Any]:
     """A run, for programs. Other programs rely on these keys."""
     return {
         "run": str(status.run_dir),
@@ -75,6 +79,7 @@ def status_as_json(status: RunStatus) -> dict[str, Any]:
             {"from": link.source, "to": link.target, **dataclasses.asdict(link.shape)}
             for link in status.links
         ],
+        "replication_conflicts": list(conflicts),
     }
 
 

@@ -185,7 +185,7 @@ class SnapshotCounters:
     ignored_answers: int = 0
     """Repeated, late or unasked."""
     skipped: Counter[Skip] = field(default_factory=Counter)
-    """Ticks that began nothing, by reason."""
+    """Snapshots that were due and not begun, by reason; at most one per interval and reason."""
 
 
 class Observed(NamedTuple):
@@ -240,6 +240,8 @@ class SnapshotController:
         """How long a snapshot may take. From `timeout_ms` to TIMEOUT_GROWTH_MAX times that."""
         self._observed: Observed | None = None
         """At the last tick."""
+        self._skip_counted_ms: dict[Skip, int] = {}
+        """When each reason was counted last."""
         self._skip: Skip | None = None
         """What the last tick decided; None: it began a snapshot, or there was none."""
 
@@ -277,13 +279,20 @@ class SnapshotController:
         self._observed = Observed(self._now_ms, last_data_position, unreachable)
         self._skip = self._why_skip(last_data_position)
         if self._skip is not None:
-            self.counters.skipped[self._skip] += 1
+            self._count_skipped(self._skip)
             return []
         assert last_data_position is not None, "an empty topic is IDLE"
         if self._is_under_way(last_data_position):
             self._lose_patience()
         suffix = "" if self._has_messages(last_data_position) else AFTERTHOUGHT_SUFFIX
         return self._begin(new_snapshot_id + suffix, last_data_position)
+
+    def _count_skipped(self, skip: Skip) -> None:
+        """`tick` is called for every event; a snapshot is due once per interval."""
+        counted_ms = self._skip_counted_ms.get(skip)
+        if counted_ms is None or self._now_ms - counted_ms >= self._interval_ms:
+            self._skip_counted_ms[skip] = self._now_ms
+            self.counters.skipped[skip] += 1
 
     def _begin(self, snapshot_id: str, covers: Position) -> list[Effect]:
         self.counters.started += 1

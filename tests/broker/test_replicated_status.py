@@ -9,10 +9,12 @@ import pytest
 
 from emulator.broker.admin.place import allow_clients
 from emulator.broker.admin.server import Admin
+from emulator.broker.explain import explain
 from emulator.broker.subscription.subscription import Subscription
 from emulator.broker.topic.topic import Topic
 from emulator.client import EARLIEST, Client
 from emulator.core.subscription_updates import update_for
+from emulator.explanations import Explanation, with_conflicts
 from emulator.runtimes.admin_client import Answer, call
 from emulator.wire import pulsar_pb2 as pb
 from tests.broker.commands.raw import raw_client
@@ -395,5 +397,116 @@ def test_with_upstreams_rule_the_position_is_applied_and_the_status_left() -> No
             await switch(world, "us", False)
             await us.subscribe(TOPIC, "s", replicated=True)
             assert is_replicated(world, "us")
+
+    asyncio.run(story())
+
+
+# What people are told.
+
+
+def explained(world: Regions) -> dict[str, Explanation]:
+    """By region, as `geoemu explain subscription orders s` shows it."""
+    said = [explain(region, "subscription", "orders s") for region in world.running.values()]
+    return {one.region: one for one in with_conflicts(said)}
+
+
+def test_a_conflict_is_explained_on_both_sides_until_it_ends() -> None:
+    """Also over a link that is down: it is the regions that are asked, not the link."""
+
+    async def story() -> None:
+        async with regions("us", "eu") as world, world.client("us") as us:
+            await begun(world, us, "eu")
+            before = explained(world)
+            assert (
+                "eu does not apply its positions: the subscription is not replicated in eu"
+                in before["us"].why
+            )
+            assert before["eu"].why.startswith("positions of us are not applied here")
+            await consume_in(us)
+            await until(lambda: refused(world, "eu") >= 1)
+            world.cut("us", "eu")
+            after = explained(world)
+            assert "eu does not apply its positions" in after["us"].why
+            assert after["us"].waits_for[-1] == "replication of the subscription to be turned on in eu"
+            assert after["eu"].why.count("positions of us are not applied here") == 1
+            alone = explain(world.running["eu"], "subscription", "orders s")
+            assert "positions of us are not applied here" in alone.why
+            world.heal("us", "eu")
+            await switch(world, "eu", True)
+            assert not any("appl" in one.why for one in explained(world).values())
+
+    asyncio.run(story())
+
+
+def test_a_subscription_that_no_other_region_has_is_no_conflict() -> None:
+    async def story() -> None:
+        async with regions("us", "eu", "ap") as world, world.client("us") as us:
+            await begun(world, us, "eu")
+            await world.crash("ap")
+            said = explained(world)
+            assert said["us"].why.count("does not apply") == 1
+
+    asyncio.run(story())
+
+
+def test_status_is_asked_of_the_region_that_does_not_apply() -> None:
+    async def story() -> None:
+        async with regions("us", "eu") as world, world.client("us") as us:
+            await begun(world, us, "eu")
+            await consume_in(us)
+            await until(lambda: refused(world, "eu") >= 1)
+            target = "/geoemu/v1/replication-conflicts"
+            assert (await ask(world, "us", "GET", target)).json() == []
+            (conflict,) = (await ask(world, "eu", "GET", target)).json()
+            assert conflict == {"topic": TOPIC, "subscription": "s", "source": "us", "region": "eu"}
+            (row,) = (await ask(world, "eu", "GET", "/geoemu/v1/topics")).json()
+            assert row["subscriptions"]["s"]["not_applied"].keys() == {"us"}
+            assert row["snapshots"]["updates_not_applied"] >= 1
+            assert await metric(world, "eu", "geoemu_subscription_updates_not_applied_total") >= 1
+            await switch(world, "eu", True)
+            assert (await ask(world, "eu", "GET", target)).json() == []
+
+    asyncio.run(story())
+
+
+async def metric(world: Regions, region: str, name: str, label: str = "") -> float:
+    """The sum of a figure's series that contain `label`; -1 without any."""
+    text = (await ask(world, region, "GET", "/metrics")).body.decode()
+    found = [line for line in text.splitlines() if line.startswith(f"{name}{{") and label in line]
+    return sum(float(line.rpartition(" ")[2]) for line in found) if found else -1
+
+
+async def rises(world: Regions, region: str, name: str, label: str = "", over: float = 0) -> None:
+    async with asyncio.timeout(10):
+        while await metric(world, region, name, label) <= over:
+            pass
+
+
+def test_figures_tell_what_becomes_of_snapshots_when_a_third_region_does_not_answer() -> None:
+    """First it is silent, and then dead."""
+
+    async def story() -> None:
+        async with regions("us", "eu", "ap", snapshot_timeout_ms=100) as world, world.client("us") as us:
+            await us.subscribe(TOPIC, "s", initial_position=FROM_THE_START, replicated=True)
+            producer = await us.producer(TOPIC)
+            await producer.send(b"x")
+            await rises(world, "us", "geoemu_snapshots_completed_total")
+            assert await metric(world, "us", "geoemu_snapshots_aborted_total") == 0
+            assert await metric(world, "us", "geoemu_snapshots_superseded_total") == 0
+            timed_out = "pulsar_replicated_subscriptions_timedout_snapshots_total"
+            before = await metric(world, "us", timed_out)
+            started = await metric(world, "us", "geoemu_snapshots_started_total")
+            world.cut("us", "ap", "held")
+            await producer.send(b"x")
+            await rises(world, "us", "geoemu_snapshots_started_total", over=started)
+            await rises(world, "us", timed_out, over=before)
+            while await metric(world, "us", "pulsar_replicated_subscriptions_pending_snapshots") < 1:
+                await producer.send(b"x")
+            await switch(world, "us", False)
+            assert await metric(world, "us", "geoemu_snapshots_aborted_total") >= 1
+            await switch(world, "us", True)
+            await world.crash("ap")
+            await producer.send(b"x")
+            await rises(world, "us", "geoemu_snapshots_skipped_total", 'reason="disconnected"')
 
     asyncio.run(story())

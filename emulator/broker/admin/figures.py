@@ -281,7 +281,15 @@ def _snapshots(figures: Figures, topic: Topic, of: Mapping[str, str]) -> None:
     figures.add(
         f"{prefix}_timedout_snapshots_total", "counter", "That timed out.", counted["timed_out"], **of
     )
-    figures.add("geoemu_snapshots_completed_total", "counter", "That completed.", counted["completed"], **of)
+    for name in ("started", "completed", "aborted", "superseded"):
+        help_ = f"Snapshots of replicated subscriptions: {name}."
+        figures.add(f"geoemu_snapshots_{name}_total", "counter", help_, counted[name], **of)
+    for reason, count in sorted(counted["skipped"].items()):
+        help_ = "Snapshots that were due and not begun, by reason."
+        figures.add("geoemu_snapshots_skipped_total", "counter", help_, count, reason=reason, **of)
+    help_ = "Positions of other regions for subscriptions that are not replicated here."
+    not_applied = counted["updates_not_applied"]
+    figures.add("geoemu_subscription_updates_not_applied_total", "counter", help_, not_applied, **of)
 
 
 def _of_namespaces(figures: Figures, region: Region) -> None:

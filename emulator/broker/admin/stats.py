@@ -162,6 +162,10 @@ def topic_row(topic: Topic) -> dict[str, Any]:
                 "mark_delete": f"{topic.log.ledger_id}:{one.cursor.mark_delete}",
                 "consumers": len(one.consumers),
                 "replicated": one.cursor.replicated,
+                "not_applied": {
+                    source: f"{topic.log.ledger_id}:{update.entry_id}"
+                    for source, update in one.cursor.unapplied.items()
+                },
                 "why_not_replicated": _why_not_replicated(topic, one),
             }
             for name, one in topic.subscriptions.items()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from emulator.compatibility import Compatibility
@@ -297,6 +297,12 @@ class ReplicatedSubscriptions:
         """Our markers are durable; what follows from that is told by `entries_stored`."""
 
     # For people.
+
+    def refused(self) -> Iterator[tuple[str, str]]:
+        """(subscription, source region) of each position that was sent here and is not applied."""
+        for name, one in self.topic.subscriptions.items():
+            for source in sorted(one.cursor.unapplied):
+                yield name, source
 
     def why_not(self, subscription: CarriedSubscription) -> Reason:
         """Why the subscription's position is not carried to the other regions any further. Empty: it is."""

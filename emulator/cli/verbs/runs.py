@@ -112,18 +112,21 @@ def render(
 
 @app.command(epilog="Example: geoemu status --json")
 def status(as_json: AsJson = False, as_curl: AsCurl = False, run_dir: RunDir = None) -> None:
-    """Show every region and every link as they are now."""
+    """Show every region and every link as they are now, and subscriptions that only some regions replicate."""
     from emulator.cli.curl import Request
+    from emulator.cli.explain import CONFLICTS, replication_conflicts
     from emulator.cli.output import show_status, status_as_json
 
     if as_curl:
-        print_curl(run_dir, Request("GET", "/geoemu/v1/status"))
+        for target in ("/geoemu/v1/status", CONFLICTS):
+            print_curl(run_dir, Request("GET", target))
         return
     found = asyncio.run(open_run_of(run_dir).status())
+    conflicts = asyncio.run(replication_conflicts(found))
     if as_json:
-        print(json.dumps(status_as_json(found), indent=1))
+        print(json.dumps(status_as_json(found, conflicts), indent=1))
     else:
-        show_status(found)
+        show_status(found, conflicts)
 
 
 @app.command(epilog="Example: geoemu down")

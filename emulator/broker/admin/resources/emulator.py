@@ -73,6 +73,19 @@ async def topics(call: Call) -> Response:
     return Response([stats.topic_row(topic) for topic in await call.place.region.every_topic()])
 
 
+async def conflicts(call: Call) -> Response:
+    """Asks only topics in memory: a position arrives in no other one."""
+    region = call.place.region
+    return Response(
+        [
+            {"topic": topic.full_name, "subscription": name, "source": source, "region": region.config.region}
+            for topic in region.directory.serving.values()
+            if topic.sync is not None
+            for name, source in topic.sync.refused()
+        ]
+    )
+
+
 async def set_link(call: Call) -> Response:
     place, here = call.place, call.place.region.config.region
     source, target = call.names["source"], call.names["target"]
@@ -112,6 +125,14 @@ RESOURCES = (
         "/geoemu/v1/topics",
         Scope.REGION,
         get=reads(topics, "All topics: backlogs, and why replication waits."),
+    ),
+    Resource(
+        "/geoemu/v1/replication-conflicts",
+        Scope.REGION,
+        get=reads(
+            conflicts,
+            "Subscriptions whose position another region sent, and that are not replicated here: it is not applied.",
+        ),
     ),
     Resource(
         "/geoemu/v1/links/{source}/{target}",
