@@ -278,7 +278,7 @@ class ConsumerActor(Actor):
             type_=ConsumerType[plan.type],
             initial_position=InitialPosition.EARLIEST,
             replicated=plan.replicated,
-            name=plan.name,
+            name=plan.consumer_name or plan.name,
             receiver_queue_size=plan.queue,
             key_ranges=plan.key_ranges,
             out_of_order=plan.out_of_order,

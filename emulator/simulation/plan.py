@@ -67,6 +67,8 @@ class ConsumerPlan:
     """KEY_SHARED: of hashes, first and last; none: the region divides them."""
     out_of_order: bool = False
     """KEY_SHARED: a key may come to it before who had it has acknowledged what it holds."""
+    consumer_name: str = ""
+    """The name that it tells the region; empty: `name`. Other consumers may have the same."""
 
 
 @dataclass(frozen=True, slots=True)

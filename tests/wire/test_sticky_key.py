@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from emulator.core.dispatch.keys import KEY_BYTES_MAX, slot_of
+from emulator.core.dispatch.keys import KEY_BYTES_MAX, hash_of
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.entry_building import build_entry
 from emulator.wire.metadata import scan_entry
@@ -43,6 +43,6 @@ def test_a_text_that_is_none_elsewhere_in_the_metadata_does_not_stop_a_subscript
 
 def test_a_key_of_any_length_is_hashed_at_once_and_not_kept() -> None:
     huge = [bytes([number]) * 4_000_000 for number in range(3)]
-    assert len({slot_of(key) for key in huge}) == 3
-    assert slot_of(huge[0]) == slot_of(bytes(4_000_000))
-    assert slot_of(b"a" * KEY_BYTES_MAX) != slot_of(b"a" * (KEY_BYTES_MAX + 1))
+    assert len({hash_of(key) for key in huge}) == 3
+    assert hash_of(huge[0]) == hash_of(bytes(4_000_000))
+    assert hash_of(b"a" * KEY_BYTES_MAX) != hash_of(b"a" * (KEY_BYTES_MAX + 1))

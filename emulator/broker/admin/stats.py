@@ -245,7 +245,7 @@ def _subscription(topic: Topic, subscription: Subscription, *, consumers: bool) 
         "nonContiguousDeletedMessagesRanges": len(subscription.cursor.acked_ranges),
         "msgDelayed": subscription.dispatcher.delayed_entries,
         "consumers": [
-            _consumer(one, subscription.dispatcher.draining.get(one.state.name, 0), now)
+            _consumer(one, subscription.dispatcher.draining.get(one.state, 0), now)
             for one in (subscription.consumers.values() if consumers else ())
         ],
         "replicated": replicated,

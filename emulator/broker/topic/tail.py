@@ -18,7 +18,7 @@ from operator import attrgetter
 from typing import Final
 
 from emulator.broker.budgets import Account, Charge
-from emulator.core.dispatch.keys import slot_of
+from emulator.core.dispatch.keys import hash_of
 from emulator.markers import Marker
 from emulator.wire.markers import stored_marker
 from emulator.wire.metadata import ChunkPiece, EntryInfo, piece_of, scan_entry, scan_for_dispatch
@@ -30,7 +30,7 @@ NOT_ASKED: Final = -1
 class StoredEntry:
     """An entry of the log, and what dispatching asks of every entry."""
 
-    __slots__ = ("_info", "_key_slot", "data", "due_ms", "entry_id", "hidden", "marker", "messages")
+    __slots__ = ("_info", "_key_hash", "data", "due_ms", "entry_id", "hidden", "marker", "messages")
 
     def __init__(self, entry_id: int, data: bytes, info: EntryInfo, marker: Marker | None = None) -> None:
         self.entry_id = entry_id
@@ -44,7 +44,7 @@ class StoredEntry:
         """Decoded once: where it came in, or when it was read from the store. None also for markers that mean nothing
         here."""
         self._info: EntryInfo | None = info
-        self._key_slot = NOT_ASKED
+        self._key_hash = NOT_ASKED
 
     @classmethod
     def read(cls, entry_id: int, data: bytes) -> StoredEntry:
@@ -59,7 +59,7 @@ class StoredEntry:
         entry.messages, entry.hidden, entry.marker = messages, False, None
         entry.due_ms = due_ms
         entry._info = None
-        entry._key_slot = NOT_ASKED
+        entry._key_hash = NOT_ASKED
         return entry
 
     @property
@@ -82,15 +82,15 @@ class StoredEntry:
         return self.hidden and self.info.marker_type is None
 
     @property
-    def key_slot(self) -> int:
-        """For KEY_SHARED; worked out when somebody asks for the first time."""
-        if self._key_slot == NOT_ASKED:
-            self._key_slot = slot_of(sticky_key(self.data))
-        return self._key_slot
+    def key_hash(self) -> int:
+        """For KEY_SHARED; computed at the first access."""
+        if self._key_hash == NOT_ASKED:
+            self._key_hash = hash_of(sticky_key(self.data))
+        return self._key_hash
 
 
 ENTRY_OVERHEAD_BYTES = 432
-"""What an entry holds besides its bytes: their header, this object, its metadata and numbers, the slot of its key, its
+"""What an entry holds besides its bytes: their header, this object, its metadata and numbers, the hash of its key, its
 place in a list. A test counts it."""
 BLOCK_BYTES = 65_536
 """A block that holds this much takes no further entries."""

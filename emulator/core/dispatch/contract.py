@@ -96,8 +96,8 @@ class Candidate(Protocol):
         ...
 
     @property
-    def key_slot(self) -> int:
-        """KEY_SHARED: the slot of its key. Worked out when it is asked for."""
+    def key_hash(self) -> int:
+        """KEY_SHARED: the hash of its key, computed at the first access."""
         ...
 
 

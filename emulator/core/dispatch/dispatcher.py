@@ -72,7 +72,7 @@ class Dispatcher:
         return held >= self._limits.unacked_messages_max
 
     @property
-    def draining(self) -> Mapping[str, int]:
+    def draining(self) -> Mapping[ConsumerState, int]:
         """KEY_SHARED, by consumer: slots of keys that belong to another one once it has acknowledged what it holds."""
         return self._strategy.draining
 

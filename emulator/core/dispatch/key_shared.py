@@ -64,12 +64,12 @@ class KeyShared(Shared):
         self._aside_count = 0
 
     @property
-    def draining(self) -> dict[str, int]:
+    def draining(self) -> dict[ConsumerState, int]:
         """By consumer: slots that have another owner now and wait for its acknowledgements."""
-        found: dict[str, int] = {}
+        found: dict[ConsumerState, int] = {}
         for slot, hold in self._holds.items():
             if self.shares.owner_of(slot) is not hold.consumer:
-                found[hold.consumer.name] = found.get(hold.consumer.name, 0) + 1
+                found[hold.consumer] = found.get(hold.consumer, 0) + 1
         return found
 
     def _read_new(self, end_entry_id: int, entries_max: int) -> Read | None:
@@ -85,7 +85,7 @@ class KeyShared(Shared):
         return self._aside_count < aside_max and super()._may_read_ahead()
 
     def _receiver_of(self, candidate: Candidate) -> ConsumerState | None:
-        slot = candidate.key_slot
+        slot = self.shares.slot_of(candidate.key_hash)
         consumer = self.shares.owner_of(slot)
         if consumer is None or not self._may_serve(consumer):
             return None
@@ -130,7 +130,7 @@ class KeyShared(Shared):
         return aside is not None and entry_id in aside
 
     def _set_aside(self, candidate: Candidate) -> bool:
-        entry_id, slot = candidate.entry_id, candidate.key_slot
+        entry_id, slot = candidate.entry_id, self.shares.slot_of(candidate.key_hash)
         self._take(entry_id)
         self._wait(slot, entry_id)
         consumer = self.shares.owner_of(slot)

@@ -1,22 +1,26 @@
 """Which consumer a key belongs to: slots, ranges, and the hash that clients know (Pulsar's Key_Shared).
 
-A key's hash is one of 65,536 slots. AUTO_SPLIT: each consumer stands at a hundred points of a ring, by its name, and
-has the slots up to each of them; one that comes or goes moves its own share only. STICKY: consumers say which slots
-they want.
+AUTO_SPLIT is consistent hashing, as in Pulsar 4.0: each consumer has a hundred points on a ring of the slots 1 to
+65,535 and owns the slots up to each of its points. A consumer that joins takes slots from others; a consumer that
+leaves gives its slots to others; no other slot changes its owner. Consumers with equal names have different points.
+STICKY: each consumer names ranges of the slots 0 to 65,535.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from hashlib import blake2b
+from itertools import count
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 from emulator.errors import ProtocolError, ServerError
 from emulator.murmur import murmur3
 
 SLOTS: Final = 65_536
+RING_SLOTS: Final = SLOTS - 1
+"""Upstream keeps slot 0 for "no hash"."""
 POINTS_PER_CONSUMER: Final = 100
 FOUND_MAX: Final = 8_192
 """Slots whose owner is remembered: there may be many subscriptions."""
@@ -27,7 +31,7 @@ KEY_BYTES_MAX: Final = 512
 
 
 class Named(Protocol):
-    """A consumer: its name says where it stands on the ring."""
+    """A consumer. Its name is part of what its points are hashed from."""
 
     @property
     def name(self) -> str: ...
@@ -49,37 +53,54 @@ class KeySharing(NamedTuple):
 AUTO_SPLIT: Final = KeySharing()
 
 
-def slot_of(key: bytes) -> int:
-    """Murmur3 (32 bits, seed 0) without its sign, as all of Pulsar counts it. Of a key that is longer
-    than any that means something, a digest is counted: hashing is Python's work, and clients choose their keys."""
+def hash_of(key: bytes) -> int:
+    """Return Murmur3 (32 bits, seed 0) of a key without the sign bit, as Pulsar does. A long key is replaced by its
+    digest: Murmur3 in Python is slow, and clients choose their keys."""
     if len(key) > KEY_BYTES_MAX:
         key = blake2b(key, digest_size=16).digest()
-    return _slot_of_short(key)
+    return _hash_of_short(key)
 
 
 @lru_cache(maxsize=16_384)
-def _slot_of_short(key: bytes) -> int:
-    return (murmur3(key) & 0x7FFF_FFFF) % SLOTS
+def _hash_of_short(key: bytes) -> int:
+    return murmur3(key) & 0x7FFF_FFFF
+
+
+def ring_slot(key_hash: int) -> int:
+    """Return the slot of a hash on the ring of AUTO_SPLIT."""
+    return key_hash % RING_SLOTS + 1
+
+
+def range_slot(key_hash: int) -> int:
+    """Return the slot of a hash among those that STICKY consumers name. Upstream gives slot 0 to no key."""
+    return key_hash % SLOTS or 1
 
 
 class Shares(Generic[Owner]):
     """Who has which slots."""
 
     def __init__(self) -> None:
-        self._points: list[tuple[int, int, Owner]] = []
-        """(slot, serial, consumer), sorted: a consumer has the slots from behind the point before up to its own."""
+        self._points: dict[int, list[Owner]] = {}
+        """AUTO_SPLIT, by slot: the consumers that have a point there, in order of arrival. The first one owns the slots
+        behind the point before, up to this one."""
+        self._slots: list[int] = []
+        """Invariant: the keys of `_points`, sorted."""
+        self._name_index: dict[Owner, int] = {}
+        """Invariant: different for consumers with equal names, the lowest one that was free."""
         self._ranges: list[tuple[int, int, Owner]] = []
         """(first, last, consumer), sorted."""
-        self._slots: list[int] = []
-        """Where the points are. Invariant: the first of each of `_points`."""
         self._sharing: KeySharing | None = None
-        self._serial = 0
         self._found: dict[int, Owner | None] = {}
-        """Slots that were asked for since somebody came or went."""
+        """The owners of slots that were looked up since the last consumer joined or left."""
 
     @property
     def may_reorder(self) -> bool:
         return self._sharing is not None and self._sharing.may_reorder
+
+    def slot_of(self, key_hash: int) -> int:
+        """Return the slot of a key's hash. It depends on the mode that the consumers agreed on."""
+        sharing = self._sharing
+        return range_slot(key_hash) if sharing is not None and sharing.is_sticky else ring_slot(key_hash)
 
     def check(self, sharing: KeySharing) -> None:
         """ProtocolError for a consumer that does not fit those that are there."""
@@ -124,19 +145,36 @@ class Shares(Generic[Owner]):
             for first, last in sharing.ranges:
                 insort(self._ranges, (first, last, consumer), key=_first)
             return
-        self._serial += 1
+        self._name_index[consumer] = self._free_name_index(consumer.name)
+        for slot in self._points_of(consumer):
+            self._points.setdefault(slot, []).append(consumer)
+        self._slots = sorted(self._points)
+
+    def _free_name_index(self, name: str) -> int:
+        taken = {index for one, index in self._name_index.items() if one.name == name}
+        return next(index for index in count() if index not in taken)
+
+    def _points_of(self, consumer: Owner) -> Iterator[int]:
+        """Yield the slots of its points. NUL separates the parts, so no other name gives the same text."""
+        prefix = f"{consumer.name}\0{self._name_index[consumer]}\0"
         for number in range(POINTS_PER_CONSUMER):
-            point = slot_of(f"{consumer.name}{number}".encode())
-            insort(self._points, (point, self._serial, consumer), key=_first_two)
-        self._slots = [point[0] for point in self._points]
+            yield ring_slot(hash_of(f"{prefix}{number}".encode()))
 
     def remove(self, consumer: Owner) -> None:
         self._found.clear()
-        self._points = [point for point in self._points if point[2] is not consumer]
-        self._slots = [point[0] for point in self._points]
+        if consumer in self._name_index:
+            self._remove_points(consumer)
         self._ranges = [one for one in self._ranges if one[2] is not consumer]
         if not self._points and not self._ranges:
             self._sharing = None
+
+    def _remove_points(self, consumer: Owner) -> None:
+        for slot in self._points_of(consumer):
+            self._points[slot].remove(consumer)
+            if not self._points[slot]:
+                del self._points[slot]
+        self._slots = sorted(self._points)
+        del self._name_index[consumer]
 
     def owner_of(self, slot: int) -> Owner | None:
         """None: no consumer has this slot (STICKY)."""
@@ -151,19 +189,12 @@ class Shares(Generic[Owner]):
     def _find(self, slot: int) -> Owner | None:
         if self._points:
             at = bisect_left(self._slots, slot)
-            return self._points[at if at < len(self._points) else 0][2]
-        at = bisect_left(self._ranges, slot + 1, key=_slot) - 1
+            return self._points[self._slots[at if at < len(self._slots) else 0]][0]
+        at = bisect_left(self._ranges, slot + 1, key=_first) - 1
         if at >= 0 and slot <= self._ranges[at][1]:
             return self._ranges[at][2]
         return None
 
 
-def _slot(point: tuple[int, int, object]) -> int:
-    return point[0]
-
-
-_first = _slot
-
-
-def _first_two(point: tuple[int, int, object]) -> tuple[int, int]:
-    return point[0], point[1]
+def _first(piece: tuple[int, int, object]) -> int:
+    return piece[0]

@@ -30,7 +30,7 @@ class Strategy(ABC):
         self._token = object()
 
     @property
-    def draining(self) -> Mapping[str, int]:
+    def draining(self) -> Mapping[ConsumerState, int]:
         """By consumer: keys that wait for its acknowledgements to go to another one."""
         return {}
 

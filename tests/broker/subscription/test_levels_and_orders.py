@@ -132,3 +132,45 @@ def test_a_key_that_moved_waits_for_its_former_consumer_unless_order_does_not_ma
             assert after == {"former": 0, "newcomer": 0}
 
         w.play(story())
+
+
+@pytest.mark.parametrize("names", [("same", "same", "same"), ("a", "a0", "a"), (None, None, None)])
+def test_consumers_share_the_keys_also_when_their_names_are_equal(names: tuple[str | None, ...]) -> None:
+    """90 keys at three consumers of three clients; then one leaves, and the two others take over what it had."""
+    with world("us") as w:
+
+        async def story() -> None:
+            clients = [w.client("us") for _ in names]
+            consumers = [
+                await client.subscribe(TOPIC, "s", type_=ConsumerType.KEY_SHARED, name=name)
+                for client, name in zip(clients, names, strict=True)
+            ]
+            producer = await clients[0].producer(TOPIC)
+            keys = [f"key-{number}" for number in range(90)]
+            for key in keys:
+                await producer.send(key.encode(), key=key)
+            await w.simulation.until(lambda: sum(map(count, consumers)) == 90)
+            assert all(count(one) > 10 for one in consumers)
+            left_behind = count(consumers[0])
+            await clients[0].close()
+            await w.simulation.until(lambda: count(consumers[1]) + count(consumers[2]) == 90)
+            assert left_behind > 0
+
+        w.play(story())
+
+
+def test_stats_say_which_one_of_two_consumers_with_equal_names_is_waited_for() -> None:
+    with world("us") as w:
+
+        async def story() -> None:
+            clients = [w.client("us"), w.client("us")]
+            first = await clients[0].subscribe(TOPIC, "s", type_=ConsumerType.KEY_SHARED, name="same")
+            producer = await clients[0].producer(TOPIC)
+            await all_keys(producer)
+            await w.simulation.until(lambda: count(first) == len(KEYS))
+            await clients[1].subscribe(TOPIC, "s", type_=ConsumerType.KEY_SHARED, name="same")
+            draining = sorted(one["drainingHashesCount"] for one in (await stats_of(w))["consumers"])
+            assert draining[0] == 0
+            assert draining[1] > 0
+
+        w.play(story())

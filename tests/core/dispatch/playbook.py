@@ -29,7 +29,7 @@ class Candidate(NamedTuple):
     entry_id: int
     messages: int
     hidden: bool
-    key_slot: int = 0
+    key_hash: int = 0
     due_ms: int = 0
     piece: Piece | None = None
 

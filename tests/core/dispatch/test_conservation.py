@@ -23,7 +23,7 @@ from tests.core.dispatch.playbook import (
 )
 
 UNACKED_MAX = 12
-SLOTS = (1, 12_000, 25_000, 40_000, 52_000, 65_535)
+HASHES = (1, 12_000, 25_000, 40_000, 52_000, 65_535)
 MANY = (SHARED, KEY_SHARED)
 """Types with several consumers that are served."""
 STEPS = 300
@@ -60,7 +60,7 @@ class Model:
         at = self.end if self.log else 0
         for _ in range(self.chance.randrange(1, 8)):
             at += self.chance.choice((0, 0, 0, 1, 5))
-            slot = self.chance.choice(SLOTS)
+            slot = self.chance.choice(HASHES)
             due_ms = self.now_ms + self.chance.randrange(400) if self.chance.random() < 0.3 else 0
             messages, hidden = self.chance.choice((1, 1, 3)), self.chance.random() < 0.2
             piece = None
@@ -165,17 +165,17 @@ class Model:
             self.held[entry_id] = delivery.consumer
 
     def _check_order(self, entry: Candidate, consumer: ConsumerState) -> None:
-        slots = {one.entry_id: one.key_slot for one in self.log}
-        holders = {one for held, one in self.held.items() if slots[held] == entry.key_slot}
+        hashes = {one.entry_id: one.key_hash for one in self.log}
+        holders = {one for held, one in self.held.items() if hashes[held] == entry.key_hash}
         assert holders <= {consumer}, "a key at two consumers"
-        assert entry.entry_id == min(self._ready_ids(entry.key_slot, due_ms=0)), "a key out of order"
+        assert entry.entry_id == min(self._ready_ids(entry.key_hash, due_ms=0)), "a key out of order"
 
-    def _ready_ids(self, slot: int, due_ms: int) -> list[int]:
-        """Neither acknowledged nor held, of one slot, due by then."""
+    def _ready_ids(self, key_hash: int, due_ms: int) -> list[int]:
+        """Neither acknowledged nor held, of one key, due by then."""
         return [
             one.entry_id
             for one in self.log
-            if one.key_slot == slot
+            if one.key_hash == key_hash
             and one.entry_id in self.ids - self.acked - set(self.held)
             and one.due_ms <= due_ms
         ]
@@ -229,16 +229,17 @@ class Model:
                     assert entry_id in self.held, "R1"
 
     def _some_key_could_go_on(self) -> bool:
-        slots = {one.entry_id: one.key_slot for one in self.log}
-        for slot in SLOTS:
-            owner = self.machine._strategy.shares.owner_of(slot)
-            holders = {one for held, one in self.held.items() if slots[held] == slot}
+        hashes = {one.entry_id: one.key_hash for one in self.log}
+        shares = self.machine._strategy.shares
+        for key_hash in HASHES:
+            owner = shares.owner_of(shares.slot_of(key_hash))
+            holders = {one for held, one in self.held.items() if hashes[held] == key_hash}
             if (
                 owner is not None
                 and owner.can_receive
                 and owner.unacked_messages < UNACKED_MAX
                 and holders <= {owner}
-                and self._ready_ids(slot, self.now_ms)
+                and self._ready_ids(key_hash, self.now_ms)
             ):
                 return True
         return False

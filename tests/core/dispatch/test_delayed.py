@@ -25,8 +25,8 @@ from tests.core.dispatch.playbook import (
 )
 
 
-def due(entry_id: int, due_ms: int, key_slot: int = 0) -> Candidate:
-    return Candidate(entry_id, 1, False, key_slot, due_ms)
+def due(entry_id: int, due_ms: int, key_hash: int = 0) -> Candidate:
+    return Candidate(entry_id, 1, False, key_hash, due_ms)
 
 
 @pytest.mark.parametrize("type_", [SHARED, KEY_SHARED])

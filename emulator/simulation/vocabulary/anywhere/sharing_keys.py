@@ -25,6 +25,7 @@ from emulator.simulation.vocabulary.word import Word
 
 TOPIC = "keyed"
 SUBSCRIPTION = "by-key"
+COMMON_NAME = "sharer"
 
 
 def draw(random: Random, plan: Plan) -> Plan:
@@ -33,6 +34,7 @@ def draw(random: Random, plan: Plan) -> Plan:
     region, seconds = random.choice(plan.regions), plan.break_seconds
     producers = tuple(_producer(random, plan, number) for number in range(random.randint(3, 6)))
     consumers = tuple(_consumer(random, region, number) for number in range(random.randint(2, 4)))
+    consumers = _named(plan, consumers)
     faults = [
         _trouble(random, region, [one.name for one in consumers], seconds)
         for _ in range(random.randint(2, 6))
@@ -71,6 +73,13 @@ def _consumer(random: Random, region: str, number: int) -> ConsumerPlan:
         think_seconds=random.choice((0.01, 0.2)),
         queue=random.choice((1, 5, 20)),
     )
+
+
+def _named(plan: Plan, consumers: tuple[ConsumerPlan, ...]) -> tuple[ConsumerPlan, ...]:
+    """In every other world all of them tell the region the same name. The draws of other worlds stay as they are."""
+    if Random(f"{plan.seed}/names").random() < 0.5:
+        return consumers
+    return tuple(replace(one, consumer_name=COMMON_NAME) for one in consumers)
 
 
 def _trouble(random: Random, region: str, clients: list[str], seconds: float) -> Fault:
@@ -135,6 +144,14 @@ class _MovesAtOnce(KeyShared):
         return False
 
 
+class _IdentifiesByName(KeyShared):
+    """Consumers with equal names are taken for one."""
+
+    def _is_held_by_another(self, slot: int, consumer: ConsumerState) -> bool:
+        hold = self._holds.get(slot)
+        return hold is not None and hold.consumer.name != consumer.name
+
+
 class _ForgetsWhoWaits(KeyShared):
     def _is_behind(self, waiting: IdSet, entry_id: int) -> bool:
         return False
@@ -158,6 +175,12 @@ WORD = Word(
             "A key goes to its new consumer while the former one still holds messages of it.",
             ("INV-69",),
             parts(strategy_for=with_key_shared(_MovesAtOnce)),
+        ),
+        Ablation(
+            "equal-names-are-one",
+            "Consumers with equal names are taken for one: a key goes to one while another holds messages of it.",
+            ("INV-69",),
+            parts(strategy_for=with_key_shared(_IdentifiesByName)),
         ),
         Ablation(
             "later-overtakes",

@@ -191,7 +191,7 @@ def owners_only(evidence: Evidence) -> Found:
         if event.op == "subscribe" and event.detail:
             ranges[who] = _ranges_in(event.detail)
         elif event.op == "receive":
-            slot = (murmur3((event.producer or "").encode()) & 0x7FFF_FFFF) % SLOTS
+            slot = (murmur3((event.producer or "").encode()) & 0x7FFF_FFFF) % SLOTS or 1
             if not any(first <= slot <= last for first, last in ranges[who]):
                 yield (
                     f"{event.actor} was given {event.message_id} of {event.producer} in {event.region}: its slot "

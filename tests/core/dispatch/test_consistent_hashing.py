@@ -1,0 +1,155 @@
+"""KEY_SHARED, AUTO_SPLIT: the owner of every slot, as Pulsar 4.0's consistent hashing computes it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from emulator.core.dispatch import ConsumerState, KeySharing
+from emulator.core.dispatch.keys import SLOTS, Shares, hash_of
+from emulator.murmur import murmur3
+from tests.core.dispatch.playbook import KEY_SHARED, Candidate, dispatcher, handed_out, joined
+
+NAMES = ("a", "a0", "a\0000", "", "é", "worker")
+
+
+@dataclass(eq=False)
+class Member:
+    """A consumer of the independent computation."""
+
+    consumer: ConsumerState
+    name_index: int
+
+
+class Ring:
+    """The independent computation: a list of points, searched from its beginning for every slot."""
+
+    def __init__(self) -> None:
+        self._members: list[Member] = []
+
+    def join(self, consumer: ConsumerState) -> None:
+        taken = [one.name_index for one in self._members if one.consumer.name == consumer.name]
+        self._members.append(Member(consumer, min(set(range(len(taken) + 1)) - set(taken))))
+
+    def leave(self, consumer: ConsumerState) -> None:
+        self._members = [one for one in self._members if one.consumer is not consumer]
+
+    def owners(self, step: int = 1) -> list[ConsumerState]:
+        """Of every `step`th one of the slots 1 to 65,535, in order."""
+        points: dict[int, ConsumerState] = {}
+        for member in self._members:
+            for number in range(100):
+                text = "\0".join((member.consumer.name, str(member.name_index), str(number)))
+                slot = (murmur3(text.encode()) % 2**31) % 65_535 + 1
+                points.setdefault(slot, member.consumer)
+        owners: list[ConsumerState] = []
+        for slot in sorted(points):
+            owners += [points[slot]] * (slot - len(owners))
+        return (owners + [points[min(points)]] * (65_535 - len(owners)))[::step]
+
+
+def owners_of(shares: Shares[ConsumerState], step: int = 1) -> list[ConsumerState | None]:
+    return [shares.owner_of(slot) for slot in range(1, SLOTS, step)]
+
+
+def shared_by(names: Sequence[str]) -> tuple[Shares[ConsumerState], list[ConsumerState]]:
+    shares: Shares[ConsumerState] = Shares()
+    consumers = [ConsumerState(name) for name in names]
+    for one in consumers:
+        shares.add(one, KeySharing())
+    return shares, consumers
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("one",),
+        ("a", "b", "c"),
+        ("same",) * 3,
+        ("a", "a0", "a", "a0"),
+        ("w-1", "w-11", "w-1", "w"),
+        ("",) * 5,
+    ],
+)
+def test_every_slot_belongs_to_the_consumer_that_the_ring_gives_it_to(names: tuple[str, ...]) -> None:
+    shares, consumers = shared_by(names)
+    ring = Ring()
+    for one in consumers:
+        ring.join(one)
+    assert owners_of(shares) == ring.owners()
+
+
+@pytest.mark.parametrize("names", [("same",) * 3, ("", "", ""), ("a", "a0", "a00"), ("a", "a", "a0")])
+def test_consumers_share_keys_whatever_their_names_are(names: tuple[str, ...]) -> None:
+    machine = dispatcher(unacked_messages_max=10_000)
+    consumers = [joined(machine, name, KEY_SHARED, permits=10_000) for name in names]
+    entries = [Candidate(number, 1, False, hash_of(b"key-%d" % number)) for number in range(900)]
+    handed_out(machine, entries)
+    assert sum(one.pending.messages for one in consumers) == 900
+    assert all(one.pending.messages > 150 for one in consumers), "no consumer starves"
+
+
+def test_what_a_consumer_drains_is_not_added_to_another_one_of_its_name() -> None:
+    machine = dispatcher()
+    first = joined(machine, "same", KEY_SHARED, permits=1_000)
+    entries = [Candidate(number, 1, False, hash_of(b"key-%d" % number)) for number in range(200)]
+    handed_out(machine, entries)
+    second = joined(machine, "same", KEY_SHARED, permits=1_000)
+    assert set(machine.draining) == {first}
+    assert machine.draining[first] > 40
+    assert second not in machine.draining
+
+
+def test_a_consumer_that_comes_back_gets_the_slots_that_it_had() -> None:
+    shares, (first, second, third) = shared_by(("same",) * 3)
+    before = owners_of(shares)
+    shares.remove(second)
+    back = ConsumerState("same")
+    shares.add(back, KeySharing())
+    assert owners_of(shares) == [back if owner is second else owner for owner in before]
+    assert {first, third, back} == set(owners_of(shares))
+
+
+Moves = st.lists(st.tuples(st.booleans(), st.sampled_from(NAMES), st.integers(0, 7)), max_size=10)
+
+
+STEP = 17
+"""Of the slots that are looked at after each move."""
+
+
+@settings(max_examples=40, deadline=None)
+@given(Moves)
+def test_only_slots_of_the_consumer_that_joins_or_leaves_change_their_owner(
+    moves: list[tuple[bool, str, int]],
+) -> None:
+    shares, ring, there = Shares[ConsumerState](), Ring(), []
+    before: list[ConsumerState | None] = owners_of(shares, STEP)
+    for joins, name, number in moves:
+        if joins and len(there) < 8:
+            moving = ConsumerState(name)
+            there.append(moving)
+            shares.add(moving, KeySharing())
+            ring.join(moving)
+        elif there:
+            moving = there.pop(number % len(there))
+            shares.remove(moving)
+            ring.leave(moving)
+        else:
+            continue
+        after = owners_of(shares, STEP)
+        assert all(moving in (old, new) for old, new in zip(before, after, strict=True) if old is not new)
+        if there:
+            assert after == ring.owners(STEP)
+            _no_consumer_starves(after, there)
+        before = after
+
+
+def _no_consumer_starves(owners: Sequence[ConsumerState | None], there: list[ConsumerState]) -> None:
+    slots = Counter(owners)
+    assert set(slots) == set(there), "every slot has an owner, and every consumer has slots"
+    assert min(slots.values()) > len(owners) / len(there) / 3
