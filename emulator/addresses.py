@@ -9,14 +9,15 @@ from typing import Final
 LOOPBACK: Final = "127.0.0.1"
 HOST_RULE: Final = "must be an IPv4 address, an IPv6 address without brackets, or a host name; without a port"
 _MAPPED: Final = bytes(10) + b"\xff\xff"
-"""An IPv6 address that begins so stands for the IPv4 address behind it."""
+"""An IPv6 address that begins so means an IPv4 address, which sockets for IPv6 alone do not listen on."""
 _NAME: Final = re.compile(r"([A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?(\.(?=[^.])|\.?$))+")
 
 
 def is_host(text: str) -> bool:
     """Whether a text is an address, or can be the name of a host. A name whose last part is a number is neither."""
-    if _packed(text) is not None:
-        return True
+    packed = _packed(text)
+    if packed is not None:
+        return not packed.startswith(_MAPPED)
     last = text.removesuffix(".").rpartition(".")[2]
     return len(text) < 255 and not last.isdigit() and _NAME.fullmatch(text) is not None
 
@@ -48,12 +49,11 @@ def in_url(host: str) -> str:
 
 
 def _packed(text: str) -> bytes | None:
-    """The bytes of an address, of an IPv4 one if it is mapped into IPv6; None for anything else."""
+    """The bytes of an address; None for anything else."""
     try:
-        packed = inet_pton(_family(text), text)
+        return inet_pton(_family(text), text)
     except (OSError, ValueError):
         return None
-    return packed.removeprefix(_MAPPED) if len(packed) == 16 else packed
 
 
 def _family(text: str) -> int:

@@ -38,6 +38,9 @@ def test_addresses_and_names_are_hosts(text: str) -> None:
         "::1]",
         ":::",
         "::ffff:1.2.3",
+        "::ffff:127.0.0.1",
+        "::ffff:7f00:1",
+        "::ffff:0.0.0.0",
         "fe80::1%eth0",
         "http://a",
         "a/b",
@@ -53,7 +56,7 @@ def test_nothing_else_is_a_host(text: str) -> None:
 
 @pytest.mark.parametrize(
     "host",
-    ["127.0.0.1", "127.8.9.10", "::1", "0:0:0:0:0:0:0:1", "::ffff:127.0.0.1", "localhost", "LocalHost"],
+    ["127.0.0.1", "127.8.9.10", "::1", "0:0:0:0:0:0:0:1", "localhost", "LocalHost"],
 )
 def test_loopback_is_reached_by_the_machine_itself_only(host: str) -> None:
     assert is_loopback(host)
@@ -70,7 +73,7 @@ def test_other_hosts_are_not_loopback(host: str) -> None:
 
 @pytest.mark.parametrize(
     ("host", "reached"),
-    [("0.0.0.0", "127.0.0.1"), ("::", "::1"), ("0::0", "::1"), ("::ffff:0.0.0.0", "::1")],
+    [("0.0.0.0", "127.0.0.1"), ("::", "::1"), ("0::0", "::1")],
 )
 def test_every_address_of_the_machine_includes_its_loopback(host: str, reached: str) -> None:
     assert is_wildcard(host)

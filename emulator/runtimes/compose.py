@@ -125,7 +125,7 @@ class ComposeRuntime(RecordedRun):
         Refused when there is no engine, Compose or image, when the directory or a fixed port is in use, and unless
         `insecure` when ports would be published where other machines reach them.
         """
-        topology = _published_on(topology, insecure=insecure)
+        topology = with_addresses(topology, insecure=insecure, in_containers=True)
         engine, settings = Engine(), settings_from(os.environ)
         compose_command()
         _check_images(engine, topology, settings)
@@ -480,7 +480,7 @@ def render(
 ) -> None:
     """Write everything that `docker compose up` needs, and start nothing. It is a run like any other: once it is up,
     all verbs work on it. Refused as `ComposeRuntime.create` is, but no engine is needed."""
-    topology = _published_on(topology, insecure=insecure)
+    topology = with_addresses(topology, insecure=insecure, in_containers=True)
     taken: list[str] = []
     with suppress(Refused):
         taken = Engine().subnets()
@@ -567,20 +567,6 @@ def _publish(topology: Topology, settings: ComposeSettings) -> dict[str, Publish
     for want, port in zip(wanted, choose_ports(wanted), strict=True):
         ports_of[want.region].append(port)
     return {region.name: Published(region.address, *ports_of[region.name]) for region in topology.regions}
-
-
-def _published_on(topology: Topology, *, insecure: bool) -> Topology:
-    """With the addresses of this machine that ports are published on. Refused where lookups would have nothing to
-    tell."""
-    topology = with_addresses(topology, insecure=insecure)
-    for region in topology.regions:
-        if not region.advertised:
-            raise Refused(
-                f"region {region.name} cannot tell its clients where it is: in a container it does not see which "
-                f"address of this machine they connected to. Name what they are told with `host` of the region, or "
-                f"listen on one address instead of {region.listen}"
-            )
-    return topology
 
 
 def _container_user() -> tuple[int, int]:

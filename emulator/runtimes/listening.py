@@ -27,13 +27,17 @@ def listening_on(topology: Topology, address: str | None) -> Topology:
     return _with_regions(topology, lambda region: dataclasses.replace(region, listen=address))
 
 
-def with_addresses(topology: Topology, *, insecure: bool) -> Topology:
+def with_addresses(topology: Topology, *, insecure: bool, in_containers: bool = False) -> Topology:
     """The topology with the numeric address of every region in its `listen`, so that what was checked is what a region
     listens on. Refused for one that other machines reach, unless `insecure`; then a warning is logged."""
     numeric = _with_regions(topology, _with_address)
-    if exposed := [region for region in numeric.regions if not is_loopback(region.listen)]:
-        if not insecure:
-            raise Refused(_refusal(exposed))
+    exposed = [region for region in numeric.regions if not is_loopback(region.listen)]
+    if exposed and not insecure:
+        raise Refused(_refusal(exposed))
+    untold = [region for region in exposed if not region.advertised]
+    if untold and in_containers:
+        raise Refused(_untold(untold))
+    if exposed:
         logger.warning(_warning(exposed))
     return numeric
 
@@ -69,6 +73,14 @@ def _refusal(exposed: list[Region]) -> str:
         f"{_who(exposed)} would listen on {_where(exposed)}, which other machines can reach, and regions authenticate "
         f"no client: add --insecure (insecure=True in a program) to allow that, or name a loopback address "
         f"({PLACES})"
+    )
+
+
+def _untold(regions: list[Region]) -> str:
+    return (
+        f"lookups cannot tell clients the address of {_who(regions)}: a container does not see which address of this "
+        f"machine a client connected to. Name what clients are told with `host` of the region, or listen on one "
+        f"address instead of {_where(regions)}"
     )
 
 

@@ -161,10 +161,13 @@ def test_a_name_that_means_another_address_than_loopback_needs_permission(
 # --- what clients are told ------------------------------------------------------------------------------
 
 
-def test_a_container_on_every_address_needs_a_name_to_tell_clients(folder: Path) -> None:
+def test_a_container_on_every_address_needs_a_name_to_tell_clients(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     topology = listening_on(small_topology(folder), "0.0.0.0")
-    with pytest.raises(Refused, match=r"us-east cannot tell its clients where it is: .* Name .* with `host`"):
+    with pytest.raises(Refused, match=r"lookups cannot tell clients the address of us-east.* with `host`"):
         render(topology, folder / "run", insecure=True)
+    assert caplog.messages == [], "what is refused needs no warning"
     render(with_host(topology, "a.example"), folder / "run", insecure=True)
     config = config_of(folder)
     assert (config.advertised_host, config.bind_host) == ("a.example", "0.0.0.0")
@@ -183,7 +186,16 @@ async def _looked_up(host: str, port: int, admin_port: int) -> set[str]:
     topic = "persistent/public/default/orders"
     told = (await call(host, admin_port, "GET", f"/lookup/v2/topic/{topic}")).json()
     status = (await call(host, admin_port, "GET", "/geoemu/v1/status")).json()
-    return {told["brokerUrl"], status["service_url"], await looked_up(port, host)}
+    cluster = (await call(host, admin_port, "GET", "/admin/v2/clusters/us-east")).json()
+    urls = [
+        told["brokerUrl"],
+        status["service_url"],
+        cluster["brokerServiceUrl"],
+        await looked_up(port, host),
+    ]
+    other = (await call(host, admin_port, "GET", "/admin/v2/clusters/us-west")).json()
+    assert urlsplit(other["brokerServiceUrl"]).hostname == host
+    return set(urls)
 
 
 @pytest.mark.real

@@ -39,15 +39,18 @@ class Guard:
             raise HttpError(
                 421,
                 f"Host {head.host!r} is no name of region {self._region}: it accepts changes for "
-                f"{', '.join(sorted({*self._names, 'localhost'}))}; list other names in the topology's admin_hosts",
+                f"{self._known(head.came_by)}; list other names in the topology's admin_hosts",
             )
         origin = head.headers.get("origin")
         if origin is not None and not self._is_ours(host_in(origin.partition("://")[2]), head.came_by):
             raise HttpError(
                 403,
                 f"a page of {origin!r} may change nothing in region {self._region}: its origin is none of "
-                f"{', '.join(sorted({*self._names, 'localhost'}))}",
+                f"{self._known(head.came_by)}",
             )
+
+    def _known(self, came_by: str) -> str:
+        return ", ".join(sorted({*self._names, "localhost", came_by} - {""}))
 
     def _is_ours(self, host: str, came_by: str) -> bool:
         """`came_by` is an address and not a name, so no other site can point it at this region."""

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from emulator.addresses import in_url
+from emulator.addresses import in_url, is_loopback
 from emulator.broker.admin.http import HttpError, Response
 from emulator.broker.admin.replication_rules import regions_of
 from emulator.broker.admin.resource import Body, Call, Resource, changes, reads
@@ -69,10 +69,17 @@ def described(call: Call, name: str) -> Mapping[str, Any]:
         return {"serviceUrl": call.url, "brokerServiceUrl": call.service_url, **_NO_MORE, **said}
     for peer in region.config.peers:
         if peer.region == name:
-            return {"brokerServiceUrl": f"pulsar://{in_url(peer.host)}:{peer.port}", **_NO_MORE, **said}
+            host = _seen_by_client(peer.host, call)
+            return {"brokerServiceUrl": f"pulsar://{in_url(host)}:{peer.port}", **_NO_MORE, **said}
     if stored is None or stored.value is None:
         raise HttpError(404, "Cluster does not exist")
     return said
+
+
+def _seen_by_client(host: str, call: Call) -> str:
+    """Return where the client reaches a peer: a loopback address of this machine is of no use to a client elsewhere."""
+    everywhere = not call.place.region.config.advertised_host
+    return call.came_by if everywhere and is_loopback(host) else host
 
 
 _NO_MORE: Final = {"brokerClientTlsEnabled": False, "migrated": False}
