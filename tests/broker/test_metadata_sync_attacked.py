@@ -133,6 +133,23 @@ def test_an_event_of_nonsense_stops_nothing(what: str) -> None:
     run(story)
 
 
+def test_an_ephemeral_event_belongs_to_its_source_and_is_not_applied() -> None:
+    async def story() -> None:
+        async with clusters(TWO) as world:
+            us, eu = world.running["us"], world.running["eu"]
+            await create(us)
+            await soon(lambda: eu.policies.has_namespace("acme/orders"))
+            element = f"{NAMESPACE.text}/policies/deduplication"
+            await lie(us, pack(event(element, True, options=["Ephemeral"])))
+            await still_in_step(world)
+            assert not eu.policies.of_namespace("acme/orders", DEDUPLICATION)
+            later = event(element, True, options=["Sequential"], sequence=1_000_001)
+            await lie(us, pack(later, after=1_000_000, upto=1_000_001))
+            await soon(lambda: eu.policies.of_namespace("acme/orders", DEDUPLICATION))
+
+    run(story)
+
+
 @pytest.mark.parametrize("hybrid", [False, True])
 def test_a_time_at_the_end_of_time_keeps_nobody_from_changing_what_it_set(hybrid: bool) -> None:
     """INV-81. It is counted, too."""

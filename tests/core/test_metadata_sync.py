@@ -590,6 +590,22 @@ def test_a_message_is_read_as_it_was_written(message: packs.Message) -> None:
     assert packs.decode(packs.encode(message)) == message
 
 
+def test_options_are_carried_and_an_expected_version_is_not() -> None:
+    raw = policy_event(1, "us", {"x": [1]}).to_json()
+    read = Event.from_json({**raw, "options": ["Ephemeral", "Sequential"], "expectedVersion": 7})
+    assert read.options == ("Ephemeral", "Sequential")
+    assert read.to_json() == {**raw, "options": ["Ephemeral", "Sequential"]}
+    for version in (-1, "x", 2**70):
+        assert Event.from_json({**raw, "expectedVersion": version}) == Event.from_json(raw)
+
+
+@pytest.mark.parametrize("options", ["Ephemeral", ["Persistent"], [None], {}])
+def test_what_is_no_option_is_refused(options: object) -> None:
+    raw = policy_event(1, "us", {"x": [1]}).to_json()
+    with pytest.raises(ValueError, match="are not some of Ephemeral, Sequential"):
+        Event.from_json({**raw, "options": options})
+
+
 @pytest.mark.parametrize(
     ("change", "rule"),
     [

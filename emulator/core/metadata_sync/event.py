@@ -2,6 +2,7 @@
 
 The fields are the proposal's (`path`, `value`, `options`, `expectedVersion`, `lastUpdatedTimestamp`, `sourceCluster`,
 `type`) and three of ours, which its rule needs to be a total order: `sequence`, `incarnation` and `counter`.
+`expectedVersion` is accepted and ignored: versions count the writes of one store, and mean nothing in another.
 """
 
 from __future__ import annotations
@@ -74,8 +75,6 @@ class Event:
     is_deleted: bool
     stamp: Stamp
     options: tuple[str, ...] = ()
-    expected_version: int | None = None
-    """Of the source's store; means nothing elsewhere, and is ignored."""
 
     @property
     def full_path(self) -> str:
@@ -98,8 +97,6 @@ class Event:
             raw["counter"] = stamp.counter
         if self.options:
             raw["options"] = list(self.options)
-        if self.expected_version is not None:
-            raw["expectedVersion"] = self.expected_version
         return raw
 
     @classmethod
@@ -123,7 +120,6 @@ class Event:
             is_deleted=kind == DELETED,
             stamp=_stamp(raw),
             options=_options(raw.get("options")),
-            expected_version=None,
         )
 
 
