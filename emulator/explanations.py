@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -25,6 +25,8 @@ class Explanation:
     """Why it is like that; empty when it is as it should be."""
     waits_for: tuple[str, ...] = ()
     """What has to happen before it changes, a sentence each."""
+    causes: tuple[str, ...] = ()
+    """The rows of `emulator.reasons` that `why` was made from."""
     replicates_to: tuple[str, ...] | None = None
     """Of a subscription: regions that its position is sent to. None: it is not replicated."""
     not_applied: tuple[str, ...] = ()
@@ -36,9 +38,26 @@ class Explanation:
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> Explanation:
         """Inverse of `to_json`. KeyError or TypeError when `raw` is anything else."""
-        lists = {name: tuple(raw[name]) for name in ("waits_for", "not_applied")}
+        lists = {name: tuple(raw[name]) for name in ("waits_for", "causes", "not_applied")}
         remotes = raw["replicates_to"]
         return cls(**{**raw, **lists, "replicates_to": None if remotes is None else tuple(remotes)})
+
+
+def explained(
+    region: str, kind: str, name: str, what: str, since_ms: int | None, reasons: Iterable[Reason]
+) -> Explanation:
+    """Make an explanation from reasons of the table; empty ones are left out."""
+    given = [reason for reason in reasons if reason]
+    return Explanation(
+        region,
+        kind,
+        name,
+        what,
+        since_ms,
+        why="; ".join(given),
+        waits_for=tuple(end for reason in given for end in reason.ends),
+        causes=tuple(reason.code for reason in given),
+    )
 
 
 def with_conflicts(said: Sequence[Explanation]) -> list[Explanation]:
@@ -49,7 +68,12 @@ def with_conflicts(said: Sequence[Explanation]) -> list[Explanation]:
 
 def _with_reasons(one: Explanation, conflicts: Sequence[Reason]) -> Explanation:
     ends = (end for reason in conflicts for end in reason.ends)
-    return replace(one, why="; ".join(filter(None, [one.why, *conflicts])), waits_for=(*one.waits_for, *ends))
+    return replace(
+        one,
+        why="; ".join(filter(None, [one.why, *conflicts])),
+        waits_for=(*one.waits_for, *ends),
+        causes=(*one.causes, *(reason.code for reason in conflicts)),
+    )
 
 
 def _conflicts(one: Explanation, said: Sequence[Explanation]) -> Iterator[Reason]:

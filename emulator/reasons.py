@@ -9,6 +9,7 @@ Rows of one question are in order of precedence: when several causes coincide, t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from enum import Enum, unique
 from string import Formatter
@@ -30,7 +31,7 @@ class Question(Enum):
     VISIBILITY = "why stored messages are not readable yet"
     ACCESS = "why a producer waits for exclusive access"
     METADATA = "why a path of the configuration store has its value, and why it may be older than elsewhere"
-    TRANSACTION = "why a transaction is not over, or how it ended"
+    TRANSACTION = "why a transaction is not over"
     READINESS = "why a region is not ready for clients"
 
 
@@ -262,11 +263,6 @@ class Cause(Enum):
 
     # The position of one subscription, as other regions learn it.
 
-    SUBSCRIPTION_NOT_REPLICATED = Row(
-        Question.POSITION,
-        "the subscription is not replicated",
-        "the users of this region did not turn `replicated` on for it",
-    )
     POSITION_NOT_APPLIED_THERE = Row(
         Question.POSITION,
         "{region} does not apply its positions: the subscription is not replicated in {region}",
@@ -279,6 +275,11 @@ class Cause(Enum):
         "positions of {regions} are not applied here: the subscription is not replicated in {here}",
         "`replicated` is off here, and other regions send their positions of the subscription",
         ("replication of the subscription to be turned on in {here}",),
+    )
+    SUBSCRIPTION_NOT_REPLICATED = Row(
+        Question.POSITION,
+        "the subscription is not replicated",
+        "the users of this region did not turn `replicated` on for it",
     )
     POSITION_FOLLOWS = Row(
         Question.POSITION,
@@ -313,6 +314,12 @@ class Cause(Enum):
         "messages are not acknowledged and the subscription has no consumer in this region",
         ("a consumer, here or in a region that carries its position here",),
     )
+    SETTLING = Row(
+        Question.DELIVERY,
+        "a cumulative acknowledgement of a committed transaction is being applied",
+        "the transaction is committed and its acknowledgement is not in the cursor yet",
+        ("the store of this region",),
+    )
     FAILOVER_PAUSE = Row(
         Question.DELIVERY,
         "consumer {consumer!r} has just become active and waits {wait_ms} ms for acknowledgements of the one before",
@@ -341,9 +348,9 @@ class Cause(Enum):
     )
     WAITS_FOR_PERMITS = Row(
         Question.DELIVERY,
-        "{count} wait for permits: none of the consumers asks for more, such as {consumer!r} ({permits} permits,"
-        " {unacknowledged} unacknowledged)",
-        "Shared: no consumer has permits",
+        "{count} wait for a consumer with permits; {consumer!r} has {permits} permits and {unacknowledged}"
+        " unacknowledged messages",
+        "Shared and Key_Shared with several consumers: none of them can receive, and the named one has no permits",
         ("permits of any consumer",),
     )
     CONNECTION_FULL = Row(
@@ -370,6 +377,12 @@ class Cause(Enum):
         "the rate limit of the subscription or of the topic is used up",
         ("the rate limit, in {wait_ms} ms",),
     )
+    READING_MESSAGES = Row(
+        Question.DELIVERY,
+        "messages are read from the store",
+        "the next messages are not in memory",
+        ("the store of this region",),
+    )
     NOT_DUE = Row(
         Question.DELIVERY,
         "{count} are delayed; the first is due in {wait_ms} ms",
@@ -382,11 +395,11 @@ class Cause(Enum):
         "consumers received them",
         ("acknowledgements of its consumers",),
     )
-    READING_MESSAGES = Row(
+    HELD_BY_TRANSACTION = Row(
         Question.DELIVERY,
-        "messages are read from the store",
-        "the next messages are not in memory",
-        ("the store of this region",),
+        "messages are acknowledged in transaction {transaction}, which is not committed",
+        "everything else is acknowledged, and a transaction holds these acknowledgements",
+        ("transaction {transaction}",),
     )
 
     # A topic.
@@ -442,13 +455,14 @@ class Cause(Enum):
     )
     ACCESS_OWNED = Row(
         Question.ACCESS,
-        "{producer!r} waits for exclusive access: {owner!r} owns the topic, {published}, its connection {address} is"
-        " alive",
+        "{producer!r} waits for exclusive access: {owner!r} owns the topic, {published} and its connection"
+        " {address} is alive",
         "a producer with exclusive access is open; it counts as open until its client closes it or its connection ends,"
         " also when the program behind it has forgotten it",
         (
-            "{owner!r} to leave: its client at {address} to close it or to end its connection,"
-            " or a producer with ExclusiveWithFencing to take the topic",
+            "{owner!r} to leave",
+            "or its client at {address} to end the connection",
+            "or a producer with ExclusiveWithFencing to take the topic",
         ),
     )
     ACCESS_SHARED = Row(
@@ -483,37 +497,43 @@ class Cause(Enum):
         "no region of the cluster has recorded the path since it was written",
         ("the region of this cluster that carries its metadata events",),
     )
-    CLUSTERS_BEHIND = Row(
+    EVENT_APPLIED = Row(
         Question.METADATA,
-        "{clusters} have not confirmed these changes: {events}",
-        "an event of the path is not confirmed by every cluster that is not declared lost",
-        ("{each}",),
+        "{element} {value} by {event}, applied here at {time}",
+        "the event is the newest one for that part of the path",
+    )
+    EVENT_LOST = Row(
+        Question.METADATA,
+        "{element}{value} of {event} lost to {winner}",
+        "a newer event for that part of the path won; the last ones are remembered",
+    )
+    CLUSTER_EXCLUDES = Row(
+        Question.METADATA,
+        "cluster {cluster} excludes it (metadata_sync_excluded_paths) and receives nothing of it",
+        "the other cluster has the path in its `metadata_sync_excluded_paths`",
     )
     EVENTS_NOT_CARRIED = Row(
         Question.METADATA,
-        "no region of this cluster carries its metadata events",
-        "no region holds the lease of the cluster",
+        "no region of this cluster carries its metadata events, so {clusters} did not confirm these changes",
+        "another cluster has not confirmed an event of the path, and no region here holds the lease",
         ("a region of this cluster to carry its metadata events",),
     )
     EVENT_TOPIC_FAILS = Row(
         Question.METADATA,
-        "metadata events are not carried now: {failure}",
-        "reading or writing the event topic failed, and is tried again",
-        ("the event topic",),
+        "metadata events are not carried now, so {clusters} did not confirm these changes: {failure}",
+        "another cluster has not confirmed an event of the path, and reading or writing the event topic failed; it is"
+        " tried again",
+        ("the event topic: {failure}",),
     )
-    EVENT_HISTORY = Row(
+    CLUSTERS_BEHIND = Row(
         Question.METADATA,
-        "{events}",
-        "every cluster has confirmed the events of the path: it has the value of the newest one",
+        "{clusters} did not confirm {count} of these changes",
+        "a cluster that is not declared lost has not confirmed an event of the path",
+        ("cluster {clusters} to say that it has {count} of these changes",),
     )
 
     # Transactions.
 
-    TRANSACTION_ENDED = Row(
-        Question.TRANSACTION,
-        "{why}",
-        "the transaction is committed or aborted, and every participant was told",
-    )
     TRANSACTION_NOT_ENDED = Row(
         Question.TRANSACTION,
         "its client has not ended it",
@@ -531,6 +551,13 @@ class Cause(Enum):
         "{why}; its participants are being told",
         "the transaction is decided, and participants have not confirmed the outcome yet",
         ("the participants of the transaction",),
+    )
+
+    KEY_IN_USE = Row(
+        Question.TRANSACTION,
+        "transaction {transaction} is {status}",
+        "a transaction that was begun under the key is not over; the newest ones are named",
+        ("transaction {transaction}",),
     )
 
     # Readiness.
@@ -571,6 +598,11 @@ class Reason(str):
         made.cause, made.ends = cause, ends
         return made
 
+    @property
+    def code(self) -> str:
+        """The name of its row; empty when there is no reason."""
+        return "" if self.cause is None else self.cause.code
+
     def __reduce__(self) -> tuple[type[Reason], tuple[Cause | None, str, tuple[str, ...]]]:
         return Reason, (self.cause, str(self), self.ends)
 
@@ -578,6 +610,7 @@ class Reason(str):
 NO_REASON: Final = Reason(None, "", ())
 """Everything is as it should be."""
 
+_BREAKS: Final = re.compile(r"[\x00-\x1f\x7f]+")
 _ORDER: Final = {cause: place for place, cause in enumerate(Cause)}
 
 
@@ -604,5 +637,5 @@ def _shown(detail: object) -> object:
     """On one line, and not longer than a line may be."""
     if not isinstance(detail, str):
         return detail
-    line = " ".join(detail.split())
+    line = _BREAKS.sub(" ", detail)
     return line if len(line) <= DETAIL_CHARACTERS_MAX else f"{line[:DETAIL_CHARACTERS_MAX]}…"

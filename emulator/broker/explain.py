@@ -8,23 +8,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from emulator.broker.explain_access import access_sentences, why_somebody_waits
+from emulator.broker.explain_access import access_sentences, why_producer_waits
 from emulator.broker.explain_transactions import (
     explain_key,
     explain_transaction,
     known_keys,
     known_transactions,
-    why_transactions_block,
+    why_not_readable,
 )
-from emulator.broker.metadata_sync.explain import shared
+from emulator.broker.metadata_sync.explain import why_shared
 from emulator.broker.region import Region
+from emulator.broker.subscription.replicated import ReplicatedSubscriptions
 from emulator.broker.subscription.subscription import Subscription
 from emulator.broker.topic.topic import Topic
 from emulator.broker.topic_slot import SlotState
 from emulator.core.metadata_sync.elements import readable
-from emulator.explanations import KINDS, Explanation
+from emulator.explanations import KINDS, Explanation, explained
 from emulator.model import TopicName
-from emulator.reasons import Cause
+from emulator.reasons import NO_REASON, Cause, Reason
 from emulator.spelling import nearest
 
 Words = tuple[str, ...]
@@ -117,10 +118,12 @@ def _topics(region: Region) -> Iterable[Words]:
 def _topic(region: Region, words: Words) -> Explanation:
     topic = region.directory.serving.get(words[0])
     if topic is None:
-        state = region.directory.state_of(words[0])
-        if state is SlotState.ABSENT:
-            return _made(region, "topic", words, "stored, and loaded when somebody uses it", None, "", [])
-        return _made(region, "topic", words, "not served", None, state.value, ["the store"])
+        cause = _NOT_SERVED.get(region.directory.state_of(words[0]))
+        if cause is None:
+            return _made(
+                region, "topic", words, "stored; it is loaded when a client or a remote region uses it"
+            )
+        return _made(region, "topic", words, "not served", None, cause())
     clients = [one for one in topic.producers.values() if one.source_region is None]
     consumers = sum(len(one.consumers) for one in topic.subscriptions.values())
     what = (
@@ -128,22 +131,32 @@ def _topic(region: Region, words: Words) -> Explanation:
         f"to {_count(len(topic.subscriptions), 'subscription')} with {_count(consumers, 'consumer')}; "
         f"{_count(len(clients), 'client')} publish"
     )
-    behind = {name: one.backlog for name, one in topic.replicators.items() if one.backlog}
-    why = [f"{name} lacks {backlog}" for name, backlog in sorted(behind.items())]
-    waits_for = [f"replication {_short(words[0])} {name}" for name in sorted(behind)]
-    blocks, by = why_transactions_block(region, topic)
-    why += [blocks] if blocks else []
-    waits_for += by
-    why_waiting, what_for = why_somebody_waits(topic)
     return _made(
         region,
         "topic",
         words,
         "; ".join([what, *access_sentences(topic)]),
         topic.loaded_ms,
-        "; ".join([*why, why_waiting] if why_waiting else why),
-        [*waits_for, *what_for],
+        *_lacking(topic),
+        why_not_readable(region, topic),
+        why_producer_waits(topic),
     )
+
+
+_NOT_SERVED: Mapping[SlotState, Cause] = {
+    SlotState.OPENING: Cause.TOPIC_OPENING,
+    SlotState.LEAVING: Cause.TOPIC_LEAVING,
+    SlotState.DELETING: Cause.TOPIC_DELETING,
+}
+
+
+def _lacking(topic: Topic) -> list[Reason]:
+    """One reason for each region that lacks entries: `explain replication` has the cause of each."""
+    return [
+        Cause.REGION_LACKS(region=name, backlog=_entries(one.backlog), topic=_short(topic.full_name))
+        for name, one in sorted(topic.replicators.items())
+        if one.backlog
+    ]
 
 
 # Subscriptions.
@@ -163,30 +176,17 @@ def _subscription(region: Region, words: Words) -> Explanation:
         f"mark-delete is {topic.log.ledger_id}:{subscription.cursor.mark_delete}, {backlog} of the entries behind it "
         f"are not acknowledged, {_count(consumers, 'consumer')}, {_replication_status(subscription)}"
     )
-    why, waits_for = [], []
-    unacked = sum(state.unacked_messages for state in subscription.dispatcher.consumers)
-    if backlog and not consumers:
-        why.append("nobody consumes here")
-        waits_for.append("a consumer, here or in a region that carries its position here")
-    elif backlog and unacked:
-        why.append(f"{_count(unacked, 'message')} handed out and not acknowledged")
-        waits_for.append("acknowledgements of its consumers")
-    elif backlog and not any(state.permits > 0 for state in subscription.dispatcher.consumers):
-        why.append("no consumer asks for more")
-        waits_for.append("permits of its consumers")
-    if (
-        topic.sync is not None
-        and subscription.cursor.replicated
-        and (told := topic.sync.why_not(subscription))
-    ):
-        why.append(f"other regions are not told of a newer position: {told}")
-    refused = tuple(sorted(subscription.cursor.unapplied))
-    if refused:
-        reason = Cause.POSITION_NOT_APPLIED_HERE(regions=", ".join(refused), here=region.config.region)
-        why.append(reason)
-        waits_for += reason.ends
-    made = _made(region, "subscription", words, what, None, "; ".join(why), waits_for)
-    return replace(made, replicates_to=_replicates_to(topic, subscription), not_applied=refused)
+    made = _made(
+        region,
+        "subscription",
+        words,
+        what,
+        None,
+        subscription.why_not() or why_not_readable(region, topic),
+        _why_position_stays(topic, subscription),
+    )
+    not_applied = tuple(sorted(subscription.cursor.unapplied))
+    return replace(made, replicates_to=_replicates_to(topic, subscription), not_applied=not_applied)
 
 
 def _replication_status(subscription: Subscription) -> str:
@@ -202,23 +202,47 @@ def _replicates_to(topic: Topic, subscription: Subscription) -> tuple[str, ...] 
     return () if topic.sync is None else tuple(sorted(topic.sync.controller.remotes))
 
 
+def _why_position_stays(topic: Topic, subscription: Subscription) -> Reason:
+    """Of a subscription that is not replicated only what its users should know."""
+    if topic.sync is None:
+        return Cause.SNAPSHOT_NO_REMOTES() if subscription.cursor.replicated else NO_REASON
+    reason = topic.sync.why_not(subscription)
+    return NO_REASON if reason.cause is Cause.SUBSCRIPTION_NOT_REPLICATED else reason
+
+
 # Replication.
 
 
 def _replicators(region: Region) -> Iterable[Words]:
     return [
-        (topic.full_name, remote)
-        for topic in region.directory.serving.values()
-        for remote in topic.replicators
+        (topic.full_name, remote) for topic in region.directory.serving.values() for remote in region.peers
     ]
 
 
 def _replication(region: Region, words: Words) -> Explanation:
-    replicator = region.directory.serving[words[0]].replicators[words[1]]
+    topic = region.directory.serving[words[0]]
+    replicator = topic.replicators.get(words[1])
+    if replicator is None:
+        return _made(
+            region, "replication", words, "not replicated", None, _why_not_replicated(region, topic, words[1])
+        )
     backlog = replicator.backlog
     what = f"{words[1]} has everything" if not backlog else f"{words[1]} lacks {_entries(backlog)} at most"
-    why = replicator.why_not()
-    return _made(region, "replication", words, what, replicator.since_ms, why, list(why.ends))
+    return _made(
+        region,
+        "replication",
+        words,
+        what,
+        replicator.since_ms,
+        replicator.why_not(),
+        why_not_readable(region, topic),
+    )
+
+
+def _why_not_replicated(region: Region, topic: Topic, remote: str) -> Reason:
+    here = region.config.region
+    clusters = ", ".join(sorted({here, *topic.replicators}))
+    return Cause.NOT_REPLICATED(here=here, region=remote, clusters=clusters)
 
 
 # Snapshots.
@@ -236,8 +260,16 @@ def _snapshot(region: Region, words: Words) -> Explanation:
         f"{summary['completed']} of {_count(summary['started'], 'snapshot')} completed, "
         f"{summary['timed_out']} timed out, {summary['pending']} under way"
     )
-    why = sync.why_no_snapshot()
-    return _made(region, "snapshot", words, what, None, why, list(why.ends))
+    return _made(region, "snapshot", words, f"{what}; {_newest(sync)}", None, sync.why_no_snapshot())
+
+
+def _newest(sync: ReplicatedSubscriptions) -> str:
+    """The newest snapshot: which place here corresponds to which place elsewhere."""
+    snapshot = sync.newest
+    if snapshot is None:
+        return "none is known"
+    elsewhere = ", ".join(f"{position} in {region}" for region, position in snapshot.positions)
+    return f"the newest is {snapshot.local_position} here, {elsewhere}"
 
 
 # The cluster's configuration store.
@@ -253,12 +285,9 @@ def _path(region: Region, words: Words) -> Explanation:
     assert change is not None
     value = (change.value or b"").decode(errors="replace")
     what = f"version {change.version}, as of revision {metadata.revision}: {value}"
-    of_all = shared(metadata, region.synchronizer, words[0])
-    if metadata.away is None:
-        why, waits_for = of_all or ("", [])
-        return _made(region, "metadata", words, what, None, why, waits_for)
-    why = f"it may be older than what the cluster agreed on, as the configuration store is away: {metadata.away}"
-    return _made(region, "metadata", words, what, None, why, ["the configuration store of the cluster"])
+    if metadata.away is not None:
+        return _made(region, "metadata", words, what, None, Cause.STORE_AWAY(failure=metadata.away))
+    return _made(region, "metadata", words, what, None, *why_shared(metadata, region.synchronizer, words[0]))
 
 
 # Links.
@@ -271,13 +300,13 @@ def _links(region: Region) -> Iterable[Words]:
 def _link(region: Region, words: Words) -> Explanation:
     peer = region.peers[words[1]]
     what = "established" if peer.connected else "not established"
-    return _made(region, "link", words, what, peer.since_ms, peer.why_not, list(peer.why_not.ends))
+    return _made(region, "link", words, what, peer.since_ms, peer.why_not)
 
 
 def _made(
-    region: Region, kind: str, words: Words, what: str, since_ms: int | None, why: str, waits_for: list[str]
+    region: Region, kind: str, words: Words, what: str, since_ms: int | None = None, *reasons: Reason
 ) -> Explanation:
-    return Explanation(region.config.region, kind, " ".join(words), what, since_ms, why, tuple(waits_for))
+    return explained(region.config.region, kind, " ".join(words), what, since_ms, reasons)
 
 
 EXPLAINERS: Mapping[str, Explainer] = {

@@ -6,6 +6,7 @@ from typing import Final
 
 from emulator.broker.topic.producer import Producer
 from emulator.broker.topic.topic import Topic
+from emulator.reasons import NO_REASON, Cause, Reason
 
 NAMED_MAX: Final = 20
 """So many of those who wait, or of those they wait for, are named."""
@@ -38,27 +39,34 @@ def access_sentences(topic: Topic) -> list[str]:
     return said
 
 
-def why_somebody_waits(topic: Topic) -> tuple[str, list[str]]:
-    """Why those who wait have to, and what has to happen; empty when nobody waits."""
+def why_producer_waits(topic: Topic) -> Reason:
+    """Return why the first producer of the queue waits; empty when none waits."""
     access = topic.access
-    line = access.line
-    if not line:
-        return "", []
-    first = line[0].producer_name
+    if not access.line:
+        return NO_REASON
+    first, owner = access.line[0].producer_name, access.owner
     if access.home:
-        return f"{first!r} waits, as clients publish in {access.home} only", [
-            "the policy exclusive_home to change"
-        ]
+        return Cause.ACCESS_ELSEWHERE(producer=first, region=access.home)
     if access.awaited is not None:
-        return f"{first!r} waits, as the former owner may come back", [
-            f"{access.awaited!r}, or its patience to be over"
-        ]
-    if access.owner is not None:
-        return f"{first!r} waits for exclusive access", [f"{access.owner.producer_name!r} to leave"]
+        return Cause.ACCESS_KEPT(producer=first, owner=access.awaited)
+    if owner is not None and topic.producers.get(owner.producer_name) is owner:
+        return Cause.ACCESS_OWNED(
+            producer=first,
+            owner=owner.producer_name,
+            published=_published(owner),
+            address=owner.connection.address,
+        )
     shared = sorted(name for name, one in topic.producers.items() if one.source_region is None)
+    if owner is not None or not shared:
+        return Cause.ACCESS_CHANGES(producer=first)
     more = f" and {len(shared) - NAMED_MAX:,} more" if len(shared) > NAMED_MAX else ""
-    names = ", ".join(shared[:NAMED_MAX]) + more
-    return f"{first!r} waits for exclusive access", [f"shared producers to leave: {names}"]
+    return Cause.ACCESS_SHARED(producer=first, producers=", ".join(shared[:NAMED_MAX]) + more)
+
+
+def _published(owner: Producer) -> str:
+    """Whether it uses what it owns: a client may have closed it without the broker receiving that."""
+    messages = owner.published.messages
+    return f"published {messages:,} messages since it was opened" if messages else "has published nothing"
 
 
 def _named(producer: Producer) -> str:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from emulator.broker.region import Region
 from emulator.broker.topic.topic import Topic
 from emulator.core.transactions.coordinator import Transaction
 from emulator.core.transactions.status import Status, TxnId
-from emulator.explanations import Explanation
+from emulator.explanations import Explanation, explained
+from emulator.model import Position
+from emulator.reasons import NO_REASON, Cause, Reason
 from emulator.transaction_names import SEPARATOR, full_text
 
 NAMED_MAX = 10
@@ -29,25 +31,25 @@ def explain_transaction(region: Region, words: tuple[str, ...]) -> Explanation:
     name = region.config.region
     if transaction is None:
         outcome = life.core.outcomes[least]
-        return Explanation(name, "transaction", words[0], f"{outcome.status.name}: {outcome.why}")
-    refused = life.teller.refused.get(least, {})
-    waits_for = [
-        f"{_participant(topic, subscription)} to be told: {why}"
-        for (topic, subscription), why in list(refused.items())[:NAMED_MAX]
-    ]
-    why = transaction.why
-    if transaction.status is Status.OPEN:
-        why = "its client has not ended it"
-        waits_for = [f"its client to end it, or its time-out of {transaction.timeout_ms / 1000:g} s"]
-    return Explanation(
+        what = f"{outcome.status.name}: {outcome.why}"
+        return explained(name, "transaction", words[0], what, None, [])
+    return explained(
         name,
         "transaction",
         words[0],
         f"{transaction.status.name}; {_holder(transaction)}; {_participants(transaction)}",
         transaction.opened_at_ms,
-        why,
-        tuple(waits_for),
+        _why_not_over(transaction, life.teller.refused.get(least, {})),
     )
+
+
+def _why_not_over(transaction: Transaction, refused: Mapping[tuple[str, str | None], str]) -> list[Reason]:
+    if transaction.status is Status.OPEN:
+        return [Cause.TRANSACTION_NOT_ENDED(timeout_s=transaction.timeout_ms / 1000)]
+    for (topic, subscription), failure in refused.items():
+        participant = _participant(topic, subscription)
+        return [Cause.PARTICIPANT_REFUSED(why=transaction.why, participant=participant, failure=failure)]
+    return [Cause.PARTICIPANTS_PENDING(why=transaction.why)]
 
 
 def known_keys(region: Region) -> Iterable[tuple[str]]:
@@ -68,10 +70,11 @@ def explain_key(region: Region, words: tuple[str, ...]) -> Explanation:
     client = f"last granted to {state.client}" if state.client else "its last client is not known"
     what = f"epoch {state.epoch}, {client}; transactions: {listed or 'none'}{more}"
     blocking = [one for one in known if not one.status.is_over]
-    why = f"transaction {blocking[-1].txn.text} is {blocking[-1].status.name}" if blocking else ""
-    waits_for = tuple(f"transaction {one.txn.text}" for one in blocking[:NAMED_MAX])
-    name = region.config.region
-    return Explanation(name, "transaction-key", words[0], what, state.since_ms, why, waits_for)
+    reasons = [
+        Cause.KEY_IN_USE(transaction=one.txn.text, status=one.status.name)
+        for one in reversed(blocking[-NAMED_MAX:])
+    ]
+    return explained(region.config.region, "transaction-key", words[0], what, state.since_ms, reasons)
 
 
 def _participants(transaction: Transaction) -> str:
@@ -93,22 +96,21 @@ def _holder(transaction: Transaction) -> str:
     return f"begun under key {full_text(holder.owner, holder.key)!r}, epoch {holder.epoch}"
 
 
-def why_transactions_block(region: Region, topic: Topic) -> tuple[str, list[str]]:
-    """(why what is stored is not readable, what it waits for); empty when no transaction is open here."""
+def why_not_readable(region: Region, topic: Topic) -> Reason:
+    """Return the open transaction that hides stored messages; empty when none is open here."""
     blocking = topic.state.buffer.blocking
     if blocking is None:
-        return "", []
+        return NO_REASON
     txn, part = blocking
-    age_seconds = max(0, region.environment.wall_clock_ms() - part.since_ms) / 1_000
-    who = f" of {', '.join(part.producers)}" if part.producers else ""
     transaction = _live(region, txn)
-    holder = "" if transaction is None else f", {_holder(transaction)}"
-    behind = topic.stored_end - part.first_entry_id
-    why = (
-        f"nothing from {topic.ledger_id}:{part.first_entry_id} on is readable ({behind} entries): "
-        f"transaction {txn.text}{who} has been open for {age_seconds:.1f} s{holder}"
+    return Cause.TRANSACTION_OPEN(
+        position=Position(topic.ledger_id, part.first_entry_id),
+        count=topic.stored_end - part.first_entry_id,
+        transaction=txn.text,
+        producers=f" of {', '.join(part.producers)}" if part.producers else "",
+        seconds=max(0, region.environment.wall_clock_ms() - part.since_ms) / 1_000,
+        holder="" if transaction is None else f", {_holder(transaction)}",
     )
-    return why, [f"transaction {txn.text}"]
 
 
 def _live(region: Region, txn: TxnId) -> Transaction | None:

@@ -30,6 +30,8 @@ class Said:
     explanation: Explanation | None
     problem: str = ""
     """Why there is no explanation."""
+    is_unknown_there: bool = False
+    """The region answered that it knows no such thing."""
 
 
 async def ask_regions(run: Runtime, kind: str, words: Sequence[str], only: str | None) -> list[Said]:
@@ -41,10 +43,16 @@ async def ask_regions(run: Runtime, kind: str, words: Sequence[str], only: str |
     asked = [region for region in status.regions if kind == "subscription" or only in (None, region.name)]
     answers = await asyncio.gather(*(_ask(region, kind, " ".join(words)) for region in asked))
     said = [one for one in _with_conflicts(answers) if only in (None, one.region)]
-    refusals = [one for one in said if one.problem.startswith("region ")]
+    refusals = [one for one in said if one.is_unknown_there]
     if refusals and not any(one.explanation for one in said):
         raise _refused(" ".join(words), "; ".join(_each_once(refusals)))
-    return said
+    return [one for one in said if not (one.is_unknown_there and _knows_only_itself(kind, words, one.region))]
+
+
+def _knows_only_itself(kind: str, words: Sequence[str], region: str) -> bool:
+    """Whether the region has no such thing by the nature of the kind: a link begins in one region, and no region
+    replicates to itself."""
+    return (kind == "link" and region != words[0]) or (kind == "replication" and region == words[1])
 
 
 def _with_conflicts(answers: Sequence[Said]) -> list[Said]:
@@ -92,11 +100,17 @@ async def _ask(region: RegionStatus, kind: str, name: str) -> Said:
     try:
         answer = await _get(region, _target(kind, name))
     except NoAnswer as silence:
-        return Said(region.name, None, f"it is {region.state} and gives no answer ({silence})")
+        return Said(region.name, None, _no_answer(region, str(silence)))
     raw = answer.json()
     if answer.status != 200:
-        return Said(region.name, None, raw["reason"])
+        return Said(region.name, None, raw["reason"], is_unknown_there=answer.status == 404)
     return Said(region.name, Explanation.from_json(raw))
+
+
+def _no_answer(region: RegionStatus, silence: str) -> str:
+    if region.state == "lost":
+        return "it is lost for good; other regions wait for it until replication_clusters leave it out"
+    return f"it is {region.state} and gives no answer ({silence})"
 
 
 async def _get(region: RegionStatus, target: str) -> Answer:

@@ -99,7 +99,7 @@ def test_a_subscription_nobody_reads_waits_for_a_consumer() -> None:
             await (await us.producer(TOPIC)).send(b"hello")
             one = asked(world, "us", "subscription", "orders billing")
             assert "1 of the entries behind it" in one.what
-            assert one.why == "nobody consumes here"
+            assert one.why == "no consumer is connected here"
             assert one.waits_for == ("a consumer, here or in a region that carries its position here",)
 
     asyncio.run(story())

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from emulator.core.pace import Pace, Throttle
+from emulator.reasons import NO_REASON, Cause, Reason
 
 if TYPE_CHECKING:
     from emulator.broker.topic.tail import StoredEntry
@@ -52,6 +54,15 @@ class Budget:
             self.give_way()
             return wait_ms
         return self._wait_for_turn_ms(topics.wait_ms(now_ms))
+
+    def why_not(self) -> Reason:
+        """Return the rate limit that allows no more now. Changes nothing, unlike `wait_ms`."""
+        of_topic = self._topic.dispatch_throttle
+        for setting, throttle in ("subscription_dispatch_rate", self._throttle), ("dispatch_rate", of_topic):
+            wait_ms = 0.0 if throttle is None else throttle.wait_ms(_now_ms())
+            if wait_ms > 0:
+                return Cause.DISPATCH_RATE(setting=setting, wait_ms=math.ceil(wait_ms))
+        return NO_REASON
 
     def _wait_for_turn_ms(self, wait_ms: float) -> float:
         """What the topic allows goes to the one that has waited longest; where nothing is kept nobody waits."""

@@ -11,6 +11,7 @@ from emulator.broker.subscription.budget import ROUNDING_MS, Budget, Held
 from emulator.core.dispatch import ConsumerState, Delivery, Dispatcher, Read
 from emulator.core.pace import Pace
 from emulator.errors import StorageError
+from emulator.reasons import Cause, Reason, first_of
 from emulator.wire.codec import message_header
 
 if TYPE_CHECKING:
@@ -54,6 +55,12 @@ class Served(Protocol):
 
     def handed_out(self) -> None:
         """The cursor may have moved."""
+        ...
+
+    def backlog(self) -> int: ...
+
+    def unacknowledged_from(self, entry_id: int) -> int:
+        """How much of the backlog has this id or a greater one."""
         ...
 
 
@@ -177,6 +184,22 @@ class HandingOut:
             subscription.sent.add(messages, len(frame))
             consumer.sent_ms = subscription.sent_ms = now_ms
             consumer.connection.write(frame)
+
+    # Why it waits.
+
+    def why_not(self) -> Reason:
+        """Return why messages are not consumed by the consumers that are connected; empty when they are handed out."""
+        subscription, dispatcher = self._subscription, self._subscription.dispatcher
+        end, wall_ms = self._topic.readable_end, self._wall_clock_ms()
+        if subscription.is_settling:
+            return Cause.SETTLING()
+        unread = subscription.unacknowledged_from(dispatcher.read_entry_id)
+        reasons = [dispatcher.why_not(unread, subscription.backlog() - unread, _now_ms(), wall_ms)]
+        if self._reading:
+            reasons.append(Cause.READING_MESSAGES())
+        if self._reading or isinstance(dispatcher.next(end, _now_ms(), wall_ms), Read):
+            reasons.append(self._budget.why_not())
+        return first_of(reasons)
 
     # How fast.
 

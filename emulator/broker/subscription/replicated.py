@@ -308,6 +308,9 @@ class ReplicatedSubscriptions:
         """Why the subscription's position is not carried to the other regions any further. Empty: it is."""
         cursor = subscription.cursor
         if not cursor.replicated:
+            regions = " and ".join(sorted(cursor.unapplied))
+            if regions:
+                return Cause.POSITION_NOT_APPLIED_HERE(regions=regions, here=self.controller.region)
             return Cause.SUBSCRIPTION_NOT_REPLICATED()
         machine = self._subscriptions[subscription.name]
         observed = self._observed()
@@ -316,6 +319,11 @@ class ReplicatedSubscriptions:
             or machine.why_not(cursor.mark_delete, ahead_of_peers=cursor.ahead_of_peers)
             or self.controller.why_not(observed)
         )
+
+    @property
+    def newest(self) -> Snapshot | None:
+        """The newest snapshot that is known."""
+        return self._snapshots.snapshots[-1] if self._snapshots.snapshots else None
 
     def why_no_snapshot(self) -> Reason:
         """Why there is no newer snapshot of the topic."""

@@ -23,6 +23,7 @@ from emulator.core.dispatch import (
 from emulator.core.transactions.pending_acks import Claim
 from emulator.core.transactions.status import TxnId
 from emulator.errors import GoneMeanwhile, ProtocolError, ServerError, StorageError
+from emulator.reasons import NO_REASON, Cause, Reason
 
 if TYPE_CHECKING:
     from emulator.broker.topic.view import Readable, SubscriptionHost
@@ -346,6 +347,27 @@ class Subscription:
     def backlog(self) -> int:
         """Entries a consumer would still get; markers are none."""
         return self.cursor.unacked_count(self.topic.readable_end, self.topic.hidden_ids)
+
+    def unacknowledged_from(self, entry_id: int) -> int:
+        """How much of the backlog has this id or a greater one."""
+        before = min(entry_id, self.topic.readable_end)
+        return self.backlog() - self.cursor.unacked_count(before, self.topic.hidden_ids)
+
+    def why_not(self) -> Reason:
+        """Return why its messages are not consumed; empty when there are none, or they are handed out now."""
+        if self.is_seeking:
+            return Cause.SEEKING()
+        if not self.backlog():
+            return NO_REASON
+        if not self.consumers:
+            return Cause.NO_CONSUMER()
+        return self.handing_out.why_not() or self._why_held()
+
+    def _why_held(self) -> Reason:
+        """Return the open transaction that acknowledged messages of it first."""
+        for txn in () if self.pending_acks is None else self.pending_acks.acks.by_txn:
+            return Cause.HELD_BY_TRANSACTION(transaction=txn.text)
+        return NO_REASON
 
     async def delete(self) -> None:
         """UNSUBSCRIBE: forget the subscription for good. Until that is durable its name stays taken, so that nothing of

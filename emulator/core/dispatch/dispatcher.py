@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from emulator.core.cursor import WORD_BITS, Cursor
 from emulator.core.dispatch.contract import (
@@ -19,7 +19,9 @@ from emulator.core.dispatch.key_shared import KeyShared
 from emulator.core.dispatch.shared import Shared
 from emulator.core.dispatch.single_active import SingleActive
 from emulator.core.dispatch.strategy import Strategy
+from emulator.core.dispatch.waits import counted, reasons_of
 from emulator.errors import ProtocolError, ServerError
+from emulator.reasons import Cause, Reason, first_of
 
 StrategyFactory = Callable[[SubscriptionType, Cursor, Limits], Strategy]
 
@@ -75,6 +77,28 @@ class Dispatcher:
     def draining(self) -> Mapping[ConsumerState, int]:
         """KEY_SHARED, by consumer: slots of keys that belong to another one once it has acknowledged what it holds."""
         return self._strategy.draining
+
+    # Why messages wait.
+
+    def why_not(self, unread: int, given: int, now_ms: int, wall_ms: int) -> Reason:
+        """Return why its messages are not consumed; empty when there are none, or they are handed out now.
+
+        `unread`: messages from `read_entry_id` on. `given`: those before it that are not acknowledged.
+        """
+        return first_of(self._reasons(unread, given, now_ms, wall_ms))
+
+    def _reasons(self, unread: int, given: int, now_ms: int, wall_ms: int) -> Iterator[Reason]:
+        yield self._strategy.why_delayed(now_ms, wall_ms)
+        groups = list(self._strategy.waiting(unread))
+        serves_one = self.active is not None
+        unacknowledged = given if serves_one else sum(one.pending.messages for one in self.consumers)
+        if groups and self.is_full:
+            yield Cause.SUBSCRIPTION_UNACKED_MAX(
+                unacknowledged=unacknowledged, limit=self._limits.unacked_messages_max
+            )
+        yield from reasons_of(groups, self.consumers, self._limits, given if serves_one else None)
+        if unacknowledged:
+            yield Cause.NOT_ACKNOWLEDGED(count=counted(unacknowledged))
 
     # Consumers come and go.
 

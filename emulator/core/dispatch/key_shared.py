@@ -10,13 +10,14 @@ meanwhile. So R1 holds with one set more: what lies below the read end is acknow
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final, TypeVar
 
 from emulator.core.cursor import Cursor
 from emulator.core.dispatch.contract import Candidate, ConsumerState, Limits, Read
 from emulator.core.dispatch.keys import Shares
 from emulator.core.dispatch.shared import Shared
+from emulator.core.dispatch.waits import Waiting
 from emulator.core.id_set import IdSet
 
 ASIDE_MAX: Final = 20_000
@@ -110,6 +111,18 @@ class KeyShared(Shared):
         return hold is not None and hold.consumer is not consumer and not self.shares.may_reorder
 
     # Waiting.
+
+    def waiting(self, unread: int) -> Iterator[Waiting]:
+        for consumer, ids in self._aside_for_consumer.items():
+            yield Waiting(len(ids), consumer)
+        for slot, ids in self._aside_for_slot.items():
+            hold = self._holds.get(slot)
+            yield Waiting(
+                len(ids),
+                holder=None if hold is None else hold.consumer,
+                has_no_consumer=self.shares.owner_of(slot) is None,
+            )
+        yield from super().waiting(unread)
 
     def _read_again(self, end_entry_id: int, permits: int) -> Read | None:
         read = super()._read_again(end_entry_id, permits)

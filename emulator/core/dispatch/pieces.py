@@ -38,6 +38,10 @@ class Pieces:
         """Ids of all pieces that wait."""
         return (entry_id for ids in self._waiting.values() for entry_id in ids)
 
+    def by_receiver(self) -> Iterable[tuple[ConsumerState, IdSet]]:
+        """Ids that wait for each consumer."""
+        return self._waiting.items()
+
     def receiver_of(self, piece: Piece) -> ConsumerState | None:
         """Who has the pieces before; None: anybody may have it."""
         return self._receivers.get(piece.of)

@@ -8,7 +8,7 @@ read end is acknowledged, in one consumer's `pending`, in `replay`, in `delayed`
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from emulator.core.cursor import Cursor
@@ -24,7 +24,9 @@ from emulator.core.dispatch.contract import (
 from emulator.core.dispatch.delayed import LATEST_MS, Delayed
 from emulator.core.dispatch.pieces import Pieces
 from emulator.core.dispatch.strategy import ENTRIES_PER_READ_MAX, Strategy
+from emulator.core.dispatch.waits import Waiting, counted
 from emulator.core.id_set import IdSet
+from emulator.reasons import NO_REASON, Cause, Reason
 
 RUN_ENTRIES = 16
 """How many entries in a row one consumer gets before it is the next one's turn."""
@@ -68,6 +70,18 @@ class Shared(Strategy):
         if self.delayed:
             return self._next_delayed(end_entry_id, permits, now_ms, wall_ms)
         return self._read_new(end_entry_id, permits) if self._may_read_ahead() else None
+
+    def waiting(self, unread: int) -> Iterator[Waiting]:
+        if unread or self.replay:
+            yield Waiting(unread + len(self.replay))
+        for consumer, ids in self.pieces.by_receiver():
+            yield Waiting(len(ids), consumer)
+
+    def why_delayed(self, now_ms: int, wall_ms: int) -> Reason:
+        if not self.delayed or self.delayed.first_due_ms <= self.limits.horizon_ms(wall_ms):
+            return NO_REASON
+        wait_ms = self.delayed.first_due_ms - wall_ms
+        return Cause.NOT_DUE(count=counted(self.delayed.count), wait_ms=wait_ms)
 
     def _permits(self) -> int:
         """How many messages may go out now."""

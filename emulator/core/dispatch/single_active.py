@@ -9,11 +9,13 @@ spread evenly over its consumers, which makes it necessary that one who comes or
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from emulator.core.cursor import Cursor
 from emulator.core.dispatch.contract import Candidate, ConsumerState, Delivery, Limits, Read, Wake, bits_set
 from emulator.core.dispatch.strategy import Strategy
+from emulator.core.dispatch.waits import Waiting
+from emulator.reasons import NO_REASON, Cause, Reason
 
 
 class SingleActive(Strategy):
@@ -30,6 +32,16 @@ class SingleActive(Strategy):
         if self._paused_until_ms is not None and now_ms < self._paused_until_ms:
             return Wake(self._paused_until_ms)
         return self._read_new(end_entry_id, self.active.permits)
+
+    def waiting(self, unread: int) -> Iterator[Waiting]:
+        if unread and self.active is not None:
+            yield Waiting(unread, self.active)
+
+    def why_delayed(self, now_ms: int, wall_ms: int) -> Reason:
+        until_ms = self._paused_until_ms
+        if self.active is None or until_ms is None or now_ms >= until_ms:
+            return NO_REASON
+        return Cause.FAILOVER_PAUSE(consumer=self.active.name, wait_ms=until_ms - now_ms)
 
     def _hand_out(self, candidates: Sequence[Candidate], wall_ms: int) -> list[Delivery]:
         consumer, cursor = self.active, self.cursor

@@ -8,10 +8,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from emulator.core.cursor import Cursor
 from emulator.core.dispatch.contract import Candidate, ConsumerState, Delivery, Limits, Read, Wake
+from emulator.core.dispatch.waits import Waiting
+from emulator.reasons import Reason
 
 ENTRIES_PER_READ_MAX = 500
 
@@ -63,6 +65,14 @@ class Strategy(ABC):
     def is_overtaken(self, read: Read) -> bool:
         """Whether something happened since that makes the read worth nothing."""
         return read.token is not self._token
+
+    @abstractmethod
+    def waiting(self, unread: int) -> Iterator[Waiting]:
+        """Messages that are not handed out and not delayed. `unread`: those that were never offered."""
+
+    @abstractmethod
+    def why_delayed(self, now_ms: int, wall_ms: int) -> Reason:
+        """Return why nothing is handed out before a known time; empty when no time is known."""
 
     @abstractmethod
     def _hand_out(self, candidates: Sequence[Candidate], wall_ms: int) -> list[Delivery]: ...
