@@ -56,16 +56,14 @@ RunDir = Annotated[
 ]
 NewRunDir = Annotated[
     Path | None,
-    typer.Option(
-        "--run-dir", metavar="DIR", help="Where the run is kept. Default: a new one in .geoemu/runs."
-    ),
+    typer.Option("--run-dir", metavar="DIR", help="Run directory. Default: a new one in .geoemu/runs."),
 ]
 RuntimeName = Annotated[
     str | None,
     typer.Option(
         "--runtime",
         metavar="NAME",
-        help=f"Where regions run: {' or '.join(RUNTIMES)}. Default: what the topology says.",
+        help=f"Runtime of the regions: {' or '.join(RUNTIMES)}. Default: the topology's.",
         autocompletion=_complete_runtime,
     ),
 ]
@@ -83,14 +81,14 @@ Listen = Annotated[
         "--listen",
         metavar="ADDRESS",
         parser=_address,
-        help="Listen on this address of this machine, all regions. Default: what the topology names, or 127.0.0.1.",
+        help="Address of this machine that all regions listen on. Default: the topology's, or 127.0.0.1.",
     ),
 ]
 Insecure = Annotated[
     bool,
     typer.Option(
         "--insecure",
-        help="Allow addresses that other machines can reach, although regions authenticate no client.",
+        help="Allow addresses that other machines can reach; regions do not authenticate clients.",
     ),
 ]
 Region = Annotated[str, typer.Argument(metavar="REGION", autocompletion=_complete_region, show_default=False)]
@@ -108,7 +106,10 @@ WithStore = Annotated[
     bool,
     typer.Option(
         "--with-store",
-        help="With --cluster: its configuration store is lost, too. Started again, it begins with an empty one.",
+        help=(
+            "With --cluster: lose its configuration store as well. Started again, it begins with an "
+            "empty one."
+        ),
     ),
 ]
 LinkEnd = Annotated[str, typer.Argument(metavar="A", autocompletion=_complete_region, show_default=False)]
@@ -141,7 +142,10 @@ def seconds(text: str) -> float:
 Milliseconds = Annotated[
     float,
     typer.Argument(
-        metavar="TIME", parser=_milliseconds, help="One way, like 200ms or 1.5s.", show_default=False
+        metavar="TIME",
+        parser=_milliseconds,
+        help="One-way latency, such as 200ms or 1.5s.",
+        show_default=False,
     ),
 ]
 
@@ -156,14 +160,17 @@ SignedMilliseconds = Annotated[
     typer.Argument(
         metavar="TIME",
         parser=_signed_milliseconds,
-        help="Like +250ms or -2s; 0ms: right again.",
+        help="Offset, such as +250ms or -2s; 0ms corrects the clock.",
         show_default=False,
     ),
 ]
 JitterMilliseconds = Annotated[
     float | None,
     typer.Option(
-        "--jitter", metavar="TIME", parser=_milliseconds, help="Up to so much longer. Default: as it was."
+        "--jitter",
+        metavar="TIME",
+        parser=_milliseconds,
+        help=("Additional random latency, at most. Default: unchanged."),
     ),
 ]
 
@@ -203,20 +210,20 @@ ExplainedName = Annotated[
 ]
 OnlyRegion = Annotated[
     str | None,
-    typer.Option("--region", metavar="REGION", help="Ask this one only.", autocompletion=_complete_region),
+    typer.Option(
+        "--region", metavar="REGION", help="Query this region only.", autocompletion=_complete_region
+    ),
 ]
-OneWay = Annotated[bool, typer.Option("--one-way", help="Only what goes from A to B.")]
+OneWay = Annotated[bool, typer.Option("--one-way", help="Affect only traffic from A to B.")]
 LogFormat = Annotated[
     Literal["text", "json"],
-    typer.Option(
-        "--log-format", help="How regions print what they do: a line each, or a JSON object a line."
-    ),
+    typer.Option("--log-format", help="Format of the regions' logs: text lines or JSON objects."),
 ]
 AsCurl = Annotated[
     bool,
-    typer.Option("--curl", help="Print what curl would have to be told for the same, and do nothing."),
+    typer.Option("--curl", help="Print the equivalent curl commands and change nothing."),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for other programs.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def _limits(text: str) -> str:
@@ -235,34 +242,39 @@ Expect = Annotated[
         "--expect",
         metavar="LIMITS",
         parser=_limits,
-        help="Limits, like unrecovered=0,repeated<=500,gap<=5s; a missed one is exit code 1 (docs/LIMITS.md).",
+        help=(
+            "Limits, such as unrecovered=0,repeated<=500,gap<=5s; exit code 1 if one is missed "
+            "(docs/LIMITS.md)."
+        ),
     ),
 ]
 JunitFile = Annotated[
-    Path | None, typer.Option("--junit", metavar="FILE", help="Write the checks as JUnit XML, too.")
+    Path | None, typer.Option("--junit", metavar="FILE", help="Also write the checks as JUnit XML.")
 ]
 MarkdownFile = Annotated[
-    Path | None, typer.Option("--markdown", metavar="FILE", help="Write the checks as Markdown, too.")
+    Path | None, typer.Option("--markdown", metavar="FILE", help="Also write the checks as Markdown.")
 ]
 Followed = Annotated[
     list[str] | None,
     typer.Option(
         "--message",
         metavar="PRODUCER:NUMBER",
-        help="Tell all that is known of a message, by its producer and its sequence id. Several times for several.",
+        help="Print the journey of one message, by producer and sequence id. Repeatable.",
     ),
 ]
 EngineName = Annotated[
     Literal["spark", "embedded"] | None,
     typer.Option(
         "--engine",
-        help="Who works the verdict out: Spark, or a database in the verifier itself, without Java. Default: spark, or"
-        " embedded where there is no Java.",
+        help=(
+            "Engine that computes the verdict: Spark, or DuckDB in the verifier, without Java. Default:"
+            " spark, or embedded if there is no Java."
+        ),
     ),
 ]
 ReportDir = Annotated[
     Path | None,
     typer.Option(
-        "--report", metavar="DIR", help="Where the report goes. Default: report/ in the run directory."
+        "--report", metavar="DIR", help="Folder of the report. Default: report/ in the run directory."
     ),
 ]

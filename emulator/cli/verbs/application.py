@@ -9,10 +9,10 @@ import typer
 from emulator import __version__
 
 app = typer.Typer(
-    help="Emulate geo-replicated Apache Pulsar: start regions, lose one on purpose, read a verified report.",
+    help="Emulate geo-replicated Apache Pulsar: start regions, make one fail, and get a verified report.",
     epilog="Example: geoemu up --detach; geoemu kill us-east; geoemu status; geoemu down\n\n"
-    "Exit codes: 0 done, or the verdict is valid; 1 it failed, or invalid; 2 it cannot be done as typed or "
-    "written, or unknown; 130 interrupted.",
+    "Exit codes: 0 success or a valid verdict; 1 failure or an invalid verdict; 2 wrong usage or an "
+    "unknown verdict; 130 interrupted.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},

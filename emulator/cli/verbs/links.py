@@ -35,7 +35,7 @@ UNKNOWN_TO_THE_RUN = "what curl does is not in the run's history, and is over wh
 def cut(
     a: LinkEnd, b: OtherLinkEnd, one_way: OneWay = False, as_curl: AsCurl = False, run_dir: RunDir = None
 ) -> None:
-    """Let nothing pass between two regions: connecting fails, and who is connected hears nothing any more."""
+    """Drop all traffic between two regions. New connections fail; open ones stall."""
     if as_curl:
         _print_curls(run_dir, (a, b), one_way, lambda link: replace(link.shape, state="cut"))
         return
@@ -46,7 +46,7 @@ def cut(
 def hold(
     a: LinkEnd, b: OtherLinkEnd, one_way: OneWay = False, as_curl: AsCurl = False, run_dir: RunDir = None
 ) -> None:
-    """Let what two regions send each other wait; `heal` delivers it in order."""
+    """Queue traffic between two regions until `heal`, then deliver it in order."""
     if as_curl:
         _print_curls(run_dir, (a, b), one_way, lambda link: replace(link.shape, state="held"))
         return
@@ -63,7 +63,7 @@ def latency(
     as_curl: AsCurl = False,
     run_dir: RunDir = None,
 ) -> None:
-    """Let what two regions send each other take so long; `heal` goes back to what the topology declares."""
+    """Set the one-way latency of a link; `heal` restores what the topology declares."""
     from emulator.history import latency_detail
 
     if as_curl:
@@ -83,7 +83,8 @@ def latency(
 
 @app.command(epilog="Example: geoemu skew us-east +250ms", context_settings={"ignore_unknown_options": True})
 def skew(region: Region, time: SignedMilliseconds, as_curl: AsCurl = False, run_dir: RunDir = None) -> None:
-    """Set a region's wall clock so far ahead, or behind (-250ms); `0ms` sets it right. Its timers go on as they did."""
+    """Offset a region's wall clock, ahead (+250ms) or behind (-250ms); `0ms` corrects it. Timers are
+    unaffected."""
     from emulator.cli.curl import Request
     from emulator.history import skew_detail
 
@@ -103,7 +104,8 @@ def heal(
     as_curl: AsCurl = False,
     run_dir: RunDir = None,
 ) -> None:
-    """Undo `cut`, `hold` and `latency` between two regions, or everywhere, and wait until regions are linked again."""
+    """Undo `cut`, `hold` and `latency` between two regions, or everywhere, and wait until links are
+    established."""
     if a is not None and b is None:
         raise typer.BadParameter("name two regions, or none to heal everything", param_hint="B")
     if as_curl:

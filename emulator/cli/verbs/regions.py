@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     epilog="Example: geoemu kill us-east; several: geoemu kill us-east us-west, or --cluster americas"
 )
 def kill(regions: Regions = None, cluster: Cluster = None, run_dir: RunDir = None) -> None:
-    """Kill regions (kill -9): what they had not written down is gone."""
+    """Kill regions with SIGKILL; unflushed state is lost."""
     _change_regions(run_dir, regions, cluster, "kill", lambda run, region: run.kill(region), "is killed")
 
 
@@ -37,8 +37,8 @@ def kill(regions: Regions = None, cluster: Cluster = None, run_dir: RunDir = Non
 def lose(
     regions: Regions = None, cluster: Cluster = None, with_store: WithStore = False, run_dir: RunDir = None
 ) -> None:
-    """Kill regions for good. The verdict does not wait for them and states what the loss cost; other regions wait
-    until `replication_clusters` leaves them out."""
+    """Kill regions for good. The verdict does not wait for them and states what the loss cost; other
+    regions wait until `replication_clusters` leaves them out."""
     if with_store and cluster is None:
         raise typer.BadParameter(
             "needs --cluster: regions of a cluster share one store", param_hint="--with-store"
@@ -51,19 +51,19 @@ def lose(
 
 @app.command(epilog="Example: geoemu stop us-east")
 def stop(regions: Regions = None, cluster: Cluster = None, run_dir: RunDir = None) -> None:
-    """Stop regions in an orderly way."""
+    """Stop regions gracefully."""
     _change_regions(run_dir, regions, cluster, "stop", lambda run, region: run.stop(region), "is stopped")
 
 
 @app.command(epilog="Example: geoemu start us-east")
 def start(regions: Regions = None, cluster: Cluster = None, run_dir: RunDir = None) -> None:
-    """Start killed, lost or stopped regions on what they had stored, and wait until they are ready."""
+    """Start killed, lost or stopped regions on their stored state, and wait until they are ready."""
     _change_regions(run_dir, regions, cluster, "start", lambda run, region: run.start(region), "is ready")
 
 
 @app.command(epilog="Example: geoemu restart us-east")
 def restart(regions: Regions = None, cluster: Cluster = None, run_dir: RunDir = None) -> None:
-    """Stop regions in an orderly way, start them, and wait until they are ready."""
+    """Stop regions gracefully, start them, and wait until they are ready."""
     _change_regions(
         run_dir, regions, cluster, "restart", lambda run, region: run.restart(region), "is ready again"
     )
@@ -71,13 +71,13 @@ def restart(regions: Regions = None, cluster: Cluster = None, run_dir: RunDir = 
 
 @app.command(epilog="Example: geoemu pause us-east")
 def pause(regions: Regions = None, cluster: Cluster = None, run_dir: RunDir = None) -> None:
-    """Freeze regions: they keep their connections and answer nothing."""
+    """Freeze regions: they keep their connections and do not respond."""
     _change_regions(run_dir, regions, cluster, "pause", lambda run, region: run.pause(region), "is paused")
 
 
 @app.command(epilog="Example: geoemu resume us-east")
 def resume(regions: Regions = None, cluster: Cluster = None, run_dir: RunDir = None) -> None:
-    """Thaw paused regions and wait until they are ready."""
+    """Resume paused regions and wait until they are ready."""
     _change_regions(
         run_dir, regions, cluster, "resume", lambda run, region: run.resume(region), "is ready again"
     )

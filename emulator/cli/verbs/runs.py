@@ -30,7 +30,7 @@ from emulator.cli.verbs.application import app
 
 @app.command(epilog="Example: geoemu check -f topology.yaml")
 def check(file: TopologyFile = DEFAULT_TOPOLOGY) -> None:
-    """Tell everything that is wrong with a topology, or that it is fine."""
+    """Validate a topology and print all errors."""
     from emulator.topology_file import load_topology
 
     topology = load_topology(file)
@@ -46,13 +46,16 @@ def up(
     runtime: RuntimeName = None,
     run_dir: NewRunDir = None,
     detach: Annotated[
-        bool, typer.Option("--detach", "-d", help="Return when all is ready; `geoemu down` ends the run.")
+        bool,
+        typer.Option(
+            "--detach", "-d", help=("Return when all regions are ready; `geoemu down` ends the run.")
+        ),
     ] = False,
     log_format: LogFormat = "text",
     listen: Listen = None,
     insecure: Insecure = False,
 ) -> None:
-    """Start a new run: all regions of a topology. Ctrl-C ends it, unless detached."""
+    """Start a new run with all regions of a topology. Ctrl-C ends it, unless detached."""
     from emulator.cli.session import come_up
     from emulator.made_by import note_made_by
     from emulator.runtimes.listening import listening_on
@@ -84,19 +87,17 @@ def render(
     file: TopologyFile = DEFAULT_TOPOLOGY,
     output: Annotated[
         Path,
-        typer.Option("-o", "--output", metavar="DIR", help="A new folder, which becomes a run directory."),
+        typer.Option("-o", "--output", metavar="DIR", help="A new folder that becomes a run directory."),
     ] = Path("containers"),
     log_format: LogFormat = "text",
     dashboards: Annotated[
         bool,
-        typer.Option(
-            "--dashboards", help="With Prometheus and Grafana, which start when the profile is asked for."
-        ),
+        typer.Option("--dashboards", help="Add Prometheus and Grafana, in the Compose profile `dashboards`."),
     ] = False,
     listen: Listen = None,
     insecure: Insecure = False,
 ) -> None:
-    """Write what `up --runtime compose` would start, and start nothing: you can read, change and start it."""
+    """Write the files that `up --runtime compose` would use, without starting anything."""
     from emulator.runtimes.compose import render as render_run
     from emulator.runtimes.listening import listening_on
     from emulator.topology_file import load_topology
@@ -112,7 +113,7 @@ def render(
 
 @app.command(epilog="Example: geoemu status --json")
 def status(as_json: AsJson = False, as_curl: AsCurl = False, run_dir: RunDir = None) -> None:
-    """Show every region and every link as they are now, and subscriptions that only some regions replicate."""
+    """Show the present state of all regions and links, and subscriptions that only some regions replicate."""
     from emulator.cli.curl import Request
     from emulator.cli.explain import CONFLICTS, replication_conflicts
     from emulator.cli.output import show_status, status_as_json
@@ -131,7 +132,7 @@ def status(as_json: AsJson = False, as_curl: AsCurl = False, run_dir: RunDir = N
 
 @app.command(epilog="Example: geoemu down")
 def down(run_dir: RunDir = None) -> None:
-    """Stop all regions in an orderly way and end the run. What it left stays in the run directory."""
+    """Stop all regions gracefully and end the run. The run directory stays."""
     run = open_run_of(run_dir)
 
     async def end() -> str:
@@ -145,10 +146,10 @@ def down(run_dir: RunDir = None) -> None:
 @app.command(epilog="Example: geoemu logs us-east -f")
 def logs(
     region: Region,
-    follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on until Ctrl-C.")] = False,
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Follow the output until Ctrl-C.")] = False,
     run_dir: RunDir = None,
 ) -> None:
-    """Print what a region printed."""
+    """Print the output of a region."""
 
     async def print_lines() -> None:
         async for line in open_run_of(run_dir).logs(region, follow=follow):

@@ -11,17 +11,17 @@ from emulator.cli.options import RunDir
 from emulator.cli.verbs.acting import open_run_of
 from emulator.cli.verbs.application import app
 
-Region = Annotated[str, typer.Argument(metavar="REGION", help="Which region is asked.")]
+Region = Annotated[str, typer.Argument(metavar="REGION", help="The region to query.")]
 Arguments = Annotated[
     list[str],
-    typer.Argument(metavar="-- ARGUMENTS...", help="What pulsar-admin is given: topics stats orders."),
+    typer.Argument(metavar="-- ARGUMENTS...", help="Arguments of pulsar-admin: topics stats orders."),
 ]
 
 
 @app.command(name="pulsar-admin", epilog="Example: geoemu pulsar-admin us-east -- topics stats orders")
 def pulsar_admin(region: Region, arguments: Arguments, run_dir: RunDir = None) -> None:
-    """Run Java's own pulsar-admin against a region. Needs a Java, and Maven the first time; any HTTP client does as
-    well: docs/ADMIN.md lists what a region offers."""
+    """Run Java's pulsar-admin against a region. Needs Java, and Maven the first time; any HTTP client works
+    as well: docs/ADMIN.md lists the paths."""
     from emulator.cli.pulsar_admin import run_against
 
     raise typer.Exit(run_against(asyncio.run(open_run_of(run_dir).status()), region, arguments))

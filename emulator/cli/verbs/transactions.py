@@ -12,20 +12,18 @@ from emulator.cli.options import AsCurl, RunDir
 from emulator.cli.verbs.acting import open_run_of, print_curl
 from emulator.cli.verbs.application import app
 
-family = typer.Typer(
-    no_args_is_help=True, help="Transaction keys of a region: which there are, who has them, take one away."
-)
+family = typer.Typer(no_args_is_help=True, help="List, show and delete the transaction keys of a region.")
 app.add_typer(family, name="transactions")
 
-OfRegion = Annotated[str, typer.Argument(metavar="REGION", help="A region of the run: keys belong to one.")]
+OfRegion = Annotated[str, typer.Argument(metavar="REGION", help="A region of the run; keys are per region.")]
 Key = Annotated[
-    str, typer.Argument(metavar="KEY", help="A transaction key, or OWNER&KEY where several owners have it.")
+    str, typer.Argument(metavar="KEY", help="A transaction key, or OWNER&KEY if several owners have it.")
 ]
 
 
 @family.command("list-transaction-keys", epilog="Example: geoemu transactions list-transaction-keys us-east")
 def list_keys(region: OfRegion, as_curl: AsCurl = False, run_dir: RunDir = None) -> None:
-    """List all transaction keys of a region, one a line."""
+    """List all transaction keys of a region, one per line."""
     from emulator.cli.transaction_keys import ask, request_of
 
     if as_curl:
@@ -52,7 +50,7 @@ def get_key(region: OfRegion, key: Key, as_curl: AsCurl = False, run_dir: RunDir
     "delete-transaction-key", epilog="Example: geoemu transactions delete-transaction-key us-east task-1"
 )
 def delete_key(region: OfRegion, key: Key, as_curl: AsCurl = False, run_dir: RunDir = None) -> None:
-    """Forget a key. Its open transaction is aborted and its connection closed; its epoch is kept."""
+    """Delete a key. Its open transaction is aborted and its connection closed; its epoch is kept."""
     from emulator.cli.transaction_keys import ask, request_of
 
     if as_curl:

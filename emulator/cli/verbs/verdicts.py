@@ -34,9 +34,7 @@ from emulator.cli.verbs.application import app
 def run(
     scenario: Annotated[
         Path,
-        typer.Argument(
-            metavar="SCENARIO", help="A scenario file, or the name of one that geoemu comes with."
-        ),
+        typer.Argument(metavar="SCENARIO", help="A scenario file, or the name of a shipped scenario."),
     ],
     file: TopologyFile = DEFAULT_TOPOLOGY,
     runtime: RuntimeName = None,
@@ -50,7 +48,7 @@ def run(
     listen: Listen = None,
     insecure: Insecure = False,
 ) -> None:
-    """Start a topology, play a scenario on it, and tell the verdict.
+    """Start a topology, run a scenario on it, and print the verdict.
 
     Exit code 0 valid, 1 invalid or a limit was missed, 2 unknown."""
     from emulator.cli.drill import Drill
@@ -78,13 +76,18 @@ def verify(
         Path | None,
         typer.Argument(metavar="RUN_DIR", help="The run directory. Default: the latest run of this folder."),
     ] = None,
-    run_dir: Annotated[Path | None, typer.Option("--run-dir", metavar="DIR", help="The same.")] = None,
+    run_dir: Annotated[
+        Path | None, typer.Option("--run-dir", metavar="DIR", help=("The run directory, as an option."))
+    ] = None,
     master: Annotated[
-        str | None, typer.Option("--master", metavar="URL", help="A Spark cluster. Default: this machine.")
+        str | None,
+        typer.Option("--master", metavar="URL", help=("URL of a Spark cluster. Default: a local Spark.")),
     ] = None,
     in_network: Annotated[
         bool,
-        typer.Option("--in-network", help="In a container beside the regions; this machine needs no Java."),
+        typer.Option(
+            "--in-network", help=("Verify in a container beside the regions; this machine needs no Java.")
+        ),
     ] = False,
     report: ReportDir = None,
     as_json: AsJson = False,
@@ -94,8 +97,8 @@ def verify(
     engine: EngineName = None,
     message: Followed = None,
 ) -> None:
-    """Check what a run stored against what its clients were told. Exit code 0 valid, 1 invalid or a limit was
-    missed, 2 unknown."""
+    """Check the stored logs of a run against its clients' histories. Exit code 0 valid, 1 invalid or a
+    limit was missed, 2 unknown."""
     from emulator.cli.verifier import in_network_command, verify_command, verify_now
     from emulator.runtimes.run_directory import find_run
 
@@ -136,12 +139,10 @@ def verify(
 
 @app.command(epilog="Example: geoemu tap; then start the service with the service URLs that it prints")
 def tap(
-    name: Annotated[
-        str, typer.Option("--name", metavar="NAME", help="Of the history file that it writes.")
-    ] = "wire",
+    name: Annotated[str, typer.Option("--name", metavar="NAME", help="Name of the history file.")] = "wire",
     run_dir: RunDir = None,
 ) -> None:
-    """Record clients of any language on the wire: opens a port in front of each region's, until Ctrl-C."""
+    """Record clients of any language: open a proxy port in front of each region until Ctrl-C."""
     from emulator.cli.tap import tap_run
 
     asyncio.run(tap_run(open_run_of(run_dir), name))
@@ -157,8 +158,7 @@ def seal(
     ],
     run_dir: RunDir = None,
 ) -> None:
-    """Close the history of programs that were killed: you say that they are gone, and what they had asked for without
-    being told stays unknown."""
+    """Close the history of programs that will not come back; their pending operations stay unknown."""
     from emulator.recording.sealing import seal_actors
 
     for sentence in seal_actors(run_dir, actors):
@@ -183,43 +183,50 @@ def simulate(
         str,
         typer.Argument(
             metavar="SCENARIO",
-            help="A scenario, as for `run`; or a kind of world: swarm (anything), drill, quiet, or one of those that "
-            "--list tells.",
+            help=(
+                "A scenario, as for `run`, or a workload: swarm (random), drill, quiet, or another one "
+                "of --list."
+            ),
             autocompletion=_complete_world,
         ),
     ] = "swarm",
     list_: Annotated[
         bool,
-        typer.Option("--list", help="Tell which kinds of worlds and which scenarios there are, and stop."),
+        typer.Option("--list", help="List workloads and scenarios, and exit."),
     ] = False,
     file: TopologyFile = DEFAULT_TOPOLOGY,
     seeds: Annotated[
         int | None,
-        typer.Option("--seeds", metavar="N", min=1, help="How many. Default: 100, or the time budget."),
+        typer.Option(
+            "--seeds",
+            metavar="N",
+            min=1,
+            help=("Number of seeds. Default: 100, or as many as the time budget allows."),
+        ),
     ] = None,
     first: Annotated[int, typer.Option("--from", metavar="S", min=0, help="The first seed.")] = 1,
-    jobs: Annotated[int, typer.Option("--jobs", metavar="J", min=1, help="Processes to use.")] = 1,
+    jobs: Annotated[int, typer.Option("--jobs", metavar="J", min=1, help="Number of processes.")] = 1,
     time_budget: Annotated[
         float | None,
-        typer.Option("--time-budget", metavar="TIME", parser=seconds, help="Stop after so long: 90s, or 90."),
+        typer.Option(
+            "--time-budget", metavar="TIME", parser=seconds, help=("Stop after this time: 90s, or 90.")
+        ),
     ] = None,
-    shrink: Annotated[
-        bool, typer.Option("--shrink", help="Make the first seed that fails as small as it can be.")
-    ] = False,
+    shrink: Annotated[bool, typer.Option("--shrink", help="Minimise the first failing seed.")] = False,
     without: Annotated[
         str | None,
-        typer.Option("--without", metavar="SAFEGUARD", help="Take a safeguard away (docs/INVARIANTS.md)."),
+        typer.Option("--without", metavar="SAFEGUARD", help="Remove a safeguard (docs/INVARIANTS.md)."),
     ] = None,
     run_dir: Annotated[
         Path | None,
         typer.Option(
             "--run-dir",
             metavar="DIR",
-            help="Where the first seed that fails is kept. Default: a new one in .geoemu/simulated.",
+            help="Run directory of the first failing seed. Default: a new one in .geoemu/simulated.",
         ),
     ] = None,
 ) -> None:
-    """Step the brokers through faulty worlds under virtual time. Exit code 0 no seed failed, 1 one did."""
+    """Run randomised faults against the brokers in virtual time. Exit code 0 if no seed failed, else 1."""
     from emulator.cli.interruption import INTERRUPTED_EXIT_CODE
     from emulator.cli.simulate import Simulate, tell_worlds
 

@@ -29,7 +29,7 @@ def explain(
     as_curl: AsCurl = False,
     run_dir: RunDir = None,
 ) -> None:
-    """Ask the regions why something is as it is: what it is, since when, why, and what it waits for."""
+    """Show the state of a topic, subscription or link and why it is waiting."""
     from emulator.cli.explain import as_json as answers_as_json
     from emulator.cli.explain import as_text, ask_regions, request_of
 
@@ -43,11 +43,12 @@ def explain(
 
 @app.command(epilog="Example: geoemu diff .geoemu/runs/1 .geoemu/runs/2")
 def diff(
-    one: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")],
-    other: Annotated[Path, typer.Argument(metavar="OTHER", help="The folder of another one.")],
+    one: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
+    other: Annotated[Path, typer.Argument(metavar="OTHER", help="Another run directory.")],
     as_json: AsJson = False,
 ) -> None:
-    """Tell what two runs were told differently: regions, settings, links, policies. Exit code 1 when something is."""
+    """Compare the configuration of two runs: regions, settings, links, policies. Exit code 1 if they
+    differ."""
     from emulator.cli.differences import as_json as differences_as_json
     from emulator.cli.differences import as_text, differences
 

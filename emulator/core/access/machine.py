@@ -84,7 +84,7 @@ class Access:
         self._places: dict[Claimant, Place] = {}
         """Of all that are in `line` or `_later`."""
         self._by_name: dict[str, Claimant] = {}
-        """The same."""
+        """The run directory, as an option."""
         self.line_changes = 0
         """How often somebody joined the line or left it."""
         self._line_before = dict(line_before or {})
