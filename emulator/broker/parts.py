@@ -31,7 +31,7 @@ from emulator.core.dispatch import Dispatcher, StrategyFactory, strategy_for
 from emulator.core.drops import Drops
 from emulator.core.metadata_sync.outbox import Outbox
 from emulator.core.metadata_sync.rules import LATEST, Rule
-from emulator.core.pace import Pace, Throttle, throttle_of
+from emulator.core.pace import ThrottleFactory, throttle_of
 from emulator.core.partitions import inherits, is_news
 from emulator.core.policies.lifetime import Quotas
 from emulator.core.quotas import Backlog, Exceeded, exceeded
@@ -110,7 +110,7 @@ class Parts:
     # How many, and how fast.
     caps: Callable[[int, int, int, int], Caps] = Caps
     """(producers, consumers, consumers of a subscription, subscriptions): how many may use a topic at once."""
-    throttle_of: Callable[[Pace, float], Throttle | None] = throttle_of
+    throttle_of: ThrottleFactory = throttle_of
     """(rate, now in ms): what keeps to it."""
 
     # Transactions.

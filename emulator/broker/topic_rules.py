@@ -58,7 +58,7 @@ def follow(topic: Topic, effective: Effective) -> None:
             producer.connection.speed_up()
 
     def dispatch_rate_changed() -> None:
-        topic.dispatch_throttle = parts.throttle_of(effective[DISPATCH_RATE], now_ms())
+        topic.dispatch_throttle = parts.throttle_of(effective[DISPATCH_RATE], now_ms(), topic.publish_rate)
         topic.pump()
 
     def subscription_rate_changed() -> None:

@@ -8,7 +8,8 @@ are limited there is one read at a time.
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from collections.abc import Callable
+from typing import Final, NamedTuple, Protocol
 
 
 class Pace(NamedTuple):
@@ -17,6 +18,8 @@ class Pace(NamedTuple):
     messages: int
     size_bytes: int
     period_seconds: int
+    relative: bool = False
+    """What is published meanwhile is added to each amount that is not 0."""
 
     @property
     def is_limited(self) -> bool:
@@ -30,16 +33,31 @@ READ_MS: Final = 10.0
 """How long whoever waits for the end of a read waits before it asks again, if nobody tells it."""
 
 
+FOLLOW_MS: Final = 1_000.0
+"""How often a relative rate is computed anew, and the longest wait for one."""
+
+Published = Callable[[], tuple[float, float]]
+"""Messages and bytes that are published per second now."""
+
+
 class _Bucket:
     """Invariant: what is left and what is reserved are together never more than one period allows."""
 
-    __slots__ = ("_at_ms", "_left", "_most", "_per_ms", "_reserved")
+    __slots__ = ("_amount", "_at_ms", "_left", "_most", "_per_ms", "_period_ms", "_reserved")
 
     def __init__(self, amount: int, period_seconds: int, now_ms: float) -> None:
+        self._amount = amount
+        self._period_ms = period_seconds * 1000
         self._most = self._left = float(amount)
-        self._per_ms = amount / (period_seconds * 1000)
+        self._per_ms = amount / self._period_ms
         self._at_ms = now_ms
         self._reserved = 0
+
+    def add_per_second(self, more: float, now_ms: float) -> None:
+        """From now on allow this much per second beyond its own amount."""
+        self._fill(now_ms)
+        self._per_ms = self._amount / self._period_ms + more / 1000
+        self._most = self._per_ms * self._period_ms
 
     def _fill(self, now_ms: float) -> None:
         self._left = min(self._most - self._reserved, self._left + (now_ms - self._at_ms) * self._per_ms)
@@ -77,8 +95,11 @@ class _Bucket:
 class Throttle:
     """Keeps one rate."""
 
-    def __init__(self, rate: Pace, now_ms: float) -> None:
+    def __init__(self, rate: Pace, now_ms: float, published: Published | None = None) -> None:
+        """`published` is asked for a relative rate only."""
         self.rate = rate
+        self._published = published if rate.relative else None
+        self._followed_ms = now_ms - FOLLOW_MS
         self._messages = _Bucket(rate.messages, rate.period_seconds, now_ms) if rate.messages else None
         self._bytes = _Bucket(rate.size_bytes, rate.period_seconds, now_ms) if rate.size_bytes else None
         self._reads = 0
@@ -86,9 +107,20 @@ class Throttle:
 
     def wait_ms(self, now_ms: float) -> float:
         """How long nothing more may go; 0: something may."""
+        self._follow(now_ms)
         of_read = READ_MS if self._bytes is not None and self._reads else 0.0
         budgets = (self._messages, self._bytes)
-        return max((one.wait_ms(now_ms) for one in budgets if one is not None), default=0.0) or of_read
+        wait_ms = max((one.wait_ms(now_ms) for one in budgets if one is not None), default=0.0) or of_read
+        return wait_ms if self._published is None else min(wait_ms, FOLLOW_MS)
+
+    def _follow(self, now_ms: float) -> None:
+        """Add what is published, if the rate is relative."""
+        if self._published is None or now_ms - self._followed_ms < FOLLOW_MS:
+            return
+        self._followed_ms = now_ms
+        for budget, more in zip((self._messages, self._bytes), self._published(), strict=True):
+            if budget is not None:
+                budget.add_per_second(more, now_ms)
 
     def portion(self, entries_max: int) -> int:
         """Of entries that are to go at once: how many, if there is a message in each."""
@@ -113,6 +145,12 @@ class Throttle:
             self._messages.release(messages, now_ms)
 
 
-def throttle_of(rate: Pace, now_ms: float) -> Throttle | None:
+def throttle_of(rate: Pace, now_ms: float, published: Published | None = None) -> Throttle | None:
     """None: nothing to keep."""
-    return Throttle(rate, now_ms) if rate.is_limited else None
+    return Throttle(rate, now_ms, published) if rate.is_limited else None
+
+
+class ThrottleFactory(Protocol):
+    """`throttle_of`, or what a simulation puts in its place."""
+
+    def __call__(self, rate: Pace, now_ms: float, published: Published | None = None) -> Throttle | None: ...

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emulator.core.caps import NO_CAPS, Caps
-from emulator.core.pace import UNLIMITED, Pace, throttle_of
+from emulator.core.pace import FOLLOW_MS, UNLIMITED, Pace, throttle_of
 from emulator.core.policies.limits import DISPATCH_RATE, MAX_PRODUCERS, PUBLISH_RATE
 from emulator.errors import ProtocolError, ServerError
 
@@ -130,6 +130,53 @@ def test_the_forms_are_those_that_tools_send(policy, sent, kept) -> None:  # typ
     assert policy.codec.decode(policy.codec.encode(kept)) == kept
 
 
-def test_a_rate_on_top_of_what_is_published_is_refused() -> None:
+def test_a_rate_on_top_of_what_is_published_is_one() -> None:
+    given = {"dispatchThrottlingRateInMsg": 5, "relativeToPublishRate": True}
+    decoded = DISPATCH_RATE.codec.decode(given)
+    assert decoded == Pace(5, 0, 1, relative=True)
+    assert DISPATCH_RATE.codec.decode(DISPATCH_RATE.codec.encode(decoded)) == decoded
     with pytest.raises(ValueError, match="relativeToPublishRate"):
-        DISPATCH_RATE.codec.decode({"dispatchThrottlingRateInMsg": 1, "relativeToPublishRate": True})
+        DISPATCH_RATE.codec.decode({**given, "relativeToPublishRate": 1})
+
+
+def test_a_relative_rate_adds_what_is_published() -> None:
+    published = [0.0, 0.0]
+    throttle = throttle_of(Pace(10, 0, 1, relative=True), 0, lambda: (published[0], published[1]))
+    assert throttle is not None
+    throttle.take(10, 0, 0)
+    assert throttle.wait_ms(0) == 100
+    published[0] = 40
+    throttle.take(0, 0, 1_000)
+    assert throttle.wait_ms(1_000) == 0
+    throttle.take(60, 0, 2_000)
+    assert throttle.wait_ms(2_000) == pytest.approx(1_000 * 11 / 50), "50 a second"
+    published[0] = 0
+    throttle.take(50, 0, 3_000)
+    assert throttle.wait_ms(3_000) > 500, "10 a second again"
+
+
+def test_a_relative_rate_is_looked_at_again_before_a_long_wait_is_over() -> None:
+    published = [0.0]
+    throttle = throttle_of(Pace(1, 0, 86_400, relative=True), 0, lambda: (published[0], 0))
+    assert throttle is not None
+    throttle.take(1, 0, 0)
+    assert throttle.wait_ms(0) == FOLLOW_MS
+    published[0] = 5
+    assert throttle.wait_ms(1_000) == pytest.approx(200, rel=0.01)
+
+
+def test_what_is_not_limited_stays_so_when_a_rate_is_relative() -> None:
+    throttle = throttle_of(Pace(0, 100, 1, relative=True), 0, lambda: (1, 50))
+    assert throttle is not None
+    throttle.take(10**6, 150, 0)
+    assert 0 < throttle.wait_ms(0) < 1_000
+    assert throttle_of(Pace(0, 0, 1, relative=True), 0, lambda: (1, 1)) is None
+
+
+def test_a_rate_that_is_not_relative_asks_for_no_publish_rate() -> None:
+    def asked() -> tuple[float, float]:
+        raise AssertionError
+
+    throttle = throttle_of(Pace(10, 0, 1), 0, asked)
+    assert throttle is not None
+    assert throttle.wait_ms(0) == 0

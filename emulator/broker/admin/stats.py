@@ -244,6 +244,7 @@ def _subscription(topic: Topic, subscription: Subscription, *, consumers: bool) 
         "lastMarkDeleteAdvancedTimestamp": subscription.mark_delete_ms,
         "nonContiguousDeletedMessagesRanges": len(subscription.cursor.acked_ranges),
         "msgDelayed": subscription.dispatcher.delayed_entries,
+        "consumersAfterMarkDeletePosition": {},
         "consumers": [
             _consumer(one, subscription.dispatcher.draining.get(one.state, 0), now)
             for one in (subscription.consumers.values() if consumers else ())

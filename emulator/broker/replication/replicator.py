@@ -64,7 +64,7 @@ class Replicator:
         self._retry_seconds = RETRY_SECONDS
         self._retry: asyncio.TimerHandle | None = None
         """Runs in OPENING and REFUSED only."""
-        self._throttle = throttle_of(topic.replicator_rate, _now_ms())
+        self._throttle = throttle_of(topic.replicator_rate, _now_ms(), topic.publish_rate)
         self._slowed: asyncio.TimerHandle | None = None
         """Runs while the rate allows no more entries."""
 
@@ -219,7 +219,7 @@ class Replicator:
 
     def set_rate(self, rate: Pace) -> None:
         """From now on send no more than that; a wait for the former rate ends."""
-        self._throttle = throttle_of(rate, _now_ms())
+        self._throttle = throttle_of(rate, _now_ms(), self.topic.publish_rate)
         self._go_on()
 
     def _has_to_wait(self, throttle: Throttle) -> bool:

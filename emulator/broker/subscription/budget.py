@@ -28,11 +28,14 @@ class Budget:
         self._topic = topic
         self._owner = owner
         self._throttle_of = topic.region.environment.parts.throttle_of
-        self._throttle = self._throttle_of(topic.subscription_rate_of(subscription), _now_ms())
+        self._throttle = self._made(topic.subscription_rate_of(subscription))
 
     def set_rate(self, rate: Pace) -> None:
         """Of this subscription, from now on."""
-        self._throttle = self._throttle_of(rate, _now_ms())
+        self._throttle = self._made(rate)
+
+    def _made(self, rate: Pace) -> Throttle | None:
+        return self._throttle_of(rate, _now_ms(), self._topic.publish_rate)
 
     @property
     def is_limited(self) -> bool:

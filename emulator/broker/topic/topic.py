@@ -441,6 +441,11 @@ class Topic:
         elif self.sync is not None:
             self.sync.link_lost(producer.source_region)
 
+    def publish_rate(self) -> tuple[float, float]:
+        """Return the messages and bytes that are published per second."""
+        now = asyncio.get_running_loop().time()
+        return self.published.message_rate(now), self.published.byte_rate(now)
+
     def note_published(self, messages: int, bytes_: int) -> None:
         """So much became durable; for figures."""
         self.published.add(messages, bytes_)

@@ -101,6 +101,10 @@ class TopicView(Readable, Protocol):
         """Something of this topic was not stored: it is loaded again."""
         ...
 
+    def publish_rate(self) -> tuple[float, float]:
+        """Return the messages and bytes that are published per second."""
+        ...
+
 
 class SubscriptionHost(TopicView, Protocol):
     """A subscription's topic. What it is told goes on to the replicated subscriptions (PIP-33), if there are any."""

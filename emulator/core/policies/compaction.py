@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from emulator.core.policies.declaration import Codec, Policy, Scope
+from emulator.core.policies.declaration import BELOW_ZERO, Codec, Policy, Scope
 
 BYTES_MAX: Final = 2**63 - 1
 
@@ -21,6 +21,7 @@ COMPACTION_THRESHOLD: Policy[int] = Policy(
     at_namespace="compactionThreshold",
     namespaces_put=True,
     at_topic="compactionThreshold",
+    below_zero=BELOW_ZERO,
     codec=BYTES,
     default=0,
     scopes=frozenset({Scope.NAMESPACE, Scope.TOPIC}),

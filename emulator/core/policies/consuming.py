@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final, NamedTuple
 
 from emulator.core.policies.codecs import MILLISECONDS_MAX
-from emulator.core.policies.declaration import Codec, Policy, Scope
+from emulator.core.policies.declaration import BELOW_ZERO, Codec, Policy, Scope
 
 TICK_MS: Final = 1
 """Unless somebody says otherwise: as exact as the clock."""
@@ -91,6 +91,7 @@ UNACKED_PER_CONSUMER: Policy[int | None] = Policy(
     name="max_unacked_messages_per_consumer",
     at_namespace="maxUnackedMessagesPerConsumer",
     at_topic="maxUnackedMessagesOnConsumer",
+    below_zero=BELOW_ZERO,
     codec=UNACKED,
     default=None,
     scopes=frozenset(Scope),
@@ -104,6 +105,7 @@ UNACKED_PER_SUBSCRIPTION: Policy[int | None] = Policy(
     name="max_unacked_messages_per_subscription",
     at_namespace="maxUnackedMessagesPerSubscription",
     at_topic="maxUnackedMessagesOnSubscription",
+    below_zero=BELOW_ZERO,
     codec=UNACKED,
     default=None,
     scopes=frozenset(Scope),

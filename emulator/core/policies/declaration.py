@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 T = TypeVar("T")
+BELOW_ZERO: Final = "{} must be 0 or more"
+"""`Policy.below_zero` of most numbers."""
 
 
 class OutOfRange(ValueError):
@@ -65,6 +67,8 @@ class Policy(Generic[T]):
     at_topic: str = ""
     at_broker: str = ""
     """What Pulsar calls it among a broker's settings, if it may be set there while regions run."""
+    below_zero: str = ""
+    """What Pulsar says of a negative number, which clients compare; `{}` is the last segment of the path."""
     set_without_body: bool = False
     """To set it is to say yes: tools send no body."""
     query_at_topic: str = ""

@@ -78,6 +78,7 @@ INACTIVE_TOPICS: Policy[Inactivity] = Policy(
 SUBSCRIPTION_EXPIRATION: Policy[int] = Policy(
     name="subscription_expiration_minutes",
     at_namespace="subscriptionExpirationTime",
+    below_zero="Invalid value for subscription expiration time",
     codec=Codec(_minutes, int, {"type": "integer", "minimum": 0}),
     default=0,
     scopes=frozenset({Scope.BROKER, Scope.NAMESPACE}),

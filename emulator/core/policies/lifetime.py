@@ -191,6 +191,7 @@ MESSAGE_TTL: Policy[int] = Policy(
     at_namespace="messageTTL",
     at_topic="messageTTL",
     query_at_topic="messageTTL",
+    below_zero="Invalid value for message TTL, message TTL must >= 0",
     codec=Codec(_seconds, int, {"type": "integer", "minimum": 0}),
     default=0,
     scopes=_NAMESPACE_AND_TOPIC,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from emulator.core.pace import UNLIMITED, Pace
-from emulator.core.policies.declaration import Codec, OutOfRange, Policy, Scope
+from emulator.core.policies.declaration import BELOW_ZERO, Codec, OutOfRange, Policy, Scope
 from emulator.core.policies.lifetime import fields_of, whole_number
 
 OBEYED_BY: Final = "emulator.broker.topic_rules"
@@ -26,6 +26,8 @@ def _number_policy(name: str, at_namespace: str, at_topic: str, doc: str) -> Pol
         name=name,
         at_namespace=at_namespace,
         at_topic=at_topic,
+        at_broker=at_namespace,
+        below_zero=BELOW_ZERO,
         codec=NUMBER,
         default=0,
         scopes=_BOTH,
@@ -58,6 +60,8 @@ MAX_SUBSCRIPTIONS: Policy[int] = _number_policy(
 MAX_TOPICS: Policy[int] = Policy(
     name="max_topics_per_namespace",
     at_namespace="maxTopicsPerNamespace",
+    at_broker="maxTopicsPerNamespace",
+    below_zero=BELOW_ZERO,
     unset=0,
     codec=NUMBER,
     default=0,
@@ -102,16 +106,20 @@ def _dispatch_rate(value: Any) -> Pace:
     seconds = whole_number(found.get("ratePeriodInSecond", 1), "ratePeriodInSecond", least=1)
     if seconds > PERIOD_SECONDS_MAX:
         raise OutOfRange(f"ratePeriodInSecond: {seconds} is more than a day")
-    if found.get("relativeToPublishRate"):
-        raise OutOfRange("relativeToPublishRate: only rates of their own are offered")
-    return Pace(messages, size_bytes, seconds)
+    return Pace(messages, size_bytes, seconds, _relative(found.get("relativeToPublishRate")))
+
+
+def _relative(value: Any) -> bool:
+    if value is not None and not isinstance(value, bool):
+        raise ValueError(f"relativeToPublishRate: {str(value)[:100]!r} is neither true nor false")
+    return bool(value)
 
 
 def _dispatch_rate_as_json(rate: Pace) -> dict[str, Any]:
     return {
         "dispatchThrottlingRateInMsg": rate.messages or -1,
         "dispatchThrottlingRateInByte": rate.size_bytes or -1,
-        "relativeToPublishRate": False,
+        "relativeToPublishRate": rate.relative,
         "ratePeriodInSecond": rate.period_seconds,
     }
 
@@ -123,7 +131,15 @@ def _numbers(*names: str) -> dict[str, Any]:
 DISPATCH_RATE_FORM: Codec[Pace] = Codec(
     _dispatch_rate,
     _dispatch_rate_as_json,
-    _numbers("dispatchThrottlingRateInMsg", "dispatchThrottlingRateInByte", "ratePeriodInSecond"),
+    {
+        "type": "object",
+        "properties": {
+            "dispatchThrottlingRateInMsg": {"type": "integer"},
+            "dispatchThrottlingRateInByte": {"type": "integer"},
+            "ratePeriodInSecond": {"type": "integer"},
+            "relativeToPublishRate": {"type": "boolean"},
+        },
+    },
 )
 PUBLISH_RATE: Policy[Pace] = Policy(
     name="publish_rate",

@@ -50,6 +50,7 @@ AUTO_SUBSCRIPTION_CREATION: Policy[bool] = Policy(
     name="auto_subscription_creation",
     at_namespace="autoSubscriptionCreation",
     at_topic="autoSubscriptionCreation",
+    at_broker="allowAutoSubscriptionCreation",
     codec=Codec(
         _auto_creation,
         lambda value: {"allowAutoSubscriptionCreation": value},
@@ -60,7 +61,7 @@ AUTO_SUBSCRIPTION_CREATION: Policy[bool] = Policy(
         },
     ),
     default=True,
-    scopes=frozenset({Scope.NAMESPACE, Scope.TOPIC}),
+    scopes=frozenset(Scope),
     obeyed_by="emulator.broker.commands.subscribing",
     doc="Whether a consumer may create a durable subscription; otherwise only the admin API may.",
 )

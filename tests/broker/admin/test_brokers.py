@@ -48,6 +48,42 @@ def test_a_dynamic_setting_applies_at_once_and_is_taken_back(us: Served) -> None
     assert us.get(of_topic) is False
 
 
+def test_a_dynamic_setting_may_be_one_field_of_a_policy(us: Served) -> None:
+    of_topic = "/admin/v2/persistent/public/none/t/autoSubscriptionCreation?applied=true"
+    assert us.ask("PUT", "/admin/v2/namespaces/public/none").status == 204
+    path = f"{BROKERS}/configuration/allowAutoSubscriptionCreation"
+    assert us.get(f"{BROKERS}/configuration/runtime")["allowAutoSubscriptionCreation"] == "true"
+    assert us.ask("POST", f"{path}/false").status == 204
+    assert us.get(f"{BROKERS}/configuration/values") == {"allowAutoSubscriptionCreation": "false"}
+    assert us.get(f"{BROKERS}/configuration/runtime")["allowAutoSubscriptionCreation"] == "false"
+    assert us.get(of_topic) == {"allowAutoSubscriptionCreation": False}
+    reply = us.ask("POST", f"{path}/%7B%22key%2F123%22%3A%22https%3A%2F%2Fexample.com%2F%22%7D")
+    assert reply.status == 412
+    assert "allowAutoSubscriptionCreation" in reply.json()["reason"]
+    assert us.ask("DELETE", path).status == 204
+    assert us.get(of_topic) == {"allowAutoSubscriptionCreation": True}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "maxTopicsPerNamespace",
+        "maxProducersPerTopic",
+        "maxConsumersPerTopic",
+        "maxConsumersPerSubscription",
+        "maxSubscriptionsPerTopic",
+    ],
+)
+def test_a_number_may_be_changed_for_all_namespaces(us: Served, name: str) -> None:
+    assert name in us.get(f"{BROKERS}/configuration")
+    assert us.get(f"{BROKERS}/configuration/runtime")[name] == "0"
+    assert us.ask("POST", f"{BROKERS}/configuration/{name}/7").status == 204
+    assert us.get(f"{BROKERS}/configuration/values") == {name: "7"}
+    assert us.get(f"/admin/v2/namespaces/public/default/{name}?applied=true") == 7
+    assert us.ask("POST", f"{BROKERS}/configuration/{name}/-1").status == 412
+    assert us.ask("POST", f"{BROKERS}/configuration/{name}/many").status == 412
+
+
 def test_other_settings_are_not_changed(us: Served) -> None:
     names = us.get(f"{BROKERS}/configuration")
     assert "brokerDeduplicationEnabled" in names

@@ -105,8 +105,15 @@ def test_permissions_on_subscriptions_are_kept(us: Served) -> None:
     assert us.get(of) == {"billing": ["ada", "bob"]}
     assert us.ask("DELETE", f"{NAMESPACE}/permissions/billing/ada").status == 204
     assert us.get(of) == {"billing": ["bob"]}
-    assert us.ask("DELETE", f"{of}/billing").status == 204
+    assert us.ask("DELETE", f"{NAMESPACE}/permissions/billing/bob").status == 204
     assert us.get(of) == {}
+
+
+def test_a_role_is_revoked_also_where_the_subscription_is_named_subscription(us: Served) -> None:
+    of = f"{NAMESPACE}/permissions/subscription"
+    assert us.ask("POST", f"{of}/subscription", b'["user", "other"]').status == 204
+    assert us.ask("DELETE", f"{NAMESPACE}/permissions/subscription/user").status == 204
+    assert us.get(of) == {"subscription": ["other"]}
 
 
 def test_resource_groups_are_kept(us: Served) -> None:

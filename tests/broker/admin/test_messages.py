@@ -72,7 +72,7 @@ def test_a_message_that_was_not_acknowledged_is_looked_at(us: Served) -> None:
         (f"{BILLING}/position/0", 412),
         (f"{BILLING}/position/one", 400),
         (f"{BILLING}/position/99999999999999999999", 400),
-        (f"{TOPIC}/subscription/none/position/1", 404),
+        (f"{TOPIC}/subscription/pulsar.repl.eu/position/1", 412),
         (f"{TOPIC}/ledger/1/entry/-1", 404),
         (f"{TOPIC}/ledger/1/entry/x", 400),
         (f"{TOPIC}/examinemessage?initialPosition=middle", 412),
@@ -281,3 +281,14 @@ def test_a_namespace_is_unloaded(us: Served) -> None:
     assert us.ask("PUT", f"{NAMESPACE}/unload").status == 204
     assert us.ask("PUT", f"{NAMESPACE}/0x00000000_0xffffffff/unload").status == 204
     assert peeked(us) == b"0"
+
+
+def test_a_peek_at_an_unknown_subscription_shows_what_it_would_begin_with_and_creates_nothing(
+    us: Served,
+) -> None:
+    """Upstream creates the subscription, and tools rely on the response."""
+    numbered(us, 3)
+    of_new = f"{TOPIC}/subscription/new/position"
+    assert [us.ask("GET", f"{of_new}/{n}").body for n in (1, 3)] == [b"0", b"2"]
+    assert us.ask("GET", f"{of_new}/4").status == 404
+    assert us.get(f"{TOPIC}/subscriptions") == ["billing"]

@@ -163,3 +163,43 @@ def test_all_policies_of_a_topic_are_unset_at_once(us: Served) -> None:
             assert us.ask("GET", f"{topic}/deduplicationEnabled{where}").status == 204
         assert us.ask("DELETE", f"{topic}/policies").status == 204
     assert us.ask("DELETE", "/admin/v2/persistent/public/nowhere/x/policies").status == 404
+
+
+@pytest.mark.parametrize(
+    ("path", "sentence"),
+    [
+        (f"{NAMESPACE}/maxTopicsPerNamespace", "maxTopicsPerNamespace must be 0 or more"),
+        (f"{NAMESPACE}/maxProducersPerTopic", "maxProducersPerTopic must be 0 or more"),
+        (f"{TOPIC}/maxProducers", "maxProducers must be 0 or more"),
+        (f"{NAMESPACE}/maxUnackedMessagesPerConsumer", "maxUnackedMessagesPerConsumer must be 0 or more"),
+        (f"{NAMESPACE}/compactionThreshold", "compactionThreshold must be 0 or more"),
+        (f"{NAMESPACE}/subscriptionExpirationTime", "Invalid value for subscription expiration time"),
+        (f"{NAMESPACE}/messageTTL", "Invalid value for message TTL, message TTL must >= 0"),
+    ],
+)
+def test_a_negative_number_is_refused_in_the_words_that_clients_compare(
+    us: Served, path: str, sentence: str
+) -> None:
+    for body in (b"-1", b"-60"):
+        reply = us.ask("PUT" if path.endswith("compactionThreshold") else "POST", path, body)
+        assert (reply.status, reply.json()["reason"]) == (412, sentence)
+    huge = us.ask("PUT" if path.endswith("compactionThreshold") else "POST", path, b"1" + b"0" * 30)
+    assert huge.status == 412
+    assert huge.json()["reason"] != sentence, "not negative: that sentence would be untrue"
+
+
+@pytest.mark.parametrize("segment", ["dispatchRate", "subscriptionDispatchRate", "replicatorDispatchRate"])
+@pytest.mark.parametrize("place", [NAMESPACE, TOPIC])
+def test_a_dispatch_rate_may_be_relative_to_the_publish_rate(us: Served, place: str, segment: str) -> None:
+    rate = {
+        "dispatchThrottlingRateInMsg": 1_000,
+        "dispatchThrottlingRateInByte": 1_048_576,
+        "ratePeriodInSecond": 30,
+        "relativeToPublishRate": True,
+    }
+    assert us.ask("POST", f"{place}/{segment}", json.dumps(rate).encode()).status == 204
+    assert us.get(f"{place}/{segment}") == rate
+    wrong = {**rate, "relativeToPublishRate": "perhaps"}
+    reply = us.ask("POST", f"{place}/{segment}", json.dumps(wrong).encode())
+    assert reply.status == 400
+    assert "relativeToPublishRate: 'perhaps'" in reply.json()["reason"]

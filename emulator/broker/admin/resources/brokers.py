@@ -109,7 +109,18 @@ async def dynamic_values(call: Call) -> Response:
 def _dynamic(region: Region) -> dict[str, str]:
     """Those that somebody changed."""
     set_ = region.policies.set_at(BROKER_POLICIES_PATH)
-    return {name: _text(set_[policy.name]) for name, policy in DYNAMIC.items() if policy.name in set_}
+    return {
+        name: _shown(policy, set_[policy.name]) for name, policy in DYNAMIC.items() if policy.name in set_
+    }
+
+
+def _is_field(policy: Policy[Any]) -> bool:
+    """Whether the setting is one field of the JSON object that the policy is elsewhere."""
+    return policy.at_broker in policy.codec.schema.get("properties", {})
+
+
+def _shown(policy: Policy[Any], as_json: Any) -> str:
+    return _text(as_json[policy.at_broker] if _is_field(policy) else as_json)
 
 
 def _text(value: Any) -> str:
@@ -128,7 +139,7 @@ async def runtime(call: Call) -> Response:
             "keepAliveIntervalSeconds": _text(settings.keep_alive_interval_ms / 1_000),
             "allowAutoTopicCreation": _text(settings.allow_auto_topic_creation),
             **{name: _text(getattr(settings, field)) for name, field in SETTINGS.items()},
-            **{name: _text(policy.default) for name, policy in DYNAMIC.items()},
+            **{name: _shown(one, one.codec.encode(one.default)) for name, one in DYNAMIC.items()},
             **_dynamic(region),
         }
     )
@@ -138,7 +149,7 @@ async def set_dynamic(call: Call) -> Response:
     policy = _dynamic_policy(call)
     text = unquote(call.names["value"])
     try:
-        value = policy.codec.decode(_meant(text))
+        value = policy.codec.decode({policy.at_broker: _meant(text)} if _is_field(policy) else _meant(text))
     except ValueError as problem:
         raise HttpError(412, f"{call.names['name']}: {problem}") from None
     await call.place.region.policies.set(BROKER_POLICIES_PATH, policy, value)

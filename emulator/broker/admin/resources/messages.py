@@ -10,7 +10,7 @@ from emulator.broker.admin.message_ids import MESSAGE_ID, as_json
 from emulator.broker.admin.numbers import whole_number
 from emulator.broker.admin.resource import Call, Operation, Query, Resource, reads
 from emulator.broker.admin.scope import Scope
-from emulator.broker.admin.topics_named import one_subscription, one_topic
+from emulator.broker.admin.topics_named import missing, one_topic
 from emulator.broker.authorization import Action
 from emulator.broker.topic import positions
 from emulator.broker.topic.topic import Topic
@@ -21,11 +21,24 @@ _OCTETS = "The payload is the body; the rest are headers `X-Pulsar-…`. A batch
 
 
 async def peek(call: Call) -> Response:
-    topic, subscription = await one_subscription(call)
+    topic = await one_topic(call)
+    subscription = topic.subscriptions.get(call.names["subscription"])
     n = whole_number(call.names["n"], "position")
     if n < 1:
         raise HttpError(412, "position: the first message that was not acknowledged has the number 1")
-    return await _entry(topic, nth_unacked(topic, subscription.cursor, n))
+    if subscription is None or subscription.closed:
+        cursor = _cursor_of_a_new_subscription(call, topic)
+    else:
+        cursor = subscription.cursor
+    return await _entry(topic, nth_unacked(topic, cursor, n))
+
+
+def _cursor_of_a_new_subscription(call: Call, topic: Topic) -> Cursor:
+    """Return the cursor that a subscription from the earliest message on has. Upstream creates the subscription at the
+    first peek; a GET creates nothing here."""
+    if call.names["subscription"].startswith("pulsar.repl."):
+        raise missing(call)
+    return Cursor(topic.first_entry_id - 1)
 
 
 def nth_unacked(topic: Topic, cursor: Cursor, n: int) -> int:

@@ -126,11 +126,10 @@ async def grant_subscription(call: Call) -> Response:
 
 
 async def revoke_subscription(call: Call) -> Response:
-    """All roles, or one of them."""
-    name, role = call.names["subscription"], call.names.get("role")
+    name, role = call.names["subscription"], call.names["role"]
 
     def revoke(grants: Grants) -> None:
-        left = [one for one in grants.pop(name, []) if role is not None and one != role]
+        left = [one for one in grants.pop(name, []) if one != role]
         if left:
             grants[name] = left
 
@@ -214,7 +213,6 @@ RESOURCES = (
         f"{_NAMESPACE}/subscription/{{subscription}}",
         Scope.NAMESPACE,
         post=changes(grant_subscription, "Permit these roles to use a subscription.", body=_ROLES),
-        delete=changes(revoke_subscription, "Revoke all roles of a subscription."),
     ),
     _row(
         f"{_NAMESPACE}/{{subscription}}/{{role}}",

@@ -118,7 +118,8 @@ def _row(
         await call.place.region.policies.set(place_of(call), policy, None)
         return Response(status=204)
 
-    parse = parser(policy)
+    segment = policy.at_topic if scope is Scope.TOPIC else policy.at_namespace
+    parse = parser(policy, segment)
 
     def parse_text(text: str) -> Any:
         try:
@@ -127,7 +128,6 @@ def _row(
             raise HttpError(400, f"{policy.name}: {text!r} is no value") from None
         return parse(raw)
 
-    segment = policy.at_topic if scope is Scope.TOPIC else policy.at_namespace
     behind = policy.query_at_topic if scope is Scope.TOPIC else ""
     told = (Query(behind, "The value, instead of a body.", str),) if behind else ()
     setting = changes(set_, f"Set `{policy.name}`.", *where, *told, body=Body(parse, policy.codec.schema))
@@ -145,17 +145,23 @@ def _row(
     )
 
 
-def parser(policy: Policy[Any]) -> Callable[[Any], Any]:
+def parser(policy: Policy[Any], segment: str = "") -> Callable[[Any], Any]:
     """From a body to the policy's value. HttpError 400 for what has not its form, 412 for a value that cannot be."""
 
     def parse(raw: Any) -> Any:
         try:
             return None if raw is None else policy.codec.decode(raw)
         except OutOfRange as problem:
-            raise HttpError(412, f"{policy.name}: {problem}") from None
+            raise HttpError(412, sentence(raw, problem)) from None
         except ValueError as problem:
             is_value = not isinstance(raw, list | str | bool) and fits(policy.codec.schema, raw)
-            raise HttpError(412 if is_value else 400, f"{policy.name}: {problem}") from None
+            raise HttpError(412 if is_value else 400, sentence(raw, problem)) from None
+
+    def sentence(raw: Any, problem: ValueError) -> str:
+        is_negative = isinstance(raw, int | str) and str(raw).startswith("-") and str(raw)[1:].isdecimal()
+        if policy.below_zero and is_negative:
+            return policy.below_zero.format(segment)
+        return f"{policy.name}: {problem}"
 
     return parse
 

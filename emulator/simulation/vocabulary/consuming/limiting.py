@@ -13,7 +13,7 @@ from functools import partial
 from random import Random
 
 from emulator.core.caps import Caps
-from emulator.core.pace import Pace, Throttle
+from emulator.core.pace import Pace, Published, Throttle, ThrottleFactory
 from emulator.errors import ProtocolError
 from emulator.simulation.ablation import Ablation, parts
 from emulator.simulation.allowances import Allowance
@@ -98,8 +98,8 @@ class _TakesNothing(Throttle):
 class _PilesUp(Throttle):
     """What nobody used for a long time may go at once."""
 
-    def __init__(self, rate: Pace, now_ms: float) -> None:
-        super().__init__(rate, now_ms)
+    def __init__(self, rate: Pace, now_ms: float, published: Published | None = None) -> None:
+        super().__init__(rate, now_ms, published)
         for bucket in (self._messages, self._bytes):
             if bucket is not None:
                 bucket._most = float("inf")
@@ -108,15 +108,18 @@ class _PilesUp(Throttle):
 class _NeverFills(Throttle):
     """What one period allows goes, and nothing after it."""
 
-    def __init__(self, rate: Pace, now_ms: float) -> None:
-        super().__init__(rate, now_ms)
+    def __init__(self, rate: Pace, now_ms: float, published: Published | None = None) -> None:
+        super().__init__(rate, now_ms, published)
         for bucket in (self._messages, self._bytes):
             if bucket is not None:
                 bucket._per_ms = 1e-6
 
 
-def _throttle(careless: type[Throttle]) -> Callable[[Pace, float], Throttle | None]:
-    return lambda rate, now_ms: careless(rate, now_ms) if rate.is_limited else None
+def _throttle(careless: type[Throttle]) -> ThrottleFactory:
+    def made(rate: Pace, now_ms: float, published: Published | None = None) -> Throttle | None:
+        return careless(rate, now_ms, published) if rate.is_limited else None
+
+    return made
 
 
 WORD = Word(

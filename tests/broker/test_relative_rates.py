@@ -1,0 +1,85 @@
+"""`relativeToPublishRate`: consumers and replicators may be sent what is published, and a configured rate beyond it."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from emulator.client import ConsumerType, InitialPosition
+from emulator.simulation.world import World, world
+
+TOPIC = "persistent://public/default/orders"
+TARGET = "/admin/v2/persistent/public/default/orders"
+PER_SECOND = 20
+SECONDS = 40
+
+
+def rate(*, relative: bool) -> dict[str, object]:
+    return {
+        "dispatchThrottlingRateInMsg": 1,
+        "dispatchThrottlingRateInByte": -1,
+        "ratePeriodInSecond": 1,
+        "relativeToPublishRate": relative,
+    }
+
+
+async def limit(w: World, segment: str, *, relative: bool) -> None:
+    answer = await w.ask_admin("us", "POST", f"{TARGET}/{segment}", rate(relative=relative))
+    assert answer.status == 204, answer.body
+
+
+async def publish_steadily(w: World) -> None:
+    producer = await w.client("us").producer(TOPIC)
+    for _ in range(SECONDS * PER_SECOND):
+        await producer.send(b"x")
+        await asyncio.sleep(1 / PER_SECOND)
+
+
+@pytest.mark.parametrize(("relative", "least", "most"), [(True, 0.7, 1.0), (False, 0.0, 0.1)])
+@pytest.mark.parametrize("segment", ["dispatchRate", "subscriptionDispatchRate"])
+def test_consumers_are_sent_what_is_published_and_no_more_than_a_little_beyond(
+    segment: str, relative: bool, least: float, most: float
+) -> None:
+    with world("us") as w:
+
+        async def story() -> None:
+            consumer = await w.client("us").subscribe(TOPIC, "s", type_=ConsumerType.SHARED)
+            await limit(w, segment, relative=relative)
+            await publish_steadily(w)
+            assert least <= len(consumer.waiting) / (SECONDS * PER_SECOND) <= most
+
+        w.play(story())
+
+
+@pytest.mark.parametrize(("relative", "least", "most"), [(True, 0.7, 1.0), (False, 0.0, 0.1)])
+def test_a_replicator_sends_what_is_published(relative: bool, least: float, most: float) -> None:
+    with world("us", "eu") as w:
+
+        async def story() -> None:
+            consumer = await w.client("eu").subscribe(TOPIC, "s", type_=ConsumerType.SHARED)
+            await limit(w, "replicatorDispatchRate", relative=relative)
+            await publish_steadily(w)
+            assert least <= len(consumer.waiting) / (SECONDS * PER_SECOND) <= most
+
+        w.play(story())
+
+
+def test_a_backlog_is_sent_slowly_when_publishing_ends() -> None:
+    """The rate follows the publish rate down as well as up."""
+    with world("us") as w:
+
+        async def story() -> None:
+            producer = await w.client("us").producer(TOPIC)
+            for _ in range(200):
+                await producer.send(b"x")
+            await asyncio.sleep(60)
+            await limit(w, "subscriptionDispatchRate", relative=True)
+            client = w.client("us")
+            consumer = await client.subscribe(
+                TOPIC, "s", type_=ConsumerType.SHARED, initial_position=InitialPosition.EARLIEST
+            )
+            await asyncio.sleep(20)
+            assert len(consumer.waiting) < 150
+
+        w.play(story())
