@@ -2,7 +2,7 @@
 
 A fault stands beside a witness when it was about a region or a link that the witness names, at the time that the
 witness names or shortly after: what a region had acknowledged and not yet sent is lost a moment later. That is no
-proof. It is where a person would look first.
+proof. It is where a person would look first. The words are in `hints`.
 """
 
 from __future__ import annotations
@@ -14,12 +14,26 @@ from typing import Any
 
 from spark_jobs.durations import duration_text
 from spark_jobs.faults import Interval
+from spark_jobs.hints import hint
 from spark_jobs.timeline import Timeline
 from spark_jobs.verdict import CheckResult
 
 AFTERWARDS_SECONDS = 5.0
 CAUSES_MAX = 3
-_DONE = {"kill": "killed", "lose": "lost", "stop": "stopped", "pause": "paused", "cut": "cut", "hold": "held"}
+_DONE = {
+    "kill": "killed",
+    "lose": "lost",
+    "stop": "stopped",
+    "restart": "restarted",
+    "pause": "paused",
+    "cut": "cut",
+    "hold": "held",
+}
+_PLACES = ("region", "other_region", "origin_region")
+_PLACES_OF: Mapping[str, Sequence[str]] = {"unanswered": ("region", "other_region")}
+"""By kind of witness, where it happened: the origin of an order has no part in its answer."""
+_AT_ANY_TIME_LATER = frozenset({"skipped", "not reached"})
+"""Kinds of witness that name when a message was acknowledged: a consumer passes it at any time from then on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +43,8 @@ class _Scene:
     regions: frozenset[str]
     from_s: float
     to_s: float
+    of_subscription: bool = False
+    """Programs may have a part in it."""
 
 
 def causes(check: CheckResult, timeline: Timeline) -> list[str]:
@@ -37,6 +53,8 @@ def causes(check: CheckResult, timeline: Timeline) -> list[str]:
     if scene is None:
         return []
     near = [fault for fault in (*timeline.down, *timeline.links) if _is_beside(fault, scene)]
+    if scene.of_subscription:
+        near += [fault for fault in timeline.programs if _is_beside(fault, scene)]
     # A cluster's store is about each of its regions.
     of_clusters = frozenset(
         lane.cluster for lane in timeline.lanes if lane.cluster and lane.region in scene.regions
@@ -45,32 +63,48 @@ def causes(check: CheckResult, timeline: Timeline) -> list[str]:
         one for one in timeline.stores if _is_beside(one, dataclasses.replace(scene, regions=of_clusters))
     ]
     if not near:
-        where = " and ".join(sorted(scene.regions))
-        return [f"No fault of {where} or of a link between them was in force at that time."]
+        return [_no_fault(scene, timeline)]
     near.sort(key=lambda fault: (fault.from_s > scene.to_s, abs(fault.from_s - scene.from_s)))
     return [sentence_of(fault) for fault in near[:CAUSES_MAX]]
+
+
+def _no_fault(scene: _Scene, timeline: Timeline) -> str:
+    names = sorted(scene.regions)
+    links = "a link between them" if len(names) > 1 else "one of its links"
+    upto = min(scene.to_s + AFTERWARDS_SECONDS, max(timeline.seconds, scene.to_s))
+    where = f"{' and '.join(names)} or of {links}"
+    return hint("no-fault", where=where, since=f"{scene.from_s:.3f}", upto=f"{upto:.3f}")
 
 
 def sentence_of(fault: Interval) -> str:
     """`us-east was killed at 4.000 s, for 5.000 s.`"""
     until = f", for {duration_text(fault.seconds)}" if fault.ended else ", until the end"
-    at = f"at {fault.from_s:.3f} s{until}."
+    fields: dict[str, object] = {"region": fault.region, "at": f"{fault.from_s:.3f}", "until": until}
     if fault.what == "away":
-        return f"The configuration store of {fault.region} was away {at}"
-    if fault.other_region is None:
-        return f"{fault.region} was {_DONE.get(fault.what, fault.what)} {at}"
-    arrow = "→" if fault.one_way else "↔"
+        return hint("store-away", **fields)
     done = f"given a latency of {fault.detail}" if fault.what == "latency" else _DONE[fault.what]
-    return f"The link {fault.region} {arrow} {fault.other_region} was {done} {at}"
+    if fault.actor is not None:
+        return hint("program-down", program=fault.actor, done=done, **fields)
+    if fault.other_region is None:
+        return hint("region-down", done=done, **fields)
+    arrow = "→" if fault.one_way else "↔"
+    return hint("link-fault", other_region=fault.other_region, arrow=arrow, done=done, **fields)
 
 
 def _scene(witnesses: Sequence[Mapping[str, Any]], timeline: Timeline) -> _Scene | None:
-    names = ("region", "other_region", "origin_region")
-    regions = {str(witness[name]) for witness in witnesses for name in names if witness.get(name)}
+    regions = {
+        str(witness[name])
+        for witness in witnesses
+        for name in _PLACES_OF.get(witness.get("kind", ""), _PLACES)
+        if witness.get(name)
+    }
     if not regions:
         return None
     times = [(at_ms - timeline.start_ms) / 1000 for at_ms in _times(witnesses)] or [0.0, timeline.seconds]
-    return _Scene(frozenset(regions), min(times), max(times))
+    if any(witness.get("kind") in _AT_ANY_TIME_LATER for witness in witnesses):
+        times.append(timeline.seconds)
+    of_subscription = any(witness.get("subscription") for witness in witnesses)
+    return _Scene(frozenset(regions), min(times), max(times), of_subscription)
 
 
 def _times(witnesses: Iterable[Mapping[str, Any]]) -> list[float]:

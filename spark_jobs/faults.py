@@ -20,6 +20,8 @@ REGION_ENDS = {
     "pause": ("resume", "start", "restart", "kill", "lose", "stop"),
 }
 """What ends a time of being down."""
+PROGRAM_ENDS = ("kill", "stop", "restart", "pause")
+PROGRAM_VERBS = (*PROGRAM_ENDS, "start", "resume", "finish")
 LINK_FAULTS = ("cut", "hold", "latency")
 
 
@@ -36,6 +38,7 @@ class Interval:
     other_region: str | None = None
     """Of a link: where it leads."""
     actor: str | None = None
+    """Who waited; or the program that was ended or paused."""
     ended: bool = True
     """False: it went on beyond the end of the history."""
     one_way: bool = False
@@ -90,6 +93,42 @@ def down_times(marks: Sequence[Mark], end_s: float) -> tuple[Interval, ...]:
         to_s = end.at_s if end else end_s
         intervals.append(Interval(mark.at_s, to_s, mark.op, mark.region, ended=end is not None))
     return tuple(intervals)
+
+
+def program_times(marks: Sequence[Mark], end_s: float) -> tuple[Interval, ...]:
+    """Each time that a step ended or paused a program, a host or a task, until a step started it again."""
+    intervals = []
+    for index, mark in enumerate(marks):
+        verb, name = done_to_program(mark.op, mark.detail)
+        if verb not in PROGRAM_ENDS:
+            continue
+        later = (one for one in marks[index + 1 :] if _goes_on(one, name))
+        end = mark if verb == "restart" else next(later, None)
+        to_s = end.at_s if end else end_s
+        intervals.append(Interval(mark.at_s, to_s, verb, mark.region, actor=name, ended=end is not None))
+    return tuple(intervals)
+
+
+def _goes_on(mark: Mark, name: str) -> bool:
+    return (mark.op == "move" and mark.detail == f"{name} has moved") or done_to_program(
+        mark.op, mark.detail
+    ) in (("start", name), ("restart", name), ("resume", name))
+
+
+def done_to_program(op: str, detail: str | None) -> tuple[str, str]:
+    """Verb and name in the fact `kill billing`; empty for any other fact."""
+    verb, _, name = (detail or "").partition(" ")
+    return (verb, name) if op == "note" and verb in PROGRAM_VERBS and name else ("", "")
+
+
+def down_on_purpose(facts: Iterable[Mapping[str, Any]]) -> dict[str, list[float]]:
+    """Program, host or task -> when steps ended, paused or moved it, on the history's clock, in milliseconds."""
+    found: dict[str, list[float]] = {}
+    for fact in facts:
+        verb, name = done_to_program(fact["op"], fact["detail"])
+        if verb in PROGRAM_ENDS or verb == "finish":
+            found.setdefault(name, []).append(fact["at_ms"])
+    return found
 
 
 def link_faults(marks: Sequence[Mark], end_s: float) -> tuple[Interval, ...]:

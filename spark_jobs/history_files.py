@@ -54,9 +54,12 @@ ROW_SCHEMA = pa.schema(
         ("action", pa.string()),
         ("transaction_key", pa.string()),
         ("key_epoch", pa.int64()),
+        ("history_file", pa.string()),
     ]
 )
-"""A line. `damage` is null but in rows that tell what could not be read, which set nothing else. Topics are in their
+"""A line. `history_file` is the name of its file, without suffix.
+
+`damage` is null but in rows that tell what could not be read, which set nothing else. Topics are in their
 full form; the place that a message id names is three numbers; digests are numbers, 0 for attributes that are not
 there."""
 
@@ -195,7 +198,7 @@ def read_rows(
     with slice_.path.open("rb") as stream:
         stream.seek(slice_.start)
         data = stream.read(slice_.stop - slice_.start)
-    reader = _Reader(f"history/{slice_.path.name}", regions, namespaces)
+    reader = _Reader(slice_.path, regions, namespaces)
     for number, line in enumerate(data.split(b"\n")[: data.count(b"\n") + 1], slice_.first_line):
         if line and number not in slice_.torn:
             reader.add(number, line)
@@ -206,11 +209,12 @@ def read_rows(
 
 
 class _Reader:
-    def __init__(self, place: str, regions: Collection[str], namespaces: Collection[str]) -> None:
+    def __init__(self, file: Path, regions: Collection[str], namespaces: Collection[str]) -> None:
         known = frozenset(regions)
         rule = f"must be a region of this run ({', '.join(sorted(known))})"
         self.rows: list[tuple[Any, ...]] = []
-        self._place = place
+        self._place = f"history/{file.name}"
+        self._file = file.stem
         self._check = LineCheck(dict.fromkeys(("region", "other_region", "origin_region"), (known, rule)))
         self._namespaces = frozenset(namespaces)
         self._topics: dict[str, str | Wrong] = {}
@@ -233,7 +237,7 @@ class _Reader:
             self._damage(number, str(wrong))
         elif fields["op"] not in FRAME:
             topic = fields.get("topic")
-            self.rows.append(row_of(fields, None if topic is None else str(self._topics[topic])))
+            self.rows.append(row_of(fields, None if topic is None else str(self._topics[topic]), self._file))
 
     def count_unnamed(self) -> None:
         unnamed = self._damages - DAMAGES_MAX
@@ -279,8 +283,8 @@ class _Reader:
         return Wrong("topic", rule)
 
 
-def row_of(fields: dict[str, Any], topic: str | None) -> tuple[Any, ...]:
-    """A line that is in order, in the shape of ROW_SCHEMA. `topic`: in its full form."""
+def row_of(fields: dict[str, Any], topic: str | None, file: str | None = None) -> tuple[Any, ...]:
+    """A line that is in order, in the shape of ROW_SCHEMA. `topic`: in its full form. `file`: name of its history."""
     get = fields.get
     message_id, payload, attributes = get("message_id"), get("payload_digest"), get("attributes_digest")
     ledger = entry = batch = None
@@ -319,6 +323,7 @@ def row_of(fields: dict[str, Any], topic: str | None) -> tuple[Any, ...]:
         get("action"),
         get("transaction_key"),
         get("key_epoch"),
+        file,
     )
 
 

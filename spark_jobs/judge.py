@@ -18,6 +18,7 @@ from spark_jobs.engines.contract import Engine
 from spark_jobs.engines.current import in_use, kept, small_frame
 from spark_jobs.engines.frames import DataFrame, F
 from spark_jobs.evidence import OUTAGE_SCHEMA, Ownership, Promises, gather
+from spark_jobs.faults import down_on_purpose
 from spark_jobs.grants import read_ownership
 from spark_jobs.headline import headline
 from spark_jobs.journeys import Journey, collect_journeys, follow_messages
@@ -28,7 +29,7 @@ from spark_jobs.metadata_converged import metadata_converged
 from spark_jobs.ownership import Contest, measure_ownership
 from spark_jobs.promises import read_promises
 from spark_jobs.questions import Answers, ask
-from spark_jobs.run_folder import Damage, RunFolder, open_run_folder
+from spark_jobs.run_folder import Damage, RunFolder, forgotten_regions, open_run_folder
 from spark_jobs.sessions import renumbered
 from spark_jobs.standings import standing_result
 from spark_jobs.stores import store_absences
@@ -148,6 +149,7 @@ def _judge(folder: RunFolder, limits: Sequence[Limit], follow: Sequence[tuple[st
         lost=lost,
         left={log.region for log in folder.logs if log.backend != "memory"} - unread - set(lost),
         namespaces=folder.namespaces,
+        down_on_purpose=down_on_purpose(told.facts),
         start_ms=told.start_ms,
         end_ms=told.end_ms,
     )
@@ -163,7 +165,7 @@ def _judge(folder: RunFolder, limits: Sequence[Limit], follow: Sequence[tuple[st
             [
                 metadata_converged(folder, circumstances, told.end_ms),
                 loss_result(loss),
-                standing_result(standings, loss.lost),
+                standing_result(standings, loss.lost, folder.namespaces),
             ],
         ),
     )
@@ -223,6 +225,9 @@ def _all_damages(
     damages = [*folder.damages, *others]
     damages += [Damage(text, region) for region, log in sorted(stored.items()) for text in log.damages]
     damages += [Damage(text) for text in told.damages]
+    for region, log in sorted(stored.items()):
+        named_already = {*folder.regions, *(damage.region or "" for damage in damages)}
+        damages += forgotten_regions(f"the log of {region}", log.origins, named_already)
     # The same file may have been tripped over twice.
     return list(dict.fromkeys(damages))
 

@@ -16,6 +16,7 @@ from spark_jobs.durations import duration_text
 from spark_jobs.engines.current import fields_of
 from spark_jobs.engines.frames import F
 from spark_jobs.evidence import Evidence
+from spark_jobs.hints import hint
 from spark_jobs.verdict import INFORMATION, CheckResult
 
 TOPICS_SHOWN_MAX = 3
@@ -145,10 +146,7 @@ def loss_result(loss: Loss) -> CheckResult | None:
     regions = " and ".join(sorted(loss.lost))
     sentences = [_cost(loss, regions)]
     if loss.kept:
-        sentences.append(
-            f"The log of {regions} still holds {loss.kept:,} messages that no region that is left stores:"
-            " starting it again would bring them back."
-        )
+        sentences.append(hint("kept-in-lost-log", regions=regions, messages=count(loss.kept)))
     if loss.lacking:
         lacks = ", ".join(f"{region} {n:,}" for region, n in sorted(loss.lacking.items()))
         sentences.append(f"Of what others still hold of it, regions lack: {lacks}.")

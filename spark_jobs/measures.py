@@ -2,7 +2,8 @@
 
     gap        of a subscription: from the moment its region went down to its next message elsewhere
     stall      of a subscription: the longest time in which an acknowledged message waited and it received nothing
-    outage     of a producer: the longest time in which it had asked and nothing of its was acknowledged
+    outage     of a producer: the longest time in which it had asked and nothing of its was acknowledged; it ends when a
+               step of the scenario ends, pauses or moves the producer's program
     latency    of a subscription: from asking to publish a message to the first time that it received it (curves.py)
     lag        of a link: from an acknowledgement in one region to the first delivery in the other (curves.py)
     repeated   of a subscription: deliveries of messages that it had received before
@@ -12,14 +13,18 @@ All are read off the history, on the clock of the machine that drove the run.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import pyarrow as pa
+
 from spark_jobs.curves import Curve, lateness_seconds
+from spark_jobs.engines.current import small_frame
 from spark_jobs.engines.frames import Column, DataFrame, F, Window
 from spark_jobs.evidence import Evidence
 
+_WAITS_AND_COMES = pa.schema({"actor": pa.string(), "at_ms": pa.float64(), "comes": pa.bool_()})
 STRETCHES_MAX = 5
 """Of one actor."""
 STRETCH_SECONDS_MIN = 0.25
@@ -64,11 +69,16 @@ def _stretch_json(stretch: Stretch) -> dict[str, Any]:
     return {"seconds": stretch.seconds, "from_ms": stretch.from_ms, "ended": stretch.ended}
 
 
-def take_measures(evidence: Evidence, end_ms: float, curves: Collection[Curve]) -> Measures:
-    """`end_ms`: when the history ended."""
+def take_measures(
+    evidence: Evidence,
+    end_ms: float,
+    curves: Collection[Curve],
+    down_on_purpose: Mapping[str, Iterable[float]] | None = None,
+) -> Measures:
+    """`end_ms`: when the history ended. `down_on_purpose`: program -> when steps ended, paused or moved it."""
     received = evidence.events.where((F.col("op") == "receive") & (F.col("outcome") == "ok"))
     return Measures(
-        outages=_longest(_publishing(evidence), end_ms),
+        outages=_longest(_publishing(evidence, down_on_purpose or {}), end_ms),
         stalls=_longest(_consuming(evidence, received), end_ms),
         latency_seconds=lateness_seconds(curves, "latency"),
         lag_seconds=lateness_seconds(curves, "lag"),
@@ -76,12 +86,35 @@ def take_measures(evidence: Evidence, end_ms: float, curves: Collection[Curve]) 
     )
 
 
-def _publishing(evidence: Evidence) -> DataFrame:
+def _publishing(evidence: Evidence, down_on_purpose: Mapping[str, Iterable[float]]) -> DataFrame:
     """What each producer asked for, and what came of it."""
     asked = evidence.messages.where(F.col("asked_ms").isNotNull() & ~F.col("refused"))
-    return _waits(asked, "producer", "asked_ms").union(
+    publishing = _waits(asked, "producer", "asked_ms").union(
         _comes(asked.where(F.col("acked_ms").isNotNull()), "producer", "acked_ms")
     )
+    ends = _ends(evidence, down_on_purpose) if down_on_purpose else []
+    return publishing.union(small_frame(ends, _WAITS_AND_COMES)) if ends else publishing
+
+
+def _ends(
+    evidence: Evidence, down_on_purpose: Mapping[str, Iterable[float]]
+) -> list[tuple[str, float, bool]]:
+    """For each producer of a program, when a step ended that: no client waits for what was asked for before."""
+    asked = evidence.events.where((F.col("op") == "publish") & (F.col("outcome") == "asked"))
+    rows = asked.select("producer", "history_file").distinct().collect()
+    return [
+        (row["producer"], at_ms, True)
+        for row in sorted(rows, key=lambda row: (row["producer"], row["history_file"] or ""))
+        for program, times in sorted(down_on_purpose.items())
+        if _writes(program, row["history_file"] or "")
+        for at_ms in times
+    ]
+
+
+def _writes(program: str, history_file: str) -> bool:
+    """Whether it is the program's history, or that of a further process of it (`billing-4711`)."""
+    name, _, process = history_file.rpartition("-")
+    return history_file == program or (name == program and process.isdecimal())
 
 
 def _consuming(evidence: Evidence, received: DataFrame) -> DataFrame:

@@ -43,13 +43,15 @@ def ask(
     lost: Mapping[str, float],
     left: Collection[str],
     namespaces: Mapping[str, Namespace],
+    down_on_purpose: Mapping[str, Sequence[float]],
     start_ms: float,
     end_ms: float,
 ) -> Answers:
-    """`lines`: as their program wrote them. `lost`: regions, and when. `left`: those whose cursors could be read."""
+    """`lines`: as their program wrote them. `lost`: regions, and when. `left`: those whose cursors could be read.
+    `down_on_purpose`: programs, and when steps ended them."""
     with side_by_side() as workers:
         parts = [workers.submit(_found, evidence, some) for some in parted(checks)]
-        timed = workers.submit(_timed, evidence, start_ms, end_ms)
+        timed = workers.submit(_timed, evidence, down_on_purpose, start_ms, end_ms)
         loss = workers.submit(measure_loss, evidence, lost)
         standings = workers.submit(measure_standings, evidence, left, namespaces)
         doubts = workers.submit(unfounded, lines)
@@ -70,9 +72,9 @@ def _found(evidence: Evidence, checks: Sequence[Check]) -> Mapping[str, Sequence
 
 
 def _timed(
-    evidence: Evidence, start_ms: float, end_ms: float
+    evidence: Evidence, down_on_purpose: Mapping[str, Sequence[float]], start_ms: float, end_ms: float
 ) -> tuple[Sequence[Curve], Measures, Sequence[Slice]]:
     curves = collect_curves(evidence, start_ms, end_ms)
-    measures = take_measures(evidence, end_ms, curves)
+    measures = take_measures(evidence, end_ms, curves, down_on_purpose)
     actors = [name for _, name in actors_shown(measures)[0]]
     return curves, measures, collect_slices(evidence, start_ms, end_ms, actors)

@@ -134,6 +134,7 @@ def open_run_folder(path: Path, *, in_network: bool = False) -> RunFolder:
         damages += problems
     namespaces, problems = _namespaces(path, topology["namespaces"])
     damages += problems
+    damages += forgotten_regions("topology.json", _named_regions(topology, namespaces), regions)
     answers, answers_damages = _read_answers(path)
     damages += answers_damages
     history, problems = _history_files(path / "history")
@@ -151,6 +152,25 @@ def open_run_folder(path: Path, *, in_network: bool = False) -> RunFolder:
         in_network=in_network,
         answers=answers,
     )
+
+
+def forgotten_regions(where: str, named: Iterable[str], known: Iterable[str]) -> list[Damage]:
+    """Regions that `where` names and of which the run has neither a folder nor an entry: their logs are gone."""
+    return [
+        Damage(
+            f"{where} names region {region}, of which the run has no folder and no entry in a cluster", region
+        )
+        for region in sorted(set(named) - set(known))
+    ]
+
+
+def _named_regions(topology: Mapping[str, Any], namespaces: Mapping[str, Namespace]) -> set[str]:
+    linked = {link.get(end) for link in topology["links"] for end in ("source", "target")}
+    shared = {region for one in namespaces.values() for region in one.regions}
+    own = {
+        region for one in namespaces.values() for topic in one.own_topics.values() for region in topic.regions
+    }
+    return (linked - {None}) | shared | own
 
 
 def _namespaces(

@@ -15,9 +15,12 @@ from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any
 
+from emulator.model import TopicName
 from spark_jobs.checks.judging import count
 from spark_jobs.engines.frames import Column, DataFrame, F
 from spark_jobs.evidence import Evidence
+from spark_jobs.hints import hint
+from spark_jobs.lifetimes import NEVER_MS
 from spark_jobs.origins import LEDGER, ORIGIN
 from spark_jobs.run_folder import Namespace
 from spark_jobs.verdict import INFORMATION, CheckResult
@@ -130,16 +133,24 @@ def _standing(
     return Standing(row["subscription"], row["topic"], row["last_region"] or "", again, split)
 
 
-def standing_result(standings: Iterable[Standing], lost: Collection[str]) -> CheckResult | None:
+def standing_result(
+    standings: Iterable[Standing], lost: Collection[str], namespaces: Mapping[str, Namespace]
+) -> CheckResult | None:
     """What the report says of them; None where no subscription is replicated."""
     standings = list(standings)
     if not standings:
         return None
     sentences = [_now(one) for one in standings if one.again]
-    if lost and any(n for one in standings for n in one.again.values()):
-        sentences.append(
-            f"No snapshot completes without {' and '.join(sorted(lost))}, so this grows with what is consumed."
-        )
+    missed = {
+        region
+        for one in standings
+        if any(one.again.values())
+        for region in lost
+        if _is_waited_for(region, one.topic, namespaces)
+    }
+    if missed:
+        them = "it" if len(missed) == 1 else "them"
+        sentences.append(hint("snapshots-stopped", regions=" and ".join(sorted(missed)), them=them))
     sentences += [
         f"{one.subscription} is split: {count(only_one)} counted in {first} and not in {second},"
         f" {only_other:,} the other way round."
@@ -149,6 +160,18 @@ def standing_result(standings: Iterable[Standing], lost: Collection[str]) -> Che
     if not sentences:
         return None
     return CheckResult("standings", "another fail-over now", INFORMATION, "measured", " ".join(sentences))
+
+
+def _is_waited_for(lost: str, topic: str, namespaces: Mapping[str, Namespace]) -> bool:
+    """Whether the replication clusters of the topic name the lost region in the end."""
+    namespace = namespaces.get(TopicName.parse(topic).full_namespace)
+    if namespace is None:
+        return False
+    own = namespace.own_topics.get(str(TopicName.parse(topic).partitioned or topic))
+    since_ms = namespace.owed_since_ms if own is None else own.since_ms
+    regions = namespace.regions if own is None else own.regions
+    others = [name for name in regions if name != lost]
+    return lost in regions and any(since_ms.get((name, lost), 0.0) < NEVER_MS for name in others)
 
 
 def _now(standing: Standing) -> str:

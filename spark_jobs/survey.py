@@ -39,6 +39,8 @@ class Stored:
     damages: tuple[str, ...]
     in_transactions: int = 0
     """Messages and markers."""
+    origins: tuple[str, ...] = ()
+    """Regions that its messages were first published in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,7 @@ def count_stored(rows: DataFrame) -> dict[str, Stored]:
         F.collect_set("topic").alias("topics"),
         F.slice(F.array_sort(F.collect_set("damage")), 1, DAMAGES_SHOWN_MAX).alias("damages"),
         F.count_if(F.col("transaction").isNotNull()).alias("in_transactions"),
+        F.array_sort(F.collect_set(F.when(is_message, F.col("origin_region")))).alias("origins"),
     )
     return {
         row["region"]: Stored(
@@ -79,6 +82,7 @@ def count_stored(rows: DataFrame) -> dict[str, Stored]:
             tuple(row["topics"]),
             tuple(row["damages"]),
             row["in_transactions"],
+            tuple(row["origins"]),
         )
         for row in summed.collect()
     }

@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 from spark_jobs.engines.frames import Column, F, Window
 from spark_jobs.evidence import Evidence
-from spark_jobs.faults import Interval, Mark, down_times, link_faults, marks_of
+from spark_jobs.faults import Interval, Mark, down_times, link_faults, marks_of, program_times
 from spark_jobs.measures import Measures, Stretch
 from spark_jobs.origins import ORIGIN
 
@@ -75,6 +75,8 @@ class Timeline:
     marks: tuple[Mark, ...] = ()
     stores: tuple[Interval, ...] = ()
     """When configuration stores were away; their `region` is the cluster."""
+    programs: tuple[Interval, ...] = ()
+    """When steps had ended or paused programs; `actor` is the program."""
     actors: tuple[ActorLane, ...] = ()
     actors_left_out: int = 0
     """So many more have no lane."""
@@ -157,6 +159,7 @@ def make_timeline(
         gaps=tuple(_gap(gap, start_ms) for gap in gaps),
         marks=marks,
         stores=stores,
+        programs=program_times(marks, end_s),
         actors=tuple(_actor_lane(kind, name, slices, measures, start_ms) for kind, name in actors),
         actors_left_out=left_out,
     )

@@ -46,6 +46,9 @@ class ActorSteps:
 
     async def finish(self, names: tuple[str, ...], seconds: float) -> None:
         self._play.finished.update(names)
+        for name in names:
+            if isinstance(self._play.actors[name].part, ProgramPart):
+                self._note("finish", name)
         await self._play.each_in_time(
             seconds,
             names,
@@ -57,6 +60,8 @@ class ActorSteps:
         actor = self._play.actors[move.actor]
         ends = {"region": move.to, "other_region": actor.counts.region}
         service_url = (await self._play.regions())[move.to].service_url
+        if isinstance(actor.part, ProgramPart) and actor.counts.connected:
+            self._note("stop", move.actor)
         self._play.fact("move", **ends, detail=f"{move.actor} begins to move")
         await self._play.each_in_time(
             move.within,
@@ -67,17 +72,24 @@ class ActorSteps:
         self._play.fact("move", **ends, detail=f"{move.actor} has moved")
 
     async def change_program(self, verb: str, name: str, seconds: float) -> None:
-        program = self._play.program(name)
-        done = program.change(cast(ProgramVerb, verb))
+        """A fact says when it is down on purpose: from before its end until after its start."""
+        goes_on = verb in ("start", "resume")
+        if not goes_on:
+            self._note(verb, name)
+        done = self._play.program(name).change(cast(ProgramVerb, verb))
         await self._play.in_time(seconds, done, lambda: f"{name} is not done with it")
-        self._play.fact("note", region=program.counts.region, detail=f"{verb} {name}")
+        if goes_on:
+            self._note(verb, name)
+
+    def _note(self, verb: str, name: str) -> None:
+        self._play.fact("note", region=self._play.actors[name].counts.region, detail=f"{verb} {name}")
 
     async def change_mortals(self, verb: str, names: tuple[str, ...], seconds: float) -> None:
         done: list[str] = []
 
         async def one(name: str) -> None:
             # Before: others may have taken over when it is done.
-            self._play.fact("note", region=self._play.actors[name].counts.region, detail=f"{verb} {name}")
+            self._note(verb, name)
             await cast(MortalActor, self._play.actors[name]).change(cast(HostVerb, verb))
             done.append(name)
 

@@ -5,6 +5,9 @@ acknowledged has an answer: a message with the same key on the other topic, whic
 several messages of one key there must be as many answers. What the subscription did not acknowledge it will be given
 again; nothing is owed for it yet.
 
+A witness names the region where the message was acknowledged, the region where its answer was asked to be published, if
+that is another one, and the time from the earlier of both to the acknowledgement.
+
 Only runs in which somebody promised something (`emulator.answers`) are held to it.
 """
 
@@ -21,6 +24,7 @@ from spark_jobs.origins import ORIGIN
 from spark_jobs.verdict import CheckResult, Verdict
 
 NAME = "promised-answered"
+_PLACE = ("region", "ledger_id", "entry_id", "batch_index")
 
 
 def check_of(promised: Sequence[Answers]) -> Check:
@@ -49,15 +53,21 @@ def _of_one(evidence: Evidence, promised: Answers) -> list[DataFrame]:
         .withColumn("lacking", F.col("asked") - F.coalesce("answers", F.lit(0)))
         .where(F.col("lacking") > 0)
     )
+    placed = unanswered.select(
+        "key", "lacking", *(F.col(f"first.{name}").alias(name) for name in ("acked_ms", *ORIGIN[1:]))
+    ).withColumn("topic", F.lit(promised.of))
+    placed = placed.join(_let_go(evidence, promised, placed), list(ORIGIN), "left").join(
+        _attempts(evidence, promised), ["key"], "left"
+    )
     return [
         finding(
-            unanswered.select(
-                "lacking", *(F.col(f"first.{name}").alias(name) for name in ("acked_ms", *ORIGIN[1:]))
-            ),
+            placed,
             "unanswered",
             subscription=F.lit(promised.subscription),
-            topic=F.lit(promised.of),
-            at_ms="acked_ms",
+            region="let_go_region",
+            other_region="CASE WHEN attempt_region <> let_go_region THEN attempt_region END",
+            at_ms="COALESCE(LEAST(attempt_ms, let_go_ms), acked_ms)",
+            until_ms="let_go_ms",
             times="lacking",
         ),
         finding(keyed, "judged", subscription=F.lit(promised.subscription)),
@@ -77,6 +87,43 @@ def _with_key(evidence: Evidence, promised: Answers) -> DataFrame:
         .agg(F.min("acked_ms").alias("acked_ms"))
     )
     return let_go.join(_keys(evidence, promised.of), list(ORIGIN), "left")
+
+
+def _let_go(evidence: Evidence, promised: Answers, messages: DataFrame) -> DataFrame:
+    """Where and when the subscription acknowledged each of `messages` first."""
+    own = (F.col("topic") == promised.of) & (F.col("subscription") == promised.subscription)
+    said = evidence.events.where(own & (F.col("op") == "acknowledge") & (F.col("outcome") != "failed"))
+    places = (
+        evidence.owed.where(own & F.col("acknowledged"))
+        .join(messages.select(*ORIGIN), list(ORIGIN))
+        .select(*ORIGIN, F.explode("given").alias("place"))
+        .select(*ORIGIN, *(F.col(f"place.{name}").alias(name) for name in _PLACE))
+    )
+    by_itself = said.where(F.col("how") == "individual").select(*_PLACE, "at_ms")
+    upto = said.where(F.col("how") == "cumulative").select(
+        "region", "ledger_id", F.col("entry_id").alias("upto"), "at_ms"
+    )
+    with_others = places.join(upto, ["region", "ledger_id"]).where(F.col("upto") >= F.col("entry_id"))
+    columns = [*ORIGIN, "region", "at_ms"]
+    acknowledged = places.join(by_itself, list(_PLACE)).select(*columns).union(with_others.select(*columns))
+    first = acknowledged.groupBy(*ORIGIN).agg(F.min(F.struct("at_ms", "region")).alias("first"))
+    return first.select(
+        *ORIGIN, F.col("first.at_ms").alias("let_go_ms"), F.col("first.region").alias("let_go_region")
+    )
+
+
+def _attempts(evidence: Evidence, promised: Answers) -> DataFrame:
+    """Where and when an answer was last asked to be published, by its key."""
+    asked = evidence.events.where(
+        (F.col("op") == "publish")
+        & (F.col("outcome") == "asked")
+        & (F.col("topic") == promised.on)
+        & F.col("key").isNotNull()
+    )
+    last = asked.groupBy("key").agg(F.max(F.struct("at_ms", "region")).alias("last"))
+    return last.select(
+        "key", F.col("last.at_ms").alias("attempt_ms"), F.col("last.region").alias("attempt_region")
+    )
 
 
 def _answers(evidence: Evidence, promised: Answers) -> DataFrame:

@@ -9,6 +9,7 @@ from typing import Literal
 from spark_jobs.checks.finding import Circumstances, Found
 from spark_jobs.engines.frames import Column, DataFrame
 from spark_jobs.evidence import Evidence
+from spark_jobs.hints import hint
 from spark_jobs.verdict import CheckResult, Verdict, Witness
 
 ON_THE_WAY_MS = 2_000
@@ -88,16 +89,16 @@ def why_unproven(absent: Found, circumstances: Circumstances) -> str | None:
     """Why copies that are absent are not proven lost; None when they are."""
     region, origin = absent.region or "", absent.origin_region or ""
     if region in circumstances.damaged_regions:
-        return f"the log of {region} is damaged"
+        return hint("log-unread", region=region)
     if absent.kind != "behind":
         return None
     for end in (region, origin):
         if end in circumstances.away:
-            return f"{end} was down when the history ended"
+            return hint("down-at-the-end", region=end)
     if (origin, region) in circumstances.cut:
-        return f"the link from {origin} to {region} was cut or held when the history ended"
+        return hint("link-down-at-the-end", origin=origin, region=region)
     if absent.last_ms is not None and absent.last_ms > circumstances.read_at_ms - ON_THE_WAY_MS:
-        return f"they may still be on their way from {origin} to {region}"
+        return hint("on-the-way", origin=origin, region=region)
     return None
 
 

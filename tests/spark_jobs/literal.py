@@ -230,6 +230,9 @@ def evidence_from(
 
 
 def history_frame(events: Iterable[Event]) -> DataFrame:
+    """Each event in the history of its actor."""
     lines = [json.loads(one.to_line()) for one in events]
-    rows = [row_of(line, full_topic(line["topic"]) if "topic" in line else None) for line in lines]
+    rows = [
+        row_of(line, full_topic(line["topic"]) if "topic" in line else None, line["actor"]) for line in lines
+    ]
     return small_frame(rows, EVENT_SCHEMA)

@@ -404,6 +404,29 @@ class TestAnswered:
         assert result.verdict == "invalid"
         assert [(one["kind"], one["sequence_id"]) for one in result.witness] == [("unanswered", 1)]
 
+    def test_the_witness_names_where_it_was_let_go_and_where_its_answer_was_asked_for(
+        self, engine: Engine
+    ) -> None:
+        """Not where and when the order was published: a fault there and then is no cause."""
+        orders = [subscribed("b"), published(0, key="0"), received(0, "b"), acknowledged("b", 0, 900.0)]
+        (witness,) = judged(engine, self.CHECK, BOTH_0_1, orders).witness
+        assert (witness["region"], witness.get("other_region")) == ("b", None)
+        assert (witness["at_ms"], witness["until_ms"]) == (900.0, 900.0)
+        failed = published(0, "failed", region="a", at_ms=800.0, topic=self.INVOICES, session="two", key="0")
+        (witness,) = judged(engine, self.CHECK, BOTH_0_1, [*orders, failed]).witness
+        assert (witness["region"], witness["other_region"]) == ("b", "a")
+        assert (witness["at_ms"], witness["until_ms"]) == (800.0, 900.0)
+
+    def test_a_cumulative_acknowledgement_lets_go_of_all_before_it(self, engine: Engine) -> None:
+        orders = [published(n, key=str(n)) for n in (0, 1)]
+        given = [received(0, "b"), received(1, "b")]
+        said = [acknowledged("b", 1, 700.0, how="cumulative"), acknowledged("b", 0, 800.0)]
+        found = judged(engine, self.CHECK, BOTH_0_1, [subscribed("b"), *orders, *given, *said]).witness
+        assert [(one["sequence_id"], one["region"], one["at_ms"]) for one in found] == [
+            (0, "b", 700.0),
+            (1, "b", 700.0),
+        ]
+
     def test_an_answer_without_a_receipt_counts_where_it_is_stored(self, engine: Engine) -> None:
         stored_all_the_same = [stored("a", 0, 0, topic=self.INVOICES)]
         events = [self.orders(0), self.invoice(0, 0, "unknown")]

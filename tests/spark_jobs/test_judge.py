@@ -164,12 +164,40 @@ def test_a_damaged_folder_is_unknown_with_the_reason(
     assert reason in " ".join(one.sentence for one in judgement.checks if one.verdict == "unknown")
 
 
+def forget_region(run: Path, region: str, *places: str) -> None:
+    """Its folder, and what topology.json says of it in these places, are deleted."""
+    shutil.rmtree(run / "regions" / region)
+    topology = json.loads((run / "topology.json").read_text())
+    if "clusters" in places:
+        for cluster in topology["clusters"]:
+            cluster["regions"] = [one for one in cluster["regions"] if one["name"] != region]
+        topology["clusters"] = [one for one in topology["clusters"] if one["regions"]]
+    if "links" in places:
+        topology["links"] = [one for one in topology["links"] if region not in (one["source"], one["target"])]
+    if "namespaces" in places:
+        for namespace in topology["namespaces"]:
+            namespace["regions"] = [one for one in namespace["regions"] if one != region]
+    (run / "topology.json").write_text(json.dumps(topology))
+
+
+@pytest.mark.parametrize("region", ["us-east", "us-west", "eu-central"])
+@pytest.mark.parametrize(
+    "places", [(), ("clusters",), ("clusters", "links"), ("clusters", "links", "namespaces")]
+)
+def test_a_region_whose_folder_and_entry_are_gone_leaves_it_open(
+    engine: Engine, drill: Path, region: str, places: tuple[str, ...]
+) -> None:
+    forget_region(drill, region, *places)
+    judgement = judge_run(engine, drill)
+    assert {one.name: one.sentence for one in judgement.checks if one.verdict == "invalid"} == {}
+    assert judgement.verdict == "unknown"
+    assert region in check(judgement, "evidence-whole").sentence
+
+
 def test_an_empty_folder_is_unknown(engine: Engine, tmp_path: Path) -> None:
     judgement = judge_run(engine, tmp_path)
     assert judgement.verdict == "unknown"
-    assert {
-        one.verdict for one in judgement.checks if one.name not in ("failover-gap", "evidence-whole")
-    } == {"not applicable"}
+    assert {one.verdict for one in judgement.checks if one.name != "evidence-whole"} == {"not applicable"}
 
 
 def test_a_region_that_never_came_back_leaves_it_open(engine: Engine, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from emulator.history import Event
 from spark_jobs.engines.contract import Engine
 from spark_jobs.engines.current import in_use
 from spark_jobs.promises import place_number
+from spark_jobs.run_folder import Namespace
 from spark_jobs.standings import Standing, measure_standings, standing_result
 
 from .literal import (
@@ -71,7 +72,7 @@ def test_a_position_is_split_when_each_counts_what_the_other_does_not(engine: En
     (one,) = standings(engine, {"a": range(8), "b": [8, 9]}, cursors)
     assert (one.region, one.again) == ("b", {"a": 2})
     assert one.split == {("a", "b"): (4, 2)}
-    told = standing_result([one], [])
+    told = standing_result([one], [], NAMESPACES)
     assert told is not None
     assert told.sentence == (
         "If s now moved from b, it would be given 2 messages again in a."
@@ -95,6 +96,8 @@ def test_of_a_subscription_of_one_region_nothing_is_told(engine: Engine) -> None
 
 @pytest.mark.parametrize(("lost", "grows"), [(["c"], True), ([], False)])
 def test_after_a_loss_it_is_told_why_it_grows(lost: list[str], grows: bool) -> None:
-    told = standing_result([Standing("s", TOPIC, "a", {"b": 12})], lost)
+    told = standing_result(
+        [Standing("s", TOPIC, "a", {"b": 12})], lost, {"public/default": Namespace((*BOTH, "c"), True)}
+    )
     assert told is not None
     assert ("No snapshot completes without c" in told.sentence) == grows

@@ -1,0 +1,80 @@
+"""Every hint that a verdict prints: what a reader may look at first, with the condition under which it is printed.
+
+Producers decide the condition (`causes`, `checks.judging`, `loss`, `standings`) and take the words from here.
+tests/spark_jobs/test_hints.py drives a run into each condition, and out of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Hint:
+    """One hint."""
+
+    condition: str
+    """When it is printed, in one sentence."""
+    text: str
+    """With a field in braces for each part that depends on the run."""
+
+
+HINTS: Mapping[str, Hint] = {
+    # Beside a check that failed (`causes`).
+    "region-down": Hint(
+        "A region that a witness names was killed, lost, stopped or paused at that time or up to 5 s later.",
+        "{region} was {done} at {at} s{until}.",
+    ),
+    "program-down": Hint(
+        "A witness names a subscription, and a step ended or paused a program in a region that a witness names, at that"
+        " time or up to 5 s later.",
+        "{program} in {region} was {done} at {at} s{until}.",
+    ),
+    "link-fault": Hint(
+        "A link between two regions that witnesses name, or any link of the only one, was cut, held or slowed then.",
+        "The link {region} {arrow} {other_region} was {done} at {at} s{until}.",
+    ),
+    "store-away": Hint(
+        "The configuration store of the cluster of a region that a witness names was away then.",
+        "The configuration store of {region} was away at {at} s{until}.",
+    ),
+    "no-fault": Hint(
+        "None of these faults was in force between the first and 5 s after the last time that witnesses name.",
+        "No fault of {where} was in force between {since} s and {upto} s.",
+    ),
+    # Why an absent copy is not proven lost (`checks.judging`).
+    "log-unread": Hint(
+        "The log of the region is missing, or a part of it cannot be read.",
+        "the log of {region} is missing or damaged",
+    ),
+    "down-at-the-end": Hint(
+        "The copy's region or its origin region was down when the history ended.",
+        "{region} was down when the history ended",
+    ),
+    "link-down-at-the-end": Hint(
+        "The link from the origin region was cut or held when the history ended.",
+        "the link from {origin} to {region} was cut or held when the history ended",
+    ),
+    "on-the-way": Hint(
+        "The message was acknowledged less than 2 s, and twice the longest latency, before the logs were read.",
+        "they may still be on their way from {origin} to {region}",
+    ),
+    # What the loss of a region means from now on (`loss`, `standings`).
+    "kept-in-lost-log": Hint(
+        "The log of a lost region can be read and holds messages that no region that is left stores.",
+        "The log of {regions} still holds {messages} that no region that is left stores: starting it again would bring"
+        " them back.",
+    ),
+    "snapshots-stopped": Hint(
+        "A region was lost for good, the replication clusters of the topic's namespace still name it, and another"
+        " fail-over would read messages again.",
+        "No snapshot completes without {regions}, so this grows with what is consumed, until the replication clusters"
+        " of the namespace leave {them} out.",
+    ),
+}
+
+
+def hint(name: str, **fields: object) -> str:
+    """The words of a hint."""
+    return HINTS[name].text.format(**fields)
