@@ -6,13 +6,31 @@ on whatever of them is right. What the files leave out is filled in last (`topol
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
-from emulator.errors import ConfigurationError
+import emulator
+from emulator.errors import ConfigurationError, Problem
 from emulator.topology import Topology
 from emulator.topology_declared import in_reading_order, read_declared
 from emulator.topology_filling import filled_in
 from emulator.topology_relations import check_relations
+
+SAMPLE = Path(emulator.__file__).parents[1]
+"""Where the sample topology is, in a checkout."""
+
+
+def _missing(problem: Problem) -> Problem:
+    """How to go on without a topology, where no other file is likely to be meant."""
+    if problem.suggestion is not None:
+        return problem
+    copy = f"cp -r {SAMPLE}/topology.yaml {SAMPLE}/clusters ."
+    sample = (
+        f"copy the sample: {copy}"
+        if (SAMPLE / "topology.yaml").is_file()
+        else "copy the sample of geoemu's repository"
+    )
+    return replace(problem, rule=f"{problem.rule}; name another file with -f FILE, or {sample}")
 
 
 def load_topology(path: Path) -> Topology:
@@ -23,6 +41,8 @@ def load_topology(path: Path) -> Topology:
     declared = read_declared(path)
     if declared.content is not None:
         check_relations(declared, declared.content)
+    if not path.exists():
+        raise ConfigurationError([_missing(problem) for problem in declared.file.problems])
     problems = [problem for file in declared.files() for problem in in_reading_order(file)]
     if problems:
         raise ConfigurationError(problems)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import subprocess
 import textwrap
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -406,6 +408,15 @@ def test_a_topology_that_is_not_there(tmp_path: Path) -> None:
     assert (
         problems_of(missing) == "topolgy.yaml: cannot be read: no such file (did you mean 'topology.yaml'?)"
     )
+    nowhere = tmp_path / "nowhere"
+    nowhere.mkdir()
+    told = problems_of(nowhere / "topology.yaml")
+    assert told.startswith(
+        "topology.yaml: cannot be read: no such file; name another file with -f FILE, or copy"
+    )
+    _, _, copy = told.partition("copy the sample: ")
+    subprocess.run(shlex.split(copy), cwd=nowhere, check=True)
+    assert load_topology(nowhere / "topology.yaml").regions
     assert problems_of(tmp_path / "clusters") == "clusters: cannot be read: it is a folder"
 
 

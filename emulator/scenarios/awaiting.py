@@ -10,6 +10,8 @@ from emulator.scenarios.tasks import TaskDid
 from emulator.scenarios.topics import survey
 from emulator.scenarios.workload import HostPart
 
+_UNRECORDED = "it has no history: wrap its client in geoemu.recorded(...), or set `tap: true`"
+
 
 class Conditions:
     """Of one play."""
@@ -47,7 +49,8 @@ class Conditions:
                 ended = program.exit_code
                 return None if ended == condition.exit_code else _how_it_ended(condition.program, ended)
             so_far = count() - before
-            return None if so_far >= condition.goal else f"{so_far} of {condition.goal}"
+            unrecorded = "" if program.has_history else f" ({_UNRECORDED})"
+            return None if so_far >= condition.goal else f"{so_far} of {condition.goal}{unrecorded}"
 
         await self._play.until(condition.within, missing)
         if condition.exit_code is not None:

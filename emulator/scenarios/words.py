@@ -139,9 +139,11 @@ def pair(regions: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _pair_or_everything(written: Any) -> Any:
-    if written == EVERYTHING:
+    if written in (EVERYTHING, ()):  # as it is written, and as it was read
         return ()
-    return pair(_listed(written)) if isinstance(written, list) else _listed(written)
+    if not isinstance(written, list | tuple) or len(written) != 2 or written[0] == written[1]:
+        raise rule(f"must be two different regions, like [us-east, us-west], or `{EVERYTHING}`")
+    return tuple(written)
 
 
 Seconds = Annotated[

@@ -345,3 +345,13 @@ def test_an_exit_code_is_asked_for_once(tmp_path: Path) -> None:
     )
     result = run_of(tmp_path, lambda: PretendedGroup(0.5, 3), *steps)
     assert FAILED_BY_ITSELF in (result.failure or "no failure")
+
+
+def test_a_program_without_a_history_is_no_program_that_received_nothing(tmp_path: Path) -> None:
+    steps = ("begin: everyone", "wait_until: {program: shop, received: 300, within: 10s}")
+    sentence = "it has no history: wrap its client in geoemu.recorded(...), or set `tap: true`"
+    for tapped in (False, True):
+        failure = run_of(tmp_path, PretendedGroup, *steps, tapped=tapped).failure or ""
+        assert failure.endswith(
+            "): 0 of 300 within 10 s" if tapped else f"): 0 of 300 ({sentence}) within 10 s"
+        )

@@ -188,7 +188,14 @@ steps:
         ("cut: [us-east, us-east]", "must be two different regions"),
         ("cut: {from: us-east}", "must say either [A, B] (both directions) or {from: A, to: B}"),
         ("heal: []", "heal: []: must be two different regions"),
-        ("heal: all", "must be a region of the topology"),
+        ("heal: all", 'heal: "all": must be two different regions, like [us-east, us-west], or `everything`'),
+        (
+            "heal: us-east",
+            'heal: "us-east": must be two different regions, like [us-east, us-west], or `everything`',
+        ),
+        ("heal: [us-east]", "must be two different regions, like [us-east, us-west], or `everything`"),
+        ("heal: 5", "heal: 5: must be two different regions, like [us-east, us-west], or `everything`"),
+        ("heal: [us-east, all]", 'heal[1]: "all": must be a region of the topology'),
         ("move: {to: us-west}", 'move: {"to": "us-west"}: must have exactly one of consumer, producer'),
         (
             "move: {consumer: fast, to: us-west}",
