@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
-from typing import Any
 
 from emulator.client import EARLIEST, AccessMode, Client, ClientError, Message, Producer, Standing
-from emulator.history import Outcome, attributes_digest, payload_digest
 from emulator.scenarios.notes import Notes
 from emulator.scenarios.replayed import State, heartbeat, introduction, key_of
+from emulator.scenarios.reporting import Reporting
 from emulator.scenarios.workload import HostPart
+from emulator.scenarios.writer import Tally, Writer
 
 RETRY_SECONDS = 0.2
 
@@ -29,15 +28,16 @@ class Claim:
         self.settled = asyncio.Event()
         """It holds the topic, or has a place in line."""
         self.in_line = False
-        self.asked = self.ok = self.failed = self.unknown = 0
+        self.tally = Tally()
         self._part = part
         self._priority = part.priority_of(topic)
         self._client = client
         self._notes = notes
         self._producer: Producer | None = None
         self._introduced = False
+        self._reporting = self._reports(client, notes)
         self._ending = asyncio.Event()
-        self._session = ""
+        self._writer: Writer | None = None
         self._task = asyncio.create_task(self._serve())
 
     @property
@@ -55,6 +55,13 @@ class Claim:
     @property
     def _place(self) -> dict[str, str]:
         return {"region": self._part.region, "topic": self.topic, "producer": self._part.name}
+
+    def _reports(self, client: Client, notes: Notes) -> Reporting | None:
+        if self._part.reports_to is None:
+            return None
+        name = f"{self._part.name}-reports-{self._part.topics.index(self.topic) + 1}"
+        place = {"region": self._part.region, "topic": self._part.reports_to, "producer": name}
+        return Reporting(client, place, notes, self.tally)
 
     async def _serve(self) -> None:
         while not self._ending.is_set():
@@ -81,15 +88,7 @@ class Claim:
             raise
         finally:
             self.in_line = False
-        self._session = self._notes.new_session()
-        self._notes.write(
-            "connect",
-            "ok",
-            session=self._session,
-            last_sequence_id=self._producer.last_sequence_id,
-            topic_epoch=self._producer.topic_epoch,
-            **self._place,
-        )
+        self._writer = Writer(self._producer, self._place, self._notes, self.tally)
 
     def _stands(self, _: Producer, standing: Standing) -> None:
         self.in_line = standing is Standing.WAITS
@@ -98,13 +97,18 @@ class Claim:
 
     async def _own(self) -> None:
         assert self._producer is not None
+        assert self._writer is not None
+        epoch, writer = self._producer.topic_epoch, self._writer
         state = await self._rebuilt() if self._part.rebuilds else State()
-        await self._publish(introduction(self._priority, self._producer.topic_epoch, state))
+        await writer.publish(introduction(self._priority, epoch, state))
         self._introduced = True
         self.settled.set()
         while not await self._ends_within(1 / self._part.heartbeats_per_second):
             number = state.next_number
-            payload = await self._publish(heartbeat(number), key_of(number))
+            if self._reporting is None:
+                payload = await writer.publish(heartbeat(number), key_of(number))
+            else:
+                payload = await self._reporting.publish(number, epoch, writer)
             state.apply(payload)
 
     async def _ends_within(self, seconds: float) -> bool:
@@ -130,34 +134,3 @@ class Claim:
         producer, self._producer, self._introduced = self._producer, None, False
         if producer is not None:
             await producer.close()
-
-    async def _publish(self, what: dict[str, Any], key: str | None = None) -> bytes:
-        """Its payload, once the region has stored it. ClientError otherwise."""
-        assert self._producer is not None
-        number = self._producer.last_sequence_id + 1
-        identity = {"origin_region": self._part.region, "producer": self._part.name, "sequence_id": number}
-        payload = json.dumps({**identity, **what}, separators=(",", ":")).encode()
-        message = {**self._place, "session": self._session, "sequence_id": number, "detail": payload.decode()}
-        self.asked += 1
-        said = {
-            "payload_digest": payload_digest(payload),
-            "attributes_digest": attributes_digest(key),
-            "key": key,
-        }
-        self._notes.write("publish", "asked", **said, **message)
-        try:
-            place = await self._producer.send(payload, key=key, sequence_id=number)
-        except ClientError as error:
-            self.failed, self.unknown = self.failed + error.definite, self.unknown + (not error.definite)
-            outcome: Outcome = "failed" if error.definite else "unknown"
-            self._notes.write("publish", outcome, error=str(error), **message)
-            raise
-        except asyncio.CancelledError:
-            self.unknown += 1
-            self._notes.write("publish", "unknown", error="it was told to end", **message)
-            raise
-        self.ok += 1
-        self._notes.write(
-            "publish", "ok", message_id=f"{place.ledger}:{place.entry}:{place.batch_index}", **message
-        )
-        return payload

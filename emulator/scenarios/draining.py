@@ -8,7 +8,7 @@ from itertools import chain
 from emulator.model import TopicName
 from emulator.scenarios.playing import Playing
 from emulator.scenarios.topics import Survey, survey
-from emulator.scenarios.workload import ConsumerPart, ProgramPart, TaskPart
+from emulator.scenarios.workload import ConsumerPart, HostPart, Part, ProgramPart, TaskPart
 
 CALM_LOOKS = 2
 """A drain is over when so many looks in a row find nothing left: regions are not all asked at one moment."""
@@ -45,7 +45,7 @@ class Draining:
     def _undelivered(self, found: Survey, lost: Collection[str]) -> Iterator[str]:
         """What is owed to a lost region, and what only a lost region has, is not waited for."""
         for topic in sorted(
-            {topic for actor in self._play.actors.values() if actor.counts.ok for topic in actor.part.topics}
+            {topic for one in self._play.actors.values() if one.counts.ok for topic in _written_to(one.part)}
         ):
             namespace = TopicName.parse(topic).full_namespace
             sharers = (
@@ -63,3 +63,9 @@ class Draining:
             if isinstance(part, ProgramPart) and name not in self._play.finished:
                 for region, topic, subscription in self._play.program(name).readings():
                     yield from found.unread(region, topic, subscription)
+
+
+def _written_to(part: Part) -> tuple[str, ...]:
+    """Return the topics of an actor; those of a host with the one that it reports to."""
+    reports = part.reports_to if isinstance(part, HostPart) else None
+    return part.topics if reports is None else (*part.topics, reports)

@@ -36,6 +36,8 @@ class HostEntry(Written):
     """Messages per second that an owner writes to each of its topics."""
     rebuilds: bool = False
     """Whether a new owner first reads the topic from its beginning, and goes on from the state that it finds."""
+    reports_to: Topic | None = None
+    """A topic to which an owner publishes a report with each heartbeat, both in one transaction."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -54,6 +56,7 @@ class HostEntry(Written):
                 priorities=priorities(self.priority, name, index, count, topics),
                 heartbeats_per_second=self.heartbeats_per_second,
                 rebuilds=self.rebuilds,
+                reports_to=self.reports_to,
             )
             for index, name in enumerate(self.names)
         )

@@ -66,3 +66,8 @@ def introduction(priority: int, epoch: int | None, state: State) -> dict[str, An
 
 def heartbeat(number: int) -> dict[str, Any]:
     return {"kind": "heartbeat", "number": number}
+
+
+def report(number: int, epoch: int | None) -> dict[str, Any]:
+    """Return what an owner publishes elsewhere, together with the heartbeat of that number."""
+    return {"kind": "report", "number": number, "epoch": epoch}

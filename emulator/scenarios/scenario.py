@@ -238,6 +238,10 @@ def _check_topics(file: YamlFile, written: ScenarioFile, topology: Topology) -> 
     for index, task in enumerate(cast.tasks):
         of_task: KeyPath = ("actors", "tasks", index)
         named.append(((*of_task, "to"), (*of_task, "region"), task.to, task.region))
+    for index, hosts in enumerate(cast.hosts):
+        of_hosts: KeyPath = ("actors", "hosts", index)
+        if hosts.reports_to is not None:
+            named.append(((*of_hosts, "reports_to"), (*of_hosts, "region"), hosts.reports_to, hosts.region))
     for at_topic, at_region, topic, region in named:
         namespace = TopicName.parse(topic).full_namespace
         if namespace not in regions_of:

@@ -116,6 +116,8 @@ class HostPart:
     heartbeats_per_second: float
     rebuilds: bool
     """Whether it reads a topic that it gets before it writes to it."""
+    reports_to: str | None = None
+    """Full name of a topic to which it reports in transactions; None: it does not report."""
 
     @property
     def topic(self) -> str:

@@ -259,7 +259,8 @@ def test_a_consumer_of_all_partitions_goes_on_in_another_region_and_nothing_is_l
 
 
 @pytest.mark.parametrize(
-    "name", ["leader-election", "uptime-checkers", "last-resort", "two-owners", "transaction-keys"]
+    "name",
+    ["leader-election", "owner-reports", "uptime-checkers", "last-resort", "two-owners", "transaction-keys"],
 )
 def test_hosts_and_tasks_play_to_the_end_in_processes_of_their_own(tmp_path: Path, name: str) -> None:
     """Stories of exclusive producers and transaction keys; each leaves histories with an end, and nothing that nobody

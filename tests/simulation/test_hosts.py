@@ -137,6 +137,35 @@ def test_the_last_resort_is_the_last_although_it_came_first() -> None:
         assert all(name.startswith("primary") for name in names[standby.index(True) + 1 :])
 
 
+def test_each_report_counts_once_and_none_of_an_owner_after_the_first_of_the_next_one() -> None:
+    outcome = told("owner-reports")
+    received = [json.loads(str(event.detail)) for event in outcome.events if event.op == "receive"]
+    assert [one["number"] for one in received] == list(range(len(received)))
+    assert [one["epoch"] for one in received] == sorted(one["epoch"] for one in received)
+    assert {one["epoch"] for one in received} == {0, 1, 2}
+
+
+def test_the_report_of_an_owner_that_lost_its_topic_is_stored_and_does_not_count() -> None:
+    """The topic of the reports takes it: only the message on the owned topic is refused."""
+    events = told("owner-reports").events
+    taken_over = next(
+        at for at, one in enumerate(events) if one.op == "receive" and '"epoch":1' in str(one.detail)
+    )
+    stale = [
+        one
+        for one in events[taken_over:]
+        if one.op == "publish"
+        and (one.actor, one.outcome) == ("checker-1", "ok")
+        and '"epoch":0' in str(one.detail)
+    ]
+    assert stale
+    transactions = {one.transaction for one in stale}
+    refused = {one.transaction for one in events if one.op == "publish" and "fenced" in str(one.error)}
+    committed = {one.transaction for one in events if (one.op, one.action) == ("end_transaction", "commit")}
+    assert transactions <= refused
+    assert not transactions & committed
+
+
 def test_two_regions_have_two_owners_and_both_streams_are_in_every_log() -> None:
     outcome = told("two-owners")
     events = outcome.events
