@@ -29,6 +29,7 @@ from emulator.scenarios.topics import read_topics_over_http, survey
 from emulator.scenarios.workload import ConsumerPart, ProducerPart
 from emulator.topology_file import load_topology
 from tests.runtimes.containers import ROOT, need_containers, remove
+from tests.runtimes.test_compose_metadata import OFF, is_off
 from tests.runtimes.test_metadata_sync import CREATION, asked, until_said
 
 pytestmark = [pytest.mark.real, pytest.mark.long]
@@ -189,11 +190,11 @@ def test_a_policy_set_in_one_cluster_is_obeyed_in_the_other(run: ComposeRuntime)
     async def story() -> None:
         here, _, there = (await run.status()).regions
         assert await asyncio.to_thread(creates, there, "created-before")
-        assert await asked(here, "POST", CREATION, {"allowAutoTopicCreation": False}) == 204
-        await until_said(there, CREATION, lambda said: said == {"allowAutoTopicCreation": False})
+        assert await asked(here, "POST", CREATION, OFF) == 204
+        await until_said(there, CREATION, is_off)
         assert not await asyncio.to_thread(creates, there, "refused")
         assert await asked(there, "DELETE", CREATION) == 204
-        await until_said(here, CREATION, lambda said: said != {"allowAutoTopicCreation": False})
+        await until_said(here, CREATION, lambda said: not is_off(said))
         assert await asyncio.to_thread(creates, here, "created-after")
 
     play(story())
