@@ -286,7 +286,7 @@ def _path(region: Region, words: Words) -> Explanation:
     value = (change.value or b"").decode(errors="replace")
     what = f"version {change.version}, as of revision {metadata.revision}: {value}"
     if metadata.away is not None:
-        return _made(region, "metadata", words, what, None, Cause.STORE_AWAY(failure=metadata.away))
+        return _made(region, "metadata", words, what, None, Cause.STORE_AWAY(failure=str(metadata.away)))
     return _made(region, "metadata", words, what, None, *why_shared(metadata, region.synchronizer, words[0]))
 
 
