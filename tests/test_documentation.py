@@ -68,6 +68,53 @@ def test_a_page_that_types_geoemu_activates_its_environment_first() -> None:
     assert not [name for name, blocks in typing.items() if "source .venv/bin/activate" not in blocks]
 
 
+def anchors(page: Path) -> set[str]:
+    """Return the anchors of the headings of a page."""
+    heads = re.findall(r"^#+ (.*)$", page.read_text(), flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).strip().replace(" ", "-") for head in heads}
+
+
+def broken_links(page: Path) -> list[str]:
+    """Return the links of a page that lead to no file of the repository, or to no heading of it."""
+    found = []
+    for target, anchor in re.findall(r"\]\(([^)#\s]*)#?([^)\s]*)\)", page.read_text()):
+        to = page.parent / target if target else page
+        if "://" in target or target.startswith("mailto:"):
+            continue
+        if not to.exists() or (anchor and to.suffix == ".md" and anchor not in anchors(to)):
+            found.append(f"{target}#{anchor}")
+    return found
+
+
+def unknown_decisions(text: str) -> list[str]:
+    known = {path.name[:4] for path in (ROOT / "docs" / "decisions").glob("*.md")}
+    return [number for number in re.findall(r"\bdecision (\d+)\b", text) if number.zfill(4) not in known]
+
+
+def test_each_link_of_a_page_leads_somewhere() -> None:
+    assert not {str(page.relative_to(ROOT)): broken for page in pages() if (broken := broken_links(page))}
+
+
+def test_each_decision_that_code_or_a_page_names_exists() -> None:
+    code = [
+        path
+        for folder in ("emulator", "geoemu", "spark_jobs", "tests")
+        for path in (ROOT / folder).rglob("*.py")
+    ]
+    found = {str(path.relative_to(ROOT)): unknown_decisions(path.read_text()) for path in [*pages(), *code]}
+    assert not {path: numbers for path, numbers in found.items() if numbers}
+
+
+def test_each_page_that_code_names_exists() -> None:
+    code = [
+        path
+        for folder in ("emulator", "geoemu", "spark_jobs", "tests")
+        for path in (ROOT / folder).rglob("*.py")
+    ]
+    named = {(path, name) for path in code for name in re.findall(r"\bdocs/[\w/-]+\.md\b", path.read_text())}
+    assert not {(str(path.relative_to(ROOT)), name) for path, name in named if not (ROOT / name).exists()}
+
+
 def test_no_page_repeats_a_row_of_a_table_or_an_item_of_a_list() -> None:
     found = {
         str(page.relative_to(ROOT)): twice for page in pages() if (twice := repeated_rows(page.read_text()))

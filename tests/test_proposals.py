@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import ast
 import re
+from dataclasses import fields
 from functools import cache
 from pathlib import Path
 
 import pytest
+
+from emulator.compatibility import SWITCHES
+from emulator.region_config import BrokerSettings
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted((ROOT / "docs" / "proposals").glob("*.md"))
@@ -78,6 +82,17 @@ def test_a_statement_names_its_implementation_and_a_test_or_a_reason(page: str, 
     assert "::test_" in tests or len(difference) > 20, f"{page}: {statement!r} names neither test nor reason"
     assert not missing(" ".join(row)), f"{page}: {statement!r}"
     assert all(member.startswith("test_") for _, member in NAMED.findall(tests)), f"{page}: {statement!r}"
+
+
+def test_the_switches_settings_and_scenarios_that_a_page_names_exist() -> None:
+    text = "\n".join(page.read_text() for page in PAGES)
+    switches = set(re.findall(r"switch `(\w+)`", text))
+    scenarios = set(re.findall(r"scenario `([\w-]+)`", text))
+    settings = set(re.findall(r"BrokerSettings` \(`(\w+)`\)", text))
+    assert switches, scenarios
+    assert switches <= set(SWITCHES)
+    assert all((ROOT / "emulator" / "scenarios" / f"{name}.yaml").exists() for name in scenarios), scenarios
+    assert settings <= {one.name for one in fields(BrokerSettings)}
 
 
 def test_what_does_not_exist_is_noticed() -> None:
