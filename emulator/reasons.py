@@ -486,6 +486,17 @@ class Cause(Enum):
         "the region cannot read the configuration store of its cluster",
         ("the configuration store of the cluster",),
     )
+    ROW_DAMAGED = Row(
+        Question.METADATA,
+        "{problem}",
+        "a row of metadata sync cannot be decoded and is not replaced yet",
+        ("a region of this cluster to replace the row",),
+    )
+    ROW_REPLACED = Row(
+        Question.METADATA,
+        "{problem}; the row was replaced at {time}",
+        "since the region started, the row or the record of the document was damaged and was replaced",
+    )
     PATH_EXCLUDED = Row(
         Question.METADATA,
         "metadata_sync_excluded_paths has {path}, so it is this cluster's own{also}",
@@ -511,6 +522,12 @@ class Cause(Enum):
         Question.METADATA,
         "cluster {cluster} excludes it (metadata_sync_excluded_paths) and receives nothing of it",
         "the other cluster has the path in its `metadata_sync_excluded_paths`",
+    )
+    RECORDS_INCOMPLETE = Row(
+        Question.METADATA,
+        "a record of this cluster was damaged; cluster {cluster} has not sent its events again",
+        "a damaged record was replaced, and another cluster, not declared lost, has not sent its events since",
+        ("cluster {cluster} to send all its events",),
     )
     EVENTS_NOT_CARRIED = Row(
         Question.METADATA,

@@ -361,6 +361,8 @@ SYNC_DRAWN_PATH = SyncStatePath("drawn")
 """Its own changes that are published before they are made, and are not made yet."""
 SYNC_LEASE_PATH = SyncStatePath("lease")
 """Which of its regions carries the events."""
+SYNC_INCOMPLETE_PATH = SyncStatePath("incomplete")
+"""Clusters that are still to be asked for all events of this cluster's own: a record of it was damaged."""
 SEEDED_PATH = SeededPath("topology")
 """Exists once the topology was written into the store: what is deleted afterwards stays deleted."""
 

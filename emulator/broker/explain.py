@@ -276,15 +276,19 @@ def _newest(sync: ReplicatedSubscriptions) -> str:
 
 
 def _paths(region: Region) -> Iterable[Words]:
-    return [(change.path,) for change in region.metadata.list("")]
+    stored = [change.path for change in region.metadata.list("")]
+    replaced = region.synchronizer.damage.reports if region.synchronizer is not None else ()
+    return [(path,) for path in dict.fromkeys((*stored, *replaced))]
 
 
 def _path(region: Region, words: Words) -> Explanation:
     metadata = region.metadata
     change = metadata.get(words[0])
-    assert change is not None
-    value = (change.value or b"").decode(errors="replace")
-    what = f"version {change.version}, as of revision {metadata.revision}: {value}"
+    if change is None:  # a row that was damaged and removed
+        what = f"no row, as of revision {metadata.revision}"
+    else:
+        value = (change.value or b"").decode(errors="replace")
+        what = f"version {change.version}, as of revision {metadata.revision}: {value}"
     if metadata.away is not None:
         return _made(region, "metadata", words, what, None, Cause.STORE_AWAY(failure=str(metadata.away)))
     return _made(region, "metadata", words, what, None, *why_shared(metadata, region.synchronizer, words[0]))

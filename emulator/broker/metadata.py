@@ -89,7 +89,15 @@ class Metadata:
 
     def watch(self, prefix: str, on_change: OnChange) -> Watch:
         """Told on the loop, in the order of revisions, after the mirror has the change (M3)."""
-        return self._mirror.watch(prefix, on_change)
+        return self._mirror.watch(prefix, lambda change: self._told(on_change, change))
+
+    def _told(self, on_change: OnChange, change: Change) -> None:
+        """One watch that fails keeps no other one, and nobody who waits, from hearing of a change."""
+        try:
+            on_change(change)
+        except Exception as problem:
+            message = f"a watch failed at {change.path} of the configuration store"
+            asyncio.get_running_loop().call_exception_handler({"message": message, "exception": problem})
 
     def watch_away(self, on_away: Callable[[StorageError | None], None]) -> None:
         """Told when the store goes away, and why; with None when it answers again."""
@@ -182,9 +190,13 @@ class Metadata:
     async def _catch_up(self) -> None:
         try:
             reading = await self._medium.read(self._mirror.revision)
-        except StorageError as failure:
+        except Exception as failure:
             self._reading = False
-            self._failed(failure)
+            self._failed(
+                failure if isinstance(failure, StorageError) else StorageError(str(failure), definite=False)
+            )
+            if not isinstance(failure, StorageError):
+                raise  # it is reported, and the store is read again all the same
             return
         self._reading = False
         if self.away is not None:

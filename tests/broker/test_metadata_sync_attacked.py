@@ -7,11 +7,15 @@ from typing import Any
 
 import pytest
 
+from emulator.broker.metadata_sync.channel import Received
+from emulator.broker.metadata_sync.inbox import Inbox
 from emulator.broker.region import Region
 from emulator.client import ClientError, ConsumerType, InitialPosition
 from emulator.core.metadata_sync.event import NUMBER_MAX, Event
+from emulator.core.metadata_sync.packs import PARTS_MAX, decode
+from emulator.core.metadata_sync.standing import ORIGINS_MAX, stored_vector
 from emulator.core.policies.topics import DEDUPLICATION
-from emulator.stored_keys import TenantPath
+from emulator.stored_keys import SYNC_APPLIED_PATH, TenantPath
 from tests.broker.regions import Regions
 from tests.broker.test_metadata_sync import (
     EVENTS,
@@ -177,3 +181,84 @@ def test_a_path_that_no_store_can_hold_is_no_path() -> None:
     """On SQLite it would end the carrier for good: the same message is applied again and again."""
     with pytest.raises(ValueError, match="is no text"):
         Event.from_json(event("tenant/\ud800", kind="Created"))
+
+
+# What an inbox remembers.
+
+
+def answer(number: int, part: int, parts: int, *, whole: bool = True, stamps: int = 3) -> bytes:
+    told = {
+        "version": 1,
+        "kind": "answer",
+        "source": "americas",
+        "to": "europe",
+        "number": number,
+        "part": part,
+        "parts": parts,
+        "vector": {},
+        "whole": whole,
+        "events": [
+            event(f"tenant/{number}-{part}-{one}", kind="Created", sequence=one + 1) for one in range(stamps)
+        ],
+    }
+    return json.dumps(told).encode()
+
+
+def standing(origins: int, first: int) -> bytes:
+    vector = {f"americas:{first + one}": 1 for one in range(origins)}
+    return json.dumps({"version": 1, "kind": "standing", "source": "americas", "vector": vector}).encode()
+
+
+async def take(region: Region, *payloads: bytes) -> Inbox:
+    """The region's carrier applies these, as they came from us."""
+    await soon(lambda: region.synchronizer is not None and region.synchronizer.carrier is not None)
+    assert region.synchronizer is not None
+    assert region.synchronizer.carrier is not None
+    inbox = region.synchronizer.carrier._inbox
+    await inbox.apply([Received(0, "us", payload) for payload in payloads], list)
+    return inbox
+
+
+def test_an_inbox_remembers_one_unfinished_answer_of_each_cluster() -> None:
+    """It kept every part of every answer for as long as its region carried."""
+
+    async def story() -> None:
+        async with clusters(TWO) as world:
+            eu = world.running["eu"]
+            for number in range(50):
+                inbox = await take(eu, *[answer(number, part, 3) for part in range(3)])
+            assert not inbox._unfinished, "all of them are complete"
+            for number in range(50, 100):
+                await take(eu, answer(number, 0, 3))
+            assert [one.number for one in inbox._unfinished.values()] == [99]
+            assert len(inbox._unfinished["americas"].stamps) == 3
+            await take(eu, answer(99, 1, 3), answer(99, 1, 3), answer(99, 2, 3))
+            assert not inbox._unfinished, "a part that comes twice counts once"
+
+    run(story)
+
+
+def test_origins_that_a_cluster_invents_do_not_add_up() -> None:
+    """Each of its messages may name ORIGINS_MAX of them, and all of them other ones."""
+
+    async def story() -> None:
+        async with clusters(TWO) as world:
+            eu = world.running["eu"]
+            for message in range(5):
+                inbox = await take(eu, standing(ORIGINS_MAX, message * ORIGINS_MAX))
+            assert set(inbox.heard) == {"americas"}
+            assert len(inbox.heard["americas"]) == ORIGINS_MAX
+            for message in range(3):
+                vector = {f"asia:{message * ORIGINS_MAX + one}": 1 for one in range(ORIGINS_MAX)}
+                told = json.loads(answer(message, 0, 1, whole=False)) | {"vector": vector}
+                await take(eu, json.dumps(told).encode())
+            assert len(stored_vector(eu.metadata.get(SYNC_APPLIED_PATH.text))) <= ORIGINS_MAX
+            await still_in_step(world)
+
+    run(story)
+
+
+@pytest.mark.parametrize("parts", [PARTS_MAX + 1, NUMBER_MAX])
+def test_an_answer_of_too_many_parts_is_none(parts: int) -> None:
+    with pytest.raises(ValueError, match="at most"):
+        decode(answer(1, 0, parts))

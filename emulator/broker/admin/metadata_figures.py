@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 
+from emulator.broker.metadata import Metadata
 from emulator.broker.metadata_sync.exclusions import differences
+from emulator.broker.metadata_sync.settings import SyncSettings
 from emulator.broker.region import Region
+from emulator.errors import StorageDamaged
 
 
 def figures_of(region: Region) -> Iterator[tuple[str, str, str, float]]:
@@ -31,13 +35,24 @@ def figures_of(region: Region) -> Iterator[tuple[str, str, str, float]]:
         ),
     ):
         yield f"geoemu_metadata_events_{name}_total", "counter", help_, value
+    damaged = "Rows of metadata sync in the configuration store that could not be decoded."
+    yield "geoemu_metadata_rows_damaged_total", "counter", damaged, synchronizer.damage.count
+    failed = "Unexpected errors after which metadata sync began again."
+    yield "geoemu_metadata_sync_failures_total", "counter", failed, figures.failures
     carries = "1 if this region is the sync leader of its cluster."
     yield "geoemu_metadata_carrier", "gauge", carries, 0 if carrier is None else 1
     waits = "Messages of the event topic that this region has not applied yet."
     backlog = 0 if carrier is None else carrier.channel_backlog
     yield "geoemu_metadata_events_backlog", "gauge", waits, backlog
     differ = "Clusters whose metadata_sync_excluded_paths differ from this one's."
-    unlike = sum(1 for _ in differences(region.metadata, synchronizer.settings))
+    unlike = _excluding_others(region.metadata, synchronizer.settings)
     yield "geoemu_metadata_clusters_excluding_others", "gauge", differ, unlike
     lags = "Delay between the newest applied change of another cluster and its application, by the clocks."
     yield "geoemu_metadata_lag_seconds", "gauge", lags, round(figures.lag_ms / 1000, 3)
+
+
+def _excluding_others(metadata: Metadata, settings: SyncSettings) -> int:
+    """Those whose row can be read."""
+    with suppress(StorageDamaged):
+        return sum(1 for _ in differences(metadata, settings))
+    return 0

@@ -7,14 +7,15 @@ One step after the other, in one task; whoever carries next goes on with what st
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import NamedTuple
 
 from emulator.broker.metadata import Metadata
 from emulator.broker.metadata_sync.channel import Channel, ChannelHost, Received
+from emulator.broker.metadata_sync.damage import incomplete
 from emulator.broker.metadata_sync.exclusions import differences
 from emulator.broker.metadata_sync.inbox import Figures, Inbox
 from emulator.broker.metadata_sync.losses import Losses
@@ -24,13 +25,16 @@ from emulator.core.metadata_sync import packs
 from emulator.core.metadata_sync.changes import Transaction
 from emulator.core.metadata_sync.drawn import Drawn, read_drawn, settled
 from emulator.core.metadata_sync.elements import is_synced
-from emulator.core.metadata_sync.record import Record
-from emulator.core.metadata_sync.standing import OwnClock, covers, missing, vector_of
+from emulator.core.metadata_sync.record import Record, stored_record
+from emulator.core.metadata_sync.standing import OwnClock, covers, missing, stored_vector, vector_of
+from emulator.core.metadata_sync.stored import UNREADABLE, decoded
+from emulator.errors import StorageDamaged
 from emulator.model import Change
 from emulator.stored_keys import (
     SYNC_APPLIED_PATH,
     SYNC_CLOCK_PATH,
     SYNC_DRAWN_PATH,
+    SYNC_INCOMPLETE_PATH,
     SyncPeerPath,
     SyncRecordPath,
     parse_path,
@@ -112,10 +116,10 @@ class Carrier:
         try:
             await _adopt(metadata, settings)
             await Losses(metadata, settings).obey_topology()
-        except BaseException:
+            return cls(metadata, settings, figures, channel)
+        except BaseException:  # a consumer that is left behind would take what comes
             channel.close()
             raise
-        return cls(metadata, settings, figures, channel)
 
     @property
     def is_open(self) -> bool:
@@ -161,10 +165,9 @@ class Carrier:
 
     @property
     def _clock(self) -> OwnClock:
-        change = self._metadata.get(SYNC_CLOCK_PATH.text)
-        assert change is not None, "it was adopted before"
-        assert change.value is not None
-        return OwnClock.decode(change.value)
+        clock = decoded(self._metadata.get(SYNC_CLOCK_PATH.text), OwnClock.decode, None)
+        assert clock is not None, "it was adopted before"
+        return clock
 
     @property
     def _drawn(self) -> Drawn:
@@ -183,24 +186,21 @@ class Carrier:
         return [key.of for key in keys if isinstance(key, SyncRecordPath)]
 
     def record(self, path: str) -> Record:
-        change = self._metadata.get(SyncRecordPath(path).text)
-        return Record.decode(path, None if change is None else change.value)
+        return stored_record(path, self._metadata.get(SyncRecordPath(path).text))
 
     def _published(self) -> int:
         """Everybody has at least this much of this cluster's own events."""
         own = f"{self._settings.here.cluster}:{self._clock.incarnation}"
         said = [self._metadata.get(SyncPeerPath(cluster).text) for cluster in self._losses.expected]
-        return min(
-            (0 if one is None or one.value is None else json.loads(one.value).get(own, 0) for one in said),
-            default=0,
-        )
+        return min((stored_vector(one).get(own, 0) for one in said), default=0)
 
     # Publishing.
 
     def _record_changed(self, change: Change) -> None:
         key = parse_path(change.path)
         if isinstance(key, SyncRecordPath) and change.value is not None:
-            self._note(Record.decode(key.of, change.value))
+            with suppress(StorageDamaged):  # found and replaced elsewhere
+                self._note(stored_record(key.of, change))
 
     def _note(self, record: Record) -> None:
         self._outbox.noted(record)
@@ -296,6 +296,8 @@ class Carrier:
         if mine != self._had:
             self._had, self._behind_since = mine, now
             self._asked_until = min(self._asked_until, now + BEHIND_SECONDS)
+        if await self._recover(mine, now):
+            return
         heard = {source: has for source, has in self._inbox.heard.items() if source not in self._losses.lost}
         lacks = {source: missing(mine, has) for source, has in heard.items()}
         self._behind = {origin: upto for one in lacks.values() for origin, upto in one.items()}
@@ -306,8 +308,24 @@ class Carrier:
             logger.info("cluster %s is asked for what it has and this cluster lacks", whom)
             await self._request(whom, mine, now)
 
-    async def _request(self, whom: str, has: dict[str, int], now: float) -> None:
-        await self._channel.publish([packs.encode(packs.Request(self._settings.here.cluster, whom, has))])
+    async def _recover(self, mine: dict[str, int], now: float) -> bool:
+        """Whether another cluster is asked now for all events, those of this cluster too: a record was damaged. Every
+        other turn is left for what else is missing, since one of the clusters may not be there."""
+        row = incomplete(self._metadata.get(SYNC_INCOMPLETE_PATH.text))
+        turn = int(now / ANSWER_SECONDS)
+        whom = sorted(self._losses.expected.intersection(row))
+        if not whom or turn % 2 or now < self._asked_until:
+            return False
+        cluster, number = whom[turn // 2 % len(whom)], self._settings.draw() or 1
+        logger.info("cluster %s is asked for all that it has: a record here was damaged", cluster)
+        self._inbox.recoveries[cluster] = number
+        own = f"{self._settings.here.cluster}:{self._clock.incarnation}"
+        await self._request(cluster, {**mine, own: 0}, now, number)
+        return True
+
+    async def _request(self, whom: str, has: dict[str, int], now: float, number: int = 0) -> None:
+        request = packs.Request(self._settings.here.cluster, whom, has, number)
+        await self._channel.publish([packs.encode(request)])
         self._asked_until = now + ANSWER_SECONDS
 
     @property
@@ -329,7 +347,7 @@ class Carrier:
         ]
         characters_max = min(packs.PACK_CHARACTERS, self._channel.payload_bytes_max // 2)
         parts = list(packs.portions(events, characters_max)) or [()]
-        number, vector, count = self._settings.draw(), self._vector(), len(parts)
+        number, vector, count = request.number or self._settings.draw(), self._vector(), len(parts)
         here, to, is_whole = self._settings.here.cluster, request.source, not request.vector
         declared, seen_to = self._losses.of(to).times, self._losses.all_seen_to
         answers = [
@@ -354,6 +372,9 @@ async def _adopt(metadata: Metadata, settings: SyncSettings) -> None:
 
         def work(transaction: Transaction) -> None:
             for path in unknown:
-                transaction.adopt(path)
+                try:
+                    transaction.adopt(path)
+                except UNREADABLE as problem:  # others need not wait for a document that nobody can read
+                    logger.error("%s is damaged, and not sent to other clusters: %s", path, problem)
 
         await metadata.transact(settings.transaction(work))

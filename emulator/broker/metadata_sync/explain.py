@@ -7,33 +7,60 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 
 from emulator.broker.metadata import Metadata
+from emulator.broker.metadata_sync.damage import Damage, incomplete
 from emulator.broker.metadata_sync.exclusions import excluded_in
 from emulator.broker.metadata_sync.synchronizer import Synchronizer
 from emulator.core.metadata_sync.elements import EXISTENCE, is_synced, readable
 from emulator.core.metadata_sync.event import Stamp
-from emulator.core.metadata_sync.record import Loser, Record
+from emulator.core.metadata_sync.record import Loser, Record, stored_record
 from emulator.core.metadata_sync.rules import Entry
-from emulator.core.metadata_sync.standing import covers
+from emulator.core.metadata_sync.standing import covers, stored_vector
+from emulator.errors import StorageDamaged
 from emulator.reasons import NO_REASON, Cause, Reason
-from emulator.stored_keys import SyncPeerPath, SyncRecordPath
+from emulator.stored_keys import SYNC_INCOMPLETE_PATH, SyncPeerPath, SyncRecordPath
 
 
 def why_shared(metadata: Metadata, synchronizer: Synchronizer | None, path: str) -> list[Reason]:
     """Return why a path has its value, and which clusters lack it; nothing when clusters do not share the path."""
-    if synchronizer is None or not is_synced(path):
+    if synchronizer is None:
+        return []
+    damaged = _why_damaged(synchronizer.damage, path)
+    try:
+        return [*damaged, *_why_shared(metadata, synchronizer, path)]
+    except StorageDamaged as damage:
+        return damaged or [Cause.ROW_DAMAGED(problem=damage)]
+
+
+def _why_damaged(damage: Damage, path: str) -> list[Reason]:
+    """Return what happened to the row, or to the record of the document, if it could not be decoded."""
+    paths = (path, SyncRecordPath(path).text)
+    found = [Cause.ROW_DAMAGED(problem=damage.found[one]) for one in paths if one in damage.found]
+    reports = [damage.reports[one] for one in paths if one in damage.reports]
+    return found + [Cause.ROW_REPLACED(problem=one.problem, time=_time(one.at_ms)) for one in reports]
+
+
+def _why_shared(metadata: Metadata, synchronizer: Synchronizer, path: str) -> list[Reason]:
+    if not is_synced(path):
         return []
     if not synchronizer.settings.covers(path):
         return [_why_excluded(metadata, synchronizer, path)]
     stored = metadata.get(SyncRecordPath(path).text)
     if stored is None:
         return [Cause.PATH_NOT_COMPARED()]
-    record = Record.decode(path, stored.value)
+    record = stored_record(path, stored)
     return [
         *(_won(element, entry) for element, entry in sorted(record.entries.items())),
         *(_lost(loser) for loser in record.losers),
         *(Cause.CLUSTER_EXCLUDES(cluster=one) for one in _excluding(metadata, synchronizer, path)),
+        *(Cause.RECORDS_INCOMPLETE(cluster=one) for one in _recovering(metadata, synchronizer)),
         *_why_behind(metadata, synchronizer, record),
     ]
+
+
+def _recovering(metadata: Metadata, synchronizer: Synchronizer) -> list[str]:
+    """Clusters that still have to send their events, as a record here was damaged."""
+    row = incomplete(metadata.get(SYNC_INCOMPLETE_PATH.text))
+    return sorted(synchronizer.losses.expected.intersection(row))
 
 
 def _why_behind(metadata: Metadata, synchronizer: Synchronizer, record: Record) -> list[Reason]:
@@ -106,8 +133,7 @@ def _behind(metadata: Metadata, clusters: Iterable[str], record: Record) -> Iter
     """Clusters that have not confirmed changes, and how many. Those that are declared lost are left out."""
     newest = {event.stamp for event in record.events()}
     for cluster in sorted(clusters):
-        said = metadata.get(SyncPeerPath(cluster).text)
-        has = {} if said is None or said.value is None else json.loads(said.value)
+        has = stored_vector(metadata.get(SyncPeerPath(cluster).text))
         lacks = [stamp for stamp in newest if stamp.source != cluster and not covers(has, stamp)]
         if lacks:
             yield cluster, len(lacks)

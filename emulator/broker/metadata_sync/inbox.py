@@ -9,15 +9,24 @@ from dataclasses import dataclass, field
 
 from emulator.broker.metadata import Metadata
 from emulator.broker.metadata_sync.channel import Received
+from emulator.broker.metadata_sync.damage import incomplete
 from emulator.broker.metadata_sync.losses import Losses, see_to
 from emulator.broker.metadata_sync.settings import SyncSettings
 from emulator.core.metadata_sync.changes import Tally, Transaction
 from emulator.core.metadata_sync.event import Event, Stamp
 from emulator.core.metadata_sync.exclusions import encode_excluded, stored_excluded
-from emulator.core.metadata_sync.packs import Answer, Events, Message, Request, Standing, decode
-from emulator.core.metadata_sync.standing import Vector, covers, merged
+from emulator.core.metadata_sync.packs import (
+    ANSWER_EVENTS_MAX,
+    Answer,
+    Events,
+    Message,
+    Request,
+    Standing,
+    decode,
+)
+from emulator.core.metadata_sync.standing import Vector, bounded, covers
 from emulator.storage.configuration import Rows
-from emulator.stored_keys import SyncExcludedPath, SyncPeerPath
+from emulator.stored_keys import SYNC_INCOMPLETE_PATH, SyncExcludedPath, SyncPeerPath
 
 logger = logging.getLogger(__name__)
 
@@ -42,6 +51,8 @@ class Figures:
     """Events of others from further ahead than clocks may be (INV-81)."""
     lag_ms: int = 0
     """Of the newest event that was applied: from when it was made, by the clock there, to now, by the clock here."""
+    failures: int = 0
+    """Steps that ended with an error which nobody expected."""
     answers: int = 0
     """Clusters that asked for what they missed."""
 
@@ -59,6 +70,23 @@ class Batch:
     requests: list[Request] = field(default_factory=list)
 
 
+@dataclass(slots=True)
+class Unfinished:
+    """An answer of which parts are missing."""
+
+    number: int
+    came: set[int] = field(default_factory=set)
+    """Which parts came; PARTS_MAX at most."""
+    stamps: set[Stamp] = field(default_factory=set)
+    """What counts in the cluster that answers, if it sends all of it; about ANSWER_EVENTS_MAX at most."""
+    is_complete: bool = False
+
+    @property
+    def is_over(self) -> bool:
+        """Complete, or larger than any answer is; then its other parts begin a new one, which never ends."""
+        return self.is_complete or len(self.stamps) > ANSWER_EVENTS_MAX
+
+
 class Inbox:
     """Of the region that carries the events."""
 
@@ -67,12 +95,13 @@ class Inbox:
         self._metadata = metadata
         self._settings = settings
         self._figures = figures
-        self._parts: dict[tuple[str, int], set[int]] = {}
-        """Of answers: which parts came."""
-        self._all: dict[tuple[str, int], set[Stamp]] = {}
-        """Of answers with all that counts in a cluster: what that is, as far as it came."""
+        self._unfinished: dict[str, Unfinished] = {}
+        """By cluster: its newest answer, until all parts are applied. Bounded by the number of clusters: the gate lets
+        no other source in, and a cluster sends the parts of an answer one after the other."""
         self.heard: dict[str, dict[str, int]] = {}
-        """By cluster: up to where it said that it has something."""
+        """By cluster: up to where it said that it has something; ORIGINS_MAX origins at most."""
+        self.recoveries: dict[str, int] = {}
+        """By cluster: the number of its answer that has all events of this cluster, too."""
         self.declared: dict[str, int] = {}
         """By cluster: how often it said that it declared this one lost."""
 
@@ -88,18 +117,19 @@ class Inbox:
             self.declared[standing.source] = standing.declared.get(self._settings.here.cluster, 0)
         if batch.packs or batch.own or batch.answered or batch.standings:
             self._count(await self._metadata.transact(self._work(batch, shared_paths)), knew)
+            self._forget_finished(batch.answered)
         if batch.packs and batch.events:
             made_ms = max(event.stamp.time_ms for event in batch.events)
             self._figures.lag_ms = max(0, self._settings.wall_clock_ms() - made_ms) if made_ms else 0
         return batch
 
     def _hear(self, source: str, vector: dict[str, int]) -> None:
-        self.heard[source] = merged(self.heard.get(source, {}), vector)
+        self.heard[source] = bounded(vector, self.heard.get(source, {}))
 
     def _work(self, batch: Batch, shared_paths: Callable[[], list[str]]) -> Callable[[Rows], Tally]:
         tallies: list[Tally] = []
         completed = [answer for answer in batch.answered if self._is_complete(answer)]
-        whole = [(answer, frozenset(self._all[_key(answer)])) for answer in completed if answer.is_whole]
+        whole = [(answer, frozenset(self._stamps_of(answer))) for answer in completed if answer.is_whole]
         paths = shared_paths() if whole else []
 
         def work(transaction: Transaction) -> None:
@@ -120,6 +150,9 @@ class Inbox:
             in_transaction(rows)
             for answer, _ in whole:
                 see_to(rows, answer.source, answer.declared)
+            for answer in completed:
+                if self.recoveries.get(answer.source) == answer.number:
+                    _no_longer_incomplete(rows, answer.source)
             for standing in batch.standings.values():
                 said = json.dumps(dict(standing.vector), sort_keys=True).encode()
                 rows.put(SyncPeerPath(standing.source).text, said)
@@ -131,11 +164,24 @@ class Inbox:
         return rows_too
 
     def _is_complete(self, answer: Answer) -> bool:
-        came = self._parts.setdefault(_key(answer), set())
-        came.add(answer.part)
+        """Whether all parts are here with this one. A part that is taken again counts once."""
+        unfinished = self._unfinished.get(answer.source)
+        if unfinished is None or unfinished.number != answer.number:
+            unfinished = self._unfinished[answer.source] = Unfinished(answer.number)
+        unfinished.came.add(answer.part)
         if answer.is_whole:
-            self._all.setdefault(_key(answer), set()).update(event.stamp for event in answer.events)
-        return len(came) == answer.parts
+            unfinished.stamps.update(event.stamp for event in answer.events)
+        unfinished.is_complete = len(unfinished.came) == answer.parts
+        return unfinished.is_complete and len(unfinished.stamps) <= ANSWER_EVENTS_MAX
+
+    def _stamps_of(self, answer: Answer) -> set[Stamp]:
+        return self._unfinished[answer.source].stamps
+
+    def _forget_finished(self, answered: Iterable[Answer]) -> None:
+        for answer in answered:
+            unfinished = self._unfinished.get(answer.source)
+            if unfinished is not None and unfinished.is_over:
+                del self._unfinished[answer.source]
 
     def _count(self, tally: Tally, knew: Mapping[str, Vector]) -> None:
         """Whoever did not know of our change when it made its own did not mean to replace it."""
@@ -213,5 +259,9 @@ class Inbox:
         ]
 
 
-def _key(answer: Answer) -> tuple[str, int]:
-    return answer.source, answer.number
+def _no_longer_incomplete(rows: Rows, cluster: str) -> None:
+    """It has sent all that it has of this cluster's own events."""
+    before = incomplete(rows.get(SYNC_INCOMPLETE_PATH.text))
+    after = [one for one in before if one != cluster]
+    if after != before:
+        rows.put(SYNC_INCOMPLETE_PATH.text, json.dumps(after).encode() if after else None)

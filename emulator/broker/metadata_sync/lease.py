@@ -11,6 +11,9 @@ import json
 from typing import NamedTuple
 
 from emulator.broker.metadata import Metadata
+from emulator.core.metadata_sync.event import number
+from emulator.core.metadata_sync.stored import decoded
+from emulator.model import Change
 from emulator.storage.configuration import Rows
 from emulator.stored_keys import SYNC_LEASE_PATH
 
@@ -28,8 +31,17 @@ class Held(NamedTuple):
     beat: int
 
     @classmethod
-    def decode(cls, value: bytes | None) -> Held | None:
-        return None if value is None else cls(**json.loads(value))
+    def decode(cls, value: bytes) -> Held:
+        """ValueError and others for what `encode` did not make."""
+        raw = json.loads(value)
+        if not isinstance(raw["region"], str):
+            raise ValueError(f"region {raw['region']!r} is no name")
+        return cls(raw["region"], number(raw, "number"), number(raw, "beat"))
+
+    @classmethod
+    def stored(cls, change: Change | None) -> Held | None:
+        """StorageDamaged."""
+        return decoded(change, cls.decode, None)
 
     def encode(self) -> bytes:
         return json.dumps(self._asdict()).encode()
@@ -63,8 +75,7 @@ class Lease:
         return held is not None and (held.region, held.number) == (self._region, self._number)
 
     def _stored(self) -> Held | None:
-        change = self._metadata.get(SYNC_LEASE_PATH.text)
-        return None if change is None else Held.decode(change.value)
+        return Held.stored(self._metadata.get(SYNC_LEASE_PATH.text))
 
     async def look(self) -> None:
         """Say that this region is there, or take what nobody holds any more. StorageError when the store is away: then
@@ -86,8 +97,7 @@ class Lease:
         region, own = self._region, self._number
 
         def work(rows: Rows) -> int:
-            stored = rows.get(SYNC_LEASE_PATH.text)
-            held = None if stored is None else Held.decode(stored.value)
+            held = Held.stored(rows.get(SYNC_LEASE_PATH.text))
             if held is not None and (held.region, held.number) == (region, own):
                 rows.put(SYNC_LEASE_PATH.text, held._replace(beat=held.beat + 1).encode())
                 return own

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from emulator.broker.metadata import Metadata
 from emulator.broker.metadata_sync.settings import SyncSettings
 from emulator.core.metadata_sync.losses import BY_OPERATOR, BY_TOPOLOGY, Declared
+from emulator.core.metadata_sync.standing import stored_vector
 from emulator.storage.configuration import Rows
 from emulator.stored_keys import SYNC_SEEN_TO_PATH, SyncLossPath
 
@@ -64,9 +65,7 @@ class Losses:
     @property
     def all_seen_to(self) -> dict[str, int]:
         """By cluster: which declaration of it that this one is lost was seen to last."""
-        change = self._metadata.get(SYNC_SEEN_TO_PATH.text)
-        times: dict[str, int] = {} if change is None or change.value is None else json.loads(change.value)
-        return times
+        return stored_vector(self._metadata.get(SYNC_SEEN_TO_PATH.text))
 
     def seen_to(self, cluster: str) -> int:
         return self.all_seen_to.get(cluster, 0)
@@ -78,8 +77,7 @@ class Losses:
 
 def see_to(rows: Rows, cluster: str, times: int) -> None:
     """Write down, in the transaction that does it, that a declaration was seen to."""
-    stored = rows.get(SYNC_SEEN_TO_PATH.text)
-    seen: dict[str, int] = {} if stored is None or stored.value is None else json.loads(stored.value)
+    seen = stored_vector(rows.get(SYNC_SEEN_TO_PATH.text))
     rows.put(
         SYNC_SEEN_TO_PATH.text,
         json.dumps(seen | {cluster: max(times, seen.get(cluster, 0))}, sort_keys=True).encode(),

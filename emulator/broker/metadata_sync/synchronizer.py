@@ -9,6 +9,7 @@ from typing import Protocol
 from emulator.broker.metadata import Metadata
 from emulator.broker.metadata_sync.carrier import Carrier
 from emulator.broker.metadata_sync.channel import ChannelHost
+from emulator.broker.metadata_sync.damage import Damage
 from emulator.broker.metadata_sync.inbox import Figures
 from emulator.broker.metadata_sync.lease import Lease
 from emulator.broker.metadata_sync.losses import Losses
@@ -17,6 +18,8 @@ from emulator.errors import ProtocolError, StorageError
 
 logger = logging.getLogger(__name__)
 
+FAILED_SECONDS = 1.0
+"""How long it waits after an error that it did not expect."""
 LOOK_SECONDS = 0.2
 """How often it looks even if nothing is new."""
 
@@ -36,6 +39,7 @@ class Synchronizer:
         self.figures = Figures()
         self.lease = Lease(host.metadata, settings.region, is_alone=settings.is_alone)
         self.losses = Losses(host.metadata, settings)
+        self.damage = Damage(host.metadata, settings)
         self.carrier: Carrier | None = None
         """While this region carries."""
         self.why_not = ""
@@ -46,6 +50,7 @@ class Synchronizer:
     async def run(self) -> None:
         """Until it is closed."""
         self._host.metadata.watch("", lambda change: self._news.set())
+        self.damage.follow()
         while not self._closed:
             self._news.clear()
             try:
@@ -54,9 +59,23 @@ class Synchronizer:
             except (StorageError, ProtocolError) as problem:
                 self._tell(str(problem))
                 await asyncio.sleep(LOOK_SECONDS)
+            except Exception as problem:  # any: metadata sync must not end with what one step did not expect
+                await self._begin_again_after(problem)
             await self._until_news()
 
+    async def _begin_again_after(self, problem: Exception) -> None:
+        self.figures.failures += 1
+        why_not = f"{type(problem).__name__}: {problem}"
+        if why_not != self.why_not:
+            logger.error("metadata sync failed, and begins again", exc_info=problem)
+        self.why_not = why_not
+        self._let_go()
+        await asyncio.sleep(FAILED_SECONDS)
+
     async def _step(self) -> None:
+        if await self.damage.replace():
+            self._let_go()
+            self._news.set()
         await self.lease.look()
         if not self.lease.is_held:
             self._let_go()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable, Collection, Mapping
 from itertools import islice
 
@@ -12,8 +11,8 @@ from emulator.broker.metadata_sync.losses import Losses
 from emulator.broker.metadata_sync.settings import SyncSettings
 from emulator.core.metadata_sync.changes import Transaction
 from emulator.core.metadata_sync.event import Stamp
-from emulator.core.metadata_sync.record import Record
-from emulator.core.metadata_sync.standing import Vector, may_go, merged
+from emulator.core.metadata_sync.record import Record, stored_record
+from emulator.core.metadata_sync.standing import Vector, may_go, merged, stored_vector
 from emulator.stored_keys import SyncPeerPath, SyncRecordPath
 
 LET_GO_SECONDS = 1.0
@@ -77,13 +76,11 @@ class Tombstones:
 
     def _said_to_have(self, cluster: str, heard: Mapping[str, Vector]) -> dict[str, int]:
         """Empty for one that was never heard of."""
-        said = self._metadata.get(SyncPeerPath(cluster).text)
-        stored = {} if said is None or said.value is None else json.loads(said.value)
+        stored = stored_vector(self._metadata.get(SyncPeerPath(cluster).text))
         return merged(stored, heard.get(cluster, {}))
 
     def _has_one(self, path: str, is_had: Callable[[Stamp], bool]) -> bool:
         return any(event.is_deleted and is_had(event.stamp) for event in self._record(path).events())
 
     def _record(self, path: str) -> Record:
-        change = self._metadata.get(SyncRecordPath(path).text)
-        return Record.decode(path, None if change is None else change.value)
+        return stored_record(path, self._metadata.get(SyncRecordPath(path).text))

@@ -16,9 +16,10 @@ from emulator.core.hybrid_clock import BEGINNING, Reading, heard, tick
 from emulator.core.metadata_sync import drawn
 from emulator.core.metadata_sync.elements import EXISTENCE, elements_of, is_implied
 from emulator.core.metadata_sync.event import Event, Stamp
-from emulator.core.metadata_sync.record import Outcome, Record
+from emulator.core.metadata_sync.record import Outcome, Record, stored_record
 from emulator.core.metadata_sync.rules import LATEST, Rule
-from emulator.core.metadata_sync.standing import OwnClock, Vector, covers, merged, vector_of
+from emulator.core.metadata_sync.standing import OwnClock, Vector, bounded, covers, vector_of
+from emulator.core.metadata_sync.stored import decoded
 from emulator.errors import StorageError
 from emulator.model import Change
 from emulator.stored_keys import SYNC_APPLIED_PATH, SYNC_CLOCK_PATH, SYNC_DRAWN_PATH, SyncRecordPath
@@ -77,12 +78,12 @@ class Transaction:
     """Made for one transaction; `finish` is its last step."""
 
     def __init__(self, rows: Rows, here: Here, now_ms: int, new_incarnation: str) -> None:
-        """`new_incarnation`: drawn for the case that the store has none yet."""
+        """`new_incarnation`: drawn for the case that the store has none yet. StorageDamaged."""
         self._rows = rows
         self._here = here
         self._now_ms = now_ms
         stored = rows.get(SYNC_CLOCK_PATH.text)
-        known = None if stored is None or stored.value is None else OwnClock.decode(stored.value)
+        known = decoded(stored, OwnClock.decode, None)
         self._stored_clock = known
         self._clock = known or OwnClock(new_incarnation)
         self._known: Callable[[Stamp], bool] = lambda stamp: False
@@ -287,7 +288,7 @@ class Transaction:
     def advance(self, reached: Vector) -> None:
         """Everything up to there is applied."""
         before = self.applied()
-        after = merged(before, reached)
+        after = bounded(before, reached)
         after.pop(self._own_origin, None)
         before.pop(self._own_origin, None)
         if after != before:
@@ -304,7 +305,7 @@ class Transaction:
     def _record(self, path: str) -> Record:
         stored = self._rows.get(SyncRecordPath(path).text)
         if stored is not None:
-            return Record.decode(path, stored.value)
+            return stored_record(path, stored)
         record = Record(path)
         present = self._rows.get(path)
         if present is not None:

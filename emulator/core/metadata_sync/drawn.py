@@ -14,6 +14,7 @@ from typing import Protocol
 
 from emulator.core.metadata_sync.event import Event, Stamp
 from emulator.core.metadata_sync.standing import OwnClock
+from emulator.core.metadata_sync.stored import decoded
 from emulator.model import Change
 from emulator.stored_keys import SYNC_DRAWN_PATH
 
@@ -30,9 +31,12 @@ class Rows(Protocol):
 
 
 def read_drawn(stored: Change | None) -> Drawn:
-    if stored is None or stored.value is None:
-        return {}
-    return {event.stamp.sequence: event for event in map(Event.from_json, json.loads(stored.value))}
+    """StorageDamaged."""
+    return decoded(stored, _read, {})
+
+
+def _read(value: bytes) -> Drawn:
+    return {event.stamp.sequence: event for event in map(Event.from_json, json.loads(value))}
 
 
 def add(rows: Rows, events: Iterable[Event]) -> None:

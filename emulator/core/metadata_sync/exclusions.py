@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterable
 from typing import Any, Final
 
+from emulator.core.metadata_sync.stored import decoded
 from emulator.model import Change
 
 EXCLUDED_MAX: Final = 1_000
@@ -30,8 +31,8 @@ def encode_excluded(excluded: Excluded) -> bytes:
 
 
 def stored_excluded(change: Change | None) -> Excluded | None:
-    """None: the cluster has not said."""
-    return None if change is None or change.value is None else tuple(json.loads(change.value))
+    """None: the cluster has not said. StorageDamaged."""
+    return decoded(change, lambda value: excluded_from_json(json.loads(value)), None)
 
 
 def not_covered(excluded: Iterable[str], by: Excluded) -> list[str]:

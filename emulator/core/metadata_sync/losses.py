@@ -14,6 +14,8 @@ import json
 from dataclasses import dataclass
 from typing import Final
 
+from emulator.core.metadata_sync.event import number
+from emulator.core.metadata_sync.stored import decoded
 from emulator.model import Change
 
 BY_OPERATOR: Final = "operator"
@@ -44,4 +46,12 @@ class Declared:
 
     @classmethod
     def decode(cls, change: Change | None) -> Declared:
-        return cls() if change is None or change.value is None else cls(**json.loads(change.value))
+        """StorageDamaged."""
+        return decoded(change, cls._read, cls())
+
+    @classmethod
+    def _read(cls, value: bytes) -> Declared:
+        raw = json.loads(value)
+        if raw["by"] not in ("", BY_OPERATOR, BY_TOPOLOGY):
+            raise ValueError(f"by {raw['by']!r} is neither {BY_OPERATOR} nor {BY_TOPOLOGY}")
+        return cls(number(raw, "times"), raw["by"])

@@ -26,6 +26,12 @@ EVENTS_MAX: Final = 20_000
 """Of one pack; each takes some 200 characters at least, so a full one has fewer."""
 
 
+PARTS_MAX: Final = 100_000
+"""Of one answer. A part has at least one event, and the store of a cluster far fewer documents."""
+ANSWER_EVENTS_MAX: Final = 1_000_000
+"""Of all parts of one answer together."""
+
+
 @dataclass(frozen=True, slots=True)
 class Events:
     source: str
@@ -55,6 +61,8 @@ class Request:
     source: str
     to: str
     vector: Mapping[str, int]
+    number: int = 0
+    """Of the answer to it; 0: the cluster that answers chooses one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +99,8 @@ def encode(message: Message) -> bytes:
         case Standing(_, vector, asks, declared, excluded):
             raw |= {"vector": dict(vector), "asks": asks, "declared": dict(declared)}
             raw |= {"excluded": list(excluded)} if excluded else {}
-        case Request(_, to, vector):
-            raw |= {"to": to, "vector": dict(vector)}
+        case Request(_, to, vector, number_):
+            raw |= {"to": to, "vector": dict(vector)} | ({"number": number_} if number_ else {})
         case Answer(_, to, number_, part, parts, vector, events, is_whole, declared_times, seen_to):
             raw |= {"to": to, "number": number_, "part": part, "parts": parts}
             raw |= {"whole": is_whole, "declared": declared_times, "seenTo": dict(seen_to)}
@@ -125,12 +133,13 @@ def decode(payload: bytes) -> Message:
             excluded = excluded_from_json(raw.get("excluded", []))
             return Standing(source, vector, raw.get("asks") is True, declared, excluded)
         case "request":
-            return Request(source, _cluster(raw, "to"), vector_from_json(raw.get("vector")))
+            vector, number_ = vector_from_json(raw.get("vector")), number(raw, "number", default=0)
+            return Request(source, _cluster(raw, "to"), vector, number_)
         case "answer":
             vector = vector_from_json(raw.get("vector"))
             part, parts = number(raw, "part"), number(raw, "parts")
-            if part >= parts:
-                raise ValueError(f"part {part} is none of {parts}")
+            if part >= parts or parts > PARTS_MAX:
+                raise ValueError(f"part {part} is none of {parts}, of which there are {PARTS_MAX} at most")
             return Answer(
                 source,
                 _cluster(raw, "to"),

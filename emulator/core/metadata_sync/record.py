@@ -19,6 +19,8 @@ from emulator.core.hybrid_clock import Reading
 from emulator.core.metadata_sync.elements import EXISTENCE, document_of
 from emulator.core.metadata_sync.event import Event, Stamp
 from emulator.core.metadata_sync.rules import LATEST, Entry, Rule
+from emulator.core.metadata_sync.stored import decoded
+from emulator.model import Change
 
 LOSERS_KEPT: Final = 4
 """Of a document, for whoever asks why: the newest."""
@@ -162,9 +164,25 @@ class Record:
             raw: Mapping[str, Any] = json.loads(value)
             return cls(
                 path,
-                {element: Entry(Stamp(*one[:5]), *one[5:]) for element, one in raw["entries"].items()},
-                Stamp(*raw["deleted"]) if "deleted" in raw else None,
-                [Loser(one[0], Stamp(*one[1]), one[2], Stamp(*one[3])) for one in raw.get("losers", ())],
+                {element: Entry(_stamp(one[:5]), *one[5:]) for element, one in raw["entries"].items()},
+                _stamp(raw["deleted"]) if "deleted" in raw else None,
+                [Loser(one[0], _stamp(one[1]), one[2], _stamp(one[3])) for one in raw.get("losers", ())],
             )
         except (KeyError, TypeError, IndexError, AttributeError) as problem:
             raise ValueError(f"no record of {path}: {problem}") from None
+
+
+def stored_record(path: str, change: Change | None) -> Record:
+    """Of a document; an empty one when there is none. StorageDamaged."""
+    return decoded(change, lambda value: Record.decode(path, value), Record(path))
+
+
+def _stamp(raw: Any) -> Stamp:
+    """ValueError for what is none: stamps are compared later, and a comparison cannot fail."""
+    stamp = Stamp(*raw)
+    if [type(one) for one in stamp] != _STAMP_TYPES:
+        raise ValueError(f"{raw!r} is no stamp")
+    return stamp
+
+
+_STAMP_TYPES = [int, int, str, int, str]

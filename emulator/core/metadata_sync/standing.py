@@ -13,6 +13,7 @@ from typing import Any
 
 from emulator.core.hybrid_clock import BEGINNING, Reading
 from emulator.core.metadata_sync.event import Stamp, number
+from emulator.core.metadata_sync.stored import decoded
 from emulator.model import Change
 
 
@@ -31,8 +32,12 @@ class OwnClock:
 
     @classmethod
     def decode(cls, value: bytes) -> OwnClock:
+        """ValueError and others for what `encode` did not make."""
         told = json.loads(value)
-        return cls(told["incarnation"], told["sequence"], Reading(told["time_ms"], told["counter"]))
+        if not isinstance(told["incarnation"], str):
+            raise ValueError(f"incarnation {told['incarnation']!r} is no text")
+        reading = Reading(number(told, "time_ms"), number(told, "counter"))
+        return cls(told["incarnation"], number(told, "sequence"), reading)
 
 
 Vector = Mapping[str, int]
@@ -42,9 +47,13 @@ ORIGINS_MAX = 1_000
 
 
 def vector_of(applied: Change | None, clock: OwnClock, cluster: str) -> dict[str, int]:
-    """What a store has of each origin: from what stands at SYNC_APPLIED_PATH, and its own clock."""
-    vector: dict[str, int] = {} if applied is None or applied.value is None else json.loads(applied.value)
-    return {**vector, f"{cluster}:{clock.incarnation}": clock.sequence}
+    """What a store has of each origin: from the row SYNC_APPLIED_PATH and its own clock. StorageDamaged."""
+    return {**stored_vector(applied), f"{cluster}:{clock.incarnation}": clock.sequence}
+
+
+def stored_vector(change: Change | None) -> dict[str, int]:
+    """Of a row that holds one. StorageDamaged."""
+    return decoded(change, lambda value: vector_from_json(json.loads(value)), {})
 
 
 def covers(vector: Vector, stamp: Stamp) -> bool:
@@ -55,6 +64,13 @@ def covers(vector: Vector, stamp: Stamp) -> bool:
 def merged(one: Vector, other: Vector) -> dict[str, int]:
     """What two have together."""
     return {origin: max(one.get(origin, 0), other.get(origin, 0)) for origin in one.keys() | other.keys()}
+
+
+def bounded(one: Vector, other: Vector) -> dict[str, int]:
+    """What two have together, of ORIGINS_MAX origins at most, those of `one` first: no cluster accepts a larger vector,
+    so what other clusters claim cannot let one grow without end."""
+    together = merged(one, other)
+    return {origin: together[origin] for origin in list(dict.fromkeys((*one, *other)))[:ORIGINS_MAX]}
 
 
 def missing(mine: Vector, theirs: Vector) -> dict[str, int]:

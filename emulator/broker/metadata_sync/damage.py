@@ -1,0 +1,234 @@
+"""Rows of metadata sync that cannot be read: each is found when it is seen, reported, and replaced by what is safe.
+
+Only `Synchronizer` and the admin port know this module. What replaces a row never claims more than what is known:
+
+lease           none: any region of the cluster takes it
+clock           a new incarnation, as of a store that was lost; numbers of the former one are not used again
+applied, peer,  none: other clusters send again what they have, and applying it twice changes nothing
+excluded, seen-to
+drawn           none; where changes are published first, also a new incarnation, so that they are applied when heard
+loss            not lost, and declared once more than the other cluster can know of: it asks for all there is (INV-82)
+record          the document as it is, as if the topology had set it; every cluster is asked for its events of all
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import islice
+from typing import NamedTuple
+
+from emulator.broker.metadata import Metadata
+from emulator.broker.metadata_sync.lease import Held
+from emulator.broker.metadata_sync.settings import SyncSettings
+from emulator.core.hybrid_clock import BEGINNING
+from emulator.core.metadata_sync.changes import Transaction
+from emulator.core.metadata_sync.drawn import read_drawn
+from emulator.core.metadata_sync.event import Stamp
+from emulator.core.metadata_sync.exclusions import stored_excluded
+from emulator.core.metadata_sync.losses import Declared
+from emulator.core.metadata_sync.record import stored_record
+from emulator.core.metadata_sync.standing import OwnClock, bounded, stored_vector
+from emulator.core.metadata_sync.stored import UNREADABLE, decoded
+from emulator.errors import StorageDamaged
+from emulator.model import Change
+from emulator.storage.configuration import Rows
+from emulator.stored_keys import (
+    SYNC_APPLIED_PATH,
+    SYNC_CLOCK_PATH,
+    SYNC_DRAWN_PATH,
+    SYNC_INCOMPLETE_PATH,
+    SYNC_LEASE_PATH,
+    SYNC_SEEN_TO_PATH,
+    StoredKey,
+    SyncExcludedPath,
+    SyncLossPath,
+    SyncPeerPath,
+    SyncRecordPath,
+    SyncStatePath,
+    parse_path,
+)
+
+logger = logging.getLogger(__name__)
+
+ROWS_AT_ONCE = 200
+"""Replaced in one transaction."""
+REPORTS_MAX = 100
+
+
+class Report(NamedTuple):
+    """Of a row that was replaced."""
+
+    at_ms: int
+    problem: str
+
+
+class Damage:
+    """One a region."""
+
+    def __init__(self, metadata: Metadata, settings: SyncSettings) -> None:
+        self._metadata = metadata
+        self._settings = settings
+        self.found: dict[str, str] = {}
+        """By path: why a row that is not replaced yet cannot be read."""
+        self.reports: dict[str, Report] = {}
+        """By path: rows that were replaced, the newest REPORTS_MAX."""
+        self.count = 0
+        """Rows found since the region started."""
+
+    def follow(self) -> None:
+        """Look at all rows now, and at each again when it changes."""
+        for prefix in _PREFIXES:
+            self._metadata.watch(prefix, self._look_at)
+            for change in self._metadata.list(prefix):
+                self._look_at(change)
+
+    def _look_at(self, change: Change) -> None:
+        before = self.found.pop(change.path, "")
+        problem = problem_of(change)
+        if problem:
+            self.found[change.path] = problem
+            self.count += 1
+            logger.error("%s", problem)
+        elif before:
+            self._report(change.path, before)
+
+    def _report(self, path: str, problem: str) -> None:
+        self.reports.pop(path, None)
+        self.reports[path] = Report(self._settings.wall_clock_ms(), problem)
+        if len(self.reports) > REPORTS_MAX:
+            del self.reports[next(iter(self.reports))]
+
+    async def replace(self) -> bool:
+        """Whether there was a row to replace. StorageError: try again."""
+        paths = list(islice(self.found, ROWS_AT_ONCE))
+        if paths:
+            await self._metadata.transact(self._work(paths))
+        return bool(paths)
+
+    def _work(self, paths: list[str]) -> Callable[[Rows], None]:
+        own = self._own_sequences()
+        replacement = _Replacement(self._settings, own)
+
+        def work(rows: Rows) -> None:
+            damaged = {path: rows.get(path) for path in paths}
+            keys = [parse_path(path) for path, change in damaged.items() if change and problem_of(change)]
+            replacement.write(rows, [key for key in keys if key is not None])
+
+        return work
+
+    def _own_sequences(self) -> list[Stamp]:
+        """Of this cluster's own events that still count."""
+        stamps = []
+        for change in self._metadata.list(SyncRecordPath.prefix()):
+            if change.path not in self.found:
+                stamps += [event.stamp for event in stored_record(change.path, change).events()]
+        return [stamp for stamp in stamps if stamp.source == self._settings.here.cluster]
+
+
+class _Replacement:
+    """What is written instead of damaged rows. The time and chance are taken before: the work runs elsewhere."""
+
+    def __init__(self, settings: SyncSettings, own: list[Stamp]) -> None:
+        self._settings = settings
+        self._own = own
+        self._now_ms = settings.wall_clock_ms()
+        self._incarnation = f"{settings.draw():08x}"
+
+    def write(self, rows: Rows, keys: list[StoredKey]) -> None:
+        for key in keys:
+            if not isinstance(key, SyncRecordPath):
+                rows.put(key.text, self._value(key))
+        if SYNC_CLOCK_PATH in keys:
+            self._begin_incarnation(rows)
+        elif SYNC_DRAWN_PATH in keys and self._settings.publishes_first:
+            rows.put(SYNC_CLOCK_PATH.text, self._clock())
+        records = [key.of for key in keys if isinstance(key, SyncRecordPath)]
+        if records:
+            self._adopt(rows, records)
+
+    def _value(self, key: StoredKey) -> bytes | None:
+        if isinstance(key, SyncLossPath):
+            return Declared(self._now_ms // 1000).encode()
+        return self._all_clusters() if key == SYNC_INCOMPLETE_PATH else None
+
+    def _all_clusters(self) -> bytes:
+        return json.dumps(sorted(self._settings.clusters)).encode()
+
+    def _clock(self) -> bytes:
+        latest = max((stamp.reading for stamp in self._own), default=BEGINNING)
+        return OwnClock(self._incarnation, 0, latest).encode()
+
+    def _begin_incarnation(self, rows: Rows) -> None:
+        """What the former ones made counts as heard from them: other clusters ask for what they lack of it."""
+        reached: dict[str, int] = {}
+        for stamp in self._own:
+            reached[stamp.origin] = max(stamp.sequence, reached.get(stamp.origin, 0))
+        own = f"{self._settings.here.cluster}:{self._incarnation}"
+        applied = bounded({own: 0, **reached}, stored_vector(rows.get(SYNC_APPLIED_PATH.text)))
+        del applied[own]
+        rows.put(SYNC_CLOCK_PATH.text, self._clock())
+        rows.put(SYNC_APPLIED_PATH.text, json.dumps(applied, sort_keys=True).encode())
+
+    def _adopt(self, rows: Rows, paths: list[str]) -> None:
+        for path in paths:
+            rows.put(SyncRecordPath(path).text, None)
+        transaction = Transaction(rows, self._settings.here, self._now_ms, self._incarnation)
+        for path in filter(self._settings.covers, paths):
+            with suppress(*UNREADABLE):  # the document is damaged, too: it is not sent to other clusters
+                transaction.adopt(path)
+        transaction.finish()
+        rows.put(SYNC_APPLIED_PATH.text, None)
+        rows.put(SYNC_INCOMPLETE_PATH.text, self._all_clusters())
+
+
+# Whether a row can be read.
+
+
+def incomplete(change: Change | None) -> list[str]:
+    """The clusters that are to be asked for all events of this one, too. StorageDamaged."""
+    return decoded(change, _names, [])
+
+
+def _names(value: bytes) -> list[str]:
+    names = json.loads(value)
+    if not isinstance(names, list) or any(not isinstance(one, str) for one in names):
+        raise ValueError(f"{str(names)[:80]!r} is no list of clusters")
+    return names
+
+
+_STATES: dict[StoredKey, Callable[[Change], object]] = {
+    SYNC_LEASE_PATH: Held.stored,
+    SYNC_CLOCK_PATH: lambda change: decoded(change, OwnClock.decode, None),
+    SYNC_APPLIED_PATH: stored_vector,
+    SYNC_SEEN_TO_PATH: stored_vector,
+    SYNC_DRAWN_PATH: read_drawn,
+    SYNC_INCOMPLETE_PATH: incomplete,
+}
+_KINDS: dict[type[StoredKey], Callable[[Change], object]] = {
+    SyncRecordPath: lambda change: stored_record(change.path, change),
+    SyncPeerPath: stored_vector,
+    SyncLossPath: Declared.decode,
+    SyncExcludedPath: stored_excluded,
+}
+_PREFIXES = (
+    SyncStatePath.prefix(),
+    SyncRecordPath.prefix(),
+    SyncPeerPath.prefix(),
+    SyncLossPath.prefix(),
+    SyncExcludedPath.prefix(),
+)
+
+
+def problem_of(change: Change) -> str:
+    """Why a row of metadata sync cannot be read; empty when it can, or when metadata sync has no such row."""
+    key = parse_path(change.path)
+    read = None if key is None else _STATES.get(key) or _KINDS.get(type(key))
+    try:
+        if read is not None:
+            read(change)
+    except StorageDamaged as damage:
+        return str(damage)
+    return ""
