@@ -44,6 +44,7 @@ from emulator.core.subscription_updates import (
     Applied,
     ReplicatedSubscription,
     apply_update,
+    check_replicable,
     never_reaches,
     own_entry_id,
     takes_updates,
@@ -158,6 +159,8 @@ class Parts:
     """(update, own region, own ledger)."""
     apply_update: Callable[[Cursor, int, int, Iterable[int]], Applied] = apply_update
     """(cursor, own entry id, last entry id, ids its source never received)."""
+    check_replicable: Callable[..., None] = check_replicable
+    """(name, durable=whether its cursor is stored): ProtocolError for a subscription that cannot be replicated."""
     takes_updates: Callable[[Cursor, bool, bool], bool] = takes_updates
     """(cursor, is durable, follows upstream): whether an update of another region may move an existing subscription."""
     never_reaches: Callable[..., bool] = never_reaches

@@ -26,6 +26,7 @@ from collections.abc import Iterable
 from enum import Enum
 
 from emulator.core.cursor import Cursor
+from emulator.errors import ProtocolError, ServerError
 from emulator.markers import Snapshot, SubscriptionUpdate
 from emulator.model import BEFORE_EVERYTHING
 from emulator.reasons import NO_REASON, Cause, Reason
@@ -215,6 +216,16 @@ def own_entry_id(update: SubscriptionUpdate, region: str, ledger_id: int) -> int
         if name == region:
             return position.entry if position.ledger == ledger_id else None
     return None
+
+
+def check_replicable(name: str, *, durable: bool) -> None:
+    """ProtocolError for a subscription that ends with its last consumer: another region would keep its copy for
+    ever."""
+    if not durable:
+        raise ProtocolError(
+            ServerError.NotAllowedError,
+            f"subscription {name} is not durable; only durable subscriptions can be replicated",
+        )
 
 
 def takes_updates(cursor: Cursor, is_durable: bool, follows_upstream: bool) -> bool:

@@ -9,11 +9,7 @@ from emulator.broker.commands import schemas
 from emulator.broker.commands.subscribing import check_policies, check_rate
 from emulator.broker.subscription.consumer import Consumer
 from emulator.broker.subscription.replicated import status_follows_upstream
-from emulator.broker.subscription.subscription import (
-    Subscription,
-    check_replicable,
-    check_subscription_name,
-)
+from emulator.broker.subscription.subscription import Subscription, check_subscription_name
 from emulator.broker.topic import positions
 from emulator.broker.topic_slot import Wish
 from emulator.core.dispatch import ConsumerState, KeySharing, SubscriptionType
@@ -51,6 +47,9 @@ async def subscribe(connection: ClientConnection, command: Subscribe) -> None:
 async def _subscribe(connection: ClientConnection, command: Subscribe) -> bool:
     """False when the client gave up meanwhile; then nothing is left behind."""
     type_ = _checked(command)
+    if command.replicated:
+        parts = connection.region.environment.parts
+        parts.check_replicable(command.subscription, durable=command.durable)
     key = ("consumer", command.consumer_id)
     wish = Wish.CREATE if command.may_create_topic else Wish.EXISTING
     topic = await connection.region.directory.acquire(command.topic, wish)
@@ -100,8 +99,6 @@ def _checked(command: Subscribe) -> SubscriptionType:
             ServerError.NotAllowedError, "readCompacted only allowed on failover or exclusive subscriptions"
         )
     check_subscription_name(command.subscription)
-    if command.replicated:
-        check_replicable(command.subscription, durable=command.durable)
     longest = max(len(command.subscription), len(command.consumer_name))
     if longest > NAME_LENGTH_MAX:
         sentence = f"a name of {longest:,} characters; {NAME_LENGTH_MAX:,} are allowed"

@@ -417,15 +417,6 @@ def _now_ms() -> int:
     return int(asyncio.get_running_loop().time() * 1000)
 
 
-def check_replicable(name: str, *, durable: bool) -> None:
-    """ProtocolError for one that ends with its last consumer: another region would keep its copy for ever."""
-    if not durable:
-        raise ProtocolError(
-            ServerError.NotAllowedError,
-            f"subscription {name} is not durable; only durable subscriptions can be replicated",
-        )
-
-
 def check_subscription_name(name: str) -> None:
     """ProtocolError for a name that the protocol keeps for itself."""
     if not name or name.startswith("pulsar.repl") or name == "pulsar.dedup":

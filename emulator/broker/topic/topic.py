@@ -18,7 +18,7 @@ from emulator.broker.compaction.reading import CompactedReading
 from emulator.broker.environment import RegionServices
 from emulator.broker.replication.replicator import Replicator
 from emulator.broker.subscription.stored_cursor import StoredCursor
-from emulator.broker.subscription.subscription import Subscription, check_replicable
+from emulator.broker.subscription.subscription import Subscription
 from emulator.broker.topic.access import TopicAccess
 from emulator.broker.topic.checkpoints import Checkpoints
 from emulator.broker.topic.ending import Ending
@@ -347,10 +347,15 @@ class Topic:
     def replicate_subscription(self, subscription: CarriedSubscription) -> None:
         """From now on the subscription's position is carried to the other regions, and theirs here (PIP-33).
         ProtocolError when it is not durable."""
-        check_replicable(subscription.name, durable=subscription.durable)
+        self.check_replicable(subscription)
         subscription.move(lambda cursor: cursor.set_replicated(True))
         if self.sync is not None:
             self.sync.subscription_added(subscription)
+
+    def check_replicable(self, subscription: CarriedSubscription) -> None:
+        """ProtocolError when it cannot be replicated."""
+        parts = self.region.environment.parts
+        parts.check_replicable(subscription.name, durable=subscription.durable)
 
     def disable_replication(self, subscription: CarriedSubscription) -> None:
         """From now on no position of the subscription is sent or applied, until an administrator turns it on again."""

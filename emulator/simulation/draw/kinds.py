@@ -38,6 +38,7 @@ from emulator.simulation.vocabulary.lifetime import (
     keeping_away,
     resting,
     retaining,
+    switching,
 )
 from emulator.simulation.vocabulary.proposals import changing_metadata
 from emulator.simulation.vocabulary.publishing import complying, cutting_up, encrypting, owning
@@ -86,6 +87,9 @@ KINDS: dict[str, Kind] = {
     "own-all": Kind("partitioned topics with one owner, compacted", _policies_of(owning.WORD)),
     "pass-by": Kind("topics that keep nothing", pass_by),
     "rank": Kind("consumers with levels of priority", rank),
+    "replication-status": Kind(
+        "subscriptions that are replicated in one region and not in another", _policies_of(switching.WORD)
+    ),
     "retain": Kind("retention by age and size", partial(over_wide_links, retaining.WORD)),
     "spread": Kind("partitions that grow, lists, patterns, table views", _policies_of(spreading.WORD)),
     "stick-to-ranges": Kind(

@@ -40,6 +40,7 @@ from emulator.simulation.vocabulary.lifetime import (
     passing_by,
     resting,
     retaining,
+    switching,
     trimming,
 )
 from emulator.simulation.vocabulary.proposals import changing_metadata, holding_keys
@@ -91,6 +92,7 @@ ASKED_FOR: tuple[Word, ...] = (
     idling.WORD,
     deleting.WORD,
     resting.WORD,
+    switching.WORD,
 )
 """Words with worlds of their own, which are drawn when they are asked for by the word's name: seeds of the swarm stay
 what they are."""

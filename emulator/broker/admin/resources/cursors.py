@@ -20,11 +20,7 @@ from emulator.broker.admin.topics_named import (
     one_subscription,
 )
 from emulator.broker.authorization import Action
-from emulator.broker.subscription.subscription import (
-    Subscription,
-    check_replicable,
-    check_subscription_name,
-)
+from emulator.broker.subscription.subscription import Subscription, check_subscription_name
 from emulator.broker.topic import positions
 from emulator.broker.topic.topic import Topic
 from emulator.broker.topic_slot import Wish
@@ -201,8 +197,8 @@ async def set_replicated(call: Call) -> Response:
         raise HttpError(400, "the body must be true or false")
     found = await every_subscription(call)
     if call.body:
-        for _, subscription in found:
-            check_replicable(subscription.name, durable=subscription.durable)
+        for topic, subscription in found:
+            topic.check_replicable(subscription)
     for topic, subscription in found:
         if call.body:
             topic.replicate_subscription(subscription)
