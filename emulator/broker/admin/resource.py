@@ -189,8 +189,12 @@ class Found:
 class Table:
     """All rows. ValueError when two of them could answer one request."""
 
-    def __init__(self, resources: Iterable[Resource]) -> None:
+    def __init__(
+        self, resources: Iterable[Resource], absent: Mapping[str, tuple[int, str]] | None = None
+    ) -> None:
+        """`absent`: status and reason for paths of services that do not exist, by their beginnings."""
         self.resources: tuple[Resource, ...] = tuple(resources)
+        self._absent = {split_path(path): refusal for path, refusal in (absent or {}).items()}
         self._by_length: dict[int, list[Resource]] = {}
         for resource in self.resources:
             alike = self._by_length.setdefault(len(resource.segments), [])
@@ -209,7 +213,7 @@ class Table:
             if (names := resource.match(path)) is not None
         ]
         if not matches:
-            raise HttpError(404, f"{target} is not offered by this region")
+            raise self._not_offered(target, path)
         matches.sort(key=lambda match: match[0].words, reverse=True)
         method = "GET" if head.method == "HEAD" else head.method
         for resource, names in matches:
@@ -223,6 +227,11 @@ class Table:
             f"{head.method} is not offered for {target}; there is {', '.join(allow)}",
             headers=(("allow", ", ".join(allow)),),
         )
+
+    def _not_offered(self, target: str, path: tuple[str, ...]) -> HttpError:
+        beginnings = (path[:length] for length in range(1, len(path) + 1))
+        found = next((self._absent[one] for one in beginnings if one in self._absent), None)
+        return HttpError(*(found or (404, f"{target} is not offered by this region")))
 
 
 def split_path(target: str) -> tuple[str, ...]:

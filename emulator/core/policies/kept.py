@@ -24,13 +24,13 @@ def _nonnegative(value: Any) -> float:
     return value
 
 
-_RATE: Codec[float] = Codec(_nonnegative, lambda value: value, {"type": "number", "minimum": 0})
+RATE: Codec[float] = Codec(_nonnegative, lambda value: value, {"type": "number", "minimum": 0})
 _PERSISTENCE_FIELDS = objects_of(
     {
         "bookkeeperEnsemble": counts(),
         "bookkeeperWriteQuorum": counts(),
         "bookkeeperAckQuorum": counts(),
-        "managedLedgerMaxMarkDeleteRate": _RATE,
+        "managedLedgerMaxMarkDeleteRate": RATE,
         "managedLedgerStorageClassName": TEXT,
     }
 )

@@ -21,7 +21,7 @@ FIELD_OF: Final = {
     "messageTTL": "message_ttl_in_seconds",
     "subscriptionExpirationTime": "subscription_expiration_time_minutes",
     "retention": "retention_policies",
-    "backlogQuota": "backlog_quota_map",
+    "backlogQuotaMap": "backlog_quota_map",
     "persistence": "persistence",
     "offloadPolicies": "offload_policies",
     "offloadThreshold": "offload_threshold",

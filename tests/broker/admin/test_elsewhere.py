@@ -6,10 +6,12 @@ import asyncio
 import json
 import zlib
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from emulator.broker.admin.resources.elsewhere import ABSENT
 from emulator.client import Client, ClientError, ConsumerType
 from tests.broker.admin.served import Served, served
 
@@ -198,3 +200,71 @@ def test_figures_of_partitions_leave_clients_out_on_request(us: Served) -> None:
     assert us.ask("PUT", f"{parts}/subscription/billing").status == 204
     found = us.get(f"{parts}/partitioned-stats?excludePublishers=true&excludeConsumers=true")
     assert (found["publishers"], found["subscriptions"]["billing"]["consumers"]) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "unset"),
+    [
+        (f"{CLUSTER}/namespaceIsolationPolicies/mine", {"namespaces": ["a/.*"], "unload_scope": "none"}, 404),
+        ("/admin/v2/bookies/racks-info/b:3181?group=g", {"rack": "r", "hostname": "h"}, 404),
+        ("/admin/v2/resource-quotas/public/default/0x00000000_0xffffffff", {"memory": 7}, 200),
+    ],
+)
+def test_documents_about_other_machines_are_kept(us: Served, path: str, body: Any, unset: int) -> None:
+    assert us.ask("GET", path).status == unset
+    answer = us.ask("POST", path, json.dumps(body | {"sinceAnotherVersion": 1}).encode())
+    assert (answer.status, "x-geoemu-kept" in answer.headers) == (204, True)
+    assert us.get(path) == body
+    assert us.ask("POST", path, b'{"namespaces": 1, "rack": 1, "memory": "x"}').status == 400
+    assert us.ask("POST", path).status == 400
+    assert us.ask("DELETE", path).status == 204
+    assert us.ask("GET", path).status == unset
+
+
+def test_racks_and_isolation_policies_are_listed(us: Served) -> None:
+    assert us.ask("POST", "/admin/v2/bookies/racks-info/b", b"{}").status == 412
+    assert us.ask("POST", f"/admin/v2/bookies/racks-info/{'b' * 300}?group=g", b"{}").status == 412
+    assert us.ask("POST", "/admin/v2/bookies/racks-info/b?group=g", b'{"rack": "r"}').status == 204
+    assert us.get("/admin/v2/bookies/racks-info") == {"g": {"b": {"rack": "r"}}}
+    assert us.get("/admin/v2/bookies/all") == {"bookies": []}
+    policies = f"{CLUSTER}/namespaceIsolationPolicies"
+    assert us.ask("POST", f"{policies}/mine", b"{}").status == 204
+    assert us.get(policies) == {"mine": {}}
+    (broker,) = us.get(f"{policies}/brokers")
+    assert us.get(f"{policies}/brokers/{broker['brokerName']}") == broker
+    assert us.ask("GET", f"{policies}/brokers/other").status == 404
+    assert us.ask("GET", "/admin/v2/clusters/mars/namespaceIsolationPolicies").status == 404
+
+
+def test_a_default_quota_counts_where_a_bundle_has_none(us: Served) -> None:
+    bundle = "/admin/v2/resource-quotas/public/default/0x00000000_0xffffffff"
+    assert us.get(bundle) == us.get("/admin/v2/resource-quotas")
+    assert us.ask("POST", "/admin/v2/resource-quotas", b'{"memory": 7}').status == 204
+    assert us.get(bundle) == {"memory": 7}
+
+
+def test_figures_of_a_broker(us: Served) -> None:
+    stats = "/admin/v2/broker-stats"
+    topics = us.get(f"{stats}/topics")["public/default"]["0x00000000_0xffffffff"]["persistent"]
+    assert list(topics) == [TOPIC.replace("/admin/v2/persistent/", "persistent://")]
+    assert (us.get(f"{stats}/metrics"), us.get(f"{stats}/mbeans"), us.get(f"{stats}/bookieops")) == (
+        [],
+        [],
+        {},
+    )
+    assert us.get(f"{stats}/load-report")["numTopics"] == 1
+    assert us.ask("GET", f"{stats}/allocator-stats/default").status == 404
+
+
+@pytest.mark.parametrize("path", ABSENT)
+def test_a_service_that_a_region_does_not_have_says_so(us: Served, path: str) -> None:
+    status, reason = ABSENT[path]
+    for method, target in (("GET", path), ("POST", f"{path}/public/default/x"), ("DELETE", f"{path}/x")):
+        reply = us.ask(method, target)
+        assert (reply.status, reply.json()["reason"]) == (status, reason)
+    assert us.ask("GET", f"{path}x").status == 404
+
+
+def test_services_that_a_region_does_not_have_are_documented() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "ADMIN.md").read_text()
+    assert [path for path in ABSENT if f"`{path}" not in page] == []

@@ -10,6 +10,8 @@ import pytest
 
 from emulator.broker.admin.resource import Body
 from emulator.broker.admin.resources import TABLE
+from emulator.core.policies import namespace_document
+from emulator.core.policies.registry import REGISTRY
 from tests.broker.admin.served import Served, served
 
 UNKNOWN = {"sinceAnotherVersion": {"deep": [1, "x"]}}
@@ -68,6 +70,19 @@ def test_of_a_namespace_s_document_only_known_fields_count(us: Served) -> None:
     assert us.get(new)["persistence"] == {"bookkeeperEnsemble": 3}
     assert us.get(f"{new}/dispatchRate")["dispatchThrottlingRateInMsg"] == 7
     assert "sinceAnotherVersion" not in us.get(new)
+
+
+def test_every_field_of_the_document_is_a_policy_s() -> None:
+    segments = {policy.at_namespace for policy in REGISTRY.values() if policy.at_namespace}
+    assert {name for name in namespace_document.FIELD_OF if name not in segments} == set()
+
+
+def test_quotas_of_a_backlog_are_part_of_the_document(us: Served) -> None:
+    quota = {"destination_storage": {"limitSize": 7, "limitTime": -1, "policy": "producer_exception"}}
+    new = "/admin/v2/namespaces/public/new"
+    assert us.ask("PUT", new, json.dumps({"backlog_quota_map": quota}).encode()).status == 204
+    assert us.get(new)["backlog_quota_map"]["destination_storage"]["limitSize"] == 7
+    assert us.get(f"{new}/backlogQuotaMap")["destination_storage"]["limitSize"] == 7
 
 
 def test_what_pulsar_has_and_a_region_has_not_is_still_refused(us: Served) -> None:

@@ -29,6 +29,14 @@ def test_what_a_transaction_acknowledged_is_shown_at_its_subscription() -> None:
         assert (stats["ongoingTransactions"], stats["heldEntries"]) == ([transaction.id.text], 2)
         held = at.get(f"{V3}/transactionInPendingAckStats/{OF_S}/{most}/{least}")
         assert held == {"cumulativeAckPosition": None, "individualAcks": 2}
+        ledger = at.get("/admin/v2/persistent/public/default/orders/lastMessageId")["ledgerId"]
+        position = f"{V3}/positionStatsInPendingAck/{OF_S}/{ledger}"
+        states = [at.get(f"{position}/{entry}")["state"] for entry in range(4)]
+        assert states == ["PendingAck", "PendingAck", "NotInPendingAck", "InvalidPosition"]
+        assert at.get(f"{position}/2?batchIndex=999999999999")["state"] == "NotInPendingAck"
+        assert at.ask("GET", f"{position}/x").status == 400
+        assert at.get(f"{V3}/pendingAckInternalStats/{OF_S}") == {"pendingAckLogStats": None}
+        assert at.get(f"{V3}/transactionBufferInternalStats/public/default/orders") == {"snapshotType": None}
         assert "geoemu_txn_pending_ack_entries" in at.ask("GET", "/metrics").body.decode()
         assert at.ask("GET", f"{V3}/pendingAckStats/public/default/orders/other").status == 404
         assert at.ask("GET", f"{V3}/transactionInPendingAckStats/{OF_S}/{most}/{least + 1}").status == 404

@@ -8,6 +8,7 @@ from emulator.broker.admin.resource import Resource, Table
 from emulator.broker.admin.resources import (
     anti_affinity,
     backlog_quotas,
+    broker_stats,
     brokers,
     clock,
     clusters,
@@ -17,6 +18,7 @@ from emulator.broker.admin.resources import (
     emulator,
     explain,
     failure_domains,
+    kept_documents,
     logs,
     lookup,
     losses,
@@ -40,7 +42,7 @@ from emulator.broker.admin.resources import (
 )
 
 SUBJECTS: dict[str, Sequence[Resource]] = {
-    "Brokers": brokers.RESOURCES,
+    "Brokers": (*brokers.RESOURCES, *broker_stats.RESOURCES),
     "Clusters": (*clusters.RESOURCES, *failure_domains.RESOURCES),
     "Tenants": tenants.RESOURCES,
     "Namespaces": namespaces.RESOURCES,
@@ -60,7 +62,7 @@ SUBJECTS: dict[str, Sequence[Resource]] = {
     "Transactions": transactions.RESOURCES,
     "Schemas": schemas.RESOURCES,
     "Compaction": compaction.RESOURCES,
-    "Elsewhere": elsewhere.RESOURCES,
+    "Elsewhere": (*elsewhere.RESOURCES, *kept_documents.RESOURCES),
     "Lookup": lookup.RESOURCES,
     "The emulator itself": (
         *emulator.RESOURCES,
@@ -73,4 +75,4 @@ SUBJECTS: dict[str, Sequence[Resource]] = {
     "Metrics": metrics.RESOURCES,
 }
 """Rows by the heading under which they are documented."""
-TABLE = Table(resource for resources in SUBJECTS.values() for resource in resources)
+TABLE = Table((resource for resources in SUBJECTS.values() for resource in resources), elsewhere.ABSENT)

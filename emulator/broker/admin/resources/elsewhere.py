@@ -19,6 +19,24 @@ WHOLE_BUNDLE: Final = "0x00000000_0xffffffff"
 """The only one of each namespace."""
 _NO_SHADOWS: Final = "a region has no shadow topics: each topic stores its own messages"
 
+_NO_WORKER: Final = (
+    503,
+    "Pulsar Function Worker is not enabled: a region runs no functions and no connectors",
+)
+_NO_PACKAGES: Final = (503, "Package Management Service is not enabled in the broker")
+ABSENT: Final = {
+    **{
+        f"/admin/{at}": _NO_WORKER
+        for at in (
+            *(f"v3/{name}" for name in ("functions", "function", "sources", "source", "sinks", "sink")),
+            *(f"v2/{name}" for name in ("functions", "worker", "worker-stats")),
+        )
+    },
+    "/admin/v3/packages": _NO_PACKAGES,
+    "/proxy-stats": (404, "proxy statistics are offered by a proxy, and there is none"),
+}
+"""Paths of services that a region does not have: the status and reason for everything below each."""
+
 
 def refuse_shadow(properties: Any) -> None:
     """HttpError 412 for a topic that is to show another one's messages: it would be an ordinary one."""

@@ -230,6 +230,33 @@ async def in_pending_acks(call: Call) -> Response:
     )
 
 
+async def position_in_pending_acks(call: Call) -> Response:
+    topic, acks = await _pending_acks(call)
+    entry_id = _number(call.names["entry"], "entry")
+    if _number(call.names["ledger"], "ledger") != topic.ledger_id or entry_id >= topic.readable_end:
+        return Response({"state": "InvalidPosition"})
+    if topic.subscriptions[call.names["subscription"]].cursor.mark_delete >= entry_id:
+        return Response({"state": "MarkDelete"})
+    index = call.query.get("batchIndex")
+    bits, _ = acks.held_bits(entry_id)
+    part = bits > 0 if index is None else bool(bits >> min(index, 2**20) & 1)
+    ends = (held.cumulative.entry_id for held in acks.by_txn.values() if held.cumulative is not None)
+    held = acks.holds(entry_id) or part or any(entry_id <= end for end in ends)
+    return Response({"state": "PendingAck" if held else "NotInPendingAck"})
+
+
+async def no_buffer_log(call: Call) -> Response:
+    """The log of the topic itself says which transaction an entry belongs to."""
+    await _topic(call)
+    return Response({"snapshotType": None})
+
+
+async def no_pending_ack_log(call: Call) -> Response:
+    """Pending acknowledgements are rows of the region's store."""
+    await _pending_acks(call)
+    return Response({"pendingAckLogStats": None})
+
+
 # Keys.
 
 
@@ -373,5 +400,25 @@ RESOURCES = (
         f"{_V3}/transactionInPendingAckStats/{_OF_TOPIC}/{{subscription}}/{{most}}/{{least}}",
         Scope.TOPIC,
         get=reads(in_pending_acks, "Pending acknowledgements of one transaction on a subscription."),
+    ),
+    Resource(
+        f"{_V3}/positionStatsInPendingAck/{_OF_TOPIC}/{{subscription}}/{{ledger}}/{{entry}}",
+        Scope.TOPIC,
+        get=reads(
+            position_in_pending_acks,
+            "Whether an open transaction acknowledged an entry at a subscription: `state` is `PendingAck`, "
+            "`NotInPendingAck`, `MarkDelete` or `InvalidPosition`.",
+            Query("batchIndex", "Of this message of a batch.", int),
+        ),
+    ),
+    Resource(
+        f"{_V3}/transactionBufferInternalStats/{_OF_TOPIC}",
+        Scope.TOPIC,
+        get=reads(no_buffer_log, "No log: the topic's own log holds what its transaction buffer needs."),
+    ),
+    Resource(
+        f"{_V3}/pendingAckInternalStats/{_OF_TOPIC}/{{subscription}}",
+        Scope.TOPIC,
+        get=reads(no_pending_ack_log, "No log: the region's store holds pending acknowledgements."),
     ),
 )
