@@ -11,6 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from emulator.errors import ProtocolError
+from emulator.model import AccessMode
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.codec import (
     PING_FRAME,
@@ -35,6 +36,7 @@ from emulator.wire.codec import (
     message_header,
     send_frame,
 )
+from emulator.wire.commands import CreateProducer
 from emulator.wire.frames import FrameBuffer, frame_of
 from tests.wire.strategies import (
     U64_MAX,
@@ -452,6 +454,28 @@ def test_a_waiting_producers_priority_travels_in_field_14(value: int) -> None:
     producer = pb.CommandProducer(queue_priority=value)
     assert producer.SerializePartialToString()[0] == 14 << 3
     assert pb.CommandProducer.FromString(producer.SerializePartialToString()).queue_priority == value
+
+
+def producer_command(**fields: Any) -> bytes:
+    body = pb.CommandProducer(topic="orders", producer_id=1, request_id=2, **fields)
+    return pb.BaseCommand(type=pb.BaseCommand.PRODUCER, producer=body).SerializeToString()
+
+
+def test_a_producer_of_a_client_without_priorities_has_priority_0_and_no_epoch() -> None:
+    read = CreateProducer.read(producer_command())
+    assert (read.queue_priority, read.topic_epoch, read.access_mode) == (0, None, AccessMode.SHARED)
+    waiting = CreateProducer.read(producer_command(queue_priority=-3, topic_epoch=0, producer_access_mode=2))
+    assert (waiting.queue_priority, waiting.topic_epoch, waiting.access_mode) == (
+        -3,
+        0,
+        AccessMode.WAIT_FOR_EXCLUSIVE,
+    )
+
+
+def test_the_fields_of_exclusive_access_have_the_numbers_of_the_proposal() -> None:
+    numbers = {one.name: one.number for one in pb.CommandProducer.DESCRIPTOR.fields}
+    assert (numbers["producer_access_mode"], numbers["topic_epoch"]) == (10, 11)
+    assert pb.CommandProducerSuccess.DESCRIPTOR.fields_by_name["topic_epoch"].number == 5
 
 
 def test_an_id_of_minus_1_takes_ten_bytes_of_ones() -> None:
