@@ -208,3 +208,55 @@ def test_what_was_acknowledged_at_a_subscription_that_is_deleted_is_forgotten_wi
                 assert (await anew.receive()).payload == b"1"
 
     asyncio.run(story())
+
+
+@pytest.mark.parametrize("version", ["", "\x1b[2J\n", "'; DROP --", "\u202e" * 10, "v" * 60_000])
+def test_whatever_a_client_calls_itself_its_key_names_it_in_a_short_printable_text(version: str) -> None:
+    """It is the client's own statement; it is stored, and shown to operators."""
+
+    async def story() -> None:
+        async with regions("us") as world:
+            async with raw_client(world, handshake=False) as client:
+                greeting = pb.BaseCommand(type=pb.BaseCommand.CONNECT)
+                greeting.connect.client_version = version
+                greeting.connect.protocol_version = 19
+                client.send(greeting)
+                assert (await client.next()).type == pb.BaseCommand.CONNECTED
+                await connect(client, home(world), key=KEY)
+                await world.crash("us")
+            await world.start("us")
+            named = world.running["us"].coordinators.life(home(world)).keys.book.keys["", KEY].client
+            assert named.isprintable()
+            assert len(named) < 200
+
+    asyncio.run(story())
+
+
+def test_the_transactions_of_a_key_survive_checkpoints_deletion_and_restarts_until_they_are_forgotten() -> (
+    None
+):
+    """Nothing of another key is among them, and none is listed twice."""
+
+    async def story() -> None:
+        async with regions("us", transaction_outcomes_max=5) as world:
+            number = home(world)
+            async with raw_client(world) as client, raw_client(world) as plain:
+                assert (await connect(client, number, key=KEY)).epoch == 0
+                for _ in range(300):
+                    await end(client, await begin(client, number))
+                    await end(plain, await begin(plain, number))
+                await world.running["us"].coordinators.life(number).keys.delete("", KEY)
+            async with raw_client(world) as client:
+                epoch = (await connect(client, number, key=KEY)).epoch
+                newest = await begin(client, number)
+                before = world.running["us"].coordinators.life(number).core.known_of_key("", KEY)
+                await world.crash("us")
+            await world.start("us")
+            after = world.running["us"].coordinators.life(number).core.known_of_key("", KEY)
+            assert after == before
+            assert [one.txn.least for one in after] == sorted({one.txn.least for one in after})
+            assert after[-1] == (TxnId(number, newest.txnid_least_bits), epoch, Status.OPEN, "")
+            assert len(after) < 5
+            assert {one.status for one in after[:-1]} == {Status.COMMITTED}
+
+    asyncio.run(story())
