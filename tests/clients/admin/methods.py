@@ -1,0 +1,274 @@
+"""Calls every method of the Java admin client against a region and records what came of each.
+
+python -m tests.clients.admin.methods           # prints what was not accepted
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from emulator.broker.admin import resource
+from emulator.broker.admin.resource import Operation
+from tests.broker.admin.served import Served, served
+from tests.clients.admin.commands import PARTITIONED, READY, TOPIC
+from tests.clients.admin.walking import make_ready, publish_some
+from tests.clients.driving import _built, _folder
+
+HERE = Path(__file__).parent
+ACCEPTED, REFUSED, FAILED = "ok", "refused", "failed"
+VALUES: Mapping[str, str] = {
+    "topic": TOPIC,
+    "sourceTopic": TOPIC,
+    "shadowTopic": "persistent://public/default/shadow",
+    "namespace": "public/default",
+    "tenant": "public",
+    "property": "public",
+    "cluster": "us",
+    "clusterIds": "us",
+    "clusters": "us",
+    "allowedClusters": "us",
+    "replication_clusters": "us",
+    "allowed_clusters": "us",
+    "peerClusterNames": "venus",
+    "brokerId": "{broker}",
+    "broker": "{broker}",
+    "subName": "billing",
+    "subscription": "billing",
+    "subscriptionName": "billing",
+    "bundle": "0x00000000_0xffffffff",
+    "bundleRange": "0x00000000_0xffffffff",
+    "resourcegroup": "small",
+    "resourcegroupname": "small",
+    "domainName": "d",
+    "configName": "brokerDeduplicationEnabled",
+    "configValue": "true",
+    "entryFilterNames": "",
+    "migrated": "false",
+    "encryptionRequired": "false",
+    "numPartitions": "4",
+    "retentionTimeInMinutes": "10",
+    "retentionSizeInMB": "10",
+    "relativeToPublishRate": "false",
+    "shadowTopics": "none",
+    "type": "STRING",
+    "initialPosition": "earliest",
+    "messagePosition": "1",
+    "ledgerId": "{ledger}",
+    "entryId": "0",
+    "version": "0",
+    "coordinatorId": "0",
+    "bookkeeperEnsemble": "3",
+    "bookkeeperWriteQuorum": "2",
+    "bookkeeperAckQuorum": "2",
+    "maxTopicsPerNamespace": "10000",
+    "numBundles": "1",
+    "topicType": "non-partitioned",
+    "strategy": "FULL",
+    "subscription_types_enabled": "Shared",
+    "packageName": "function://public/default/x@v1",
+    "fileName": "{file}",
+    "sourceFile": "{file}",
+    "destinationFile": "{file}",
+    "path": "{file}",
+    "triggerFile": "{file}",
+}
+"""What parameters, and fields of parameters, are given; for others the driver has a value by type."""
+NEW_TOPIC, NEW_PARTITIONED = (
+    {"topic": f"persistent://public/default/{one}-{{k}}"} for one in ("new", "new-parts")
+)
+DOOMED = "persistent://public/default/doomed"
+OF_PARTITIONED = {"topic": PARTITIONED}
+PASSING = {"topic": "non-persistent://public/default/passing"}
+OF_METHODS: Mapping[str, Mapping[str, str]] = {
+    "namespaces.createNamespace": {"namespace": "public/new-{k}"},
+    "namespaces.deleteNamespace": {"namespace": "public/doomed"},
+    "namespaces.getNamespaces": {"tenant": "public", "cluster": "us"},
+    "namespaces.setSchemaAutoUpdateCompatibilityStrategy": {"strategy": "Full"},
+    "tenants.createTenant": {"tenant": "new-{k}"},
+    "tenants.deleteTenant": {"tenant": "doomed"},
+    "properties.createProperty": {"property": "older-{k}"},
+    "properties.deleteProperty": {"property": "doomed"},
+    "clusters.createCluster": {"cluster": "new-{k}"},
+    "clusters.updateCluster": {"cluster": "venus"},
+    "clusters.deleteCluster": {"cluster": "doomed"},
+    "resourcegroups.createResourceGroup": {"name": "new-{k}"},
+    "resourcegroups.updateResourceGroup": {"name": "small"},
+    "topics.createPartitionedTopic": NEW_PARTITIONED,
+    "topics.createNonPartitionedTopic": NEW_TOPIC,
+    "topics.deletePartitionedTopic": {"topic": f"{DOOMED}-parts"},
+    "topics.delete": {"topic": DOOMED},
+    "topics.terminateTopic": {"topic": DOOMED},
+    "topics.terminatePartitionedTopic": {"topic": f"{DOOMED}-parts"},
+    "topics.createSubscription": {"subscriptionName": "new-{k}"},
+    "topics.updatePartitionedTopic": {**OF_PARTITIONED, "numPartitions": "1{k}"},
+    "topics.getPartitionedStats": OF_PARTITIONED,
+    "topics.getPartitionedInternalStats": OF_PARTITIONED,
+    "topics.createMissedPartitions": OF_PARTITIONED,
+    "topics.getShadowSource": {"shadowTopic": TOPIC},
+    "topics.getSubscriptionDispatchRate": {"namespace": TOPIC},
+    "lookups.lookupPartitionedTopic": OF_PARTITIONED,
+    "nonPersistentTopics.createPartitionedTopic": {"topic": "non-persistent://public/default/new-parts"},
+    "nonPersistentTopics.unload": PASSING,
+    "nonPersistentTopics.getStats": PASSING,
+    "nonPersistentTopics.getInternalStats": PASSING,
+}
+"""The same for single methods, by group and name. `{k}` counts the overloads of a name."""
+ROWS = (
+    *READY,
+    ("PUT", "/admin/v2/non-persistent/public/default/passing", None),
+    ("PUT", "/admin/v2/persistent/public/default/doomed", None),
+    ("PUT", "/admin/v2/persistent/public/default/doomed-parts/partitions", b"2"),
+    ("PUT", "/admin/v2/clusters/doomed", b"{}"),
+    ("PUT", "/admin/v2/tenants/doomed", b'{"allowedClusters": ["us"]}'),
+    ("PUT", "/admin/v2/namespaces/public/doomed", None),
+    ("POST", "/admin/v2/bookies/racks-info/x?group=g", b'{"rack": "r"}'),
+    ("POST", "/admin/v2/clusters/us/namespaceIsolationPolicies/x", b"{}"),
+)
+"""What must be there."""
+TAKES_AWAY = re.compile(
+    r"\.(delete|remove|revoke|terminate|truncate|trim|unsubscribe|clear|unload|reset|skip|expire|disable)"
+)
+"""Methods that come last, each after everything is made ready again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of calling a method."""
+
+    method: str
+    kind: str
+    """ACCEPTED; REFUSED: the region answered with an error; FAILED: the client did not get so far."""
+    status: int
+    reason: str
+
+
+@dataclass(slots=True)
+class Calls:
+    """What a walk over all methods found."""
+
+    outcomes: list[Outcome] = field(default_factory=list)
+    ignored: set[tuple[str, str]] = field(default_factory=set)
+    """Group and name of a method, and name of a query parameter that the client sends and the region ignores."""
+
+
+class Driver:
+    """The Java admin client, resident."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+
+    def methods(self) -> list[str]:
+        return self._ask("list").split("\t")
+
+    def call(self, method: str, values: Mapping[str, str]) -> Outcome:
+        answer = self._ask("\t".join(["call", method, *(f"{name}={one}" for name, one in values.items())]))
+        kind, *rest = answer.split("\t")
+        status = int(rest[0]) if kind == REFUSED else 0
+        return Outcome(method, kind, status, " ".join(rest[1:] if kind == REFUSED else rest))
+
+    def _ask(self, line: str) -> str:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(line + "\n")
+        self._process.stdin.flush()
+        answer = self._process.stdout.readline()
+        assert answer, "the driver has ended"
+        return answer.rstrip("\n")
+
+
+@contextmanager
+def java_admin(us: Served) -> Iterator[Driver]:
+    """Built where it is not yet; skips the test where there is no Java, or no Maven to fetch it."""
+    with _folder("java-admin", HERE / "methods-pom.xml", HERE / "MethodsDriver.java") as folder:
+        jars = f"{folder}/target/dependency/*"
+        if not (folder / "MethodsDriver.class").exists():
+            _built(folder, "mvn", "-q", "-B", "-f", "methods-pom.xml", "dependency:copy-dependencies")
+            _built(folder, "javac", "-cp", jars, "-d", ".", "MethodsDriver.java")
+    command = ["java", "-XX:TieredStopAtLevel=1", "-cp", f"{folder}:{jars}", "MethodsDriver"]
+    process = subprocess.Popen(
+        [*command, f"http://127.0.0.1:{us.admin_port}"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    try:
+        yield Driver(process)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def every_call() -> Calls:
+    """Call each method once, with all its parameters and all fields of those."""
+    found = Calls()
+    with served() as us, tempfile.TemporaryDirectory() as folder, java_admin(us) as driver:
+        make_ready(us, ROWS)
+        publish_some(us)
+        names = _placeholders(us, Path(folder))
+        overloads: Counter[str] = Counter()
+        for method in sorted(driver.methods(), key=lambda one: bool(TAKES_AWAY.search(one))):
+            if TAKES_AWAY.search(method):
+                make_ready(us, ROWS)
+            name = _name_of(method)
+            overloads[name] += 1
+            values = {**VALUES, **OF_METHODS.get(name, {})}
+            filled = {one: of.format(k=overloads[name], **names) for one, of in values.items()}
+            with _ignored() as ignored:
+                found.outcomes.append(driver.call(method, filled))
+            found.ignored |= {(name, one) for one in ignored}
+    return found
+
+
+def _name_of(method: str) -> str:
+    """Group and name: `topics.delete`."""
+    group, _, name = method.replace("(true)", "").partition("(")[0].partition(".")
+    return f"{group}.{name}"
+
+
+def _placeholders(us: Served, folder: Path) -> dict[str, str]:
+    file = folder / "file"
+    file.write_text("x")
+    last = us.get("/admin/v2/persistent/public/default/orders/lastMessageId")
+    (broker,) = us.get("/admin/v2/brokers")
+    return {"file": str(file), "ledger": str(last["ledgerId"]), "broker": broker}
+
+
+@contextmanager
+def _ignored() -> Iterator[set[str]]:
+    """Names of query parameters that the region gets meanwhile and that no row declares."""
+    names: set[str] = set()
+    parse = resource.parse_query
+
+    def noted(operation: Operation, query: str) -> dict[str, Any]:
+        given = {one.partition("=")[0] for one in query.split("&") if one}
+        names.update(given - {parameter.name for parameter in operation.query})
+        return parse(operation, query)
+
+    resource.parse_query = noted
+    try:
+        yield names
+    finally:
+        resource.parse_query = parse
+
+
+def main() -> None:
+    found = every_call()
+    for one in found.outcomes:
+        if one.kind != ACCEPTED:
+            print(f"{one.method}: {one.kind} {one.status or ''} {one.reason}")
+    for method, name in sorted(found.ignored):
+        print(f"{method}: ignored {name}")
+    print(len(found.outcomes), "methods")
+
+
+if __name__ == "__main__":
+    main()
