@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
+from emulator.broker.commands.consumers import NAME_LENGTH_MAX
 from emulator.broker.commands.row import Promise, Work
 from emulator.core.transactions.coordinator import ASKED
 from emulator.core.transactions.journal_entries import Holder, name_bytes
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
 OWNER_WITHOUT_ROLE: Final = ""
 """The owner of keys of clients that have no role (docs/decisions/0026)."""
-SUBSCRIPTION_CHARACTERS_MAX: Final = 1_024
 
 
 async def connect(connection: ClientConnection, command: ConnectCoordinator) -> None:
@@ -122,8 +122,10 @@ def _participant(region: ServingRegion, topic: str) -> str:
 
 
 def _checked_subscription(name: str) -> str:
-    if not 0 < len(name) <= SUBSCRIPTION_CHARACTERS_MAX:
-        sentence = f"the name of a subscription must have 1 to {SUBSCRIPTION_CHARACTERS_MAX} characters"
+    if not 0 < len(name) <= NAME_LENGTH_MAX:
+        sentence = (
+            f"the name of a subscription must have 1 to {NAME_LENGTH_MAX:,} characters, it has {len(name):,}"
+        )
         raise ProtocolError(ServerError.NotAllowedError, sentence)
     return name
 

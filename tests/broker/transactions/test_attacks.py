@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from emulator.broker.commands.consumers import NAME_LENGTH_MAX
 from emulator.core.transactions.status import Status, TxnId
 from emulator.errors import StorageError
 from emulator.model import TopicName
@@ -294,5 +295,19 @@ def test_what_a_failed_coordinator_had_under_way_is_known_to_the_next_life() -> 
             assert told.HasField("error") or told.txnid_least_bits == 1
             await until(lambda: 0 in coordinators._lives)
             assert (await begin(second)).txnid_least_bits == 2
+
+    asyncio.run(story())
+
+
+def test_a_subscription_that_a_consumer_may_open_may_take_part_in_a_transaction_and_no_longer_name() -> None:
+    async def story() -> None:
+        async with regions("us") as world, raw_client(world) as client:
+            txn = await begin(client)
+            longest = await add_subscription(client, txn, "s" * NAME_LENGTH_MAX)
+            assert not longest.HasField("error"), longest
+            for name in ("", "s" * (NAME_LENGTH_MAX + 1)):
+                refused = await add_subscription(client, txn, name)
+                assert refused.error == pb.NotAllowedError
+                assert f"1 to 4,096 characters, it has {len(name):,}" in refused.message
 
     asyncio.run(story())
