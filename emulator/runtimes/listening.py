@@ -38,7 +38,7 @@ def with_addresses(topology: Topology, *, insecure: bool, in_containers: bool = 
     if untold and in_containers:
         raise Refused(_untold(untold))
     if exposed:
-        logger.warning(_warning(exposed))
+        logger.warning(_warning(exposed) + (_kafkas(exposed) if in_containers else ""))
     return numeric
 
 
@@ -89,6 +89,12 @@ def _warning(exposed: list[Region]) -> str:
         f"warning: {_who(exposed)} listen on {_where(exposed)}: any machine that reaches it can publish, consume and "
         f"change everything by the admin API, without authentication"
     )
+
+
+def _kafkas(exposed: list[Region]) -> str:
+    """Which Kafkas of ours are published beside their regions."""
+    owners = [one for one in exposed if one.log.backend == "kafka" and not one.log.bootstrap_servers]
+    return f"; so can it read and change the logs on the Kafkas of {_who(owners)}" if owners else ""
 
 
 def _who(exposed: list[Region]) -> str:

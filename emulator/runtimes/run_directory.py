@@ -54,8 +54,8 @@ class RegionRecord:
 
     @property
     def service_url(self) -> str:
-        """For clients outside."""
-        return f"pulsar://{in_url(self.host)}:{self.service_port}"
+        """For clients: the address that lookups name, too, if there is one."""
+        return f"pulsar://{in_url(self.advertised or self.host)}:{self.service_port}"
 
     @property
     def admin_url(self) -> str:

@@ -26,6 +26,7 @@ from emulator.runtimes.listening import listening_on
 from emulator.runtimes.process import ProcessRuntime
 from emulator.runtimes.run_directory import RunDirectory
 from emulator.topology import Topology
+from emulator.topology_file import load_topology
 from tests.broker.test_internal_port import looked_up
 
 from .fixtures import REGIONS, end_all, small_topology, write_topology
@@ -103,6 +104,17 @@ def test_with_permission_one_line_warns(
     )
 
 
+def test_the_warning_names_the_kafkas_that_are_published_with_their_regions(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = write_topology(folder)
+    (folder / "clusters" / "europe.yaml").write_text("regions: {eu-central: {log: {backend: kafka}}}")
+    topology = with_host(listening_on(load_topology(path), "0.0.0.0"), "a.example")
+    render(topology, folder / "run", insecure=True)
+    (line,) = caplog.messages
+    assert line.endswith("; so can it read and change the logs on the Kafkas of eu-central")
+
+
 def test_a_topology_that_names_another_address_needs_the_same_permission(folder: Path) -> None:
     path = write_topology(folder)
     (folder / "clusters" / "europe.yaml").write_text("regions: {eu-central: {listen: 0.0.0.0}}")
@@ -159,6 +171,15 @@ def test_a_name_that_means_another_address_than_loopback_needs_permission(
 
 
 # --- what clients are told ------------------------------------------------------------------------------
+
+
+def test_a_region_with_a_name_is_shown_by_it_and_asked_at_its_address(folder: Path) -> None:
+    """Clients built on the C++ library refuse `pulsar://[::1]:6650` and need a name."""
+    topology = with_host(listening_on(small_topology(folder), "::1"), "six.example")
+    ProcessRuntime.create(topology, folder / "run")
+    for region in RunDirectory(folder / "run").read().regions.values():
+        assert urlsplit(region.service_url).hostname == "six.example"
+        assert urlsplit(region.admin_url).hostname == "::1"
 
 
 def test_a_container_on_every_address_needs_a_name_to_tell_clients(

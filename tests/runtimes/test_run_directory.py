@@ -14,12 +14,12 @@ from emulator.region_config import LinkShape
 from emulator.runtimes.contract import RUN_VERSION, Refused
 from emulator.runtimes.processes import ProcessIdentity, identify
 from emulator.runtimes.run_directory import (
-    RegionRecord,
     RunDirectory,
     RunRecord,
     claim_new_run,
     find_run,
     links_of,
+    region_record,
 )
 from emulator.topology import Topology
 
@@ -34,7 +34,7 @@ def topology(tmp_path: Path) -> Topology:
 
 
 def record_of(topology: Topology, owner: ProcessIdentity = NOBODY) -> RunRecord:
-    regions = {region.name: RegionRecord(region.cluster, region.host, 1, 2) for region in topology.regions}
+    regions = {region.name: region_record(region, 1, 2) for region in topology.regions}
     return RunRecord("process", owner, False, regions, links_of(topology))
 
 
