@@ -9,6 +9,10 @@ from spark_jobs.checks.judging import count
 from spark_jobs.limits import LimitResult
 from spark_jobs.verdict import INFORMATION, CheckResult, Verdict
 
+EVIDENCE = "evidence-whole"
+"""Name of the check that logs, history and scenario are whole."""
+SCENARIO_FAILED = "The scenario failed: "
+
 ONE_RUN = (
     "One valid run proves one run: repeat it and kill at other moments before you rely on it"
     " (docs/OWN_SERVICE.md)."
@@ -47,6 +51,8 @@ def explanation(verdict: Verdict, checks: Iterable[CheckResult]) -> str:
 
 def _verdict_sentence(verdict: Verdict, checks: Sequence[CheckResult]) -> str:
     found = [check for check in checks if check.verdict == verdict]
+    why = [reason for check in found if check.name == EVIDENCE for reason in _doubts(check)]
+    found = [check for check in found if check.name != EVIDENCE]
     names = ", ".join(_name(check) for check in found)
     match verdict:
         case "valid":
@@ -54,13 +60,21 @@ def _verdict_sentence(verdict: Verdict, checks: Sequence[CheckResult]) -> str:
         case "invalid":
             were = "was" if len(found) == 1 else "were"
             return f"Invalid: {count(len(found), 'guarantee')} {were} broken ({names})."
-    if not found:
-        return "Unknown: no check had anything to judge."
-    return f"Unknown: {count(len(found), 'check')} could not be decided ({names})."
+    if found:
+        why.append(f"{count(len(found), 'check')} could not be decided ({names})")
+    return f"Unknown: {' and '.join(why) or 'no check had anything to judge'}."
+
+
+def _doubts(evidence: CheckResult) -> list[str]:
+    """Why a run is unknown, whatever its checks find."""
+    is_missing = "evidence is missing" if evidence.witness else ""
+    return list(
+        filter(None, [is_missing, "the scenario failed" if SCENARIO_FAILED in evidence.sentence else ""])
+    )
 
 
 def _name(check: CheckResult) -> str:
-    return check.title if check.invariant == INFORMATION else f"{check.invariant} {check.title}"
+    return f"{check.invariant} {check.title}"
 
 
 def loss_sentence(loss: Mapping[str, Any] | None) -> str:

@@ -20,7 +20,7 @@ from spark_jobs.engines.frames import DataFrame, F
 from spark_jobs.evidence import OUTAGE_SCHEMA, Ownership, Promises, gather
 from spark_jobs.faults import down_on_purpose
 from spark_jobs.grants import read_ownership
-from spark_jobs.headline import headline
+from spark_jobs.headline import EVIDENCE, SCENARIO_FAILED, headline
 from spark_jobs.journeys import Journey, collect_journeys, follow_messages
 from spark_jobs.limits import LimitResult, hold_limits
 from spark_jobs.loss import loss_result, regions_lost
@@ -244,7 +244,7 @@ def _wholeness(
         more = len(damages) - DAMAGES_SHOWN_MAX
         sentences.append(f"Evidence is missing: {shown}{f'; and {more} more' if more > 0 else ''}.")
     if failures:
-        sentences.append(f"The scenario failed: {failures[0]['error']}.")
+        sentences.append(f"{SCENARIO_FAILED}{failures[0]['error']}.")
     if not sentences:
         unread = sorted({damage.region or "" for damage in all_damages})
         but = f" but for the log of {' and '.join(unread)}, which was lost" if unread else ""
@@ -274,7 +274,7 @@ def _policy_remarks(folder: RunFolder) -> list[str]:
 
 
 def _whole(verdict: Verdict, sentence: str, witness: tuple[Witness, ...] = ()) -> CheckResult:
-    return CheckResult("evidence-whole", "evidence is whole", INFORMATION, verdict, sentence, witness)
+    return CheckResult(EVIDENCE, "evidence is whole", INFORMATION, verdict, sentence, witness)
 
 
 def _figures(

@@ -69,7 +69,7 @@ def tiles(figures: Mapping[str, Any]) -> list[Tile]:
         ),
         (f"{received['messages']:,}", "messages received", f"in {received['deliveries']:,} deliveries"),
         (f"{received['again']:,}", "received more than once", "allowed: at least once is the promise"),
-        _gap_tile(figures["failover_gap_seconds"]),
+        _gap_tile(figures["failover_gap_seconds"], figures.get("gaps", {})),
         _wait_tile(measures.get("stall"), "longest stall of a consumer"),
         _wait_tile(measures.get("outage"), "longest outage of a publisher"),
         _latency_tile(measures.get("latency_seconds")),
@@ -86,7 +86,10 @@ def _loss_tile(loss: Mapping[str, Any] | None) -> Tile | None:
     return f"{loss['unrecovered']:,}", f"went with {' and '.join(loss['regions'])}", remark
 
 
-def _gap_tile(gap: float | None) -> Tile:
+def _gap_tile(gap: float | None, gaps: Mapping[str, float | None]) -> Tile:
+    never = [name for name, seconds in gaps.items() if seconds is None]
+    if never:
+        return "without an end", "fail-over gap", f"{', '.join(never)} received nothing more"
     if gap is None:
         return "\u2013", "fail-over gap", "no consumer lost its region"
     return duration_text(gap), "fail-over gap", "region lost until next message"

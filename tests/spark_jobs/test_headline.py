@@ -14,14 +14,18 @@ from spark_jobs.ci_report import junit, markdown
 from spark_jobs.headline import ONE_RUN, explanation, headline
 from spark_jobs.limits import LimitResult
 from spark_jobs.report import render_page, summary
+from spark_jobs.report_words import tiles
 from spark_jobs.verdict import INFORMATION, CheckResult, Verdict, overall
 
 from .test_report import judgement
 
 
-def checks(*verdicts: Verdict, evidence: Verdict = "valid") -> list[CheckResult]:
+def checks(
+    *verdicts: Verdict, evidence: Verdict = "valid", said: str = "It is.", damages: int = 0
+) -> list[CheckResult]:
+    witness = ({"damage": "a file is gone"},) * damages
     return [
-        CheckResult("evidence-whole", "evidence is whole", INFORMATION, evidence, "It is."),
+        CheckResult("evidence-whole", "evidence is whole", INFORMATION, evidence, said, witness),
         *(CheckResult(f"c{n}", f"check {n}", f"INV-{n}", one, "So.") for n, one in enumerate(verdicts, 1)),
         CheckResult("failover-gap", "fail-over gap", INFORMATION, "measured", "0.84 s."),
     ]
@@ -70,10 +74,27 @@ def missed(*texts: str) -> list[LimitResult]:
             "Invalid: 2 guarantees were broken (INV-1 check 1, INV-3 check 3).",
         ),
         (
-            checks("valid", evidence="unknown"),
+            checks("valid", evidence="unknown", said="Evidence is missing: a file.", damages=1),
             {},
             [],
-            "Unknown: 1 check could not be decided (evidence is whole).",
+            "Unknown: evidence is missing.",
+        ),
+        (
+            checks(
+                "valid",
+                "unknown",
+                evidence="unknown",
+                said="The scenario failed: step 2 (wait: 1s): shop ended.",
+            ),
+            {},
+            [],
+            "Unknown: the scenario failed and 1 check could not be decided (INV-2 check 2).",
+        ),
+        (
+            checks("valid", "unknown"),
+            lost("us-east", unrecovered=2),
+            [],
+            "Unknown: 1 check could not be decided (INV-2 check 2). 2 acknowledged messages were lost with us-east.",
         ),
         (checks("not applicable"), {}, [], "Unknown: no check had anything to judge."),
     ],
@@ -125,3 +146,23 @@ def test_checks_without_anything_to_judge_are_one_line() -> None:
     text = summary(told, Path("x"))
     assert len(text.splitlines()) == 6
     assert "not applicable 12 checks without anything to judge: check 1, check 2" in text
+
+
+@pytest.mark.parametrize(
+    ("gap", "gaps", "tile"),
+    [
+        (None, {}, ("\u2013", "fail-over gap", "no consumer lost its region")),
+        (0.84, {"billing": 0.84}, ("0.840 s", "fail-over gap", "region lost until next message")),
+        (None, {"billing": None}, ("without an end", "fail-over gap", "billing received nothing more")),
+        (
+            0.84,
+            {"billing": 0.84, "audit": None},
+            ("without an end", "fail-over gap", "audit received nothing more"),
+        ),
+    ],
+)
+def test_a_subscription_that_never_went_on_is_no_subscription_that_lost_nothing(
+    gap: float | None, gaps: Mapping[str, float | None], tile: tuple[str, str, str]
+) -> None:
+    figures = {**judgement().figures, "failover_gap_seconds": gap, "gaps": gaps}
+    assert tile in tiles(figures)
