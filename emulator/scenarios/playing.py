@@ -97,7 +97,7 @@ class Playing:
         try:
             problem = await self._while_all_is_well(task, deadline)
             if not task.done():
-                raise StepFailed(f"{so_far()} {f'when {problem}' if problem else f'within {seconds:g} s'}")
+                raise StepFailed(problem or f"{so_far()} within {seconds:g} s")
             await task
         finally:
             task.cancel()

@@ -196,9 +196,9 @@ def dies_after(theatre: Theatre, seconds: float) -> None:
     ("step", "sentence"),
     [
         ("wait: 1m", DEATH),
-        ("finish: {actors: billing, within: 1m}", f"billing: still 0 publishes without outcome when {DEATH}"),
-        ("move: {consumer: billing, to: us-west}", f"billing: no way into us-west when {DEATH}"),
-        ("kill: {region: us-west, within: 1m}", f"not done to us-west when {DEATH}"),
+        ("finish: {actors: billing, within: 1m}", DEATH),
+        ("move: {consumer: billing, to: us-west}", DEATH),
+        ("kill: {region: us-west, within: 1m}", DEATH),
     ],
 )
 def test_every_step_fails_as_soon_as_an_actor_is_gone(theatre: Theatre, step: str, sentence: str) -> None:
