@@ -91,7 +91,7 @@ class TestStored:
         damaged = Circumstances(NAMESPACES, damaged_regions=frozenset("a"))
         result = judged(engine, stored_check.CHECK, BOTH_0_1[2:], [published(0)], circumstances=damaged)
         assert result.verdict == "unknown"
-        assert "the log of a is damaged" in result.sentence
+        assert "the log of a is missing or damaged" in result.sentence
 
 
 class TestReplicated:
