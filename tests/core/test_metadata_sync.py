@@ -606,6 +606,25 @@ def test_what_is_no_option_is_refused(options: object) -> None:
         Event.from_json({**raw, "options": options})
 
 
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
+def test_fields_of_a_newer_cluster_are_ignored(message: packs.Message) -> None:
+    unknown = {"sinceAnotherVersion": {"deep": [1, "x"]}}
+    raw = json.loads(packs.encode(message)) | unknown
+    if "events" in raw:
+        raw["events"] = [event | unknown for event in raw["events"]]
+    assert packs.decode(json.dumps(raw).encode()) == message
+
+
+def test_a_policy_of_a_newer_cluster_is_stored_as_it_came() -> None:
+    value = {"deep": [1, "x"]}
+    event = packs.decode(packs.encode(MESSAGES[0])).events[0]  # type: ignore[union-attr]
+    raw = event.to_json() | {"path": f"{NAMESPACE}/policies/sinceAnotherVersion", "value": value}
+    record = Record(NAMESPACE)
+    record.merge(Event(NAMESPACE, "", None, False, stamp(1, "us", 1)), "us", 0)
+    assert record.merge(Event.from_json(raw), "us", 0) is Outcome.WON
+    assert elements_of(NAMESPACE, record.document()) == {"policies/sinceAnotherVersion": value}
+
+
 @pytest.mark.parametrize(
     ("change", "rule"),
     [
