@@ -131,7 +131,7 @@ class PartitionedTopics:
 
         def larger(present: bytes | None) -> bytes:
             if present is None:
-                raise ProtocolError(ServerError.TopicNotFound, f"partitioned topic {topic} does not exist")
+                raise ProtocolError(ServerError.TopicNotFound, f"Partitioned Topic {topic} not found")
             return Partitioned.decode(present).grown_to(count).encode()
 
         await self._metadata.update(PartitionedTopicPath(str(topic)).text, larger)
@@ -142,7 +142,7 @@ class PartitionedTopics:
 
         def noted(present: bytes | None) -> bytes:
             if present is None:
-                raise ProtocolError(ServerError.TopicNotFound, f"partitioned topic {topic} does not exist")
+                raise ProtocolError(ServerError.TopicNotFound, f"Partitioned Topic {topic} not found")
             found = Partitioned.decode(present)
             return replace(found, properties=changed(found.properties)).encode()
 
@@ -156,7 +156,7 @@ class PartitionedTopics:
         """With its partitions. ProtocolError when there is none, or one of them is in use and not `force`."""
         found = self.get(topic)
         if found is None:
-            raise ProtocolError(ServerError.TopicNotFound, f"partitioned topic {topic} does not exist")
+            raise ProtocolError(ServerError.TopicNotFound, f"Partitioned Topic {topic} not found")
         names = [name for name in partition_names(topic, found.count) if directory.exists(name)]
         if not force:
             for name in names:

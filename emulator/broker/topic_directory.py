@@ -230,7 +230,7 @@ class Directory:
                 self._creating.pop(str(slot.name), None)
             if topic is not None:
                 return topic
-            missing = ProtocolError(ServerError.TopicNotFound, f"topic {slot.name} does not exist")
+            missing = ProtocolError(ServerError.TopicNotFound, f"Topic {slot.name} not found")
             slot.fail(missing, [who for who, wish in asking if wish not in creating])
             if not slot.waiters:
                 return None

@@ -44,7 +44,7 @@ def test_a_question_beside_the_first_producer_does_not_fail_the_producer() -> No
             question = await soon(directory.acquire(TOPIC, Wish.EXISTING))
             producer = await soon(directory.acquire(TOPIC, Wish.CREATE))
             store_of(world).release()
-            with pytest.raises(ProtocolError, match="does not exist"):
+            with pytest.raises(ProtocolError, match="not found"):
                 await question
             assert await producer is directory.serving[TOPIC]
 
@@ -151,7 +151,7 @@ def test_a_deleted_topic_leaves_nothing_behind() -> None:
             assert directory.names("public/default") == [TOPIC + "-other"]
             left = [parse_key(text) for text, _ in store_of(world).scan("")]
             assert [key for key in left if isinstance(key, CursorKey)] == [CursorKey(TOPIC + "-other", "s")]
-            with pytest.raises(ProtocolError, match="does not exist"):
+            with pytest.raises(ProtocolError, match="not found"):
                 await directory.delete(TOPIC, force=True)
 
     asyncio.run(story())

@@ -373,7 +373,7 @@ def test_a_replicator_that_was_let_in_while_the_topic_was_being_deleted_does_not
 
             us.directory.observe(ask)
             await us.directory.delete(TOPIC, force=True)
-            with pytest.raises(ProtocolError, match="does not exist"):
+            with pytest.raises(ProtocolError, match="not found"):
                 await asking[0]
             assert not us.directory.exists(TOPIC)
             assert (await us.directory.acquire(TOPIC, Wish.CREATE)).full_name == TOPIC

@@ -61,4 +61,4 @@ def missing(call: Call) -> HttpError:
         return HttpError(
             412, f"{name}: a replicator passes over nothing; take its region from the list of regions"
         )
-    return HttpError(404, f"Subscription {name} not found")
+    return HttpError(404, f"Subscription {name} not found for topic {topic_name(call.names)}")

@@ -63,7 +63,7 @@ async def _partitions_of(connection: ClientConnection, command: PartitionMetadat
     if not command.may_create or not region.partitioned.may_be_created(topic):
         if connection.standing is Standing.PEER:
             return 0
-        raise ProtocolError(ServerError.TopicNotFound, f"topic {topic} does not exist")
+        raise ProtocolError(ServerError.TopicNotFound, f"Topic {topic} not found")
     return await region.partitioned.created_on_use(region.directory, topic)
 
 

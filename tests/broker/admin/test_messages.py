@@ -292,3 +292,28 @@ def test_a_peek_at_an_unknown_subscription_shows_what_it_would_begin_with_and_cr
     assert [us.ask("GET", f"{of_new}/{n}").body for n in (1, 3)] == [b"0", b"2"]
     assert us.ask("GET", f"{of_new}/4").status == 404
     assert us.get(f"{TOPIC}/subscriptions") == ["billing"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "sentence"),
+    [
+        ("GET", f"{TOPIC}-gone/stats", "Topic persistent://public/default/orders-gone not found"),
+        ("PUT", f"{TOPIC}-gone/unload", "Topic persistent://public/default/orders-gone not found"),
+        (
+            "GET",
+            f"{TOPIC}-gone/partitioned-stats",
+            "Partitioned Topic persistent://public/default/orders-gone not found",
+        ),
+        (
+            "POST",
+            f"{TOPIC}/subscription/none/skip_all",
+            "Subscription none not found for topic persistent://public/default/orders",
+        ),
+    ],
+)
+def test_what_is_not_there_is_named_in_the_words_that_tools_compare(
+    us: Served, method: str, path: str, sentence: str
+) -> None:
+    numbered(us, 1)
+    reply = us.ask(method, path)
+    assert (reply.status, reply.json()["reason"]) == (404, sentence)

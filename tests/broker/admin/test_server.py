@@ -55,7 +55,7 @@ def test_an_encoded_slash_belongs_to_the_name(us: Served) -> None:
     reply = us.ask("GET", "/admin/v2/persistent/public/default/a%2Fb/stats")
     assert (reply.status, reply.json()["reason"]) == (
         404,
-        "topic persistent://public/default/a/b does not exist",
+        "Topic persistent://public/default/a/b not found",
     )
 
 

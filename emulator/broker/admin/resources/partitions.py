@@ -25,7 +25,7 @@ def _found(call: Call) -> tuple[TopicName, Partitioned]:
     topic = _named(call)
     found = call.place.region.partitioned.get(topic)
     if found is None:
-        raise HttpError(404, f"partitioned topic {topic} does not exist")
+        raise HttpError(404, f"Partitioned Topic {topic} not found")
     return topic, found
 
 

@@ -39,7 +39,7 @@ async def terminate_partitions(call: Call) -> Response:
     region, topic = call.place.region, _named(call)
     found = region.partitioned.get(topic)
     if found is None:
-        raise HttpError(404, f"partitioned topic {topic} does not exist")
+        raise HttpError(404, f"Partitioned Topic {topic} not found")
     ends: dict[str, Any] = {}
     for index, name in enumerate(partition_names(topic, found.count)):
         partition = await region.directory.acquire(name, Wish.CREATE)

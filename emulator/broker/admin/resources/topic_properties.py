@@ -24,7 +24,7 @@ def _topic(call: Call) -> TopicName:
     region = call.place.region
     topic = region.check_topic(topic_name(call.names))
     if region.partitioned.get(topic) is None and not region.directory.exists(str(topic)):
-        raise HttpError(404, f"topic {topic} does not exist")
+        raise HttpError(404, f"Topic {topic} not found")
     return topic
 
 

@@ -48,7 +48,7 @@ async def unload(call: Call) -> Response:
     name = str(call.place.region.check_topic(topic_name(call.names)))
     directory = call.place.region.directory
     if not directory.exists(name):
-        raise HttpError(404, f"topic {name} does not exist")
+        raise HttpError(404, f"Topic {name} not found")
     await directory.unload(name, "requested by the admin API")
     return Response(status=204)
 
@@ -74,7 +74,7 @@ async def delete(call: Call) -> Response:
     if region.partitioned.get(topic) is not None:
         raise HttpError(412, f"{topic} has partitions: delete .../partitions")
     if not region.directory.exists(str(topic)):
-        raise HttpError(404, f"topic {topic} does not exist")
+        raise HttpError(404, f"Topic {topic} not found")
     try:
         await region.directory.delete(str(topic), force=call.query.get("force", False))
     except ProtocolError as problem:
