@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emulator.core.dispatch import ConsumerState, KeySharing
-from emulator.core.dispatch.keys import SLOTS, Shares, hash_of
+from emulator.core.dispatch.keys import SLOTS, Shares, hash_of, ring_slot
 from emulator.murmur import murmur3
 from tests.core.dispatch.playbook import KEY_SHARED, Candidate, dispatcher, handed_out, joined
 
@@ -82,6 +83,40 @@ def test_every_slot_belongs_to_the_consumer_that_the_ring_gives_it_to(names: tup
     for one in consumers:
         ring.join(one)
     assert owners_of(shares) == ring.owners()
+
+
+CROWD = " ".join(f"+m{number % 7}" for number in range(120)) + " -3 -50 -51 +m3 -0 -90"
+OF_PULSAR = {
+    "+same +same +same": "f7b68070cb3fe789fb6ce6309d2a0dd01516bba5e65b622be7e642cf4a31d955",
+    "+a +b +c": "6958ac30fdf5ae95dbd9a35c937eb3106b3b219d2316640e2846d0b803840cd6",
+    "+a +a0 +a +a0": "75cc77db0f4298990683015ec7a6f8188de163dd0e4a058049cb3431e4ea6e7a",
+    "+same +same +same -1": "c9e18d1ca69246acd9d92f440d1aebcded36d9119da8b88a2a494b2a6cb96be2",
+    "+same +same +same -0 +same": "32e9f0f9c38211343c29eea42692f4b997a5a53e3e61a06c3386b65520121068",
+    "+w-1 +w-11 +w-1 +w": "9b6f006f9630fb95a6a1b044eee8feb096d8b96b76844263b8f7080315e67e15",
+    "+é +é": "32063e5210047509dd52facd0c3b6fc72b83623ac5c0775c55ee66f6a84040f6",
+    CROWD: "db807a9d5b3ba5cb766ff0a19ae88775738e818867d83c181ce4fd1cf5c30196",
+}
+"""Joins and leaves (`+name`, `-number`), and SHA-256 over the numbers of the owners of the slots 1 to 65,535, as
+`ConsistentHashingStickyKeyConsumerSelector(100)` of Pulsar 4.0.7 computed them."""
+
+
+@pytest.mark.parametrize("moves", OF_PULSAR)
+def test_the_owners_are_those_that_pulsar_chooses(moves: str) -> None:
+    shares, consumers = Shares[ConsumerState](), list[ConsumerState]()
+    for move in moves.split(" "):
+        if move.startswith("-"):
+            shares.remove(consumers[int(move[1:])])
+        else:
+            consumers.append(ConsumerState(move[1:]))
+            shares.add(consumers[-1], KeySharing())
+    numbers = {consumer: number for number, consumer in enumerate(consumers)}
+    owners = bytes(numbers[owner] for owner in owners_of(shares) if owner is not None)
+    assert len(owners) == SLOTS - 1
+    assert sha256(owners).hexdigest() == OF_PULSAR[moves]
+
+
+def test_keys_have_the_slots_that_pulsar_gives_them() -> None:
+    assert (ring_slot(hash_of(b"key1")), ring_slot(hash_of(b"order-7"))) == (7_357, 14_198)
 
 
 @pytest.mark.parametrize("names", [("same",) * 3, ("", "", ""), ("a", "a0", "a00"), ("a", "a", "a0")])
