@@ -248,10 +248,16 @@ class HttpConnection(asyncio.Protocol):
         except HttpError as problem:
             response = problem.response()
         except Exception as bug:
-            logger.exception("%s failed", self._method)
-            response = Response({"reason": f"internal error: {type(bug).__name__}: {bug}"}, status=500)
-        self._answer(response)
+            response = self._internal_error(bug)
+        try:
+            self._answer(response)
+        except Exception as bug:  # the handler returned what has no form in JSON: nothing was sent yet
+            self._answer(self._internal_error(bug))
         self._next()
+
+    def _internal_error(self, bug: Exception) -> Response:
+        logger.error("%s failed", self._method, exc_info=bug)
+        return Response({"reason": f"internal error: {type(bug).__name__}: {bug}"}, status=500)
 
     def _next(self) -> None:
         """Be ready for the next request on this connection, or end it."""

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from emulator.broker.admin.documentation import openapi_document
-from emulator.broker.admin.http import BODY_BYTES_MAX, Head
+from emulator.broker.admin.http import BODY_BYTES_MAX, Head, Response
+from emulator.broker.admin.resource import Call, Found, Table, reads
 from emulator.broker.admin.resources import SUBJECTS, TABLE
 from emulator.broker.authorization import Action, Resource
 from emulator.errors import ProtocolError, ServerError
@@ -182,3 +183,15 @@ def test_every_row_asks_who_is_there() -> None:
                 action, resource = asked[-1]
                 assert (action, resource.kind) == (operation.action, row.scope.value)
                 assert resource.name
+
+
+def test_an_answer_that_has_no_form_in_json_is_an_internal_error_and_no_silence(
+    us: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(call: Call) -> Response:
+        return Response({"method": broken})
+
+    found = Found(TABLE.resources[0], reads(broken, "Returns a function."), {}, {})
+    monkeypatch.setattr(Table, "find", lambda table, head: found)
+    reply = us.ask("GET", "/admin/v2/brokers")
+    assert (reply.status, "TypeError" in reply.json()["reason"]) == (500, True)
