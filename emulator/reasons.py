@@ -70,6 +70,12 @@ class Cause(Enum):
         "the remote region sent nothing for `peer_keep_alive_interval_ms`, so this region closed the connection",
         ("region {region} to answer; connecting is tried again for ever",),
     )
+    LINK_CUT = Row(
+        Question.LINK,
+        "the link to {region} is cut",
+        "a fault cuts the link in one direction or both (`geoemu cut`, a scenario, a test)",
+        ("the link to be healed: geoemu heal {here} {region}",),
+    )
     LINK_UNREACHABLE = Row(
         Question.LINK,
         "cannot connect to {region}: {failure}",

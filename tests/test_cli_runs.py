@@ -130,8 +130,8 @@ def test_several_regions_and_whole_clusters_at_once(folder: Path) -> None:
     ]
     typed(folder, "start", "eu-central")
     assert sorted(typed(folder, "lose", "--cluster", "americas").splitlines()) == [
-        "us-east is lost",
-        "us-west is lost",
+        "us-east is lost; other regions wait for it as long as replication_clusters name it",
+        "us-west is lost; other regions wait for it as long as replication_clusters name it",
     ]
     assert states(folder) == {"us-east": "lost", "us-west": "lost", "eu-central": "running"}
     for verb in ("kill", "lose"):

@@ -129,7 +129,7 @@ def _topic(region: Region, words: Words) -> Explanation:
     what = (
         f"serves {_entries(topic.log.next_entry_id - topic.log.first_entry_id)} "
         f"to {_count(len(topic.subscriptions), 'subscription')} with {_count(consumers, 'consumer')}; "
-        f"{_count(len(clients), 'client')} publish"
+        f"{_count(len(clients), 'producer')} of clients"
     )
     return _made(
         region,

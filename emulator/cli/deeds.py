@@ -6,6 +6,8 @@ and the verdict must not read of a fault that never was.
 
 from __future__ import annotations
 
+from typing import Final
+
 from emulator.runtimes.contract import Refused, RegionState, RunStatus
 
 _IS_SO: dict[str, frozenset[RegionState]] = {
@@ -17,6 +19,8 @@ _IS_SO: dict[str, frozenset[RegionState]] = {
     "resume": frozenset({"running"}),
 }
 """Verb -> the states in which nothing is left to do."""
+LOST: Final = "lost; other regions wait for it as long as replication_clusters name it"
+"""What a region is that `lose` killed."""
 _DEAD: frozenset[RegionState] = frozenset({"killed", "lost"})
 
 

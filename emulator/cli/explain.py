@@ -11,6 +11,7 @@ from pathlib import Path
 from urllib.parse import quote, urlsplit
 
 from emulator.cli.curl import Request
+from emulator.cli.deeds import LOST
 from emulator.errors import ConfigurationError, Problem
 from emulator.explanations import KINDS, Explanation, with_conflicts
 from emulator.runtimes.admin_client import Answer, NoAnswer, call
@@ -46,13 +47,15 @@ async def ask_regions(run: Runtime, kind: str, words: Sequence[str], only: str |
     refusals = [one for one in said if one.is_unknown_there]
     if refusals and not any(one.explanation for one in said):
         raise _refused(" ".join(words), "; ".join(_each_once(refusals)))
-    return [one for one in said if not (one.is_unknown_there and _knows_only_itself(kind, words, one.region))]
+    return [one for one in said if _is_about(kind, words, one)]
 
 
-def _knows_only_itself(kind: str, words: Sequence[str], region: str) -> bool:
-    """Whether the region has no such thing by the nature of the kind: a link begins in one region, and no region
-    replicates to itself."""
-    return (kind == "link" and region != words[0]) or (kind == "replication" and region == words[1])
+def _is_about(kind: str, words: Sequence[str], said: Said) -> bool:
+    """Whether the answer of a region says something of the thing. A link begins in one region: of the other one only
+    matters that it is down. No region replicates to itself."""
+    if kind == "link":
+        return said.region == words[0] or (said.region == words[1] and not said.is_unknown_there)
+    return kind != "replication" or said.region != words[1] or not said.is_unknown_there
 
 
 def _with_conflicts(answers: Sequence[Said]) -> list[Said]:
@@ -109,7 +112,7 @@ async def _ask(region: RegionStatus, kind: str, name: str) -> Said:
 
 def _no_answer(region: RegionStatus, silence: str) -> str:
     if region.state == "lost":
-        return "it is lost for good; other regions wait for it until replication_clusters leave it out"
+        return f"it is {LOST}"
     return f"it is {region.state} and gives no answer ({silence})"
 
 

@@ -128,10 +128,10 @@ def test_an_error_that_nobody_expected_does_not_end_metadata_sync(monkeypatch: p
                 broken.setattr(synchronizer(us).lease, "look", None)
                 broken.setattr(synchronizer(world.running["us-west"]).lease, "look", None)
                 await soon(lambda: synchronizer(us).figures.failures > 0)
-                assert "TypeError" in synchronizer(us).why_not
+                assert "TypeError" in synchronizer(us).failure
                 await us.policies.set(NAMESPACE, DEDUPLICATION, True)
             await soon(lambda: eu.policies.of_namespace("acme/orders", DEDUPLICATION) is True)
-            await soon(lambda: not synchronizer(us).why_not)
+            await soon(lambda: not synchronizer(us).failure)
             assert metric(us, "geoemu_metadata_sync_failures_total") > 0
 
     run(story)

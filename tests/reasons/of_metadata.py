@@ -14,7 +14,13 @@ from emulator.core.metadata_sync.rules import Entry
 from emulator.errors import StorageError
 from emulator.model import Change
 from emulator.reasons import Cause
-from emulator.stored_keys import NamespacePath, SyncExcludedPath, SyncPeerPath, SyncRecordPath
+from emulator.stored_keys import (
+    SYNC_INCOMPLETE_PATH,
+    NamespacePath,
+    SyncExcludedPath,
+    SyncPeerPath,
+    SyncRecordPath,
+)
 from tests.reasons.of_regions import codes_of, linked
 from tests.reasons.situations import Codes, situation
 
@@ -34,7 +40,8 @@ class Shared:
         self.settings = SimpleNamespace(
             covers=lambda path: not self.excluded(path), excluded=(), clusters={"europe"}
         )
-        self.why_not = ""
+        self.failure = ""
+        self.damage = SimpleNamespace(found={}, reports={})
         self.is_compared = True
         self.confirm()
 
@@ -132,7 +139,7 @@ async def clusters_behind() -> AsyncIterator[Codes]:
 async def events_not_carried() -> AsyncIterator[Codes]:
     here = behind()
     here.lease.holder = ""
-    here.why_not = "no link"
+    here.failure = "no link"
     yield here.only(Cause.EVENTS_NOT_CARRIED)
     here.lease.holder = "us"
     yield tuple
@@ -141,7 +148,34 @@ async def events_not_carried() -> AsyncIterator[Codes]:
 @situation(Cause.EVENT_TOPIC_FAILS)
 async def event_topic_fails() -> AsyncIterator[Codes]:
     here = behind()
-    here.why_not = "no link"
+    here.failure = "no link"
     yield here.only(Cause.EVENT_TOPIC_FAILS)
-    here.why_not = ""
+    here.failure = ""
+    yield tuple
+
+
+@situation(Cause.ROW_DAMAGED)
+async def row_damaged() -> AsyncIterator[Codes]:
+    here = Shared()
+    here.damage.found[PATH] = "the row is damaged"
+    yield here.only(Cause.ROW_DAMAGED)
+    here.damage.found.clear()
+    yield tuple
+
+
+@situation(Cause.ROW_REPLACED)
+async def row_replaced() -> AsyncIterator[Codes]:
+    here = Shared()
+    here.damage.reports[PATH] = SimpleNamespace(problem="the row is damaged", at_ms=0)
+    yield here.only(Cause.ROW_REPLACED)
+    here.damage.reports.clear()  # the region starts again
+    yield tuple
+
+
+@situation(Cause.RECORDS_INCOMPLETE)
+async def records_incomplete() -> AsyncIterator[Codes]:
+    here = Shared()
+    here.rows[SYNC_INCOMPLETE_PATH.text] = json.dumps(["europe"]).encode()
+    yield here.only(Cause.RECORDS_INCOMPLETE)
+    del here.rows[SYNC_INCOMPLETE_PATH.text]
     yield tuple

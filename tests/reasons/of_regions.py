@@ -115,6 +115,15 @@ async def link_unreachable() -> AsyncIterator[Codes]:
         yield tuple
 
 
+@situation(Cause.LINK_CUT)
+async def link_cut() -> AsyncIterator[Codes]:
+    async with linked() as (world, _):
+        world.cut("us", "eu")
+        yield link_codes(world)
+        world.heal("us", "eu")
+        yield tuple
+
+
 @situation(Cause.LINK_LOST)
 async def link_lost() -> AsyncIterator[Codes]:
     async with linked(peer_reconnect_backoff_ms=500) as (world, _):

@@ -71,8 +71,8 @@ def _why_behind(metadata: Metadata, synchronizer: Synchronizer, record: Record) 
         return []
     if not synchronizer.lease.holder:
         return [Cause.EVENTS_NOT_CARRIED(clusters=clusters)]
-    if synchronizer.why_not:
-        return [Cause.EVENT_TOPIC_FAILS(clusters=clusters, failure=synchronizer.why_not)]
+    if synchronizer.failure:
+        return [Cause.EVENT_TOPIC_FAILS(clusters=clusters, failure=synchronizer.failure)]
     return [Cause.CLUSTERS_BEHIND(clusters=one, count=count) for one, count in behind.items()]
 
 

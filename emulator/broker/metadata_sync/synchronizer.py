@@ -42,7 +42,7 @@ class Synchronizer:
         self.damage = Damage(host.metadata, settings)
         self.carrier: Carrier | None = None
         """While this region carries."""
-        self.why_not = ""
+        self.failure = ""
         """Why it does not, although it should; empty when all is well."""
         self._news = asyncio.Event()
         self._closed = False
@@ -65,10 +65,10 @@ class Synchronizer:
 
     async def _begin_again_after(self, problem: Exception) -> None:
         self.figures.failures += 1
-        why_not = f"{type(problem).__name__}: {problem}"
-        if why_not != self.why_not:
+        failure = f"{type(problem).__name__}: {problem}"
+        if failure != self.failure:
             logger.error("metadata sync failed, and begins again", exc_info=problem)
-        self.why_not = why_not
+        self.failure = failure
         self._let_go()
         await asyncio.sleep(FAILED_SECONDS)
 
@@ -89,10 +89,10 @@ class Synchronizer:
             logger.info("this region carries the metadata events of cluster %s", self.settings.here.cluster)
         await self.carrier.step()
 
-    def _tell(self, why_not: str) -> None:
-        if why_not and why_not != self.why_not:
-            logger.warning("metadata events are not carried now: %s", why_not)
-        self.why_not = why_not
+    def _tell(self, failure: str) -> None:
+        if failure and failure != self.failure:
+            logger.warning("metadata events are not carried now: %s", failure)
+        self.failure = failure
 
     def _let_go(self) -> None:
         if self.carrier is not None:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from emulator.broker.replication import proof
+from emulator.broker.replication.shaping import LinkCut
 from emulator.core.silence import Silence
 from emulator.errors import ProtocolError, ServerError
 from emulator.model import Schema
@@ -150,6 +151,9 @@ class PeerLink(asyncio.Protocol):
         try:
             async with asyncio.timeout(CONNECT_DEADLINE_SECONDS):
                 await network.connect(lambda: self, self.config.host, self.config.port)
+        except LinkCut:
+            self.why_not = Cause.LINK_CUT(here=self.region.config.region, region=self.config.region)
+            self._try_again()
         except (OSError, TimeoutError) as failure:
             self.why_not = self._unreachable(str(failure) or "timed out")
             self._try_again()

@@ -211,10 +211,14 @@ class ShapedLink:
         while "held" in (self.outbound.state, self.inbound.state):
             await self._changed.wait()
         if "cut" in (self.outbound.state, self.inbound.state):
-            raise OSError("the link is cut")
+            raise LinkCut("the link is cut")
         round_trip_ms = self.outbound.latency_ms + self.inbound.latency_ms
         if round_trip_ms:
             await asyncio.sleep(round_trip_ms / 1000)
+
+
+class LinkCut(OSError):
+    """No connection is possible before the link is healed."""
 
 
 class ShapedNetwork:

@@ -43,7 +43,9 @@ def lose(
         raise typer.BadParameter(
             "needs --cluster: regions of a cluster share one store", param_hint="--with-store"
         )
-    _change_regions(run_dir, regions, cluster, "lose", lambda run, region: run.lose(region), "is lost")
+    from emulator.cli.deeds import LOST
+
+    _change_regions(run_dir, regions, cluster, "lose", lambda run, region: run.lose(region), f"is {LOST}")
     if with_store and cluster is not None:
         asyncio.run(open_run_of(run_dir).lose_store(cluster))
         print(f"the configuration store of {cluster} is lost")
