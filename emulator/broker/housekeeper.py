@@ -200,6 +200,8 @@ class Housekeeper:
             if not kept.topic.closed:
                 logger.warning("%s: housekeeping failed: %s", kept.topic.full_name, failure)
                 kept.topic.failed(failure)
+        except Exception as problem:  # any: other topics are looked after all the same
+            logger.error("%s: housekeeping failed", kept.topic.full_name, exc_info=problem)
 
     def close(self) -> None:
         self._closed = True

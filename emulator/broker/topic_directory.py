@@ -359,8 +359,10 @@ class Directory:
         turns = asyncio.Semaphore(OWING_AT_ONCE)
 
         async def one(name: str) -> None:
-            async with turns:
-                await self.open_again(name)
+            try:
+                async with turns:
+                    await self.open_again(name)
+            finally:
                 self.owing.pop(name, None)
 
         await asyncio.gather(*map(one, names))
@@ -390,10 +392,12 @@ class Directory:
     def _sweep(self) -> None:
         if self._closed:
             return
-        for name, topic in list(self.serving.items()):
-            if self._is_idle(topic):
-                self._spawn(self._unload_idle(name))
-        self.start_sweeping()
+        try:
+            for name, topic in list(self.serving.items()):
+                if self._is_idle(topic):
+                    self._spawn(self._unload_idle(name))
+        finally:
+            self.start_sweeping()
 
     def _is_idle(self, topic: Topic) -> bool:
         slot = self._slots[topic.full_name]

@@ -143,6 +143,7 @@ class PendingEntries:
         """Nothing more comes."""
         if self._timer is not None:
             self._timer.cancel()
+            self._timer = None
         while self._entries:
             self.pop().fail(error)
 

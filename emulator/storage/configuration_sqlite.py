@@ -121,11 +121,13 @@ class SqliteConfiguration:
             (version,) = self._watcher.execute("PRAGMA data_version").fetchone()
         except sqlite3.Error:
             version = None  # it is away; whoever reads or writes is told so
-        seen = (version, self._is_in_place())
-        if seen != self._seen:
-            self._seen = seen
-            self._on_commit()
-        self._timer = asyncio.get_running_loop().call_later(POLL_SECONDS, self._poll)
+        try:
+            seen = (version, self._is_in_place())
+            if seen != self._seen:
+                self._seen = seen
+                self._on_commit()
+        finally:
+            self._timer = asyncio.get_running_loop().call_later(POLL_SECONDS, self._poll)
 
     async def read(self, after: int) -> Reading:
         def work() -> Reading:

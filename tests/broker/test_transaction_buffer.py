@@ -155,7 +155,12 @@ def test_a_transaction_that_its_coordinator_forgot_is_aborted() -> None:
             await world.start("us")
             authority_of(world, former=authority).is_away = True
             assert await readable(world) == []
-            topic_of(world).transactions.look_after()
+            transactions = topic_of(world).transactions
+            transactions.look_after()
+            first = transactions._timer
+            transactions.look_after()
+            assert first is not None
+            assert first.cancelled(), "one timer at a time"
             assert topic_of(world).state.buffer.open
             authority.is_away = False
             authority.known.clear()

@@ -80,6 +80,7 @@ class PeerLink(asyncio.Protocol):
         self._backoff_ms = region.config.settings.peer_reconnect_backoff_ms
         self._silence = Silence()
         self._keep_alive: asyncio.TimerHandle | None = None
+        self._retry: asyncio.TimerHandle | None = None
         self._closed = False
         self.writable = True
         self.entry_bytes_max = region.config.settings.max_message_bytes
@@ -154,7 +155,7 @@ class PeerLink(asyncio.Protocol):
         except LinkCut:
             self.why_not = Cause.LINK_CUT(here=self.region.config.region, region=self.config.region)
             self._try_again()
-        except (OSError, TimeoutError) as failure:
+        except Exception as failure:  # also of what is no host name: the link must be tried again
             self.why_not = self._unreachable(str(failure) or "timed out")
             self._try_again()
 
@@ -162,15 +163,16 @@ class PeerLink(asyncio.Protocol):
         return Cause.LINK_UNREACHABLE(region=self.config.region, failure=failure)
 
     def _try_again(self) -> None:
-        if self._closed:
+        if self._closed or self._retry is not None:
             return
         settings = self.region.config.settings
         jitter = self.region.environment.random.uniform(0.8, 1.2)
-        asyncio.get_running_loop().call_later(self._backoff_ms / 1000 * jitter, self._reconnect)
+        self._retry = asyncio.get_running_loop().call_later(self._backoff_ms / 1000 * jitter, self._reconnect)
         self._backoff_ms = min(self._backoff_ms * 2, settings.peer_reconnect_backoff_ms_max)
 
     def _reconnect(self) -> None:
-        if not self._closed:
+        self._retry = None
+        if not self._closed and self._transport is None:
             self.start()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -200,13 +202,18 @@ class PeerLink(asyncio.Protocol):
         if self._keep_alive is not None:
             self._keep_alive.cancel()
         self.why_not, self._refusal = self._refusal or self._lost(exc), NO_REASON
-        if was_connected:
-            self.since_ms = self.region.environment.wall_clock_ms()
-            logger.info("link to %s down", self.config.region)
-            for user in list(self._users.values()):
-                user.link_down()
-            self.region.links_changed()
-        self._try_again()
+        try:
+            if was_connected:
+                self._tell_lost()
+        finally:  # whatever a replicator does with it, the link is tried again
+            self._try_again()
+
+    def _tell_lost(self) -> None:
+        self.since_ms = self.region.environment.wall_clock_ms()
+        logger.info("link to %s down", self.config.region)
+        for user in list(self._users.values()):
+            user.link_down()
+        self.region.links_changed()
 
     def _lost(self, failure: Exception | None) -> Reason:
         return Cause.LINK_LOST(region=self.config.region, failure=str(failure or "closed by the peer"))
@@ -229,6 +236,8 @@ class PeerLink(asyncio.Protocol):
     def close(self) -> None:
         """End the link for good."""
         self._closed = True
+        if self._retry is not None:
+            self._retry.cancel()
         if self._transport is not None:
             self._transport.close()
 

@@ -171,7 +171,7 @@ class PendingAcksOfSubscription:
 
     def look_after(self) -> None:
         """End what its coordinator does not know any more (T4)."""
-        self._timer = None
+        self._stop_timer()
         self._subscription.handing_out.schedule()
         region = self._subscription.topic.region
         for txn in list(self.acks.by_txn):
@@ -185,6 +185,11 @@ class PendingAcksOfSubscription:
             elif status.is_decided:
                 # It may have told an earlier life of this subscription, which had no time to write an abort down.
                 self._look_again()
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     def _look_again(self) -> None:
         if self._timer is None and not self._subscription.closed:
@@ -252,8 +257,7 @@ class PendingAcksOfSubscription:
         await self._keeper.settled()
 
     def close(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        self._stop_timer()
         self._keeper.close()
 
 

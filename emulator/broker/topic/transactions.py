@@ -135,7 +135,7 @@ class TopicTransactions:
 
     def look_after(self) -> None:
         """End what its coordinator does not know any more (T4): nobody was ever told that it committed."""
-        self._timer = None
+        self._stop_timer()
         for txn in list(self._topic.state.buffer.open):
             try:
                 status = self._topic.region.transactions.status(txn)
@@ -146,8 +146,13 @@ class TopicTransactions:
                 logger.warning("%s: transaction %s is nobody's any more", self._topic.full_name, txn.text)
                 self._topic.region.spawn(self._end_alone(txn, status is Status.COMMITTED))
 
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
     def _look_again(self) -> None:
-        if not self._topic.closed:
+        if self._timer is None and not self._topic.closed:
             self._timer = asyncio.get_running_loop().call_later(ASK_AGAIN_SECONDS, self.look_after)
 
     async def _end_alone(self, txn: TxnId, committed: bool) -> None:
@@ -164,8 +169,7 @@ class TopicTransactions:
 
     def close(self) -> None:
         """The topic leaves memory. What is under way may become durable all the same: whoever waits asks again."""
-        if self._timer is not None:
-            self._timer.cancel()
+        self._stop_timer()
         ends, self._ends = self._ends, {}
         for under_way in ends.values():
             under_way.set_exception(StorageError(str(self._being_loaded()), definite=False))

@@ -119,8 +119,14 @@ class Coordinators:
         while True:
             try:
                 life = await self._load(number, former)
-            except StorageError as failure:
-                logger.warning("cannot load transaction coordinator %d yet: %s", number, failure)
+            except Exception as failure:  # any: a coordinator that is not loaded answers no client
+                known = isinstance(failure, StorageError)
+                logger.warning(
+                    "cannot load transaction coordinator %d yet: %s",
+                    number,
+                    failure,
+                    exc_info=None if known else failure,
+                )
             else:
                 if life is not None:
                     life.go_on()

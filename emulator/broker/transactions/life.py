@@ -288,10 +288,12 @@ class Life:
 
     def _due(self) -> None:
         self._timer = None
-        for least in self.core.due(self._now_ms()):
-            self.decide(least, commit=False, why=TIMED_OUT)
-            self.figures.timed_out += 1
-        self._arm()
+        try:
+            for least in self.core.due(self._now_ms()):
+                self.decide(least, commit=False, why=TIMED_OUT)
+                self.figures.timed_out += 1
+        finally:
+            self._arm()
 
     # The logs.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -12,6 +13,8 @@ from emulator.errors import ProtocolError, ServerError, StorageError
 
 if TYPE_CHECKING:
     from emulator.broker.topic_directory import Directory
+
+logger = logging.getLogger(__name__)
 
 RETRY_SECONDS: Final = 0.05
 RETRY_SECONDS_MAX: Final = 2.0
@@ -80,6 +83,10 @@ class Teller:
             if not (isinstance(problem, ProtocolError) and problem.code in GONE):
                 refused[participant] = str(problem)
                 return
+        except Exception as problem:  # any: the others have to get the outcome, and this one is tried again
+            logger.error("transaction %s: %s failed", transaction.txn.text, participant, exc_info=problem)
+            refused[participant] = f"{type(problem).__name__}: {problem}"
+            return
         refused.pop(participant, None)
 
     async def _tell(self, transaction: Transaction, topic_name: str, subscription_name: str | None) -> None:

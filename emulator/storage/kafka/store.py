@@ -229,14 +229,19 @@ class KafkaStore:
 
     async def _watch_owner(self) -> None:
         """Who writes learns of a new owner at once; this is for who does not."""
-        try:
-            while self._writer.ended is None:
-                await asyncio.sleep(LOOK_SECONDS)
+        said = ""
+        while self._writer.ended is None:
+            await asyncio.sleep(LOOK_SECONDS)
+            try:
                 await self._owner.look()
-        except StorageFenced as fenced:
-            self._writer.stop(fenced)
-        except StorageError as error:  # Kafka will not let us look; whether it lets us write is another thing
-            logger.warning("it cannot be seen whether %s has another owner: %s", self._prefix, error)
+            except StorageFenced as fenced:
+                self._writer.stop(fenced)
+            except (
+                StorageError
+            ) as error:  # Kafka will not let us look now; whether it lets us write is another thing
+                if str(error) != said:
+                    said = str(error)
+                    logger.warning("it cannot be seen whether %s has another owner: %s", self._prefix, error)
         if isinstance(self._writer.ended, StorageFenced):
             self.fenced.set_result(self._writer.ended)
 

@@ -274,9 +274,13 @@ def test_what_its_coordinator_forgot_is_given_out_again() -> None:
             held = subscription_of(world).pending_acks
             assert held is not None
             assert len(held.acks) == 2
+            held.look_after()
+            first = held._timer
             authority.is_away = False
             authority.known = {T2: Status.COMMITTED}
             held.look_after()
+            assert first is not None
+            assert first.cancelled(), "one timer at a time"
             await until(lambda: not held.acks, 30)
             async with raw_client(world) as raw:
                 consumer = await Consuming.opened(raw, SHARED)
