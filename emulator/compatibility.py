@@ -38,28 +38,30 @@ SWITCHES: Mapping[str, Switch] = {
         why="no acknowledged publish may be lost",
     ),
     "queue_priority": Switch(
-        what="who is promoted when an exclusive producer leaves",
-        upstream="whoever has waited longest; priorities count for nothing",
-        here="the highest `queue_priority`, then whoever has waited longest (PIP-440)",
+        what="which producer is promoted when an exclusive producer leaves",
+        upstream="the longest waiter; priorities are ignored",
+        here="the highest `queue_priority`, then the longest waiter (PIP-440)",
         why="the load of a lost host is spread over the others",
     ),
     "failed_promotion": Switch(
-        what="the new epoch of a producer that is promoted cannot be stored",
-        upstream="nobody else is tried: the topic stays without an owner, in silence",
-        here="every producer that waits is tried, until one succeeds (PIP-440)",
-        why="a topic may not be left without an owner while somebody waits",
+        what="the new epoch of a promoted producer cannot be stored",
+        upstream="no other producer is tried: the topic silently stays without an owner",
+        here="every waiting producer is tried until one succeeds (PIP-440)",
+        why="a topic must not be left without an owner while producers wait",
     ),
     "unloaded_owner": Switch(
         what="a topic with an exclusive producer is unloaded, or its region starts again",
-        upstream="whoever comes back first gets it; usually that is one that waited, and the owner is fenced off",
-        here="the owner gets it back within `exclusive_patience_ms`, and the others keep their order",
+        upstream=(
+            "the first producer that returns gets it; usually that is a waiter, and the owner is fenced"
+        ),
+        here="the owner gets it back within `exclusive_patience_ms`, and waiters keep their order",
         why="an owner that did not fail is not retired by the broker (PIP-440)",
     ),
     "fenced_producers": Switch(
-        what="what producers meet that `ExclusiveWithFencing` threw out",
-        upstream="a shared one `ProducerBusy`, again and again; one that had waited stands in line again, in silence",
+        what="the error for producers fenced by `ExclusiveWithFencing`",
+        upstream="`ProducerBusy` repeatedly for a shared one; a waiter silently waits again",
         here="`ProducerFenced`, with the next publish (PIP-68)",
-        why="it is guaranteed to the one that lost",
+        why="the proposal guarantees it to the fenced producer",
     ),
     "replicated_subscription_status": Switch(
         what="a subscription that is not replicated in one region, and is in another",
@@ -73,18 +75,24 @@ SWITCHES: Mapping[str, Switch] = {
     ),
     "metadata_conflicts": Switch(
         what="which of two changes of one path wins, made in different clusters",
-        upstream="the event's time against the time at which this cluster applied what it has, then the name that "
-        "sorts last; nothing is remembered of what was deleted",
-        here="the later one, then the cluster whose name sorts first, then the later of one cluster; deletions are "
-        "remembered (PIP-136)",
-        why="clusters that hear of changes in different orders must end up with the same",
+        upstream=(
+            "the event's time against the time at which this cluster applied the present value, then "
+            "the name that sorts last; deletions are not remembered"
+        ),
+        here=(
+            "the later one, then the cluster whose name sorts first, then the later of one cluster; "
+            "deletions are remembered (PIP-136)"
+        ),
+        why="clusters that receive changes in different orders must converge",
     ),
     "metadata_order": Switch(
-        what="in which order a change of metadata is published and made",
-        upstream="PIP-136's own: published first, then made. One that the store refuses has been told to everybody, "
-        "and comes true; without the event topic nothing can be changed",
-        here="made first, in one transaction with what is to be told, then published",
-        why="nobody is told what was refused, and nothing that was acknowledged remains untold",
+        what="the order of publishing and applying a metadata change",
+        upstream=(
+            "PIP-136's: published first, then applied. A change that the store refuses has been "
+            "published and takes effect; without the event topic nothing can be changed"
+        ),
+        here="stored first, in one transaction with the event, then published",
+        why="refused changes are not published, and acknowledged ones always are",
     ),
 }
 
