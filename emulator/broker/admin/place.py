@@ -59,7 +59,8 @@ class Place:
         """The full name of a namespace. HttpError 404 when there is none."""
         name = f"{tenant}/{namespace}"
         if not self.region.policies.has_namespace(name):
-            raise HttpError(404, "Namespace does not exist")
+            missing = "Namespace" if tenant in self.region.policies.tenants() else "Tenant"
+            raise HttpError(404, f"{missing} does not exist")
         return name
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from emulator.core.partitions import Partitioned
-from emulator.core.policies.declaration import Codec, Policy, Scope
+from emulator.core.policies.declaration import Codec, InPulsarsWords, Policy, Scope
 from emulator.model import PARTITIONS_MAX
 
 
@@ -25,6 +25,11 @@ def _auto_creation(value: Any) -> AutoCreation:
         raise ValueError(f"topicType: {kind!r} is neither partitioned nor non-partitioned")
     if kind == "non-partitioned":
         return AutoCreation(value["allowAutoTopicCreation"], 0)
+    if isinstance(count, int) and count < 1:
+        raise InPulsarsWords(
+            "Invalid configuration for autoTopicCreationOverride. the detail is [defaultNumPartitions] cannot be less "
+            "than 1 for partition type."
+        )
     return AutoCreation(value["allowAutoTopicCreation"], Partitioned(1 if count is None else count).count)
 
 

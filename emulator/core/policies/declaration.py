@@ -20,6 +20,10 @@ class OutOfRange(ValueError):
     """A value of the right form that cannot be meant. Tools expect another answer than for what is no value."""
 
 
+class InPulsarsWords(OutOfRange):
+    """An OutOfRange whose sentence is Pulsar's, word for word: clients compare it."""
+
+
 class Scope(Enum):
     """Where a policy may be set, the widest first."""
 

@@ -203,3 +203,23 @@ def test_a_dispatch_rate_may_be_relative_to_the_publish_rate(us: Served, place: 
     reply = us.ask("POST", f"{place}/{segment}", json.dumps(wrong).encode())
     assert reply.status == 400
     assert "relativeToPublishRate: 'perhaps'" in reply.json()["reason"]
+
+
+def test_what_is_missing_of_a_namespace_is_named(us: Served) -> None:
+    body = b'{"allowAutoTopicCreation": true, "topicType": "non-partitioned"}'
+    for name, missing in (("public/none", "Namespace"), ("none/default", "Tenant")):
+        reply = us.ask("POST", f"/admin/v2/namespaces/{name}/autoTopicCreation", body)
+        assert (reply.status, reply.json()["reason"]) == (404, f"{missing} does not exist")
+
+
+@pytest.mark.parametrize("count", [0, -1])
+def test_topics_with_too_few_partitions_are_refused_in_the_words_that_clients_compare(
+    us: Served, count: int
+) -> None:
+    given = {"allowAutoTopicCreation": True, "topicType": "partitioned", "defaultNumPartitions": count}
+    reply = us.ask("POST", f"{NAMESPACE}/autoTopicCreation", json.dumps(given).encode())
+    assert (reply.status, reply.json()["reason"]) == (
+        412,
+        "Invalid configuration for autoTopicCreationOverride. the detail is [defaultNumPartitions] cannot be less "
+        "than 1 for partition type.",
+    )

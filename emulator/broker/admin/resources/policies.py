@@ -16,7 +16,7 @@ from emulator.broker.admin.replication_rules import check_allowed, check_home, c
 from emulator.broker.admin.resource import Body, Call, Query, Resource, changes, reads
 from emulator.broker.admin.scope import Scope
 from emulator.core.json_fit import fits
-from emulator.core.policies.declaration import OutOfRange, Policy
+from emulator.core.policies.declaration import InPulsarsWords, OutOfRange, Policy
 from emulator.core.policies.declaration import Scope as PolicyScope
 from emulator.core.policies.regions import ALLOWED_CLUSTERS
 from emulator.core.policies.registry import REGISTRY
@@ -159,6 +159,8 @@ def parser(policy: Policy[Any], segment: str = "") -> Callable[[Any], Any]:
 
     def sentence(raw: Any, problem: ValueError) -> str:
         is_negative = isinstance(raw, int | str) and str(raw).startswith("-") and str(raw)[1:].isdecimal()
+        if isinstance(problem, InPulsarsWords):
+            return str(problem)
         if policy.below_zero and is_negative:
             return policy.below_zero.format(segment)
         return f"{policy.name}: {problem}"
