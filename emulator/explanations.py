@@ -78,13 +78,13 @@ def _with_reasons(one: Explanation, conflicts: Sequence[Reason]) -> Explanation:
 
 def _conflicts(one: Explanation, said: Sequence[Explanation]) -> Iterator[Reason]:
     """Of one region's subscription."""
-    for other in said:
-        if one.kind != "subscription" or (one.kind, one.name) != (other.kind, other.name):
-            continue
+    others = [other for other in said if (one.kind, one.name) == ("subscription", other.name)]
+    for other in others:
         if _does_not_apply(other, one):
             yield Cause.POSITION_NOT_APPLIED_THERE(region=other.region)
-        elif _does_not_apply(one, other) and other.region not in one.not_applied:
-            yield Cause.POSITION_NOT_APPLIED_HERE(regions=other.region, here=one.region)
+    sources = [other.region for other in others if _does_not_apply(one, other)]
+    if sources and not one.not_applied:
+        yield Cause.POSITION_NOT_APPLIED_HERE(regions=", ".join(sources), here=one.region)
 
 
 def _does_not_apply(target: Explanation, source: Explanation) -> bool:

@@ -15,6 +15,8 @@ from emulator.broker.topic.topic import Topic
 from emulator.client import EARLIEST, Client
 from emulator.core.subscription_updates import update_for
 from emulator.explanations import Explanation, with_conflicts
+from emulator.markers import SubscriptionUpdate
+from emulator.model import Position
 from emulator.runtimes.admin_client import Answer, call
 from emulator.wire import pulsar_pb2 as pb
 from tests.broker.commands.raw import raw_client
@@ -329,6 +331,26 @@ def test_a_position_that_was_refused_before_a_seek_is_not_taken() -> None:
     asyncio.run(story())
 
 
+def test_of_an_update_that_is_not_applied_no_more_is_stored_than_there_are_regions() -> None:
+    """A remote region may name as many as fit into an entry."""
+
+    async def story() -> None:
+        async with regions("us", "eu") as world, world.client("us") as us:
+            await begun(world, us, "eu")
+            await consume_in(us)
+            await until(lambda: refused(world, "eu") >= 1 and drained(world))
+            there = topic(world, "eu")
+            assert there.sync is not None
+            invented = [(f"region-{number}", Position(1, 1)) for number in range(10_000)]
+            update = SubscriptionUpdate("s", (("eu", there.last_position), *invented))
+            there.sync._update_stored(update, "us")
+            (unapplied,) = subscription(world, "eu").cursor.unapplied.values()
+            assert unapplied == (there.last_position.entry, ("eu",))
+            assert backlog(world, "eu") == 3
+
+    asyncio.run(story())
+
+
 # Not durable.
 
 
@@ -445,6 +467,8 @@ def test_a_subscription_that_no_other_region_has_is_no_conflict() -> None:
             await world.crash("ap")
             said = explained(world)
             assert said["us"].why.count("does not apply") == 1
+            assert said["eu"].why.count("are not applied here") == 1
+            assert len(set(said["eu"].waits_for)) == len(said["eu"].waits_for)
 
     asyncio.run(story())
 

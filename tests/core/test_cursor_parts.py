@@ -10,7 +10,7 @@ import pytest
 from emulator.core.cursor import Cursor
 from emulator.core.cursor_parts import CursorParts, PartName
 from emulator.core.id_set import PART_IDS
-from emulator.errors import StorageError
+from emulator.errors import StorageDamaged, StorageError
 
 PART = PART_IDS
 IDS = 3 * PART
@@ -285,3 +285,26 @@ def test_what_names_no_part_is_refused(text):
     assert str(PartName.parse("4-17")) == "4-17"
     with pytest.raises(StorageError, match="names no part"):
         PartName.parse(text)
+
+
+def test_who_turned_replication_off_and_what_was_not_applied_survive():
+    parts = CursorParts(Cursor(3))
+    parts.cursor.disable_replication()
+    parts.cursor.note_unapplied("us", 9, ["us", "eu"])
+    parts.cursor.note_unapplied("us", 7, ["us"])
+    again = CursorParts.load(values(parts)[None], {}).cursor
+    assert (again.replicated, again.replication_disabled) == (False, True)
+    assert again.unapplied == {"us": (9, ("us", "eu"))}
+    again.set_replicated(True)
+    assert not again.replication_disabled
+    assert again.take_unapplied() == {"us": (9, ("us", "eu"))}
+    assert not again.unapplied
+
+
+@pytest.mark.parametrize("damaged", ["[]", '{"us": 9}', '{"us": ["9", []]}', '{"us": [9]}', '{"us": [9, 1]}'])
+def test_a_damaged_position_that_was_not_applied_is_refused(damaged):
+    parts = CursorParts(Cursor(3))
+    parts.cursor.note_unapplied("us", 9, [])
+    head = values(parts)[None].replace(b'{"us":[9,[]]}', damaged.encode())
+    with pytest.raises(StorageDamaged):
+        CursorParts.load(head, {})

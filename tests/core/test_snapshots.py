@@ -514,3 +514,19 @@ def test_stages_only_move_on():
     pending.become(Stage.STORING)
     with pytest.raises(AssertionError, match="STORING -> SECOND_ROUND"):
         pending.become(Stage.SECOND_ROUND)
+
+
+def test_a_skipped_snapshot_is_counted_once_per_interval():
+    """`tick` is called for every message."""
+    controller = SnapshotController("a", frozenset({"b"}), interval_ms=1_000)
+    for now_ms in range(0, 2_000, 10):
+        controller.tick(now_ms, "s", last_data_position=Position(1, now_ms), disconnected={"b"})
+    assert controller.counters.skipped == {Skip.DISCONNECTED: 2}
+
+
+def test_snapshots_under_way_are_aborted_when_no_subscription_is_replicated_any_more():
+    controller = SnapshotController("a", frozenset({"b"}), interval_ms=1_000)
+    controller.tick(0, "s", last_data_position=Position(1, 0))
+    controller.abort_pending()
+    assert (controller.counters.aborted, len(controller.pending)) == (1, 0)
+    assert controller.tick(1_000, "t", last_data_position=Position(1, 0)), "it is still due"

@@ -196,7 +196,8 @@ class ReplicatedSubscriptions:
         if not self._parts.takes_updates(subscription.cursor, subscription.durable, self._applies_always):
             self.updates_not_applied += 1
             if subscription.durable:
-                subscription.move(lambda cursor: cursor.note_unapplied(source, entry_id, named))
+                known = self._known_among(named)
+                subscription.move(lambda cursor: cursor.note_unapplied(source, entry_id, known))
             return
         subscription.move(lambda cursor: self._follow(cursor, source, entry_id, named))
         machine = self._subscriptions.get(subscription.name)
@@ -207,6 +208,11 @@ class ReplicatedSubscriptions:
             update, source, entry_id, cursor.mark_delete, ahead_of_peers=cursor.ahead_of_peers
         )
         self._tell(subscription, answer)
+
+    def _known_among(self, named: Sequence[str]) -> list[str]:
+        """What is stored of an update is bounded by the topic's regions, whatever its sender named."""
+        regions = {self.topic.region.config.region, *self.controller.remotes}
+        return [name for name in named if name in regions]
 
     def _create(self, name: str) -> CarriedSubscription:
         """Only where there is none of that name: whether an existing one is replicated is decided here alone."""
