@@ -55,7 +55,8 @@ def test_it_fits_the_screen(
     address = write_report(judgement(), tmp_path).as_uri()
     page.goto(address)
     assert page.evaluate("document.documentElement.scrollWidth") == width
-    assert page.locator("h1").inner_text() == "Invalid: a promise was broken"
+    headline = "Invalid: 1 guarantee was broken (INV-2 replicated exactly once)."
+    assert page.locator("h1").inner_text() == headline
     assert page.locator(f"{shown} svg").is_visible()
     assert page.locator(f"{hidden} svg").is_hidden()
     drawing = page.locator(f"{shown} svg").bounding_box()
