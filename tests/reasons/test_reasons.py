@@ -15,8 +15,10 @@ import pytest
 import tests.reasons.of_machines
 import tests.reasons.of_metadata
 import tests.reasons.of_regions  # noqa: F401
+from emulator.broker.explain import explain
 from emulator.reasons import NO_REASON, Cause, first_of, rows_of
 from tests.broker.regions import until
+from tests.reasons.of_regions import linked, replicated_subscription
 from tests.reasons.page import table
 from tests.reasons.situations import SITUATIONS
 
@@ -103,6 +105,30 @@ def test_no_reason_is_a_text_beside_the_table() -> None:
             if isinstance(key, ast.Constant) and SAYS_WHY.search(str(key.value)) and is_text(value):
                 found.append(name)
     assert found == []
+
+
+# Several causes at once.
+
+
+def test_when_a_cause_ends_the_next_one_is_given() -> None:
+    async def story() -> None:
+        async with linked("us", "eu", "ap") as (world, us):
+            await replicated_subscription(world, us)
+            await world.crash("eu")
+            world.cut("us", "ap")
+
+            def why() -> str:
+                return explain(world.running["us"], "subscription", "orders s").why
+
+            await until(lambda: "link to ap is down" in why())
+            assert "eu" not in why()
+            world.heal("us", "ap")
+            await until(lambda: "link to eu is down" in why())
+            await world.start("eu")
+            await until(lambda: "consumers here acknowledged nothing" in why())
+            assert "no snapshot" not in why()
+
+    asyncio.run(story())
 
 
 # What a row is made of.
