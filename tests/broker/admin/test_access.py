@@ -49,7 +49,7 @@ def test_a_topic_that_does_not_exist_is_not_unloaded() -> None:
             await w.ready()
             status, reason = await asked(w, "PUT", UNLOAD)
             assert status == 404
-            assert "does not exist" in reason
+            assert "not found" in reason
 
         w.play(story())
 
