@@ -30,6 +30,7 @@ class RunOfOneRegion:
 
 class Connection:
     cut = False
+    is_open = True
 
     def cut_off(self) -> None:
         self.cut = True

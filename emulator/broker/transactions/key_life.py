@@ -27,6 +27,9 @@ FENCE_SECONDS: Final = 5.0
 class Closable(Protocol):
     """A client's connection that holds a key."""
 
+    @property
+    def is_open(self) -> bool: ...
+
     def cut_off(self) -> None: ...
 
 
@@ -102,6 +105,10 @@ class KeyLife:
                 self.book.apply(key_entries.decode(data))
         except ValueError as problem:
             raise damaged(self._journal.name, problem) from None
+
+    def is_connected(self, owner: str, key: str) -> bool:
+        """Return whether a client that holds the key has a connection now."""
+        return any(one.is_open for one in self.holders.get((owner, key), ()))
 
     @property
     def newest_write(self) -> asyncio.Future[int] | None:

@@ -15,7 +15,7 @@ from emulator.client import Client
 from emulator.core.transactions.status import Status
 from emulator.region_config import BrokerSettings
 from tests.broker.admin.served import Served, served
-from tests.broker.regions import regions
+from tests.broker.regions import regions, until
 
 KEYS = ["/admin/v2/transactions/transaction-keys", "/admin/v3/transactions/transaction-keys"]
 V3 = "/admin/v3/transactions"
@@ -256,3 +256,20 @@ def test_explain_names_the_epoch_the_last_client_and_the_transactions_of_a_key()
                 assert (after.why, after.waits_for) == ("", ())
 
     asyncio.run(story())
+
+
+def test_a_key_whose_client_went_away_is_not_connected() -> None:
+    with served() as at:
+
+        async def story(client: Client) -> list[Any]:
+            await begin(client)
+            kept = list(at.region.connections)  # so that the garbage collector decides nothing
+            await client.close()
+            await until(lambda: not at.region.connections)
+            return kept
+
+        kept = play(at, story)
+        shown = at.get(f"{KEYS[0]}/task-1")
+        assert kept
+        assert not shown["connected"]
+        assert shown["transactions"][0]["status"] == "OPEN"

@@ -281,7 +281,7 @@ async def key(call: Call) -> Response:
             "transactionId": None if state.least is None else TxnId(life.number, state.least).text,
             "transactionStatus": None if status is None else status.name,
             "transactions": [_of_key(one) for one in life.core.known_of_key(state.owner, state.key)],
-            "connected": bool(life.keys.holders.get((state.owner, state.key))),
+            "connected": life.keys.is_connected(state.owner, state.key),
             "lastClient": state.client or None,
             "sinceMs": state.since_ms,
             "createdMs": state.created_ms,
