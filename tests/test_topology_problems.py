@@ -316,7 +316,7 @@ CASES = [
           snapshots: upstream
         """,
         """
-        topology.yaml:4: compatibility.snapshots: "upstream": is no switch; there are overlapping_batches, queue_priority, failed_promotion, unloaded_owner, fenced_producers, metadata_conflicts, metadata_order
+        topology.yaml:4: compatibility.snapshots: "upstream": is no switch; there are overlapping_batches, queue_priority, failed_promotion, unloaded_owner, fenced_producers, replicated_subscription_status, metadata_conflicts, metadata_order
         """,
     ),
     Case(
