@@ -107,9 +107,9 @@ class BrokerSettings:
 
     max_message_bytes: int = 5_242_880
     keep_alive_interval_ms: int = 30_000
-    """A connection that answers no PING for one further interval is closed."""
+    """Interval of PING; a connection without a response for another interval is closed."""
     peer_keep_alive_interval_ms: int = 1_000
-    """The same between regions."""
+    """The same for connections between regions."""
     peer_reconnect_backoff_ms: int = 50
     peer_reconnect_backoff_ms_max: int = 250
     replication_window_entries: int = 1_000
@@ -118,62 +118,64 @@ class BrokerSettings:
     """PIP-33: how often a subscription snapshot is attempted while there is traffic."""
     snapshot_timeout_ms: int = 30_000
     snapshot_cache_size: int = 30
-    """Snapshots remembered per replicated subscription."""
+    """Size of the snapshot cache of a replicated subscription."""
     failover_delay_ms: int = 1_000
-    """Pause before a newly active Failover consumer is sent anything."""
+    """Delay before a newly active Failover consumer receives messages."""
     max_unacked_messages_per_consumer: int = 50_000
     region_tail_bytes: int = 67_108_864
-    """Newest entries kept in memory, all topics of the region together, so that live readers do not go to disk."""
+    """Memory for the newest entries of all topics of the region, so that consumers that keep up need no
+    disk reads."""
     state_checkpoint_entries: int = 10_000
-    """How many entries a restart may have to re-read to rebuild deduplication and replication state."""
+    """Maximum number of entries that a restart reads again to rebuild deduplication and replication state."""
     exclusive_patience_ms: int = 5_000
-    """After a restart or an unload, how long a topic is kept for the exclusive producer that had it, and those who
-    waited keep their order. 0: whoever comes first."""
+    """After a restart or an unload, how long a topic is reserved for its exclusive producer, and waiting
+    producers keep their order. 0: the first producer to ask gets it."""
     allow_auto_topic_creation: bool = True
     transaction_coordinators: int = 4
     """0: transactions are not enabled. Cannot change while there are transaction keys."""
     transaction_timeout_ms_max: int = 86_400_000
-    """How long a transaction may stay open at most."""
+    """Maximum time that a transaction may be open."""
     transactions_open_max: int = 10_000
-    """Transactions that are not over, for each coordinator."""
+    """Maximum of open transactions per coordinator."""
     transaction_participants_max: int = 1_000
-    """Topics and subscriptions of one transaction."""
+    """Maximum of topics and subscriptions of one transaction."""
     transaction_outcomes_max: int = 10_000
-    """Outcomes of ended transactions that each coordinator remembers, so that a lost answer can be asked again."""
+    """Outcomes of ended transactions that each coordinator remembers, so that a client can repeat a request
+    whose response it lost."""
     transaction_outcome_ms: int = 900_000
-    """How long it remembers each."""
+    """How long each outcome is remembered."""
     transaction_keys_max: int = 10_000
-    """Transaction keys of each coordinator."""
+    """Maximum of transaction keys per coordinator."""
     transaction_key_labels_max: int = 100
-    """So many transaction keys have lines of their own among the metrics, the newest."""
+    """Number of newest transaction keys with metrics of their own."""
     schema_bytes_max: int = 262_144
-    """Of one schema: its data and its properties."""
+    """Maximum size of a schema: data and properties."""
     schema_versions_max: int = 256
-    """Of the schema of one topic, deletions included."""
+    """Maximum of schema versions per topic, deletions included."""
     housekeeping_interval_ms: int = 1_000
-    """How often topics whose policies let something go are looked after."""
+    """Interval of trimming, expiry and quota checks."""
     topic_idle_ms: int = 60_000
-    """A topic that nobody has used for so long is let go from memory. 0: never."""
+    """Time without use after which a topic is unloaded. 0: never."""
     configuration_metadata_sync_event_topic: str = ""
-    """PIP-136: the topic by which clusters tell each other of tenants, namespaces and policies that were changed. The
-    same in all clusters. Empty: they do not."""
+    """PIP-136: the event topic through which clusters synchronise tenants, namespaces and policies. The
+    same in all clusters. Empty: no synchronisation."""
     metadata_sync_event_topic: str = ""
-    """PIP-136 has it for a cluster's local store. Refused: what is local here is a region's cursors and positions,
-    which mean nothing elsewhere."""
+    """PIP-136's event topic of a local store. Refused: local state of a region, such as cursors, means
+    nothing in another one."""
     metadata_sync_excluded_paths: str = ""
-    """Paths whose changes stay in their cluster, by what they begin with, separated by commas: namespace/acme/."""
+    """Prefixes of paths that are not synchronised, separated by commas: namespace/acme/."""
     metadata_sync_hybrid_clocks: bool = False
-    """Order changes by hybrid logical clocks: what follows from another change counts as later, whatever the wall
-    clocks say."""
+    """Order changes by hybrid logical clocks: a change that follows another one counts as later, regardless
+    of wall clocks."""
     metadata_sync_lost_clusters: str = ""
-    """Clusters that never come back, separated by commas: what was deleted is not remembered on their account. So does
-    `geoemu lose --cluster`."""
+    """Clusters that will not return, separated by commas: tombstones are not kept for them. `geoemu lose
+    --cluster` does the same."""
     metadata_sync_requires_event_topic: bool = False
-    """Refuse changes while the event topic takes no messages. Otherwise they are made in their cluster at once, and
-    sent when it does."""
+    """Refuse changes while the event topic is unavailable. Otherwise they are made at once and published
+    later."""
     metadata_sync_clock_ahead_ms_max: int = 300_000
-    """How far in the future a change may have been made. One from further ahead counts as any other, but whoever knows
-    of it may change again what it set, and no clock follows it."""
+    """How far ahead of the clock a change may be. One from further ahead applies like any other, but any
+    region that knows it may change the same path again, and no clock follows it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,9 +48,9 @@ class Region:
     listen: str = ""
     """The address of this machine that it listens on, or that its container publishes ports to. Empty: `host`."""
     service_port: int = 0
-    """For Pulsar clients. 0: pick a free one."""
+    """Port for Pulsar clients. 0: pick a free one."""
     admin_port: int = 0
-    """For HTTP. 0: pick a free one."""
+    """Port for HTTP. 0: pick a free one."""
     log: LogConfig = LogConfig()
     settings: BrokerSettings = BrokerSettings()
 
@@ -100,7 +100,7 @@ class Topology:
     """One of RUNTIMES."""
     compatibility: dict[str, str] = field(default_factory=dict)
     admin_hosts: tuple[str, ...] = ()
-    """Names, besides their own, by which the regions' HTTP ports may be called when something is to be changed."""
+    """Additional host names under which the regions' HTTP ports accept changes."""
 
     @property
     def regions(self) -> tuple[Region, ...]:

@@ -156,7 +156,7 @@ else:
     Settings = create_model(
         "Settings",
         __base__=Part,
-        __doc__="Knobs of a region's broker; what is left out keeps its default.",
+        __doc__="Settings of a region's broker; omitted ones keep their defaults.",
         **{
             setting.name: (
                 _hints[setting.name]
@@ -170,32 +170,33 @@ else:
 
 
 class LogPart(Part):
-    """Which backend keeps what a region stores. The innermost `log:` counts as a whole."""
+    """Storage backend of a region. The innermost `log:` applies as a whole."""
 
     backend: Literal["sqlite", "memory", "kafka"] = "sqlite"
-    """sqlite: a file in the run directory. memory: gone when the region stops. kafka: topics of a Kafka cluster."""
+    """sqlite: a file in the run directory. memory: lost when the region stops. kafka: topics of a Kafka
+    cluster."""
     bootstrap_servers: Servers | None = None
-    """kafka only: host:port[,host:port...]. Left out: geoemu starts one for each region."""
+    """kafka only: host:port[,host:port...]. Default: geoemu starts a Kafka for each region."""
     options: dict[str, Any] | None = None
     """kafka only: client settings passed through (TLS, SASL), topic prefix."""
 
 
 class LinkFields(Part):
-    """How bytes travel from one region to another, in one direction."""
+    """Properties of a link in one direction."""
 
     latency_ms: Milliseconds | None = None
-    """One way, added to every byte. Default 0."""
+    """One-way latency. Default 0."""
     jitter_ms: Milliseconds | None = None
-    """Further random delay of up to this much; bytes never overtake each other. Default 0."""
+    """Maximum additional random delay; bytes never overtake each other. Default 0."""
     bandwidth_bytes_per_second: BytesPerSecond | None = None
     """Empty: unlimited."""
 
 
 class LinkException(LinkFields):
-    """Links that differ from the defaults: `between` two regions both ways, or `from` one `to` another one way.
+    """Links that differ from the defaults: `between` two regions in both directions, or `from` one `to`
+    another.
 
-    One way counts more than both ways. What an exception leaves out stays as it was.
-    """
+    One direction outranks both. Omitted fields keep their defaults."""
 
     between: list[str] | None = Field(None, json_schema_extra={"minItems": 2, "maxItems": 2})
     """Two regions; both directions."""
@@ -209,28 +210,30 @@ class LinksPart(Part):
     """Every ordered pair of regions has a link."""
 
     defaults: LinkFields | None = None
-    """For all links."""
+    """Defaults of all links."""
     exceptions: list[LinkException] | None = None
-    """For some of them."""
+    """Exceptions for single links."""
 
 
 class NamespacePart(Part):
-    """A namespace and its policies when a run starts."""
+    """A namespace and its policies at the start of a run."""
 
     regions: ReplicationRegions = ALL
-    """Between which regions it is replicated: all, or a list. One region alone: no replication."""
+    """Regions that it is replicated between: all, or a list. A single region: no replication."""
     deduplication: bool = False
-    """Whether a message that a producer sends again after a failure is stored once only."""
+    """Whether a message that a producer sends again after a failure is stored only once."""
     keep_alive_interval_ms: int = Field(default=0, ge=0, le=3_600_000)
-    """How often clients that publish here are asked whether they live. 0: as often as all others of the region."""
+    """Keep-alive interval for clients that publish here. 0: the region's."""
     exclusive_home: str = ""
-    """The one region in which clients may publish, so that an exclusive producer is the only one in all regions."""
+    """The only region in which clients may publish, so that an exclusive producer is the only one in all
+    regions."""
     retention_minutes: int = Field(default=-1, ge=-1)
-    """How long what every subscription has acknowledged is kept. -1: for ever, so that a run can be judged."""
+    """How long messages are kept that every subscription has acknowledged. -1: for ever, so that a run can
+    be verified."""
     retention_megabytes: int = Field(default=-1, ge=-1)
-    """How much is kept of them for each topic. -1: all. Both 0: nothing."""
+    """Size of acknowledged messages that is kept per topic. -1: unlimited. Both 0: nothing is kept."""
     message_ttl_seconds: int = Field(default=0, ge=0)
-    """After so long a message that nobody acknowledged counts as acknowledged. 0: never."""
+    """Time after which an unacknowledged message expires. 0: never."""
 
     @model_validator(mode="after")
     def _retention_is_meant(self) -> Self:
@@ -246,24 +249,24 @@ class PulsarPeerPart(Part):
     """A real Pulsar cluster that may replicate into these regions."""
 
     token: str = Field(min_length=1)
-    """What its brokers send as brokerClientAuthenticationParameters (token:...), with the plugin for tokens."""
+    """The token of its brokers: brokerClientAuthenticationParameters (token:...), with the token plugin."""
     may: list[Literal["replicated-subscriptions", "unknown-markers"]] | None = None
-    """What it may do besides sending messages. Left out: nothing else."""
+    """Permissions besides sending messages. Default: none."""
 
 
 class RegionPart(Part):
     """One region: one broker with one log."""
 
     host: AdvertisedHost | None = None
-    """The address or name that clients are told. Left out: where it listens; if that is every address, each client is
-    told the one that it connected to."""
+    """The address or name in lookup responses. Default: the listening address; if that is every address,
+    the one that the client connected to."""
     listen: Host | None = None
-    """The address that its ports listen on, or that its container publishes them to. Left out: `host`, or 127.0.0.1.
-    Any other than a loopback address needs `--insecure`. `--listen` overrides it."""
+    """The address that its ports listen on, or that its container publishes them to. Default: `host`, or
+    127.0.0.1. Any other than a loopback address needs `--insecure`. `--listen` overrides it."""
     service_port: Port = 0
-    """For Pulsar clients. 0: pick a free one."""
+    """Port for Pulsar clients. 0: pick a free one."""
     admin_port: Port = 0
-    """For HTTP. 0: pick a free one."""
+    """Port for HTTP. 0: pick a free one."""
     log: LogPart | None = None
     """Instead of the cluster's or the topology's."""
     settings: Settings | None = None
@@ -285,24 +288,24 @@ class TopologyFile(Part):
     """A geo-replicated Pulsar: clusters, links between their regions, tenants, namespaces. `topology.yaml`."""
 
     name: FileName = "geoemu"
-    """What this topology is called in output."""
+    """Name of the topology in output."""
     runtime: Literal["process", "compose"] = "process"
-    """Where regions run: as processes of this machine or as containers."""
+    """Runtime of the regions: processes of this machine, or containers."""
     clusters: list[FileName] = Field(min_length=1)
     """The clusters; each has its own file, clusters/<name>.yaml beside this one."""
     links: LinksPart | None = None
-    """How bytes travel between regions. Left out: at once."""
+    """Links between regions. Default: no latency."""
     tenants: list[TenantName] | None = None
-    """Left out: public."""
+    """Default: public."""
     namespaces: dict[NamespaceName, NamespacePart | None] | None = None
-    """By tenant/namespace. Left out: public/default, replicated between all regions."""
+    """By tenant/namespace. Default: public/default, replicated between all regions."""
     pulsar_peers: dict[RegionName, PulsarPeerPart] | None = None
-    """By cluster name. Nobody else but the regions of the run is taken for a replicator."""
+    """By cluster name. Only these and the regions of the run may replicate."""
     log: LogPart | None = None
-    """For all regions. Left out: sqlite."""
+    """For all regions. Default: sqlite."""
     settings: Settings | None = None
     """For all regions."""
     compatibility: dict[str, str] | None = None
     """Named switches to upstream's behaviour where the proposals differ; see docs/PROTOCOL.md."""
     admin_hosts: list[Host] | None = None
-    """Names, besides their own, by which the regions' HTTP ports may be called when something is to be changed."""
+    """Additional host names under which the regions' HTTP ports accept changes."""

@@ -52,7 +52,7 @@ class Bounds:
 
     open_max: int
     participants_max: int
-    """Topics and subscriptions of one transaction."""
+    """Maximum of topics and subscriptions of one transaction."""
     timeout_ms_max: int
     outcomes_max: int
     outcome_ms: int
