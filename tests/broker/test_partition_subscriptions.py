@@ -116,3 +116,17 @@ def test_a_damaged_model_is_told_by_its_place() -> None:
             await begin(store)
 
     play(story)
+
+
+def test_what_an_administrator_turned_off_stays_off_in_a_new_partition() -> None:
+    async def story(store: MemoryStore) -> None:
+        cursor = Cursor(40)
+        cursor.disable_replication()
+        for step in StoredCursor(CursorKey(FIRST, "billing"), CursorParts(cursor)).take_changes().puts:
+            for key, value in step.items():
+                await store.put(key, value)
+        await begin(store)
+        (new,) = cursors_of_topic(store, SECOND, CursorParts)
+        assert (new.cursor.replicated, new.cursor.replication_disabled) == (False, True)
+
+    play(story)
