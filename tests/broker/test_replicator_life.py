@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from emulator.broker.region import Region
 from emulator.broker.replication.replicator import Replicator
-from emulator.client import InitialPosition
+from emulator.client import InitialPosition, Producer
 from emulator.core.replication import ReplicatorState
 from emulator.errors import ServerError
-from emulator.region_config import BrokerSettings
+from emulator.region_config import BrokerSettings, LinkShape
 from emulator.simulation.world import World, world
 
 TOPIC = "persistent://public/default/orders"
@@ -142,3 +146,94 @@ def test_a_refusal_of_many_entries_in_flight_is_followed_by_one_short_back_off()
             await w.simulation.until(lambda: not replicator.backlog, within_seconds=1)
 
         w.play(story())
+
+
+ACTIONS = st.sampled_from(
+    [
+        "publish",
+        "flap",
+        "cut",
+        "heal",
+        "refuse",
+        "refuse entries",
+        "rest",
+        "unload",
+        "remove",
+        "add",
+        "wait",
+        "rest soon",
+    ]
+)
+
+
+async def act(w: World, action: str, producer: Producer) -> None:
+    """One thing that happens to a replicator, from inside of its region."""
+    broker = w.regions["us"].broker
+    assert broker is not None
+    match action:
+        case "publish":
+            await producer.send(b"x")
+        case "flap":
+            w.simulation.network.reset("us", "eu")
+        case "cut":
+            w.cut("us", "eu")
+        case "heal":
+            w.heal("us", "eu")
+        case "unload":
+            await ask(w, "us", "PUT", f"{TARGET}/unload")
+        case "remove" | "add":
+            there = ["us"] if action == "remove" else ["us", "eu"]
+            await ask(w, "us", "POST", f"{NAMESPACE}/replication", there)
+        case "wait":
+            await asyncio.sleep(1.5)
+        case "rest soon":  # while a retry of before the flap is due
+            for step, pause in (("refuse", 0.0), ("flap", 0.06), ("rest", 0.0)):
+                await act(w, step, producer)
+                await asyncio.sleep(pause)
+        case _:
+            await w.regions["us"].host.ask(inside(broker, action))
+
+
+async def inside(broker: Region, action: str) -> None:
+    topic = broker.directory.serving.get(TOPIC)
+    for replicator in () if topic is None else list(topic.replicators.values()):
+        if action == "rest":
+            replicator.rest()
+        elif action == "refuse":
+            replicator.refused("no room")
+        else:
+            for _ in range(3):
+                replicator.entry_refused(ServerError.PersistenceError, "the disk is full")
+
+
+@settings(max_examples=40, deadline=None)
+@given(steps=st.lists(st.tuples(ACTIONS, st.sampled_from([0.0, 0.03, 0.2])), max_size=14))
+def test_whatever_happened_to_a_replicator_its_backlog_drains_once_links_are_healed(
+    steps: list[tuple[str, float]],
+) -> None:
+    """Link flaps, refusals, rests, unloading and changes of policy, in any order and at any distance."""
+    near = LinkShape(latency_ms=1.0)
+    with world("us", "eu", link=near, settings=BrokerSettings(peer_reconnect_backoff_ms=5)) as w:
+
+        async def story() -> None:
+            producer = await w.client("us").producer(TOPIC)
+            await producer.send(b"first")
+            for action, pause in steps:
+                await act(w, action, producer)
+                await asyncio.sleep(pause)
+            w.heal()
+            await ask(w, "us", "POST", f"{NAMESPACE}/replication", ["us", "eu"])
+            await producer.send(b"last")
+            await w.simulation.until(lambda: backlog(w) == 0, within_seconds=60)
+            assert replicator_of(w, "us", "eu").life.state is ReplicatorState.STREAMING
+            stored = [entry.entry_id for entry in w.regions["eu"].disk.entries(TOPIC)]
+            assert len(stored) == 2 + [action for action, _ in steps].count("publish")
+
+        w.play(story())
+
+
+def backlog(w: World) -> int:
+    """What eu lacks; 1 while us has no replicator to ask."""
+    broker = w.regions["us"].broker
+    topic = None if broker is None else broker.directory.serving.get(TOPIC)
+    return 1 if topic is None or "eu" not in topic.replicators else topic.replicators["eu"].backlog
