@@ -16,7 +16,7 @@ from emulator.client import (
     MessageId,
 )
 from emulator.errors import ServerError
-from tests.broker.regions import regions
+from tests.broker.regions import regions, until
 
 FROM_THE_START = InitialPosition.EARLIEST
 
@@ -156,7 +156,7 @@ def test_the_next_failover_consumer_goes_on_where_the_first_stopped() -> None:
             await first.acknowledge_cumulative(received[1], confirmed=True)
             await first.close()
             assert (await asyncio.wait_for(second.receive(), 5)).payload == b"2"
-            assert second.is_active
+            await until(lambda: second.is_active is True)
 
     asyncio.run(story())
 

@@ -67,6 +67,8 @@ class Subscription:
         self._version_written = cursor.version
         self._waiting: asyncio.TimerHandle | None = None
         """Set while the subscription outlives its last consumer, which was sent away by a seek."""
+        self._notifying: asyncio.TimerHandle | None = None
+        """Set while a change of the active consumer has not been sent to consumers."""
         self._seeks = 0
         """Under way."""
         self._ended = asyncio.Event()
@@ -88,7 +90,7 @@ class Subscription:
             self.handing_out.schedule()
         self._choose_source()
         if type_ is SubscriptionType.FAILOVER:
-            self._tell_active(None if self.dispatcher.active is not before else consumer)
+            self._active_may_have_changed(before, consumer)
 
     def detach(self, consumer: Consumer) -> None:
         """A consumer left, gently or not."""
@@ -97,8 +99,8 @@ class Subscription:
         before = self.dispatcher.active
         self.dispatcher.left(consumer.state, _now_ms())
         self._choose_source()
-        if self.dispatcher.type is SubscriptionType.FAILOVER and self.dispatcher.active is not before:
-            self._tell_active(None)
+        if self.dispatcher.type is SubscriptionType.FAILOVER:
+            self._active_may_have_changed(before, None)
         self._end_if_abandoned()
         self.handing_out.schedule()
 
@@ -108,13 +110,28 @@ class Subscription:
         compacted = active is not None and self.consumers[active].reads_compacted
         self.source = self.topic.compacted if compacted else self.topic
 
-    def _tell_active(self, only: Consumer | None) -> None:
-        """ACTIVE_CONSUMER_CHANGE: to everybody when the active one changed, else to the newcomer."""
-        for state, consumer in self.consumers.items():
-            if only is None or consumer is only:
-                consumer.connection.send_active_consumer_change(
-                    consumer.consumer_id, state is self.dispatcher.active
-                )
+    def _active_may_have_changed(self, before: ConsumerState | None, newcomer: Consumer | None) -> None:
+        """Notify all consumers of a new active one `failover_delay_ms` later, as Pulsar does: the Go client drops a
+        notification that arrives before its SUBSCRIBE has returned. A newcomer without effect is notified at once."""
+        if self.dispatcher.active is not before:
+            self._notify_active_later()
+        elif newcomer is not None and self._notifying is None:
+            self._notify_active(newcomer)
+
+    def _notify_active_later(self) -> None:
+        if self._notifying is None:
+            delay_ms = self.topic.dispatch_limits.failover_delay_ms
+            self._notifying = asyncio.get_running_loop().call_later(delay_ms / 1000, self._notify_all)
+
+    def _notify_all(self) -> None:
+        self._notifying = None
+        for consumer in self.consumers.values():
+            self._notify_active(consumer)
+
+    def _notify_active(self, consumer: Consumer) -> None:
+        """Send ACTIVE_CONSUMER_CHANGE with the state as it is now."""
+        is_active = consumer.state is self.dispatcher.active
+        consumer.connection.send_active_consumer_change(consumer.consumer_id, is_active)
 
     def close_consumers(self) -> None:
         """Send every consumer away; clients come back by themselves."""
@@ -404,8 +421,9 @@ class Subscription:
         """Serve nobody any more; the cursor stays as it was written last."""
         self.closed = True
         self.handing_out.close()
-        if self._waiting is not None:
-            self._waiting.cancel()
+        for timer in (self._waiting, self._notifying):
+            if timer is not None:
+                timer.cancel()
         self._keeper.close()
         if self.pending_acks is not None:
             self.pending_acks.close()

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from emulator.client import Consumer, ConsumerType, InitialPosition, Producer
+from emulator.region_config import BrokerSettings
 from emulator.simulation.world import World, world
 
 TOPIC = "persistent://public/default/orders"
@@ -52,6 +53,29 @@ def test_shared_consumers_of_a_worse_level_get_what_the_better_ones_have_no_room
             for _ in range(3):
                 await producer.send(b"more")
             await w.simulation.until(lambda: count(worse) == 3)
+
+        w.play(story())
+
+
+def test_consumers_learn_of_a_new_active_one_after_their_subscribe_and_only_of_the_last() -> None:
+    """Pulsar waits as long; the Go client drops a notification that arrives before its SUBSCRIBE has returned."""
+    with world("us", settings=BrokerSettings(failover_delay_ms=200)) as w:
+
+        async def story() -> None:
+            client = w.client("us")
+            first, better = [
+                await client.subscribe(
+                    TOPIC, "s", type_=ConsumerType.FAILOVER, name=name, priority_level=level
+                )
+                for name, level in (("first", 1), ("better", 0))
+            ]
+            assert (first.is_active, better.is_active) == (None, None), (
+                "nothing is sent before SUBSCRIBE returned"
+            )
+            await w.simulation.until(lambda: better.is_active is True)
+            assert first.is_active is False
+            await better.close()
+            await w.simulation.until(lambda: first.is_active is True)
 
         w.play(story())
 
