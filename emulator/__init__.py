@@ -24,9 +24,9 @@ The map, top to bottom; imports only ever point down (checked by `lint-imports`)
     explanations, reasons   the form of explanations; every reason that one can give
     transaction_names, key_hash, murmur
                             names of transactions and keys; hashes of message keys
-    model, errors, spelling, addresses, lost_stores
-                            values and errors that all packages share, suggestions, addresses of hosts, lost
-                            configuration stores
+    model, errors, spelling, renamed, addresses, lost_stores
+                            values and errors that all packages share, suggestions, renamed names, addresses of
+                            hosts, lost configuration stores
     schemas                 JSON Schemas of topology, cluster, scenario and history files
 """
 

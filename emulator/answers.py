@@ -19,7 +19,7 @@ ANSWERS_FILE = "answers.json"
 
 
 @dataclass(frozen=True, slots=True)
-class Answers:
+class Contract:
     """One such promise."""
 
     subscription: str
@@ -29,7 +29,7 @@ class Answers:
     """The topic of the answers."""
 
     @classmethod
-    def between(cls, subscription: str, of: str, on: str) -> Answers:
+    def between(cls, subscription: str, of: str, on: str) -> Contract:
         """With topics as people write them. ValueError names what is wrong."""
         return cls(subscription, str(TopicName.parse(of)), str(TopicName.parse(on)))
 
@@ -37,16 +37,16 @@ class Answers:
         return f"{self.subscription}: {_short(self.of)} -> {_short(self.on)}"
 
 
-def write_answers(run_dir: Path, answers: Iterable[Answers]) -> None:
+def write_answers(run_dir: Path, answers: Iterable[Contract]) -> None:
     """Of a run."""
     (run_dir / ANSWERS_FILE).write_text(json.dumps([asdict(one) for one in answers], indent=1) + "\n")
 
 
-def read_answers(run_dir: Path) -> tuple[Answers, ...]:
+def read_answers(run_dir: Path) -> tuple[Contract, ...]:
     """Of a run; none where none were written. ValueError when the file is damaged."""
     try:
         written = json.loads((run_dir / ANSWERS_FILE).read_text())
-        return tuple(Answers.between(**one) for one in written)
+        return tuple(Contract.between(**one) for one in written)
     except FileNotFoundError:
         return ()
     except (TypeError, AttributeError) as problem:

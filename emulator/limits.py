@@ -1,9 +1,9 @@
 """Limits that a person sets for a run: `unrecovered=0`, `gap<=5s`, `latency.p99[billing]<=200ms`.
 
     LIMIT      MEASURE [ '[' ACTOR ']' ] OPERATOR VALUE
-    MEASURE    unrecovered  repeated  gap  stall  outage  latency.p50  latency.p99  latency.max  lag
+    MEASURE    unrecovered  redelivered  gap  stall  outage  latency.p50  latency.p99  latency.max  lag
     OPERATOR   =  <=  <
-    VALUE      a whole number (unrecovered, repeated), or a duration with its unit
+    VALUE      a whole number (unrecovered, redelivered), or a duration with its unit
 
 Without an actor every actor must keep the limit. A limit is held against figures of the report; whether it was kept
 says nothing of whether the system kept its promises, and the other way round (docs/LIMITS.md).
@@ -16,11 +16,12 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from emulator import renamed
 from emulator.model import seconds_in
 
 LIMITS_FILE = "limits"
 """In a run directory: the limits that the run was made with, as `as_text` writes them."""
-COUNTS = ("unrecovered", "repeated")
+COUNTS = ("unrecovered", "redelivered")
 DURATIONS = ("gap", "stall", "outage", "latency.p50", "latency.p99", "latency.max", "lag")
 MEASURES = (*COUNTS, *DURATIONS)
 _WRITTEN = re.compile(r"\s*([a-z0-9.]+)\s*(?:\[\s*([^\]]+?)\s*\])?\s*(<=|<|=)\s*(\S+)\s*")
@@ -59,6 +60,16 @@ def parse_limits(text: str) -> tuple[Limit, ...]:
     return tuple(parse_limit(part) for part in text.split(",") if part.strip())
 
 
+def read_limits(text: str) -> tuple[Limit, ...]:
+    """Limits as the file of a run directory stores them; an earlier version of geoemu may have written it."""
+    parts = (part.strip() for part in text.split(",") if part.strip())
+    return tuple(parse_limit(re.sub(r"^[a-z0-9.]+", _present_name, part)) for part in parts)
+
+
+def _present_name(measure: re.Match[str]) -> str:
+    return renamed.MEASURES.get(measure[0], measure[0])
+
+
 def parse_limit(text: str) -> Limit:
     """One. ValueError with value and rule when it is none."""
     found = _WRITTEN.fullmatch(text)
@@ -67,6 +78,8 @@ def parse_limit(text: str) -> Limit:
             f"{text.strip()!r} is no limit: write one like gap<=5s, unrecovered=0 or outage[orders]<=3s"
         )
     measure, actor, operator, value = found.groups()
+    if measure in renamed.MEASURES:
+        raise ValueError(renamed.sentence(measure, renamed.MEASURES[measure]))
     if measure not in MEASURES:
         near = difflib.get_close_matches(measure, MEASURES, n=1)
         guess = f" (did you mean {near[0]!r}?)" if near else ""

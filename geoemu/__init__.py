@@ -22,15 +22,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from emulator.answers import Answers
+    from emulator.answers import Contract
     from emulator.errors import ConfigurationError, GeoemuError, RuntimeFailure
     from emulator.recording import recorded
     from geoemu.run import Geo, attach, up
     from geoemu.verdict import Finding, Verdict
 
 __all__ = [
-    "Answers",
     "ConfigurationError",
+    "Contract",
     "Finding",
     "Geo",
     "GeoemuError",
@@ -42,8 +42,8 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Answers": "emulator.answers",
     "ConfigurationError": "emulator.errors",
+    "Contract": "emulator.answers",
     "Finding": "geoemu.verdict",
     "Geo": "geoemu.run",
     "GeoemuError": "emulator.errors",
@@ -58,6 +58,10 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
         return getattr(import_module(_HOMES[name]), name)
+    from emulator import renamed
+
+    if name in renamed.PYTHON:
+        raise AttributeError(f"geoemu.{renamed.sentence(name, renamed.PYTHON[name])}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

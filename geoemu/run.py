@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
 
-from emulator.answers import Answers, write_answers
+from emulator.answers import Contract, write_answers
 from emulator.cli.regions import regions_meant
 from emulator.cli.tap import history_of
 from emulator.cli.verifier import verify_command, verify_now
@@ -23,6 +23,7 @@ from emulator.recording import recorded
 from emulator.recording.journal import end_journals
 from emulator.recording.sealing import seal_actors
 from emulator.recording.surroundings import surroundings
+from emulator.renamed import renamed_arguments
 from emulator.runtimes.contract import RegionState, RegionStatus, Runtime
 from emulator.runtimes.listening import listening_on
 from emulator.runtimes.opening import create_run, open_run
@@ -190,6 +191,7 @@ class Geo:
         for _ in seal_actors(self.run_dir, actors):
             pass
 
+    @renamed_arguments
     def verify(
         self,
         *,
@@ -197,19 +199,19 @@ class Geo:
         expect: str | None = None,
         report: str | Path | None = None,
         engine: str | None = None,
-        answers: Iterable[Answers] = (),
+        contract: Iterable[Contract] = (),
     ) -> Verdict:
         """Judge the run: what its regions stored against what its clients were told.
 
         The recording of clients in this process ends here, and unless `stop` is False so do the regions: what is under
         way while it is looked at is unknown. `expect`: limits, as on the command line (docs/LIMITS.md).
-        `answers`: what a service of yours promised, like `geoemu.Answers.between("billing", "orders", "invoices")`.
+        `contract`: what a service of yours promised, like `geoemu.Contract.between("billing", "orders", "invoices")`.
         `engine`: `spark` or `embedded`; None: as on the command line. RuntimeFailure when no verdict could be reached.
         """
         self._end_recording()
         if stop:
             self._background.do(_all(self._runtime.stop(region) for region in self.regions))
-        if promised := list(answers):
+        if promised := list(contract):
             write_answers(self.run_dir, promised)
         page = self.run_dir / "report" if report is None else Path(report)
         command = verify_command(self.run_dir, as_json=True, expect=expect, report=page, engine=engine)

@@ -75,7 +75,7 @@ def _figures_of(measure: str, figures: Mapping[str, Any]) -> dict[str, float]:
     match measure.split("."):
         case ["unrecovered"]:
             return _unrecovered(figures["loss"])
-        case ["repeated"]:
+        case ["redelivered"]:
             return dict(measures["repeated"])
         case ["gap"]:
             return {name: _or_forever(seconds) for name, seconds in figures["gaps"].items()}

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from emulator.answers import Answers, read_answers
+from emulator.answers import Contract, read_answers
 from emulator.model import TopicName
 from spark_jobs.lifetimes import KEPT, NEVER_MS, Lifetime
 from spark_jobs.policy_changes import Owed, read_changes
@@ -86,7 +86,7 @@ class RunFolder:
     damages: tuple[Damage, ...]
     in_network: bool = False
     """Logs are called as the regions call them."""
-    answers: tuple[Answers, ...] = ()
+    answers: tuple[Contract, ...] = ()
     """What somebody promised for a service of theirs."""
 
     def trims(self, topic: str) -> bool:
@@ -206,7 +206,7 @@ def _declared_lifetime(entry: Mapping[str, Any]) -> Lifetime:
     )
 
 
-def _read_answers(path: Path) -> tuple[tuple[Answers, ...], list[Damage]]:
+def _read_answers(path: Path) -> tuple[tuple[Contract, ...], list[Damage]]:
     try:
         return read_answers(path), []
     except (OSError, ValueError) as problem:

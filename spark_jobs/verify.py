@@ -15,7 +15,7 @@ import signal
 import sys
 from pathlib import Path
 
-from emulator.limits import LIMITS_FILE, Limit, parse_limits
+from emulator.limits import LIMITS_FILE, Limit, parse_limits, read_limits
 from spark_jobs.engines.contract import Engine, EngineUnavailable
 from spark_jobs.engines.starting import ENGINES, choose, started
 from spark_jobs.run_folder import looks_like_a_run, open_run_folder
@@ -85,7 +85,7 @@ def _limits(run: Path, options: argparse.Namespace) -> tuple[Limit, ...]:
         limits: tuple[Limit, ...] = options.expect
         return limits
     file = run / LIMITS_FILE
-    return parse_limits(file.read_text()) if file.is_file() else ()
+    return read_limits(file.read_text()) if file.is_file() else ()
 
 
 def _warm_up(engine: Engine, word: Word) -> None:

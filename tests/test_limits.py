@@ -12,9 +12,9 @@ from emulator.limits import COUNTS, MEASURES, Limit, as_text, parse_limit, parse
 
 
 def test_limits_are_read_with_measure_actor_operator_and_value() -> None:
-    assert parse_limits("unrecovered=0, repeated<=500,gap<=5s , latency.p99[billing] < 200ms") == (
+    assert parse_limits("unrecovered=0, redelivered<=500,gap<=5s , latency.p99[billing] < 200ms") == (
         Limit("unrecovered", None, "=", 0),
-        Limit("repeated", None, "<=", 500),
+        Limit("redelivered", None, "<=", 500),
         Limit("gap", None, "<=", 5),
         Limit("latency.p99", "billing", "<", 0.2),
     )
@@ -26,10 +26,10 @@ def test_limits_are_read_with_measure_actor_operator_and_value() -> None:
         ("gap", "'gap' is no limit: write one like gap<=5s"),
         ("gap>5s", "'gap>5s' is no limit"),
         ("gpa<=5s", "'gpa' is no measure: must be one of .* \\(did you mean 'gap'\\?\\)"),
-        ("backlog<=5s", "'backlog' is no measure: must be one of unrecovered, repeated, gap"),
+        ("backlog<=5s", "'backlog' is no measure: must be one of unrecovered, redelivered, gap"),
         ("gap<=5", "gap: '5' must be a duration with its unit, like 500ms, 10s or 2m"),
         ("unrecovered<=-1", "unrecovered: '-1' must be a whole number, 0 or more"),
-        ("repeated<=2s", "repeated: '2s' must be a whole number"),
+        ("redelivered<=2s", "redelivered: '2s' must be a whole number"),
         ("outage[]<=2s", "is no limit"),
     ],
 )

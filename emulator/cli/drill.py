@@ -100,8 +100,8 @@ class Drill:
         limits = parse_limits(self.expect) if self.expect is not None else scenario.limits
         if limits:
             (run.run_dir / LIMITS_FILE).write_text(as_text(limits) + "\n")
-        if scenario.answers:
-            write_answers(run.run_dir, scenario.answers)
+        if scenario.contract:
+            write_answers(run.run_dir, scenario.contract)
 
     async def _perform_on(self, run: Runtime, scenario: Scenario, engine: str) -> Verdict:
         verifier: WaitingVerifier | None = None

@@ -243,7 +243,7 @@ Expect = Annotated[
         metavar="LIMITS",
         parser=_limits,
         help=(
-            "Limits, such as unrecovered=0,repeated<=500,gap<=5s; exit code 1 if one is missed "
+            "Limits, such as unrecovered=0,redelivered<=500,gap<=5s; exit code 1 if one is missed "
             "(docs/LIMITS.md)."
         ),
     ),

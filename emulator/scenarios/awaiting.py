@@ -59,9 +59,7 @@ class Conditions:
     async def wait_for_host(self, condition: HostDid) -> None:
         async def missing() -> str | None:
             holds = len(self._play.actors[condition.host].counts.holds)
-            return (
-                None if holds == condition.holds else f"{condition.host} holds {holds}, not {condition.holds}"
-            )
+            return None if holds == condition.owns else f"{condition.host} owns {holds}, not {condition.owns}"
 
         await self._play.until(condition.within, missing)
 

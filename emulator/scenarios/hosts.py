@@ -30,7 +30,7 @@ class HostEntry(Written):
     priority: Priority | Literal["balanced", "random"] = 0
     """A number, the same for each topic; `balanced`: the topics of a host that dies fall to each of the others in turn;
     `random`: each host draws a number for each topic."""
-    stands_by: bool = False
+    standby: bool = False
     """Whether no topic is theirs from the start: they only wait."""
     heartbeats_per_second: Annotated[float, Field(gt=0, strict=False)] = 2.0
     """Messages per second that an owner writes to each of its topics."""
@@ -52,7 +52,7 @@ class HostEntry(Written):
                 region=self.region,
                 group=self.name,
                 topics=topics,
-                own=() if self.stands_by else own_topics(topics, index, count),
+                own=() if self.standby else own_topics(topics, index, count),
                 priorities=priorities(self.priority, name, index, count, topics),
                 heartbeats_per_second=self.heartbeats_per_second,
                 rebuilds=self.rebuilds,
@@ -66,7 +66,7 @@ class HostDid(Deadline):
     """A host owns so many topics."""
 
     host: HostName
-    holds: Annotated[int, Field(ge=0)]
+    owns: Annotated[int, Field(ge=0)]
     """Exactly so many."""
 
 

@@ -25,7 +25,7 @@ from pydantic import (
     Field,
 )
 
-from emulator.answers import Answers
+from emulator.answers import Contract
 from emulator.limits import Limit
 from emulator.scenarios.cast import Cast
 from emulator.scenarios.steps import (
@@ -50,7 +50,7 @@ class Expected(Written):
 
     unrecovered: Annotated[int, Field(ge=0)] | None = None
     """Acknowledged messages that went with a lost region."""
-    repeated: Annotated[int, Field(ge=0)] | None = None
+    redelivered: Annotated[int, Field(ge=0)] | None = None
     """Deliveries of messages that a subscription had received before."""
     gap: Seconds | None = None
     """From the loss of a subscription's region to its next message."""
@@ -77,7 +77,7 @@ class Expected(Written):
         )
 
 
-class AnswersEntry(Written):
+class ContractEntry(Written):
     """A subscription acknowledges a message only when one with the same key is on another topic."""
 
     subscription: Annotated[str, Field(min_length=1)]
@@ -87,8 +87,8 @@ class AnswersEntry(Written):
     on: Topic
     """The topic of the answers."""
 
-    def promised(self, default_topic: str) -> Answers:
-        return Answers(self.subscription, self.of or default_topic, self.on)
+    def promised(self, default_topic: str) -> Contract:
+        return Contract(self.subscription, self.of or default_topic, self.on)
 
 
 class ScenarioFile(Written):
@@ -104,7 +104,7 @@ class ScenarioFile(Written):
     """Topics that have partitions, and how many. They are created before the first step."""
     actors: Cast
     """Who takes part."""
-    answers: Annotated[tuple[AnswersEntry, ...], LIST] = ()
+    contract: Annotated[tuple[ContractEntry, ...], LIST] = ()
     """What services promise beside what Pulsar promises; the verdict holds them to it."""
     settings: WantedSettings = AS_DECLARED
     """Knobs of the brokers that the story is about, whatever the topology says."""

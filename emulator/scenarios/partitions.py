@@ -37,7 +37,7 @@ def _misuses(topic: str, written: ScenarioFile, parts: tuple[Part, ...]) -> Iter
             yield f"{part.name} is a {kind}, and those use topics without partitions"
         elif isinstance(part, ProducerPart) and part.access == "wait":
             yield f"{part.name} waits for exclusive access, in a scenario to topics without partitions only"
-    for index, promise in enumerate(written.answers, 1):
+    for index, promise in enumerate(written.contract, 1):
         if topic in (promise.of or written.topic, promise.on):
             yield f"answers are looked for in topics without partitions, and entry {index} names this one"
 

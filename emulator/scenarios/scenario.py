@@ -15,10 +15,11 @@ from typing import Any
 
 import yaml
 
-from emulator.answers import Answers
+from emulator.answers import Contract
 from emulator.errors import ConfigurationError, Problem
 from emulator.limits import Limit
 from emulator.model import TopicName
+from emulator.renamed import report_renamed
 from emulator.scenarios.cast import ConsumerEntry, ProducerEntry, ProgramEntry
 from emulator.scenarios.conditions import ProgramDid, Published, Received
 from emulator.scenarios.hosts import HostDid, HostEntry, TopicsOwned
@@ -67,7 +68,7 @@ class Scenario:
     steps: tuple[Step, ...]
     limits: tuple[Limit, ...] = ()
     """What is expected of the figures."""
-    answers: tuple[Answers, ...] = ()
+    contract: tuple[Contract, ...] = ()
     """What services promise."""
     settings: WantedSettings = AS_DECLARED
     """What it wants of the regions that play it."""
@@ -113,6 +114,7 @@ def find_scenario(typed: Path) -> Path:
 
 
 def _check(file: YamlFile, topology: Topology) -> Scenario:
+    report_renamed(file)
     _check_actor_names(file)
     written = file.check(ScenarioFile, _names_written(file.values, topology))
     _refuse_problems(file)
@@ -133,7 +135,7 @@ def _check(file: YamlFile, topology: Topology) -> Scenario:
         if entry.action is not None
     )
     _refuse_problems(file)
-    answers = tuple(entry.promised(written.topic) for entry in written.answers)
+    contract = tuple(entry.promised(written.topic) for entry in written.contract)
     return Scenario(
         written.name,
         written.description,
@@ -141,7 +143,7 @@ def _check(file: YamlFile, topology: Topology) -> Scenario:
         parts,
         steps,
         written.expect.limits,
-        answers,
+        contract,
         written.settings,
         written.partitions,
     )
@@ -329,7 +331,7 @@ class _Rehearsal:
             "programs": ProgramPart,
             "hosts": HostPart,
             "tasks": TaskPart,
-            "everyone": object,
+            "all": object,
         }
         kind = kinds.get(name_or_group)
         return actor == name_or_group if kind is None else isinstance(self._parts[actor], kind)

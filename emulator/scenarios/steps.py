@@ -58,7 +58,7 @@ class Begin(Deadline):
 
     shorthand = "actors"
     actors: ActorNames
-    """A name, several, or `producers`, `consumers`, `everyone` for all that have not begun."""
+    """A name, several, or `producers`, `consumers`, `all` for all that have not begun."""
 
 
 class Finish(Deadline):
@@ -66,7 +66,7 @@ class Finish(Deadline):
 
     shorthand = "actors"
     actors: ActorNames
-    """A name, several, or `producers`, `consumers`, `everyone` for all that are at work."""
+    """A name, several, or `producers`, `consumers`, `all` for all that are at work."""
 
 
 class Move(Deadline):

@@ -16,10 +16,13 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, Wit
 from pydantic_core import PydanticCustomError
 
 from emulator.model import TopicName, seconds_in
+from emulator.renamed import VALUES
 
-GROUPS = ("producers", "consumers", "programs", "hosts", "tasks", "everyone")
+GROUPS = ("producers", "consumers", "programs", "hosts", "tasks", "all")
 """Words for several actors at once; no actor may be called so."""
-EVERYTHING = "everything"
+EVERYTHING = "all"
+FORMER_NAMES = {old for names in VALUES.values() for old in names}
+"""What `GROUPS` and `EVERYTHING` were called."""
 UNLIMITED = "unlimited"
 SKEW_MS_MAX = 86_400_000
 
@@ -104,7 +107,7 @@ def _whole_topic(text: str) -> str:
 def _actor_name(name: str) -> str:
     if not _ACTOR_NAME.match(name):
         raise rule("must be lower-case letters, digits, '-', '_' and '.', as it names files too")
-    if name in GROUPS or name == "scenario":
+    if name in GROUPS or name in FORMER_NAMES or name == "scenario":
         raise rule(f"{name!r} has a meaning of its own here; choose another name")
     return name
 

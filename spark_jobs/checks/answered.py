@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from emulator.answers import Answers
+from emulator.answers import Contract
 from spark_jobs.checks.finding import Circumstances, Found, all_of, finding
 from spark_jobs.checks.judging import Check, count, examples, judged_or_not, of_kind, total
 from spark_jobs.engines.frames import DataFrame, F
@@ -27,7 +27,7 @@ NAME = "promised-answered"
 _PLACE = ("region", "ledger_id", "entry_id", "batch_index")
 
 
-def check_of(promised: Sequence[Answers]) -> Check:
+def check_of(promised: Sequence[Contract]) -> Check:
     """The check for what was promised in a run."""
 
     def find(evidence: Evidence) -> DataFrame:
@@ -40,7 +40,7 @@ def check_of(promised: Sequence[Answers]) -> Check:
     return check
 
 
-def _of_one(evidence: Evidence, promised: Answers) -> list[DataFrame]:
+def _of_one(evidence: Evidence, promised: Contract) -> list[DataFrame]:
     asked = _with_key(evidence, promised)
     keyed = asked.where(F.col("key").isNotNull())
     wanted = keyed.groupBy("key").agg(
@@ -75,7 +75,7 @@ def _of_one(evidence: Evidence, promised: Answers) -> list[DataFrame]:
     ]
 
 
-def _with_key(evidence: Evidence, promised: Answers) -> DataFrame:
+def _with_key(evidence: Evidence, promised: Contract) -> DataFrame:
     """What the subscription acknowledged, once each, with its key."""
     let_go = (
         evidence.owed.where(
@@ -89,7 +89,7 @@ def _with_key(evidence: Evidence, promised: Answers) -> DataFrame:
     return let_go.join(_keys(evidence, promised.of), list(ORIGIN), "left")
 
 
-def _let_go(evidence: Evidence, promised: Answers, messages: DataFrame) -> DataFrame:
+def _let_go(evidence: Evidence, promised: Contract, messages: DataFrame) -> DataFrame:
     """Where and when the subscription acknowledged each of `messages` first."""
     own = (F.col("topic") == promised.of) & (F.col("subscription") == promised.subscription)
     said = evidence.events.where(own & (F.col("op") == "acknowledge") & (F.col("outcome") != "failed"))
@@ -112,7 +112,7 @@ def _let_go(evidence: Evidence, promised: Answers, messages: DataFrame) -> DataF
     )
 
 
-def _attempts(evidence: Evidence, promised: Answers) -> DataFrame:
+def _attempts(evidence: Evidence, promised: Contract) -> DataFrame:
     """Where and when an answer was last asked to be published, by its key."""
     asked = evidence.events.where(
         (F.col("op") == "publish")
@@ -126,7 +126,7 @@ def _attempts(evidence: Evidence, promised: Answers) -> DataFrame:
     )
 
 
-def _answers(evidence: Evidence, promised: Answers) -> DataFrame:
+def _answers(evidence: Evidence, promised: Contract) -> DataFrame:
     there = evidence.messages.where(
         (F.col("topic") == promised.on)
         & (F.col("acked_ms").isNotNull() | (F.size("copies") > 0))
@@ -147,7 +147,7 @@ def _keys(evidence: Evidence, topic: str) -> DataFrame:
 
 
 def _conclude(
-    check: Check, promised: Sequence[Answers], found: Sequence[Found], circumstances: Circumstances
+    check: Check, promised: Sequence[Contract], found: Sequence[Found], circumstances: Circumstances
 ) -> CheckResult:
     judged, unanswered = total(found, "judged"), of_kind(found, "unanswered")
     what = "; ".join(map(str, promised))

@@ -91,7 +91,7 @@ def test_the_same_from_a_program(folder: Path) -> None:
             service.terminate()
             service.wait()
         geo.seal("billing")
-        promised = [geoemu.Answers.between("billing", "orders", "invoices")]
-        verdict = geo.verify(answers=promised, engine="embedded")
+        promised = [geoemu.Contract.between("billing", "orders", "invoices")]
+        verdict = geo.verify(contract=promised, engine="embedded")
     assert verdict.is_valid, str(verdict)
     assert "20 acknowledged messages, each answered" in verdict.finding("INV-20").sentence

@@ -37,7 +37,7 @@ def problem(*steps: str, hosts: str = "name: h, count: 2, region: us-east") -> s
 
 
 def test_an_entry_is_so_many_hosts_which_share_its_topics() -> None:
-    scenario = parse("begin: everyone")
+    scenario = parse("begin: all")
     orders = "persistent://public/default/orders"
     parts = [part for part in scenario.parts if isinstance(part, HostPart)]
     assert [part.name for part in parts] == ["h-1", "h-2"]
@@ -51,9 +51,7 @@ def test_an_entry_is_so_many_hosts_which_share_its_topics() -> None:
 def test_a_host_that_stands_by_owns_nothing() -> None:
     (part,) = (
         part
-        for part in parse(
-            "begin: hosts", hosts="name: h, region: us-east, stands_by: true, priority: -9"
-        ).parts
+        for part in parse("begin: hosts", hosts="name: h, region: us-east, standby: true, priority: -9").parts
         if isinstance(part, HostPart)
     )
     assert (part.name, part.own, part.priorities) == ("h", (), (-9,))
@@ -72,7 +70,7 @@ def test_steps_name_hosts_one_or_several() -> None:
         "start: {host: [h-1]}",
         "pause: {host: [h-1, h-2]}",
         "wait_until: {topics: owned}",
-        "wait_until: {host: h-2, holds: 0, within: 1s}",
+        "wait_until: {host: h-2, owns: 0, within: 1s}",
     ).steps
     assert [getattr(step.action, "host", None) for step in steps] == [
         None,
@@ -91,8 +89,8 @@ def test_steps_name_hosts_one_or_several() -> None:
     [
         ("kill: {host: h-1}", "h-1 has not begun here"),
         ("wait_until: {topics: owned}", "no host has begun here"),
-        ("wait_until: {host: h-1, holds: 1}", "h-1 has not begun here"),
-        ("wait_until: {host: h, holds: 1}", "must be a host of this scenario: h-1, h-2"),
+        ("wait_until: {host: h-1, owns: 1}", "h-1 has not begun here"),
+        ("wait_until: {host: h, owns: 1}", "must be a host of this scenario: h-1, h-2"),
         ("wait_until: {topics: orphaned}", "must be owned"),
     ],
 )
@@ -120,7 +118,7 @@ def test_hosts_write_on_and_on_so_a_drain_comes_behind_their_end() -> None:
 )
 def test_entries_that_make_no_sense_are_told(hosts: str, complaint: str) -> None:
     with pytest.raises(ConfigurationError) as refused:
-        parse("begin: everyone", hosts=hosts)
+        parse("begin: all", hosts=hosts)
     assert any(complaint in str(one) for one in refused.value.problems)
 
 

@@ -269,14 +269,14 @@ FAILED_BY_ITSELF = "shop ended by itself with exit code 3; see "
 @pytest.mark.parametrize(
     "steps",
     [
-        ("begin: everyone", "wait: 2s"),
-        ("begin: everyone", "wait: 2s", "finish: producers"),
-        ("begin: everyone", "wait: 2s", "finish: shop"),
-        ("begin: everyone", "finish: producers", "wait: 2s", "start: {program: shop}"),
-        ("begin: everyone", "wait: 2s", "kill: {program: shop}"),
-        ("begin: everyone", "wait_until: {program: shop, exit_code: 4, within: 9s}"),
+        ("begin: all", "wait: 2s"),
+        ("begin: all", "wait: 2s", "finish: producers"),
+        ("begin: all", "wait: 2s", "finish: shop"),
+        ("begin: all", "finish: producers", "wait: 2s", "start: {program: shop}"),
+        ("begin: all", "wait: 2s", "kill: {program: shop}"),
+        ("begin: all", "wait_until: {program: shop, exit_code: 4, within: 9s}"),
         (
-            "begin: everyone",
+            "begin: all",
             "kill: us-east",
             "kill: us-west",
             "move: {program: shop, to: us-west}",
@@ -293,7 +293,7 @@ def test_a_run_fails_when_a_program_fails_whatever_the_steps_do(
 
 @pytest.mark.parametrize("lives", [0.0, 0.01])
 def test_a_run_that_ends_at_once_notices_a_program_that_fails_at_once(tmp_path: Path, lives: float) -> None:
-    result = run_of(tmp_path, lambda: PretendedGroup(lives, 3), "begin: everyone")
+    result = run_of(tmp_path, lambda: PretendedGroup(lives, 3), "begin: all")
     assert "with exit code 3; see " in (result.failure or "no failure")
 
 
@@ -310,14 +310,14 @@ def test_a_run_that_ends_at_once_notices_a_program_that_fails_at_once(tmp_path: 
             ("wait_until: {program: shop, exit_code: 3}", "start: {program: shop}", "kill: {program: shop}"),
         ),
         (lambda: PretendedGroup(), ("kill: {program: shop}", "wait: 1s", "start: {program: shop}")),
-        (lambda: PretendedGroup(), ("finish: everyone",)),
+        (lambda: PretendedGroup(), ("finish: all",)),
         (lambda: PretendedGroup(obeys=False), ("stop: {program: shop, within: 9s}",)),
     ],
 )
 def test_an_end_that_a_step_asked_for_fails_no_run(
     tmp_path: Path, make: Callable[[], PretendedGroup], steps: Sequence[str]
 ) -> None:
-    result = run_of(tmp_path, make, "begin: everyone", *steps)
+    result = run_of(tmp_path, make, "begin: all", *steps)
     assert result.completed, result.failure
 
 
@@ -332,13 +332,13 @@ def test_an_end_that_a_step_asked_for_fails_no_run(
     ],
 )
 def test_a_run_fails_when_a_program_fails_as_it_stops(tmp_path: Path, steps: Sequence[str]) -> None:
-    result = run_of(tmp_path, TermsWith, "begin: everyone", *steps)
+    result = run_of(tmp_path, TermsWith, "begin: all", *steps)
     assert "with exit code 5; see " in (result.failure or "no failure")
 
 
 def test_an_exit_code_is_asked_for_once(tmp_path: Path) -> None:
     steps = (
-        "begin: everyone",
+        "begin: all",
         "wait_until: {program: shop, exit_code: 3}",
         "start: {program: shop}",
         "wait: 2s",
@@ -348,7 +348,7 @@ def test_an_exit_code_is_asked_for_once(tmp_path: Path) -> None:
 
 
 def test_a_program_without_a_history_is_no_program_that_received_nothing(tmp_path: Path) -> None:
-    steps = ("begin: everyone", "wait_until: {program: shop, received: 300, within: 10s}")
+    steps = ("begin: all", "wait_until: {program: shop, received: 300, within: 10s}")
     sentence = "it has no history: wrap its client in geoemu.recorded(...), or set `tap: true`"
     for tapped in (False, True):
         failure = run_of(tmp_path, PretendedGroup, *steps, tapped=tapped).failure or ""

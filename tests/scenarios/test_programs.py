@@ -223,7 +223,7 @@ def test_a_service_that_is_killed_and_moved_is_drained_like_any_consumer(
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     story = scenario(
         f"[python, {tmp_path}/forwards.py], subscriptions: [billing]",
-        "begin: everyone",
+        "begin: all",
         "wait_until: {program: shop, received: 20}",
         "kill: {program: shop}",
         "start: {program: shop}",

@@ -82,7 +82,7 @@ def test_faults_and_moves_become_facts_of_the_history(theatre: Theatre) -> None:
         latency: {between: [us-east, us-west], is: 250ms, jitter: 20ms}
         latency: {from: us-west, to: us-east, is: 0.5s}
         heal: [us-east, us-west]
-        heal: everything
+        heal: all
     """)
     found = [
         (fact.op, fact.region, fact.other_region, fact.detail)

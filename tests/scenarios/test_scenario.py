@@ -44,7 +44,7 @@ def test_scenarios_that_come_with_geoemu_are_right(name: str) -> None:
 
 
 def test_actors_get_their_defaults_and_whole_topic_names() -> None:
-    scenario = parse(scenario_text("begin: everyone"))
+    scenario = parse(scenario_text("begin: all"))
     assert scenario.topic == ORDERS
     assert scenario.part("fast") == ProducerPart(
         name="fast",
@@ -79,7 +79,7 @@ def test_actors_get_their_defaults_and_whole_topic_names() -> None:
         ("wait: 2m", Wait, {"time": 120}),
         ("cut: [us-east, us-west]", OnLink, {"ends": ("us-east", "us-west"), "one_way": False}),
         ("hold: {from: us-east, to: us-west}", OnLink, {"ends": ("us-east", "us-west"), "one_way": True}),
-        ("heal: everything", Heal, {"between": (), "within": 10}),
+        ("heal: all", Heal, {"between": (), "within": 10}),
         ("heal: [us-west, us-east]", Heal, {"between": ("us-west", "us-east")}),
         ("begin: fast", Begin, {"actors": ("fast",), "within": 10}),
         ("begin: [fast, consumers]", Begin, {"actors": ("fast", "consumers")}),
@@ -107,7 +107,7 @@ def test_conditions_are_told_apart_by_what_they_name() -> None:
 
 def test_groups_mean_those_of_their_kind_that_are_left() -> None:
     steps = parse(
-        scenario_text("begin: slow\nbegin: producers\nbegin: everyone\nfinish: short\nfinish: producers")
+        scenario_text("begin: slow\nbegin: producers\nbegin: all\nfinish: short\nfinish: producers")
     )
     assert [step.actors for step in steps.steps] == [
         ("slow",),
@@ -157,7 +157,7 @@ steps:
         'story.yaml:9: actors.consumers[1].type: "exlusive":'
         " must be exclusive, shared, failover or key_shared (did you mean 'exclusive'?)",
         'story.yaml:11: steps[0].begin[1]: "b": must be an actor of this scenario:'
-        " a, a, c, d, producers, consumers, programs, hosts, tasks, everyone",
+        " a, a, c, d, producers, consumers, programs, hosts, tasks, all",
         'story.yaml:12: steps[1].kill: "us-wset":'
         " must be a region of the topology: us-east, us-west, eu-central (did you mean 'us-west'?)",
         'story.yaml:13: steps[2].explode: "us-west": is no key here',
@@ -188,13 +188,13 @@ steps:
         ("cut: [us-east, us-east]", "must be two different regions"),
         ("cut: {from: us-east}", "must say either [A, B] (both directions) or {from: A, to: B}"),
         ("heal: []", "heal: []: must be two different regions"),
-        ("heal: all", 'heal: "all": must be two different regions, like [us-east, us-west], or `everything`'),
+        ("heal: both", 'heal: "both": must be two different regions, like [us-east, us-west], or `all`'),
         (
             "heal: us-east",
-            'heal: "us-east": must be two different regions, like [us-east, us-west], or `everything`',
+            'heal: "us-east": must be two different regions, like [us-east, us-west], or `all`',
         ),
-        ("heal: [us-east]", "must be two different regions, like [us-east, us-west], or `everything`"),
-        ("heal: 5", "heal: 5: must be two different regions, like [us-east, us-west], or `everything`"),
+        ("heal: [us-east]", "must be two different regions, like [us-east, us-west], or `all`"),
+        ("heal: 5", "heal: 5: must be two different regions, like [us-east, us-west], or `all`"),
         ("heal: [us-east, all]", 'heal[1]: "all": must be a region of the topology'),
         ("move: {to: us-west}", 'move: {"to": "us-west"}: must have exactly one of consumer, producer'),
         (

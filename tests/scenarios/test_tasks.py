@@ -39,7 +39,7 @@ def problems(*steps: str, task: str = TASK) -> str:
 
 def test_a_task_reads_the_scenario_s_topic_and_takes_part_like_everybody() -> None:
     scenario = parse(
-        "begin: everyone", "wait_until: {subscription: s, exists_in: us-east}", "finish: tasks", "drain: 1s"
+        "begin: all", "wait_until: {subscription: s, exists_in: us-east}", "finish: tasks", "drain: 1s"
     )
     first, second = (part for part in scenario.parts if isinstance(part, TaskPart))
     assert (first.topics, first.transaction_key) == (
@@ -106,7 +106,7 @@ def test_a_task_is_killed_not_lost() -> None:
     ],
 )
 def test_entries_that_make_no_sense_are_told(task: str, complaint: str) -> None:
-    assert complaint in problems("begin: everyone", task=task)
+    assert complaint in problems("begin: all", task=task)
 
 
 def test_progress_says_what_a_task_has_done() -> None:

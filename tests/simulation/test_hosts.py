@@ -183,7 +183,7 @@ def test_upstream_priorities_count_for_nothing() -> None:
     topology = replace(TOPOLOGY, compatibility={"queue_priority": "upstream"})
     outcome = run_story(load_story(find_scenario(Path("last-resort")), topology), 1)
     assert outcome.violation is not None
-    assert "primary-2 holds 4, not 6" in outcome.violation.sentence
+    assert "primary-2 owns 4, not 6" in outcome.violation.sentence
     assert outcome.figures["primary-1 killed: most topics of one host then"] == 4
     first_heirs = owners([event for event in outcome.events if event.actor != "primary-1"], "backup")
     assert first_heirs == {"backup-1": 4}

@@ -47,7 +47,7 @@ steps:
 
 
 FAILOVER = """
-begin: everyone
+begin: all
 wait_until: {consumer: billing, received: 100}
 wait_until: {subscription: billing, exists_in: us-west}
 kill: us-east
@@ -72,7 +72,7 @@ def test_a_region_dies_and_nothing_of_any_partition_is_lost(tmp_path: Path, seed
 
 
 def test_all_regions_have_the_partitions_and_nothing_else(tmp_path: Path) -> None:
-    outcome = run_story(story_of(tmp_path, "begin: everyone\nfinish: producers\ndrain: {within: 60s}"), 1)
+    outcome = run_story(story_of(tmp_path, "begin: all\nfinish: producers\ndrain: {within: 60s}"), 1)
     assert outcome.violation is None
     for region, logs in outcome.logs.items():
         assert sorted(one.name for one in logs if one.name.startswith(ORDERS)) == PARTITIONS, region
@@ -136,7 +136,7 @@ def test_a_message_that_is_lost_from_one_partition_is_noticed(tmp_path: Path) ->
         ),
         (
             "{orders: 3}",
-            "answers:\n  - {subscription: billing, on: persistent://public/default/bills}",
+            "contract:\n  - {subscription: billing, on: persistent://public/default/bills}",
             "answers are looked for in topics without partitions, and entry 1 names this one",
         ),
     ],
@@ -145,6 +145,6 @@ def test_what_cannot_have_partitions_is_refused_when_the_file_is_read(
     tmp_path: Path, partitions: str, more: str, rule: str
 ) -> None:
     with pytest.raises(ConfigurationError) as refusal:
-        story_of(tmp_path, "begin: everyone", partitions=partitions, more=more)
+        story_of(tmp_path, "begin: all", partitions=partitions, more=more)
     assert rule in str(refusal.value)
     assert "partitions" in str(refusal.value)

@@ -72,7 +72,7 @@ def test_it_comes_true_on_logs_that_lie_elsewhere_too() -> None:
 
 
 def test_the_same_seed_tells_the_same_story_and_another_seed_another(tmp_path: Path) -> None:
-    story = story_of(tmp_path, "begin: everyone\nwait: 1s\nkill: us-west\nfinish: producers")
+    story = story_of(tmp_path, "begin: all\nwait: 1s\nkill: us-west\nfinish: producers")
     first, again, other = (run_story(story, seed) for seed in (1, 1, 2))
     assert first.digest == again.digest
     assert first.events == again.events
@@ -99,7 +99,7 @@ def test_every_verb_does_to_simulated_regions_what_it_says(tmp_path: Path) -> No
     story = story_of(
         tmp_path,
         """
-        begin: everyone
+        begin: all
         wait_until: {subscription: billing, exists_in: us-west}
         pause: us-west
         wait: 1s
@@ -109,7 +109,7 @@ def test_every_verb_does_to_simulated_regions_what_it_says(tmp_path: Path) -> No
         heal: [us-east, eu-central]
         hold: {from: us-east, to: us-west}
         wait: 1s
-        heal: everything
+        heal: all
         restart: eu-central
         wait_until: {producer: central, published_more: 20}
         stop: us-east
@@ -141,10 +141,10 @@ def test_latency_is_what_a_message_takes_until_it_is_healed(tmp_path: Path) -> N
     story = story_of(
         tmp_path,
         """
-        begin: everyone
+        begin: all
         latency: {from: eu-central, to: us-east, is: 400ms, jitter: 0ms}
         wait: 2s
-        heal: everything
+        heal: all
         wait: 1s
         finish: producers
         drain: 5s
@@ -172,7 +172,7 @@ def test_a_producer_that_leaves_a_dead_region_gives_up_what_it_waited_for(tmp_pa
     story = story_of(
         tmp_path,
         """
-        begin: everyone
+        begin: all
         wait: 1s
         kill: us-east
         wait: 1s
@@ -196,7 +196,7 @@ def test_a_step_that_does_not_come_true_is_told_with_how_far_it_came(tmp_path: P
     story = story_of(
         tmp_path,
         """
-        begin: everyone
+        begin: all
         cut: [us-east, us-west]
         wait_until: {subscription: billing, exists_in: us-west, within: 3s}
         """,
@@ -212,16 +212,14 @@ def test_a_step_that_does_not_come_true_is_told_with_how_far_it_came(tmp_path: P
 def test_what_was_cut_off_or_killed_at_the_end_is_repaired_before_everything_is_judged(
     tmp_path: Path,
 ) -> None:
-    steps = (
-        "begin: everyone\nwait: 1s\ncut: [us-east, eu-central]\nkill: us-west\nwait: 1s\nfinish: producers"
-    )
+    steps = "begin: all\nwait: 1s\ncut: [us-east, eu-central]\nkill: us-west\nwait: 1s\nfinish: producers"
     outcome = run_story(story_of(tmp_path, steps), 1)
     assert outcome.violation is None
     assert {one.check for one in outcome.judgements} >= {"regions-converge", "replicated-everywhere"}
 
 
 LOSS = """
-    begin: everyone
+    begin: all
     wait_until: {subscription: billing, exists_in: us-west, within: 10s}
     cut: [us-east, us-west]
     cut: [us-east, eu-central]
@@ -246,7 +244,7 @@ def test_what_went_with_a_lost_region_is_measured_and_nobody_repairs_the_region(
 
 
 def test_a_lost_region_that_is_started_again_owes_everything(tmp_path: Path) -> None:
-    steps = f"{LOSS}heal: everything\nstart: us-east\nfinish: producers\ndrain: {{within: 20s}}"
+    steps = f"{LOSS}heal: all\nstart: us-east\nfinish: producers\ndrain: {{within: 20s}}"
     outcome = run_story(story_of(tmp_path, steps), 1)
     assert outcome.violation is None
     assert not [what for what in outcome.figures if what.startswith("us-east")]
@@ -306,7 +304,7 @@ actors:
   producers:
     - {name: one, region: us-east}
     - {name: two, region: us-east, topic: "persistent://public/other/orders"}
-steps: [{begin: everyone}]
+steps: [{begin: all}]
 """)
     with pytest.raises(ConfigurationError, match="give all actors topics of the same one"):
         load_story(path, topology)

@@ -101,7 +101,7 @@ actors:
        transaction_key: settlement, messages_per_transaction: 20, commit_after: 200ms, message_time: 2ms}
     - {<<: *task, name: second}
     - {<<: *task, name: elsewhere, region: us-west}
-answers: [{subscription: settling, of: orders, on: settled}]
+contract: [{subscription: settling, of: orders, on: settled}]
 steps:
   - begin: first
   - begin: producers

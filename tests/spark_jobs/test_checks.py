@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from emulator.answers import Answers
+from emulator.answers import Contract
 from emulator.history import Event
 from spark_jobs.checks import (
     answered,
@@ -381,7 +381,7 @@ class TestAnswered:
     """Subscription s answers topic t, of which message n has the key `n`, on another topic."""
 
     INVOICES = "persistent://public/default/invoices"
-    CHECK = answered.check_of([Answers("s", TOPIC, INVOICES)])
+    CHECK = answered.check_of([Contract("s", TOPIC, INVOICES)])
 
     def orders(self, *numbers: int) -> list[Event]:
         events = [event for n in numbers for event in published(n, key=str(n))]

@@ -40,7 +40,7 @@ NOTHING: dict[str, Any] = {
         ("unrecovered<=62", "kept", "unrecovered was 62"),
         ("unrecovered=0", "missed", "unrecovered was 62"),
         ("unrecovered[returns]<=2", "kept", "unrecovered was 2 (returns)"),
-        ("repeated<244", "missed", "repeated was 244 (billing)"),
+        ("redelivered<244", "missed", "redelivered was 244 (billing)"),
         ("gap[billing]<=1s", "kept", "gap was 0.840 s (billing)"),
         ("gap<=1m", "missed", "gap was without an end (audit)"),
         ("stall<=500ms", "kept", "stall was 0.500 s (billing)"),

@@ -40,7 +40,7 @@ actors:
   producers:
     - {name: maker, region: us, rate_per_second: 10, messages: 40}
 steps:
-  - begin: everyone
+  - begin: all
   - wait: 4s
   - drain: 30s
 """

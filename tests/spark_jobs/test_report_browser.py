@@ -95,7 +95,7 @@ def told_with_everything() -> Judgement:
         Step(1, "phase: everything works as it always does, or so one thinks", "done", 0.0, 0.0),
         Step(2, "wait_until: {consumer: billing, received_more: 200, within: 5s}", "done", 0.1, 12.02),
         Step(3, "drain: 10s", "failed", 0.2, 10.5, "eu-central still owes us-west 11 messages " * 3),
-        Step(4, "finish: everyone", "not tried"),
+        Step(4, "finish: all", "not tried"),
     )
     point = Point(3, 10, 0.01, 0.5, 2.0)
     hosts = {f"a-checker-of-a-kind-with-a-long-name-{n}": (1000, 0, 12_000, 7) for n in range(3)}

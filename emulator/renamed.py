@@ -1,0 +1,105 @@
+"""Renamed names of scenario files, limits and the Python API: old and new, in one table.
+
+An old name is an error that names the new one. Stored files keep their old names and are read as before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import wraps
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+if TYPE_CHECKING:
+    from emulator.yaml_file import KeyPath, YamlFile
+
+ITEM = "*"
+"""In a place: any index of a list."""
+
+KEYS: dict[tuple[str, ...], str] = {
+    ("answers",): "contract",
+    ("expect", "repeated"): "redelivered",
+    ("actors", "hosts", ITEM, "stands_by"): "standby",
+    ("steps", ITEM, "wait_until", "holds"): "owns",
+}
+"""Place of a key in a scenario file, with its old name, and the new name."""
+VALUES: dict[tuple[str, ...], dict[str, str]] = {
+    ("steps", ITEM, "begin"): {"everyone": "all"},
+    ("steps", ITEM, "begin", ITEM): {"everyone": "all"},
+    ("steps", ITEM, "begin", "actors"): {"everyone": "all"},
+    ("steps", ITEM, "begin", "actors", ITEM): {"everyone": "all"},
+    ("steps", ITEM, "finish"): {"everyone": "all"},
+    ("steps", ITEM, "finish", ITEM): {"everyone": "all"},
+    ("steps", ITEM, "finish", "actors"): {"everyone": "all"},
+    ("steps", ITEM, "finish", "actors", ITEM): {"everyone": "all"},
+    ("steps", ITEM, "heal"): {"everything": "all"},
+    ("steps", ITEM, "heal", "between"): {"everything": "all"},
+}
+"""Place of a value in a scenario file, and its old and new names."""
+MEASURES = {"repeated": "redelivered"}
+"""Of limits (docs/LIMITS.md). The file `limits` of a run directory may have the old name."""
+PYTHON = {"Answers": "Contract"}
+"""Of the package `geoemu`."""
+ARGUMENTS = {"answers": "contract"}
+"""Of `Geo.verify`."""
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+@dataclass(frozen=True, slots=True)
+class _Old:
+    """An old name in a file: the key at `path`, or the value there."""
+
+    path: KeyPath
+    new: str
+    is_key: bool
+
+
+def sentence(old: str, new: str) -> str:
+    return f"{old} was renamed to {new}"
+
+
+def report_renamed(file: YamlFile) -> None:
+    """Note each old name as a problem and replace it in `file.values`, so that it is reported once."""
+    for old in list(_old_names(file.values, ())):
+        *around, last = old.path
+        container: Any = file.values
+        for part in around:
+            container = container[part]
+        name = str(last) if old.is_key else str(container[last])
+        file.report(old.path, sentence(name, old.new))
+        if not old.is_key:
+            container[last] = old.new
+        elif old.new in container:
+            del container[last]
+        else:
+            container[old.new] = container.pop(last)
+
+
+def renamed_arguments(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """TypeError that names the new argument for a call with an old one."""
+
+    @wraps(function)
+    def checked(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        for old, new in ARGUMENTS.items():
+            if old in kwargs:
+                raise TypeError(f"{function.__name__}(): {sentence(old, new)}")
+        return function(*args, **kwargs)
+
+    return checked
+
+
+def _old_names(value: Any, path: KeyPath) -> Iterator[_Old]:
+    place = tuple(ITEM if isinstance(part, int) else part for part in path)
+    if place in KEYS:
+        yield _Old(path, KEYS[place], True)
+        return
+    if isinstance(value, str) and value in VALUES.get(place, {}):
+        yield _Old(path, VALUES[place][value], False)
+    if isinstance(value, dict):
+        for key in value:
+            yield from _old_names(value[key], (*path, key))
+    if isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _old_names(item, (*path, index))
