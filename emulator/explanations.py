@@ -1,4 +1,4 @@
-"""Answers to "why": one shape for every kind of thing, and the kinds there are (docs/rooms/explain.md)."""
+"""Answers to "why": one shape for every kind of thing, and the kinds there are (docs/components/explain.md)."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 The producer of a reason is the state machine or the shell that causes the wait. It returns a `Reason` made from a row
 of this table. `explain`, the statistics of the admin API and the readiness of a region print that text unchanged.
-docs/rooms/explain.md lists the table.
+docs/components/explain.md lists the table.
 
 Rows of one question are in order of precedence: when several causes coincide, the first one is printed.
 """

@@ -1,5 +1,5 @@
 """INV-53: once all that was published has arrived, every cluster's configuration store equals the fold of all metadata
-events that the logs of the event topic hold (docs/rooms/metadata-sync.md).
+events that the logs of the event topic hold (docs/components/metadata-sync.md).
 
 A store that says it has an event and is something else is wrong. One that does not say so is behind: for a while that
 is how things are, also while a region is away, lost or cut off; after that nobody knows whether it would have come.

@@ -1,4 +1,4 @@
-"""Which metadata a set of events means, whatever order they came in (PIP-136, docs/rooms/metadata-sync.md).
+"""Which metadata a set of events means, whatever order they came in (PIP-136, docs/components/metadata-sync.md).
 
 Written without a look at the regions' own code: the later event of an element wins; of equal times the cluster whose
 name sorts first; of one cluster the later number. What is not later than the latest deletion of its document is gone.

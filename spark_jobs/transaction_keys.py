@@ -1,8 +1,8 @@
 """What the coordinators of transactions stored of transaction keys: who was granted which epoch, which transactions
 were begun under a key, and when each was decided.
 
-Their logs (docs/rooms/transactions.md) are read with code of its own: a judge that read them with the code that wrote
-them would believe its mistakes. A checkpoint begins a *generation*: what follows tells everything anew, and what stands
+Their logs (docs/components/transactions.md) are read by independent code: a check that used the code that wrote
+them would share its defects. A checkpoint begins a *generation*: what follows tells everything anew, and what stands
 before it may be gone.
 """
 

@@ -67,7 +67,7 @@ def test_what_says_no_version_is_refused(read: Callable[[str], object], text: st
 
 
 def test_the_page_tells_the_versions_as_they_are() -> None:
-    text = (ROOT / "docs" / "rooms" / "stored-state.md").read_text()
+    text = (ROOT / "docs" / "components" / "stored-state.md").read_text()
     known = {
         "RUN_VERSION": RUN_VERSION,
         "topology.py": TOPOLOGY_VERSION,

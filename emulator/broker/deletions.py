@@ -1,4 +1,4 @@
-"""Topics that somebody deleted here, while other regions still have them (docs/rooms/life.md, L6).
+"""Topics that somebody deleted here, while other regions still have them (docs/components/life.md, L6).
 
 A replicator that asks for such a topic would bring it back in silence. It is refused, and says why, until somebody uses
 the topic here again, or deletes it there, too. What nobody used and went by itself is no deletion in this sense.

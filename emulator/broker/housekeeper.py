@@ -1,4 +1,4 @@
-"""Looks after topics whose policies let something go: retention, TTL, quotas (docs/rooms/life.md).
+"""Looks after topics whose policies let something go: retention, TTL, quotas (docs/components/life.md).
 
 One a region, with one timer that runs only while some topic in memory has such a policy. Topics are looked after one
 after the other, so that housekeeping never takes more than a small part of a region.

@@ -1,4 +1,4 @@
-"""What nobody uses: since when, and whether it goes (docs/rooms/life.md, L7)."""
+"""What nobody uses: since when, and whether it goes (docs/components/life.md, L7)."""
 
 from __future__ import annotations
 

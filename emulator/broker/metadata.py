@@ -1,4 +1,4 @@
-"""The cluster's configuration store, as one region uses it (docs/rooms/metadata.md).
+"""The cluster's configuration store, as one region uses it (docs/components/metadata.md).
 
 Reading is synchronous and cannot fail: it asks the mirror. Because `get` and `watch` do not wait, whoever reads a value
 and watches it in one step misses nothing. A change waits for the medium, and fails when that is away.
@@ -23,7 +23,7 @@ RETRY_SECONDS_MAX = 1.0
 
 
 class SharedPaths(Protocol):
-    """Paths that are the same in all clusters, and how a change of one is written (docs/rooms/metadata-sync.md)."""
+    """Paths that clusters synchronise, and how a change of one is written (docs/components/metadata-sync.md)."""
 
     def covers(self, path: str) -> bool: ...
 

@@ -1,5 +1,5 @@
 """Subscriptions of a topic that has grown: what is published to a new partition before its consumers have noticed it is
-theirs all the same (docs/rooms/partitions.md, N4).
+theirs all the same (docs/components/partitions.md, N4).
 
 A partition in which nothing stands yet is given them whenever it is opened, before anybody can publish to it. So
 nobody has to see to it after a crash, nor in the other regions, where it is opened by whoever comes first.

@@ -1,4 +1,4 @@
-"""The partitioned topics of a cluster, as one of its regions sees and changes them (docs/rooms/partitions.md)."""
+"""The partitioned topics of a cluster, as one of its regions sees and changes them (docs/components/partitions.md)."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 The shell never names these classes where it needs an instance: it asks `environment.parts`. Whoever starts a broker
 may hand in another part; the simulation hands in careless ones, to show that the swarm notices their carelessness
-(docs/rooms/swarm.md). The real ones are the defaults, and nothing in the broker asks which it was given.
+(docs/components/swarm.md). The real ones are the defaults, and nothing in the broker asks which it was given.
 """
 
 from __future__ import annotations

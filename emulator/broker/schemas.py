@@ -1,4 +1,4 @@
-"""The schemas of a cluster's topics, as one of its regions sees and changes them (docs/rooms/schemas.md).
+"""The schemas of a cluster's topics, as one of its regions sees and changes them (docs/components/schemas.md).
 
 They live in the cluster's configuration store, one path a version. Whoever registers one writes the next number, on
 condition that nobody has: of two regions that want it at the same time one is told no, and begins again with what the

@@ -1,4 +1,4 @@
-"""Which topics a region has, and which of them are in memory (docs/rooms/topic-directory.md, D1 to D5).
+"""Which topics a region has, and which of them are in memory (docs/components/topic-directory.md, D1 to D5).
 
 One slot a name. A slot leaves the table when it is ABSENT and nobody waits for it, so asking for names that do not
 exist costs nothing for good. What a topic is made of is its opener's business (`broker/topic_assembly.py`).

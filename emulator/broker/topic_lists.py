@@ -1,4 +1,4 @@
-"""Which topics of a namespace clients may find, and who is told when that changes (docs/rooms/topic-directory.md).
+"""Which topics of a namespace clients may find, and who is told when that changes (docs/components/topic-directory.md).
 
 One listing for each namespace and pattern that is watched, however many watch it. After a topic came or went the
 directory is looked at once, a moment later: many that come together are one update. One that went and came again

@@ -1,4 +1,4 @@
-"""What policies say of a topic's users and of its speed, brought to the topic (docs/rooms/limits.md)."""
+"""What policies say of a topic's users and of its speed, brought to the topic (docs/components/limits.md)."""
 
 from __future__ import annotations
 

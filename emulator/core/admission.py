@@ -1,4 +1,4 @@
-"""The one gate between what is claimed and what is stored (docs/rooms/admission.md, A1 to A4).
+"""The one gate between what is claimed and what is stored (docs/components/admission.md, A1 to A4).
 
 A `Publisher` is what the region knows of the one that publishes: a value made once, when a producer attaches, and never
 parsed from a name afterwards. `check` holds an entry's claims against it.

@@ -1,4 +1,4 @@
-"""Which messages of a topic stay when it is compacted: of each key the newest one (docs/rooms/compaction.md).
+"""Which messages of a topic stay when it is compacted: of each key the newest one (docs/components/compaction.md).
 
 Two phases, and between them only what `LatestOfKeys` remembers, which grows with the keys and not with the messages.
 

@@ -1,4 +1,4 @@
-"""A hybrid logical clock: wall time that never falls behind what was heard (docs/rooms/metadata-sync.md).
+"""A hybrid logical clock: wall time that never falls behind what was heard (docs/components/metadata-sync.md).
 
 A reading is (milliseconds, counter). One that was taken after another was heard is later than that one, whatever the
 wall clocks say; and it runs ahead of the fastest wall clock by nothing but the counter.

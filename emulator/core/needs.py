@@ -1,4 +1,4 @@
-"""Who still needs a log, and from where on (docs/rooms/life.md, L1).
+"""Who still needs a log, and from where on (docs/components/life.md, L1).
 
 One question, asked in one place: everything below the least answer is acknowledged by every subscription, is in every
 other region, and is needed by nothing that was made of the log. Who does not need anything any more answers with the

@@ -1,4 +1,4 @@
-"""What is known of a partitioned topic, and the names of its partitions (docs/rooms/partitions.md, N1 to N3)."""
+"""What is known of a partitioned topic, and the names of its partitions (docs/components/partitions.md, N1 to N3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of a log goes, and what a subscription skips: retention, TTL and quotas (docs/rooms/life.md, L2 to L5).
+"""What of a log goes, and what a subscription skips: retention, TTL and quotas (docs/components/life.md, L2 to L5).
 
     log    ├── let go ──┼── kept by retention ──┼── somebody needs it ──▶ end
            first      floor                   need

@@ -1,4 +1,4 @@
-"""What a region knows of one topic's log, as pure code: admit, fold, checkpoint (docs/rooms/topic-state.md, T1 to T3).
+"""State derived from one topic's log, as pure code: admit, fold, checkpoint (docs/components/topic-state.md, T1 to T3).
 
     claimed ──gate──▶ admitted ──append──▶ durable ──fold──▶ stored_end ─▶ readable_end, replicable_end
                       `admit`                       `fold`

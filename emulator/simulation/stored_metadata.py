@@ -1,5 +1,5 @@
 """What lies on the disks of metadata that clusters share, and which documents its events mean: read and folded with the
-code of this file, not with the regions' (docs/rooms/metadata-sync.md).
+code of this file, not with the regions' (docs/components/metadata-sync.md).
 
 The later event of an element wins; of equal times the cluster whose name sorts first; of one cluster the later one.
 What is not later than the latest deletion of its document is gone.

@@ -151,7 +151,7 @@ def test_a_home_that_is_cut_off_stays_the_home() -> None:
 
 
 def test_a_home_that_comes_back_after_it_was_moved_away_grants_nothing() -> None:
-    """The order that docs/rooms/access.md names: first the old home's cluster is told, then the new one's."""
+    """The order that docs/components/access.md names: first the old home's cluster is told, then the new one's."""
     with clusters() as w:
 
         async def story() -> None:

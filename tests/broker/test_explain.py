@@ -150,7 +150,7 @@ def test_asking_loads_nothing() -> None:
 
 
 def test_the_page_of_the_room_lists_the_kinds() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "rooms" / "explain.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "components" / "explain.md").read_text()
     for name, kind in KINDS.items():
         assert f"| `{name}` | {' '.join(kind.words)} |" in page
 

@@ -1,4 +1,4 @@
-"""Topics are loaded when they are used first and let go when nobody uses them (docs/rooms/topic-directory.md)."""
+"""Topics are loaded when they are used first and let go when nobody uses them (docs/components/topic-directory.md)."""
 
 from __future__ import annotations
 

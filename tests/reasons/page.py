@@ -1,4 +1,4 @@
-"""The table of reasons as docs/rooms/explain.md has it: `python -m tests.reasons.page` writes it there."""
+"""The table of reasons as docs/components/explain.md has it: `python -m tests.reasons.page` writes it there."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from emulator.reasons import Question, rows_of
 
-PAGE = Path(__file__).parents[2] / "docs" / "rooms" / "explain.md"
+PAGE = Path(__file__).parents[2] / "docs" / "components" / "explain.md"
 BEGIN, END = "<!-- table of reasons -->", "<!-- end of the table -->"
 
 

@@ -155,5 +155,5 @@ def test_of_several_reasons_the_first_of_the_table_is_given() -> None:
 
 
 def test_the_page_lists_the_table_in_its_order() -> None:
-    page = Path(__file__).parents[2] / "docs" / "rooms" / "explain.md"
+    page = Path(__file__).parents[2] / "docs" / "components" / "explain.md"
     assert table() in page.read_text(), "run python -m tests.reasons.page"

@@ -45,7 +45,7 @@ def refuse_lookup(command: Lookup, problem: ProtocolError) -> bytes:
 
 
 async def partition_metadata(connection: ClientConnection, command: PartitionMetadata) -> None:
-    """How many partitions; a topic that is not there may be created (docs/rooms/partitions.md). Each coordinator is one
+    """The number of partitions; a missing topic may be created (docs/components/partitions.md). Each coordinator is one
     of `COORDINATORS`; clients read 0 as: no transactions here."""
     if command.topic == COORDINATORS:
         count = connection.region.coordinators.count

@@ -1,7 +1,7 @@
 """Compacts one topic: when it is asked to or its log has grown, and in which order things become durable.
 
 log of the next generation ──▶ all its entries ──▶ the row that names it ──▶ readers ──▶ the former log goes
-                      each step durable before the next begins (docs/rooms/compaction.md)
+                      each step durable before the next begins (docs/components/compaction.md)
 """
 
 from __future__ import annotations

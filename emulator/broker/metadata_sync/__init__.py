@@ -1,1 +1,1 @@
-"""Metadata events between clusters, as a region takes part in them (docs/rooms/metadata-sync.md)."""
+"""Metadata events between clusters, as a region takes part in them (docs/components/metadata-sync.md)."""

@@ -1,1 +1,1 @@
-"""Topics that keep nothing (docs/rooms/non-persistent.md)."""
+"""Topics that keep nothing (docs/components/non-persistent.md)."""

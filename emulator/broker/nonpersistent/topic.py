@@ -1,4 +1,4 @@
-"""A topic that keeps nothing: what nobody takes at once is dropped and counted (docs/rooms/non-persistent.md).
+"""A topic that keeps nothing: what nobody takes at once is dropped and counted (docs/components/non-persistent.md).
 
 It is a topic like any other on a log that forgets, with strategies that hand everything out once. After each group of
 publishes every subscription is handed what its consumers take; the rest it passes.

@@ -1,4 +1,4 @@
-"""What the versions of a topic's schema are called in one other region (docs/rooms/schemas.md).
+"""What the versions of a topic's schema are called in one other region (docs/components/schemas.md).
 
 Regions of one cluster share their versions, those of different clusters do not. Whoever sends an entry asks first: the
 other region registers the schema if it does not know it, and the entry is sent with the number that it has there. So a

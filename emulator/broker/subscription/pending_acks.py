@@ -1,5 +1,5 @@
 """Pending acknowledgements of one subscription, as its shell: durable before they are answered, and ended by their
-coordinator (docs/rooms/transaction-buffer.md).
+coordinator (docs/components/transaction-buffer.md).
 
 Made when the first transaction acknowledges something here; a subscription that never saw one has none of this.
 """

@@ -3,7 +3,7 @@
 Live consumers and replicators read here and only those that lag go to the store. Holds durable entries only
 ("visible" comes after "durable").
 
-All topics of a region share one pool (docs/rooms/memory.md). A topic's entries lie in blocks, every block is charged
+All topics of a region share one pool (docs/components/memory.md). A topic's entries are in blocks; each is charged
 with what it really holds, and over the limit the oldest block goes, whichever topic it belongs to. What has gone is
 read from the store, so the limit is a matter of speed and never of what a consumer gets.
 """

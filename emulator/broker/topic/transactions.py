@@ -1,6 +1,6 @@
 """The transactions of one topic, as its shell: who may publish in one, and how one ends.
 
-What the room owes: docs/rooms/transaction-buffer.md.
+What the room owes: docs/components/transaction-buffer.md.
 What is open is folded from the log (`core.transactions.buffer`). Here are only markers that are under way.
 """
 

@@ -1,1 +1,1 @@
-"""The shell of transactions (docs/rooms/transactions.md)."""
+"""The shell of transactions (docs/components/transactions.md)."""

@@ -1,4 +1,4 @@
-"""What a transaction's coordinator and its participants owe each other (docs/rooms/transactions.md).
+"""What a transaction's coordinator and its participants owe each other (docs/components/transactions.md).
 
 A participant is a topic that a transaction publishes to, or a subscription that it acknowledges at. The coordinator
 finds a topic through the region's directory, which loads it if need be, and a subscription in its topic. A topic or

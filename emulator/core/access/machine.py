@@ -1,7 +1,7 @@
 """Who may publish to a topic (PIP-68), and who is next when its owner fails (PIP-440).
 
 One machine a topic and region. A *claimant* is a client's producer: one that is connected, or waits. Replicators of
-other regions are none: they never ask (docs/rooms/access.md, X5).
+other regions are none: they never ask (docs/components/access.md, X5).
 
                ┌── last one left ── SHARED (no owner; exclusive claims wait or are refused)
                ▼                      ▲

@@ -1,4 +1,4 @@
-"""The words of access to a topic: who asks, what is granted, what is decided (docs/rooms/access.md)."""
+"""The words of access to a topic: who asks, what is granted, what is decided (docs/components/access.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which consumer of a subscription gets which entry next. The contract of this room: docs/rooms/dispatch.md.
+"""Which consumer of a subscription gets which entry next. The contract of this room: docs/components/dispatch.md.
 
 contract.py        the words
 strategy.py        what all strategies share

@@ -1,4 +1,4 @@
-"""Clusters that somebody declared lost, and what becomes of one that is back (docs/rooms/metadata-sync.md).
+"""Clusters that somebody declared lost, and what becomes of one that is back (docs/components/metadata-sync.md).
 
 Tombstones do not wait for a lost cluster. So it may come back with documents that all others deleted and forgot, and no
 event will ever tell it. Hence each cluster counts how often it declared each other one lost, and says so in its

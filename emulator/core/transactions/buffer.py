@@ -1,4 +1,4 @@
-"""Which messages of a topic belong to transactions that are still open (docs/rooms/transaction-buffer.md).
+"""Which messages of a topic belong to transactions that are still open (docs/components/transaction-buffer.md).
 
 Messages of a transaction are stored like others, where they come in. Nothing from the first message of the oldest open
 transaction on is readable; a marker in the log ends a transaction.

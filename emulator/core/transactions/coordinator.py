@@ -1,4 +1,4 @@
-"""One coordinator: which transactions there are, what may be done with each (docs/rooms/transactions.md, TX1 to TX8).
+"""One coordinator: its transactions and their legal operations (docs/components/transactions.md, TX1 to TX8).
 
 Each method that decides something changes the state at once and returns the entry that says so. The shell makes the
 entry durable before it tells anybody; when that fails, the whole coordinator is read again from the store, so a state

@@ -1,4 +1,4 @@
-"""What a coordinator's log says, an entry a line of JSON (docs/rooms/transactions.md).
+"""What a coordinator's log says, an entry a line of JSON (docs/components/transactions.md).
 
     ["began", least, timeout ms, opened at ms, [owner, key, epoch] | null]
     ["partitions", least, [topic …]]

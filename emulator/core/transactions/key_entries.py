@@ -1,4 +1,4 @@
-"""What a coordinator's log of keys says, an entry a line of JSON (docs/rooms/transactions.md).
+"""What a coordinator's log of keys says, an entry a line of JSON (docs/components/transactions.md).
 
 ["granted", owner, key, epoch, process, at ms, client]
                                                   a connect was accepted; without `client` in logs of older versions

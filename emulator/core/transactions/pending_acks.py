@@ -1,6 +1,6 @@
 """What open transactions acknowledged at one subscription, and who is in whose way.
 
-The rules are P1 to P8 of docs/rooms/transaction-buffer.md.
+The rules are P1 to P8 of docs/components/transaction-buffer.md.
 
     entry            1     2     3      4 (batch of 4)    5
     held by          T1    -     T2     T1: 0,1  T2: 3    -         nobody may acknowledge twice what is held

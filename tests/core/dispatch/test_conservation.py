@@ -1,4 +1,4 @@
-"""R1 and R2 (docs/rooms/dispatch.md) under random events, against a plain model that scans everything.
+"""R1 and R2 (docs/components/dispatch.md) under random events, against a plain model that scans everything.
 
 One read is under way at most, as in the shell; while it is, consumers come, go, acknowledge and refuse, cursors are
 moved by other regions and by seeks, and the log grows.

@@ -1,4 +1,4 @@
-"""Clusters that are declared lost: nobody keeps on their account what was deleted (docs/rooms/metadata-sync.md)."""
+"""Clusters declared lost: no tombstones are kept for them (docs/components/metadata-sync.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Transactions: coordinators, what is open, what is slow, and transaction keys (docs/rooms/transactions.md)."""
+"""Transactions: coordinators, what is open, what is slow, and transaction keys (docs/components/transactions.md)."""
 
 from __future__ import annotations
 
