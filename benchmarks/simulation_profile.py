@@ -50,12 +50,12 @@ def profile(seeds: int) -> Counter[str]:
     def look(_: int, frame: FrameType | None) -> None:
         looks[component_of(frame)] += 1
 
-    run_seed("drill", 0)
+    run_seed("failover", 0)
     before = signal.signal(signal.SIGPROF, look)
     signal.setitimer(signal.ITIMER_PROF, LOOK_SECONDS, LOOK_SECONDS)
     try:
         for seed in range(1, seeds + 1):
-            run_seed("drill", seed)
+            run_seed("failover", seed)
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.signal(signal.SIGPROF, before)

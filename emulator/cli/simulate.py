@@ -1,4 +1,4 @@
-"""`geoemu simulate`: faulty worlds under virtual time, as many as there are seeds."""
+"""`geoemu simulate`: randomised fault-injection runs in virtual time, one for each seed."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from emulator.cli.options import DEFAULT_TOPOLOGY
 from emulator.cli.patience import patience
 from emulator.errors import ConfigurationError, Problem
 from emulator.made_by import note_made_by
+from emulator.simulation.names import RENAMED
 from emulator.spelling import nearest
 
 if TYPE_CHECKING:
@@ -28,9 +29,9 @@ if TYPE_CHECKING:
 
 PROGRESS_SECONDS = 2.0
 TOLD_MAX = 50
-"""So many names can be read at a glance."""
+"""Up to this number of names are listed in an error."""
 RUNS = Path(".geoemu") / "simulated"
-"""Where worlds that failed are kept, in the current folder."""
+"""Directory of the run folders of failed seeds, in the current folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +39,9 @@ class Simulate:
     """What was typed."""
 
     subject: str
-    """A kind of world, or a scenario's file or name."""
+    """A workload, or the file or name of a scenario."""
     topology: Path
-    """What a scenario is played on."""
+    """Of a scenario."""
     seeds: int | None
     first: int
     jobs: int
@@ -75,22 +76,22 @@ class Simulate:
                     break
             if time.monotonic() - told >= PROGRESS_SECONDS:
                 told = time.monotonic()
-                _say(f"{done} seeds, {len(failed)} failed, {done / (told - began):.1f} a second")
+                _say(f"{done} seeds, {len(failed)} failed, {done / (told - began):.1f} per second")
         if self.seeds == 1:
-            print(f"trace {result.digest}: the same seed and code give the same one, on any machine")
+            print(f"trace {result.digest}: the same seed and code give the same trace on any machine")
         seconds = max(time.monotonic() - began, 0.001)
         if failed:
             self._keep(subject, failed[0])
         print(
             f"{done} seeds of {self.subject} from {self.first}: {_verdict(failed)} in {seconds:.1f} s "
-            f"({done / seconds:.1f} seeds a second, {virtual_seconds / seconds:,.0f} times real time)"
+            f"({done / seconds:.1f} seeds per second, {virtual_seconds / seconds:,.0f} times real time)"
         )
         for line in _table(figures):
             print(line)
         return 1 if failed else 0
 
     def _read(self) -> str | Story:
-        """What is to be run. ConfigurationError when it makes no sense."""
+        """Return what to run. ConfigurationError for an unknown or unsuitable name."""
         from emulator.simulation.ablations import BY_NAME
         from emulator.simulation.draw.kinds import KINDS
 
@@ -109,7 +110,7 @@ class Simulate:
         if not path.exists():
             _check_known("SCENARIO", self.subject, [*kinds, *shipped_scenarios()], " or a scenario's file")
         if self.shrink:
-            rule = f"is for worlds that a seed draws ({', '.join(kinds)}); a scenario is as you wrote it"
+            rule = f"is for workloads ({', '.join(kinds)}), not for scenarios: a scenario file is not reduced"
             raise ConfigurationError([Problem("command line", None, "--shrink", self.subject, rule)])
         return load_story(path, load_topology(self.topology))
 
@@ -127,7 +128,7 @@ class Simulate:
         return f"geoemu simulate {quote(self.subject)}{topology} --seeds 1 --from {seed}{without}"
 
     def _keep(self, subject: str | Story, result: SeedResult) -> None:
-        """Run the seed once more, for its run folder and its story."""
+        """Run the seed again, to store its run folder and to shrink it."""
         from emulator.simulation.ablations import seams_without
         from emulator.simulation.fleet import run_one
         from emulator.simulation.shrink import shrink, story_of
@@ -138,7 +139,7 @@ class Simulate:
         if self.shrink:
             with patience(f"shrinking seed {result.seed}", sys.stderr):
                 outcome = shrink(outcome, seams=seams)
-            print(f"what is left of seed {result.seed}:")
+            print(f"seed {result.seed}, shrunk:")
             for line in story_of(outcome):
                 print(f"    {line}")
             self._keep_outcome(outcome, result.seed, "-shrunk")
@@ -154,7 +155,7 @@ class Simulate:
 
 
 def worlds() -> dict[str, str]:
-    """What can be simulated by name, and in a sentence what each is about."""
+    """Return workloads and shipped scenarios with a description of each."""
     from emulator.scenarios.scenario import SHIPPED, shipped_scenarios
     from emulator.simulation.draw.kinds import KINDS
     from emulator.yaml_file import read_yaml
@@ -167,7 +168,7 @@ def worlds() -> dict[str, str]:
 
 
 def tell_worlds() -> None:
-    """A line each."""
+    """Print one line for each workload and scenario."""
     known = worlds()
     width = max(map(len, known))
     for name, about in known.items():
@@ -176,6 +177,9 @@ def tell_worlds() -> None:
 
 def _check_known(option: str, value: str, known: list[str], otherwise: str = "") -> None:
     if value not in known:
+        if present := RENAMED.get(value):
+            problem = Problem("command line", None, option, value, f"was renamed to {present}")
+            raise ConfigurationError([problem])
         guess = nearest(value, known)
         hint = f"; did you mean {guess}?" if guess else ""
         choice = ", ".join(known) if len(known) <= TOLD_MAX else f"the {len(known)} of docs/INVARIANTS.md"
@@ -192,7 +196,7 @@ def _verdict(failed: list[SeedResult]) -> str:
 
 
 def _table(figures: Iterable[Figures]) -> list[str]:
-    """What was measured over all seeds, a line each."""
+    """Return a line for each figure, over all seeds."""
     found: dict[str, list[float]] = defaultdict(list)
     for of_seed in figures:
         for what, value in of_seed.items():
@@ -213,7 +217,7 @@ def _free_folder(parent: Path, name: str) -> Path:
 
 
 def keep_run(outcome: Outcome, path: Path) -> None:
-    """Write what a world left as an ordinary run folder, ended."""
+    """Write the logs and histories of a simulated run as an ordinary run folder that has ended."""
     from emulator.runtimes.processes import identify
     from emulator.runtimes.run_directory import RunDirectory, RunRecord, links_of, region_record
     from emulator.simulation.run_folder import write_evidence

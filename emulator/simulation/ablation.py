@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from emulator.broker.topic.topic import Topic
+from emulator.simulation.names import public_name
 from emulator.simulation.seams import Seams
 
 
@@ -18,8 +19,13 @@ class Ablation:
     invariants: tuple[str, ...]
     """What its loss violates; the first is the one it is there for."""
     break_: Callable[[Seams], Seams]
-    kind: str = "swarm"
-    """Of the worlds that notice."""
+    seed_name: str = "swarm"
+    """The seed name of the workload whose simulated runs detect it."""
+
+    @property
+    def kind(self) -> str:
+        """The workload whose simulated runs detect it."""
+        return public_name(self.seed_name)
 
 
 def parts(**changes: Any) -> Callable[[Seams], Seams]:

@@ -21,6 +21,7 @@ from emulator.simulation.claims import Claims
 from emulator.simulation.draw.kinds import draw
 from emulator.simulation.evidence import Disks, Evidence, Left, full, hold_the_same, seconds_of
 from emulator.simulation.faults import Fault, LinkFault
+from emulator.simulation.names import seed_name
 from emulator.simulation.outcome import (
     Outcome,
     configurations_of,
@@ -68,7 +69,7 @@ def run_seed(kind: str, seed: int, *, seams: Seams = AS_SHIPPED) -> Outcome:
 def run_plan(plan: Plan, *, seams: Seams = AS_SHIPPED, listener: Listener | None = None) -> Outcome:
     """Run it in a world of its own, made of these parts. What goes wrong is in the outcome; nothing is raised but what
     the simulation itself must not allow."""
-    simulation = Simulation(f"{plan.kind}/{plan.seed}/{plan.variation}", listener=listener)
+    simulation = Simulation(f"{seed_name(plan.kind)}/{plan.seed}/{plan.variation}", listener=listener)
     with (
         uncollected(),
         World(plan.topology, disks=dict(plan.disks), simulation=simulation, seams=seams) as world,

@@ -14,7 +14,15 @@ from emulator.simulation.vocabulary import ASKED_FOR, CHECKS, WORDS
 from emulator.simulation.vocabulary.word import Word
 
 PAGE = (Path(__file__).parents[2] / "docs" / "SIMULATION.md").read_text()
-NOT_FEATURES = {"acknowledge-ahead", "fall-silent", "forge", "hoard", "lie", "neighbours", "restart"}
+NOT_FEATURES = {
+    "acknowledge-beyond-end",
+    "byzantine-peer",
+    "forged-claims",
+    "half-open",
+    "name-collision",
+    "restart",
+    "slow-reader",
+}
 """What clients, regions and operators do to others, whatever the feature."""
 NONE = "none"
 

@@ -16,7 +16,7 @@ from spark_jobs.judge import judge_run
 def test_a_kept_world_of_tasks_is_judged_from_its_folder_alone(seed: int, tmp_path: Path) -> None:
     """Of those that were killed, cut off and fenced too: nothing that they wrote comes from a stranger, and what they
     were told was not stored is not."""
-    outcome = run_seed("hold-key", seed)
+    outcome = run_seed("transaction-key", seed)
     assert outcome.violation is None
     keep_run(outcome, tmp_path / "run")
     with embedded_engine(0) as engine:

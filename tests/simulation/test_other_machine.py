@@ -15,7 +15,7 @@ pytestmark = pytest.mark.long
 
 ROOT = Path(__file__).parents[2]
 IMAGE = os.environ.get("GEOEMU_REGION_IMAGE", "geoemu-region:local")
-RUNS = [("swarm", seed) for seed in range(1, 7)] + [("drill", 1)]
+RUNS = [("swarm", seed) for seed in range(1, 7)] + [("failover", 1)]
 PROGRAM = f"""
 import sys
 from emulator.simulation.swarm import run_seed

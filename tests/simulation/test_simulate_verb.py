@@ -10,12 +10,13 @@ from typer.testing import CliRunner
 from emulator.cli.simulate import Simulate
 from emulator.cli.verbs import app
 from emulator.errors import ConfigurationError
+from emulator.simulation.names import WORKLOADS, seed_name
 
 
 def test_a_clean_seed_ends_with_0() -> None:
-    result = CliRunner().invoke(app, ["simulate", "drill", "--seeds", "1", "--from", "3"])
+    result = CliRunner().invoke(app, ["simulate", "failover", "--seeds", "1", "--from", "3"])
     assert result.exit_code == 0
-    assert "1 seeds of drill from 3: clean" in result.stdout
+    assert "1 seeds of failover from 3: clean" in result.stdout
 
 
 def test_it_tells_which_worlds_and_scenarios_there_are() -> None:
@@ -24,7 +25,7 @@ def test_it_tells_which_worlds_and_scenarios_there_are() -> None:
     told = {
         name: about.strip() for name, _, about in (line.partition(" ") for line in result.stdout.splitlines())
     }
-    assert {"swarm", "hold-key", "limit", "region-failover"} <= told.keys()
+    assert {"swarm", "transaction-key", "rate-limits", "region-failover"} <= told.keys()
     assert all(told.values())
 
 
@@ -48,7 +49,7 @@ def test_a_failing_seed_tells_how_to_replay_it_and_leaves_a_run_folder(tmp_path:
 
 
 def test_a_time_budget_ends_it() -> None:
-    result = CliRunner().invoke(app, ["simulate", "drill", "--time-budget", "0.5"])
+    result = CliRunner().invoke(app, ["simulate", "failover", "--time-budget", "0.5"])
     assert result.exit_code == 0
 
 
@@ -57,3 +58,11 @@ def test_what_is_not_known_is_refused(kind: str, without: str | None) -> None:
     simulate = Simulate(kind, Path("topology.yaml"), 1, 1, 1, None, False, without, None)
     with pytest.raises(ConfigurationError, match="nonsense: must be one of"):
         simulate.perform()
+
+
+@pytest.mark.parametrize(("former", "present"), sorted(WORKLOADS.items()))
+def test_the_former_name_of_a_workload_is_answered_with_the_present_one(former: str, present: str) -> None:
+    simulate = Simulate(former, Path("topology.yaml"), 1, 1, 1, None, False, None, None)
+    with pytest.raises(ConfigurationError, match=f"{former}: was renamed to {present}"):
+        simulate.perform()
+    assert seed_name(present) == former, "the plans of all seeds stay the same"

@@ -1,5 +1,5 @@
-"""Worlds whose topics have partitions that grow: `geoemu simulate spread`. What their programs judge by, and that the
-worlds bring about what is judged. What their judges notice is in test_ablations.py."""
+"""`geoemu simulate partition-growth`: topics whose partitions grow. Tests what its programs check, and that the runs
+bring about what is checked. test_ablations.py tests what the checks detect."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_every_program_says_that_it_came_to_its_end() -> None:
     for seed in range(1, 6):
         outcome = run_seed(NAME, seed)
         assert outcome.violation is None, (seed, outcome.violation)
-        said = [deed.outcome for deed in outcome.deeds if deed.word == NAME]
+        said = [deed.outcome for deed in outcome.deeds if deed.word == spreading.WORD.seed_name]
         assert said == ["accepted"] * len(outcome.plan.acts), (seed, said)
 
 

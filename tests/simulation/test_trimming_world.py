@@ -1,5 +1,5 @@
-"""Worlds in which retention lets go of what was acknowledged: `geoemu simulate trim`. What their judges notice is in
-test_ablations.py."""
+"""`geoemu simulate trimming`: retention removes what was acknowledged. test_ablations.py tests what the checks
+detect."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from emulator.simulation.vocabulary import ASKED_FOR, WORDS
 from emulator.simulation.vocabulary.word import Word
 
 SEEDS = 12
-"""CI looks at a few; `geoemu simulate hold-key --seeds 500` at more."""
+"""CI looks at a few; `geoemu simulate transaction-key --seeds 500` at more."""
 
 
 @cache
@@ -33,12 +33,12 @@ def test_nothing_is_violated(word: Word) -> None:
 
 @pytest.mark.parametrize("word", ASKED_FOR, ids=lambda word: word.name)
 def test_each_does_something(word: Word) -> None:
-    assert deeds_of(word.name)[word.name, "accepted"] > SEEDS
+    assert deeds_of(word.name)[word.seed_name, "accepted"] > SEEDS
 
 
 def test_somebody_comes_between_those_who_hold_a_key() -> None:
     """And is let in, and is refused."""
-    done = deeds_of("hold-key")
+    done = deeds_of("transaction-key")
     assert done["come-between", "accepted"] > 0
     assert done["come-between", "refused"] > 0
 

@@ -184,7 +184,7 @@ def simulate(
         typer.Argument(
             metavar="SCENARIO",
             help=(
-                "A scenario, as for `run`, or a workload: swarm (random), drill, quiet, or another one "
+                "A scenario, as for `run`, or a workload: swarm (random), failover, no-faults, or another one "
                 "of --list."
             ),
             autocompletion=_complete_world,

@@ -25,7 +25,7 @@ def swarm(seed: int, random: Random) -> Plan:
     plan = plan if theme is None else theme(random, plan)
     for word in WORDS:
         # From a source of its own, so that a new word leaves the plans as they were in which it does not occur.
-        plan = word.draw(Random(f"swarm/{seed}/{word.name}"), plan)
+        plan = word.draw(Random(f"swarm/{seed}/{word.seed_name}"), plan)
     return replace(plan, heal_seconds_max=plan.heal_seconds_max + carrying_seconds(plan))
 
 

@@ -1,4 +1,4 @@
-"""Every kind of world that `geoemu simulate` knows: how it is drawn, and what it is about."""
+"""The kinds of simulated runs that `geoemu simulate` knows: how each is drawn, and what it tests."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from emulator.simulation.draw.of_words import (
     with_right_clocks,
 )
 from emulator.simulation.draw.small import drill, quiet
+from emulator.simulation.names import seed_name
 from emulator.simulation.plan import Plan
 from emulator.simulation.vocabulary.consuming import (
     compacting,
@@ -48,7 +49,7 @@ from emulator.simulation.vocabulary.word import Word
 
 class Kind(NamedTuple):
     about: str
-    """For who chooses among them."""
+    """Printed by `--list`."""
     draw: Callable[[int, Random], Plan]
 
 
@@ -57,49 +58,58 @@ def _policies_of(word: Word) -> Callable[[int, Random], Plan]:
 
 
 KINDS: dict[str, Kind] = {
-    "swarm": Kind("anything", swarm),
-    "drill": Kind("three regions, one kill, one cut", drill),
-    "quiet": Kind("three regions, nothing goes wrong", quiet),
-    "carry": Kind("replicated subscriptions over what was trimmed or has expired", carry),
-    "change-metadata": Kind("policies and partitions of several clusters", change_metadata),
+    "swarm": Kind("random workloads and faults", swarm),
+    "failover": Kind("three regions, one kill, one cut link", drill),
+    "no-faults": Kind("three regions, no faults", quiet),
+    "chunking": Kind("large messages in chunks", partial(over_wide_links, cutting_up.WORD)),
+    "compaction": Kind("topic compaction", partial(with_right_clocks, compacting.WORD, compacting.TOPIC)),
+    "dead-letter": Kind("redelivered messages, dead letters, retry letters", _policies_of(giving_up.WORD)),
+    "delayed-delivery": Kind(
+        "messages with a delivery time", partial(with_right_clocks, delaying.WORD, delaying.TOPIC)
+    ),
+    "encryption": Kind("end-to-end encrypted messages", partial(over_wide_links, encrypting.WORD)),
+    "expiry": Kind("expired and evicted messages, topics deleted by force", _policies_of(expiring.WORD)),
+    "inactive-topic": Kind(
+        "replication of topics that become inactive while links break", _policies_of(resting.WORD)
+    ),
+    "metadata-sync": Kind("policies and partitions of several clusters (PIP-136)", change_metadata),
     changing_metadata.PUBLISHED_FIRST: Kind(
-        "the same, published before it is set, as the proposal has it", change_metadata_published_first
+        "the same with metadata_order: upstream", change_metadata_published_first
     ),
-    "compact": Kind(
-        "a topic that is compacted", partial(with_right_clocks, compacting.WORD, compacting.TOPIC)
+    "non-persistent": Kind("non-persistent topics", pass_by),
+    "partition-growth": Kind(
+        "growing partitioned topics, topic lists, patterns, table views", _policies_of(spreading.WORD)
     ),
-    "comply": Kind("schemas that a strategy keeps out", _policies_of(complying.WORD)),
-    "cut-up": Kind("large messages in pieces", partial(over_wide_links, cutting_up.WORD)),
-    "delay": Kind("messages that are due later", partial(with_right_clocks, delaying.WORD, delaying.TOPIC)),
-    "delete-here": Kind("topics deleted in one of their regions", _policies_of(deleting.WORD)),
-    "encrypt": Kind("messages that no region can read", partial(over_wide_links, encrypting.WORD)),
-    "expire": Kind(
-        "messages that expire or are evicted, topics that are deleted", _policies_of(expiring.WORD)
+    "partitioned-exclusive": Kind(
+        "exclusive producers of partitioned topics, compacted", _policies_of(owning.WORD)
     ),
-    "finish": Kind("topics that end", _policies_of(finishing.WORD)),
-    "give-up": Kind("messages that come again, and dead letters", _policies_of(giving_up.WORD)),
-    "hold-key": Kind("programs that share a transaction key", hold_key),
-    "idle": Kind("subscriptions that nobody uses", _policies_of(idling.WORD)),
-    "inactive-topic": Kind("topics that become inactive while links break", _policies_of(resting.WORD)),
-    "keep-away": Kind("quotas that keep producers away", _policies_of(keeping_away.WORD)),
-    "label": Kind("notes on subscriptions", _policies_of(labelling.WORD)),
-    "limit": Kind("limits of who uses a topic, and rates", _policies_of(limiting.WORD)),
-    "own-all": Kind("partitioned topics with one owner, compacted", _policies_of(owning.WORD)),
-    "pass-by": Kind("topics that keep nothing", pass_by),
-    "rank": Kind("consumers with levels of priority", rank),
+    "priority-levels": Kind("consumers with priority levels", rank),
+    "quota-block": Kind("backlog quotas that block producers", _policies_of(keeping_away.WORD)),
+    "rate-limits": Kind(
+        "limits of producers, consumers and subscriptions; rates", _policies_of(limiting.WORD)
+    ),
     "replication-status": Kind(
-        "subscriptions that are replicated in one region and not in another", _policies_of(switching.WORD)
+        "subscriptions whose replication is turned off and on", _policies_of(switching.WORD)
     ),
-    "retain": Kind("retention by age and size", partial(over_wide_links, retaining.WORD)),
-    "spread": Kind("partitions that grow, lists, patterns, table views", _policies_of(spreading.WORD)),
-    "stick-to-ranges": Kind(
-        "consumers that say which keys they take", partial(with_right_clocks, sticking.WORD, sticking.TOPIC)
+    "retention": Kind("retention by age and size", partial(over_wide_links, retaining.WORD)),
+    "schema-compatibility": Kind("schema compatibility strategies", _policies_of(complying.WORD)),
+    "sticky-ranges": Kind(
+        "Key_Shared consumers with sticky ranges or out of order",
+        partial(with_right_clocks, sticking.WORD, sticking.TOPIC),
     ),
-    "trim": Kind("logs that keep nothing which is acknowledged", trim),
+    "subscription-expiry": Kind("expiry and deletion of unused subscriptions", _policies_of(idling.WORD)),
+    "subscription-properties": Kind("properties of subscriptions", _policies_of(labelling.WORD)),
+    "subscription-retention": Kind("replicated subscriptions over trimmed or expired messages", carry),
+    "topic-deletion": Kind("topics deleted in one of their regions", _policies_of(deleting.WORD)),
+    "topic-termination": Kind(
+        "terminated topics, deletion without force, inactive topics", _policies_of(finishing.WORD)
+    ),
+    "transaction-key": Kind("programs that share a transaction key", hold_key),
+    "trimming": Kind("retention of zero: acknowledged messages are trimmed", trim),
 }
 """By the name that `geoemu simulate` takes."""
 
 
 def draw(kind: str, seed: int) -> Plan:
-    """The plan of that kind which the seed stands for. KeyError when there is no such kind."""
-    return KINDS[kind].draw(seed, Random(f"{kind}/{seed}"))
+    """Return the plan of this kind and seed. KeyError for an unknown kind."""
+    return KINDS[kind].draw(seed, Random(f"{seed_name(kind)}/{seed}"))

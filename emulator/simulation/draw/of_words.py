@@ -98,7 +98,7 @@ def trim(seed: int, random: Random) -> Plan:
     topology = with_settings(topology, housekeeping_interval_ms=random.choice((50, 300, 1_000)))
     plan = Plan(
         seed=seed,
-        kind=trimming.NAME,
+        kind=trimming.WORD.name,
         topology=replace(topology, namespaces=(namespace,)),
         topics=(),
         producers=(),

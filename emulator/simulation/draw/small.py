@@ -27,7 +27,7 @@ def drill(seed: int, random: Random) -> Plan:
     )
     return Plan(
         seed=seed,
-        kind="drill",
+        kind="failover",
         topology=simple_topology(names, settings=BrokerSettings(snapshot_interval_ms=5_000)),
         topics=("orders",),
         producers=producers,
@@ -47,7 +47,7 @@ def quiet(seed: int, random: Random) -> Plan:
     consumer = ConsumerPlan("consumer", "billing", "orders", "eu", "EXCLUSIVE", True)
     return Plan(
         seed=seed,
-        kind="quiet",
+        kind="no-faults",
         topology=simple_topology(names),
         topics=("orders",),
         producers=(producer,),

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from emulator.client import Client, ClientError
 from emulator.history import payload_digest
 from emulator.simulation.evidence import Deed
+from emulator.simulation.names import public_name
 
 if TYPE_CHECKING:
     from random import Random
@@ -54,7 +55,7 @@ class Act:
         raise NotImplementedError
 
     def __str__(self) -> str:
-        return f"{self.at_seconds:.2f} s: {self.word} in {self.region}"
+        return f"{self.at_seconds:.2f} s: {public_name(self.word)} in {self.region}"
 
 
 class Stage:
@@ -130,10 +131,16 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    name: str
+    seed_name: str
+    """What its random sources are seeded with; also the prefix of its topics and programs (`simulation.names`)."""
     draw: Callable[[Random, Plan], Plan]
     """The plan with acts of this word, or as it was."""
     checks: tuple[Check, ...] = ()
     ablations: tuple[Ablation, ...] = ()
     acts: bool = True
     """Whether it has acts of its own. Otherwise it changes what other words work with."""
+
+    @property
+    def name(self) -> str:
+        """What users call it."""
+        return public_name(self.seed_name)

@@ -192,14 +192,14 @@ WORD = Word(
             "Compaction keeps the first message of each key that it meets, not the newest.",
             ("INV-33",),
             parts(latest_of_keys=KeepsTheFirst),
-            kind=NAME,
+            seed_name=NAME,
         ),
         Ablation(
             "deletion-passed-over",
             "Compaction takes no notice of deletions.",
             ("INV-33",),
             parts(latest_of_keys=_BelievesNoDeletion),
-            kind=NAME,
+            seed_name=NAME,
         ),
     ),
 )

@@ -171,14 +171,14 @@ WORD = Word(
             "A message is handed out whenever its consumer has room.",
             ("INV-29",),
             parts(strategy_for=_with(_LooksAtNoClock)),
-            kind=NAME,
+            seed_name=NAME,
         ),
         Ablation(
             "delayed-forgotten",
             "Of the messages that wait until they are due only a few are remembered.",
             ("INV-5",),
             parts(strategy_for=_with(_ForgetsWhatWaits)),
-            kind=NAME,
+            seed_name=NAME,
         ),
     ),
 )

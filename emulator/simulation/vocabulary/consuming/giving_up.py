@@ -314,14 +314,14 @@ WORD = Word(
             "A message that a consumer gives back is given to nobody.",
             ("INV-96",),
             parts(strategy_for=_with(_ForgetsWhatComesBack)),
-            kind=NAME,
+            seed_name=NAME,
         ),
         Ablation(
             "returns-not-counted",
             "A message that comes again says that it comes for the first time.",
             ("INV-97",),
             parts(strategy_for=_with(_CountsNothing)),
-            kind=NAME,
+            seed_name=NAME,
         ),
     ),
 )

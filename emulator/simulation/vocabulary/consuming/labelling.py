@@ -188,14 +188,14 @@ WORD = Word(
             "Notes on a subscription are not stored when they change.",
             ("INV-115",),
             parts(cursor=_KeepsInMemory),
-            kind=NAME,
+            seed_name=NAME,
         ),
         Ablation(
             "first-notes-stay",
             "A subscription that has notes keeps them, whatever an administrator says.",
             ("INV-115",),
             parts(cursor=_FirstNotesStay),
-            kind=NAME,
+            seed_name=NAME,
         ),
     ),
 )

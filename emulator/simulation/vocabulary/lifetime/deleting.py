@@ -222,7 +222,7 @@ WORD = Word(
             "A region does not remember what was deleted in it.",
             ("INV-38",),
             parts(deletions=_ForgetsDeletions),
-            kind=NAME,
+            seed_name=NAME,
         ),
     ),
 )

@@ -171,14 +171,14 @@ WORD = Word(
             "A replicator opens its producer when a retry is due, although its state has changed since.",
             ("INV-121",),
             topic(_with(_TimerDecides)),
-            kind=NAME,
+            seed_name=NAME,
         ),
         Ablation(
             "rests-for-ever",
             "A replicator that rests does not open its producer for a new message.",
             ("INV-121",),
             topic(_with(_RestsForEver)),
-            kind=NAME,
+            seed_name=NAME,
         ),
     ),
 )

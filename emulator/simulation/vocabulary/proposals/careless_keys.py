@@ -75,7 +75,7 @@ class _CountsAtOnce(PendingAcks):
 
 
 def _ablation(name: str, safeguard: str, invariants: Iterable[str], **changes: Any) -> Ablation:
-    return Ablation(name, safeguard, tuple(invariants), parts(**changes), kind=KIND)
+    return Ablation(name, safeguard, tuple(invariants), parts(**changes), seed_name=KIND)
 
 
 ABLATIONS = (

@@ -42,7 +42,7 @@ from emulator.simulation.world import NAMESPACE
 from emulator.storage.configuration import Conflict
 
 NAME = "change-metadata"
-PUBLISHED_FIRST = "change-metadata-upstream"
+PUBLISHED_FIRST = "metadata-sync-upstream"
 """Worlds of the same acts in which a change is published before it is made."""
 NAMESPACES = ("public/a", "public/b")
 TOPICS = ("one", "two")
@@ -317,28 +317,28 @@ WORD = Word(
             "Of two metadata events of the same time the one that comes last wins, whatever its cluster is called.",
             ("INV-53",),
             parts(metadata_rule=replace(LATEST, wins=_not_earlier)),
-            kind=NAME,
+            seed_name=NAME,
         ),
         Ablation(
             "deletion-forgotten",
             "A cluster does not remember what was deleted.",
             ("INV-53",),
             parts(metadata_rule=replace(LATEST, has_tombstones=False)),
-            kind=NAME,
+            seed_name=NAME,
         ),
         Ablation(
             "outbox-in-memory",
             "What others must be told of is kept by the carrier that saw it change, and is gone with it.",
             ("INV-51",),
             parts(metadata_outbox=_OutboxInMemory),
-            kind=NAME,
+            seed_name=NAME,
         ),
         Ablation(
             "answered-unstored",
             "A change that the configuration store did not take is answered as if it had.",
             ("INV-77",),
             parts(metadata=_SaysDone),
-            kind=NAME,
+            seed_name=NAME,
         ),
     ),
 )

@@ -262,14 +262,14 @@ WORD = Word(
             "A schema is let in whatever the strategy says.",
             ("INV-114",),
             parts(check_follows=_everything_follows),
-            kind=NAME,
+            seed_name=NAME,
         ),
         Ablation(
             "no-schema-follows",
             "A topic that has a schema takes no other one, whatever the strategy says.",
             ("INV-114",),
             parts(check_follows=_nothing_follows),
-            kind=NAME,
+            seed_name=NAME,
         ),
     ),
 )

@@ -268,14 +268,14 @@ WORD = Word(
             "A message in pieces is taken again when it was complete already.",
             ("INV-2",),
             parts(topic_state=_CountsNoPieces),
-            kind=NAME,
+            seed_name=NAME,
         ),
         Ablation(
             "pieces-scattered",
             "The pieces of a message go to whichever consumer's turn it is.",
             ("INV-98",),
             parts(strategy_for=_scattered),
-            kind=NAME,
+            seed_name=NAME,
         ),
     ),
 )

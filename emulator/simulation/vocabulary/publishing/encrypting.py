@@ -268,14 +268,14 @@ WORD = Word(
             "A producer that is to encrypt does not.",
             ("INV-113",),
             _client(_SendsOpenly),
-            kind=NAME,
+            seed_name=NAME,
         ),
         Ablation(
             "unreadable-thrown-away",
             "A consumer acknowledges what it has no key for.",
             ("INV-113",),
             _client(_ThrowsAway),
-            kind=NAME,
+            seed_name=NAME,
         ),
     ),
 )

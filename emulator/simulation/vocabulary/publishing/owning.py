@@ -263,14 +263,14 @@ WORD = Word(
             "Who lost a partition of a topic goes on publishing to it.",
             ("INV-117",),
             keeps_publishing,
-            kind=NAME,
+            seed_name=NAME,
         ),
         Ablation(
             "first-owner-stays",
             "Of what owners say of a key the first message of a compaction counts.",
             ("INV-33",),
             parts(latest_of_keys=KeepsTheFirst),
-            kind=NAME,
+            seed_name=NAME,
         ),
     ),
 )

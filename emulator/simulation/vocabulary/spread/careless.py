@@ -100,69 +100,69 @@ def _failover_shares(type_: SubscriptionType, cursor: Cursor, limits: Limits) ->
     return strategy_for(SubscriptionType.SHARED if shared else type_, cursor, limits)
 
 
-def ablations(kind: str) -> tuple[Ablation, ...]:
+def ablations(seed_name: str) -> tuple[Ablation, ...]:
     return (
         Ablation(
             "new-partition-of-nobody",
             "A new partition begins without the subscriptions of partition 0.",
             ("INV-5",),
             parts(inherits=_begins_with_nothing),
-            kind=kind,
+            seed_name=seed_name,
         ),
         Ablation(
             "growth-unnoticed",
             "A client asks once how many partitions a topic has.",
             ("INV-93",),
             _client(_AsksOnce),
-            kind=kind,
+            seed_name=seed_name,
         ),
         Ablation(
             "growth-untold",
             "A cluster that knows how many partitions a topic has does not ask again.",
             ("INV-93",),
             parts(is_news=_first_news_only),
-            kind=kind,
+            seed_name=seed_name,
         ),
         Ablation(
             "list-lost-over-a-reconnect",
             "A client whose connection was lost does not watch topics again before it asks for them.",
             ("INV-93",),
             _client(_ForgetsToWatch),
-            kind=kind,
+            seed_name=seed_name,
         ),
         Ablation(
             "failover-shares",
             "All consumers of a Failover subscription are given messages, and not the first alone.",
             ("INV-94",),
             parts(strategy_for=_failover_shares),
-            kind=kind,
+            seed_name=seed_name,
         ),
         Ablation(
             "pattern-fits-beginnings",
             "A pattern fits every name that begins as it says.",
             ("INV-94",),
             _client(_FitsTheBeginning),
-            kind=kind,
+            seed_name=seed_name,
         ),
         Ablation(
             "never-paused",
             "A consumer that is to start paused asks for messages at once.",
             ("INV-94",),
             _client(_NeverPauses),
-            kind=kind,
+            seed_name=seed_name,
         ),
         Ablation(
             "asks-ahead",
             "A consumer without a queue asks for messages ahead.",
             ("INV-94",),
             _client(_AsksAhead),
-            kind=kind,
+            seed_name=seed_name,
         ),
         Ablation(
             "table-ends-at-a-reconnect",
             "A table view is not kept up to date once its connection was lost.",
             ("INV-95",),
             _client(_TablesEnd),
-            kind=kind,
+            seed_name=seed_name,
         ),
     )

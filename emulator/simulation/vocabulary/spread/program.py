@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import ClassVar
 
+from emulator.simulation.names import public_name
 from emulator.simulation.vocabulary.spread.reading import Follower, Table
 from emulator.simulation.vocabulary.spread.scene import (
     AGAIN_SECONDS,
@@ -51,7 +52,7 @@ class Spread(Act):
     def __str__(self) -> str:
         grows = (f"{one.partitions} in {one.region} at {one.at_seconds:.2f} s" for one in self.growth)
         return (
-            f"{self.at_seconds:.2f} s: {self.word} in {self.region}, read in {self.reading}: "
+            f"{self.at_seconds:.2f} s: {public_name(self.word)} in {self.region}, read in {self.reading}: "
             f"{self.partitions} partitions, {', '.join(grows)}"
         )
 
