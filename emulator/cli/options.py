@@ -91,10 +91,20 @@ Insecure = Annotated[
         help="Allow addresses that other machines can reach; regions do not authenticate clients.",
     ),
 ]
-Region = Annotated[str, typer.Argument(metavar="REGION", autocompletion=_complete_region, show_default=False)]
+Region = Annotated[
+    str,
+    typer.Argument(
+        metavar="REGION", help="A region of the run.", autocompletion=_complete_region, show_default=False
+    ),
+]
 Regions = Annotated[
     list[str] | None,
-    typer.Argument(metavar="REGION...", autocompletion=_complete_region, show_default=False),
+    typer.Argument(
+        metavar="REGION...",
+        help="Regions of the run.",
+        autocompletion=_complete_region,
+        show_default=False,
+    ),
 ]
 Cluster = Annotated[
     str | None,
@@ -107,20 +117,24 @@ WithStore = Annotated[
     typer.Option(
         "--with-store",
         help=(
-            "With --cluster: lose its configuration store as well. Started again, it begins with an "
-            "empty one."
+            "With --cluster: lose its configuration store as well; the cluster restarts with an empty one."
         ),
     ),
 ]
-LinkEnd = Annotated[str, typer.Argument(metavar="A", autocompletion=_complete_region, show_default=False)]
+LinkEnd = Annotated[
+    str, typer.Argument(metavar="A", help="A region.", autocompletion=_complete_region, show_default=False)
+]
 OtherLinkEnd = Annotated[
-    str, typer.Argument(metavar="B", autocompletion=_complete_region, show_default=False)
+    str,
+    typer.Argument(metavar="B", help="Another region.", autocompletion=_complete_region, show_default=False),
 ]
 OptionalLinkEnd = Annotated[
-    str | None, typer.Argument(metavar="A", autocompletion=_complete_region, show_default=False)
+    str | None,
+    typer.Argument(metavar="A", help="A region.", autocompletion=_complete_region, show_default=False),
 ]
 OptionalOtherLinkEnd = Annotated[
-    str | None, typer.Argument(metavar="B", autocompletion=_complete_region, show_default=False)
+    str | None,
+    typer.Argument(metavar="B", help="Another region.", autocompletion=_complete_region, show_default=False),
 ]
 
 
