@@ -28,14 +28,14 @@ class Row(NamedTuple):
     invariant: str
 
 
-HEAD = ("| safeguard taken away | invariant | first seed | witness |", "|---|---|---|---|")
+HEAD = ("| mutant: what it changes | invariant | first seed | witness |", "|---|---|---|---|")
 
 
 def line(ablation: Ablation, result: SeedResult | None) -> str:
     """In Markdown."""
     begin = f"| `{ablation.name}`: {ablation.safeguard} |"
     if result is None or result.violation is None:
-        return f"{begin} {ablation.invariants[0]} | - | not caught |"
+        return f"{begin} {ablation.invariants[0]} | - | not detected |"
     violation = result.violation
     sentence = violation.sentence.replace("|", "/")
     return f"{begin} {violation.invariant} | {result.seed} | {sentence} |"
@@ -48,7 +48,7 @@ def lines_of(page: str) -> dict[str, str]:
 
 
 def rows_of(page: str) -> list[Row]:
-    """What the page says; rows of what was not caught are left out."""
+    """What the page says; rows of what was not detected are left out."""
     between = page.partition(BEGIN)[2].partition(END)[0]
     pattern = re.compile(r"^\| `([^`]+)`: .*? \| (INV-\d+) \| (\d+) \|", re.MULTILINE)
     return [Row(name, int(seed), invariant) for name, invariant, seed in pattern.findall(between)]
@@ -61,7 +61,7 @@ def rewrite(page: str, new_table: str) -> str:
 
 
 def main(path: Path, names: set[str], jobs: int = 2) -> int:
-    """Exit code 1 when one is not caught."""
+    """Exit code 1 when one is not detected."""
     kept = lines_of(path.read_text()) if names else {}
     lines, missed = [*HEAD], 0
     for ablation in ABLATIONS:
@@ -69,7 +69,7 @@ def main(path: Path, names: set[str], jobs: int = 2) -> int:
             lines.append(kept[ablation.name])
             continue
         result = first_caught(ablation, seeds_max=SEEDS_MAX, jobs=jobs)
-        print(f"{ablation.name}: {'not caught' if result is None else result.seed}", flush=True)
+        print(f"{ablation.name}: {'not detected' if result is None else result.seed}", flush=True)
         missed += result is None
         lines.append(line(ablation, result))
     path.write_text(rewrite(path.read_text(), "\n".join(lines)))

@@ -401,25 +401,25 @@ def falls_silent(evidence: Evidence) -> Found:
 
 CHECKS = (
     # First, because much else goes wrong where two write.
-    Check("nothing-of-older-owners", "INV-11", nothing_of_older_owners),
+    Check("no-entries-of-fenced-owners", "INV-11", nothing_of_older_owners),
     Check("acknowledged-stored", "INV-1", acknowledged_stored),
     Check("stored-once", "INV-2", stored_once),
-    Check("nothing-unasked", "INV-3", nothing_unasked),
-    Check("order-of-each-origin", "INV-4", order_of_each_origin),
-    Check("consumed-only-seen", "INV-5", consumed_only_seen, applies=lambda e: bool(e.cursors)),
-    Check("readers-saw-everything", "INV-5", readers_saw_everything),
+    Check("only-published-stored", "INV-3", nothing_unasked),
+    Check("per-origin-order", "INV-4", order_of_each_origin),
+    Check("consumed-only-received", "INV-5", consumed_only_seen, applies=lambda e: bool(e.cursors)),
+    Check("readers-received-everything", "INV-5", readers_saw_everything),
     Check("positions-grow", "INV-7", positions_grow),
     Check("mark-delete-forward", "INV-8", mark_delete_forward, applies=lambda e: bool(e.cursors)),
     Check("confirmed-durable", "INV-9", confirmed_durable, applies=lambda e: bool(e.cursors)),
-    Check("given-is-stored", "INV-13", given_is_stored),
-    Check("older-owners-end", "INV-11", older_owners_end, only_healed=True),
+    Check("received-is-stored", "INV-13", given_is_stored),
+    Check("fenced-owners-end", "INV-11", older_owners_end, only_healed=True),
     Check("replicated-everywhere", "INV-2", replicated_everywhere, only_healed=True),
     Check("regions-converge", "INV-6", regions_converge, only_healed=True),
-    Check("publishes-answered", "INV-14", nobody_is_stuck, only_healed=True),
+    Check("publishes-completed", "INV-14", nobody_is_stuck, only_healed=True),
     Check("consumer-saw-everything", "INV-5", consumers_finish, only_healed=True),
-    Check("position-is-carried", "INV-17", position_is_carried, only_healed=True),
-    Check("backlog-as-claimed", "INV-17", no_backlog_is_claimed, only_healed=True),
-    Check("falls-silent", "INV-19", falls_silent, only_healed=True),
+    Check("position-replicated", "INV-17", position_is_carried, only_healed=True),
+    Check("backlog-as-reported", "INV-17", no_backlog_is_claimed, only_healed=True),
+    Check("regions-become-quiet", "INV-19", falls_silent, only_healed=True),
 )
 
 

@@ -21,7 +21,9 @@ END = "<!-- end of words -->"
 def table() -> str:
     """In Markdown. A word without a judge of its own is judged by those of every world."""
     rows = [_row(word, "swarm") for word in WORDS] + [_row(word, word.name) for word in ASKED_FOR]
-    return "\n".join(["| word | worlds | what it is | judges | ablations |", "|---|---|---|---|---|", *rows])
+    return "\n".join(
+        ["| workload | run by | description | checks | mutants |", "|---|---|---|---|---|", *rows]
+    )
 
 
 def _row(word: Word, kind: str) -> str:

@@ -10,7 +10,8 @@ from typer.testing import CliRunner
 from emulator.cli.simulate import Simulate
 from emulator.cli.verbs import app
 from emulator.errors import ConfigurationError
-from emulator.simulation.names import WORKLOADS, seed_name
+from emulator.simulation.ablations import BY_NAME
+from emulator.simulation.names import MUTANTS, WORKLOADS, seed_name
 
 
 def test_a_clean_seed_ends_with_0() -> None:
@@ -36,7 +37,7 @@ def test_a_failing_seed_tells_how_to_replay_it_and_leaves_a_run_folder(tmp_path:
         "--seeds",
         "3",
         "--without",
-        "receiver-forgets-sources",
+        "source-positions-forgotten",
         "--run-dir",
         str(folder),
     ]
@@ -66,3 +67,11 @@ def test_the_former_name_of_a_workload_is_answered_with_the_present_one(former: 
     with pytest.raises(ConfigurationError, match=f"{former}: was renamed to {present}"):
         simulate.perform()
     assert seed_name(present) == former, "the plans of all seeds stay the same"
+
+
+@pytest.mark.parametrize(("former", "present"), sorted(MUTANTS.items()))
+def test_the_former_name_of_a_mutant_is_answered_with_the_present_one(former: str, present: str) -> None:
+    assert present in BY_NAME
+    simulate = Simulate("swarm", Path("topology.yaml"), 1, 1, 1, None, False, former, None)
+    with pytest.raises(ConfigurationError, match=f"{former}: was renamed to {present}"):
+        simulate.perform()

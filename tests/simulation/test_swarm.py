@@ -109,7 +109,7 @@ def test_topologies_and_faults_of_all_kinds_are_drawn() -> None:
 
 def test_a_failing_seed_shrinks_and_tells_a_story() -> None:
     """Without deduplication over restarts: what is left still fails by the same check."""
-    seams = seams_without("receiver-forgets-sources")
+    seams = seams_without("source-positions-forgotten")
     outcomes = (run_seed("swarm", seed, seams=seams) for seed in range(1, 50))
     outcome = next(one for one in outcomes if one.violation is not None)
     smaller = shrink(outcome, seams=seams, runs_max=60, seconds_max=30)

@@ -147,7 +147,7 @@ def test_an_epoch_that_was_told_before_it_was_durable_is_seen_in_what_a_simulate
     """Only where the region died, or its disk failed, before it was."""
     claimed = (seed for seed in range(1, 100) if draw("swarm", seed).claimants)
     for seed in claimed:
-        check = judged_seed(engine, seed, "epoch-told-before-durable", tmp_path / f"careless-{seed}")
+        check = judged_seed(engine, seed, "epoch-notified-before-durable", tmp_path / f"careless-{seed}")
         if check.verdict == "invalid":
             assert "told without a grant" in {one["kind"] for one in check.witness}
             assert judged_seed(engine, seed, None, tmp_path / f"sound-{seed}").verdict == "valid"

@@ -52,7 +52,7 @@ class _ForgetsWhatIsHidden(TopicState):
 
 ABLATIONS = (
     Ablation(
-        "receiver-forgets-sources",
+        "source-positions-forgotten",
         "A region does not remember which positions of another region it has.",
         ("INV-2", "INV-4", "INV-6"),
         parts(watermarks=_AcceptsEverything),
@@ -64,13 +64,13 @@ ABLATIONS = (
         parts(deduplication=_KnowsThisLifeOnly),
     ),
     Ablation(
-        "checkpoint-claims-undurable",
+        "checkpoint-includes-undurable",
         "A checkpoint of the source positions contains what was only admitted.",
         ("INV-2", "INV-6"),
         parts(topic_state=_ChecksOutWhatWasAdmitted),
     ),
     Ablation(
-        "checkpoint-forgets-hidden",
+        "checkpoint-without-markers",
         "A checkpoint does not say which ids are markers, and which messages are not meant for all.",
         ("INV-17", "INV-5"),
         parts(topic_state=_ForgetsWhatIsHidden),

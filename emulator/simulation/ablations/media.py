@@ -94,7 +94,7 @@ ABLATIONS = (
         lambda seams: replace(seams, disk=_TrustsTornTails),
     ),
     Ablation(
-        "log-not-poisoned",
+        "append-after-failed-append",
         "After an append failed, those behind it are stored.",
         ("INV-4", "INV-1", "INV-2"),
         lambda seams: replace(seams, disk=_UnpoisonedDisk, remote_log=_UnpoisonedRemoteLog),
@@ -106,13 +106,13 @@ ABLATIONS = (
         lambda seams: replace(seams, remote_log=_NoFence),
     ),
     Ablation(
-        "owner-never-looks",
+        "ownership-not-checked",
         "A region that writes nothing does not look whether it is still the owner of its log.",
         ("INV-11",),
         lambda seams: replace(seams, remote_log=_NeverLookedAt),
     ),
     Ablation(
-        "lost-answer-taken-for-failure",
+        "lost-response-not-reread",
         "After a lost answer a log is taken to hold what it is known to hold, and not read again.",
         ("INV-2", "INV-1", "INV-4", "INV-6", "INV-13"),
         lambda seams: replace(seams, remote_log=_NotReadAgain),

@@ -147,7 +147,7 @@ ABLATIONS = (
         ),
     ),
     Ablation(
-        "former-life-overlooked",
+        "former-session-ignored",
         "A producer that comes back is not told of what its former life has under way.",
         ("INV-1",),
         topic(_OverlooksFormerLives),
@@ -165,7 +165,7 @@ ABLATIONS = (
         topic(_AcknowledgesWhoeverOwnsIt),
     ),
     Ablation(
-        "reload-does-not-wait",
+        "reload-during-appends",
         "A topic is loaded again while appends to it are still under way.",
         ("INV-2", "INV-5", "INV-8", "INV-9", "INV-4"),
         topic(_DoesNotWait),

@@ -21,13 +21,13 @@ class _GoesOnFromNext(ReplicationProgress):
 
 ABLATIONS = (
     Ablation(
-        "loops",
+        "replication-loop",
         "A replicator forwards what came from another region.",
         ("INV-3", "INV-2", "INV-6", "INV-4"),
         parts(forwarding=_forward_everything),
     ),
     Ablation(
-        "resume-from-next",
+        "resume-after-sent",
         "After a lost link a replicator goes on behind what it sent, not behind what is confirmed.",
         ("INV-6", "INV-2"),
         parts(replication_progress=_GoesOnFromNext),

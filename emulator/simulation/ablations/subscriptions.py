@@ -76,7 +76,7 @@ def _strategy_that_takes_nothing_back(type_: SubscriptionType, cursor: Cursor, l
 
 ABLATIONS = (
     Ablation(
-        "overtaken-read-used",
+        "stale-read-used",
         "The dispatcher uses a read that a rewind has overtaken.",
         ("INV-5",),
         parts(strategy_for=_strategy_that_trusts_reads),
@@ -88,13 +88,13 @@ ABLATIONS = (
         parts(keeper=_AnswersAtOnce),
     ),
     Ablation(
-        "batches-acknowledged-whole",
+        "whole-batch-acknowledged",
         "Who acknowledges one message of a batch acknowledges all of it.",
         ("INV-5",),
         parts(cursor=_AcknowledgesWholeBatches),
     ),
     Ablation(
-        "refusal-forgotten",
+        "negative-acknowledgement-forgotten",
         "What a consumer acknowledges negatively is not handed out again.",
         ("INV-17",),
         parts(strategy_for=_strategy_that_takes_nothing_back),

@@ -80,7 +80,7 @@ WORD = Word(
     draw,
     ablations=(
         Ablation(
-            "absent-region-vouched-for",
+            "absent-region-acknowledged",
             "An update acknowledges what came from a region that was out of the namespace when its snapshot was taken.",
             ("INV-5",),
             parts(topic_state=_TakesAnybodysWord),

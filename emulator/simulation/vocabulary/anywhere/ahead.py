@@ -77,7 +77,7 @@ WORD = Word(
     draw,
     ablations=(
         Ablation(
-            "acknowledged-beyond-the-end",
+            "acknowledgement-beyond-end-accepted",
             "An acknowledgement of what is not in the log is taken for what will be.",
             ("INV-5",),
             parts(dispatcher=_BelievesConsumers),

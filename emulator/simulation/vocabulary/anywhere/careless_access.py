@@ -83,37 +83,37 @@ keeps_publishing = _shell(_LetsThemPublish)
 
 ABLATIONS = (
     Ablation(
-        "epoch-told-before-durable",
+        "epoch-notified-before-durable",
         "An owner is told its epoch when the grant is issued, not when it is durable.",
         ("INV-26", "INV-25"),
         _shell(_TellsAtOnce),
     ),
     Ablation(
-        "epoch-begins-too-soon",
+        "grant-before-pending-writes",
         "A grant does not wait for what the former owner has under way.",
         ("INV-25",),
         _shell(_BeginsTooSoon),
     ),
     Ablation(
-        "evicted-and-still-publishing",
+        "fenced-producer-publishes",
         "A producer that is fenced off is not sent away: what it sends is stored.",
         ("INV-25", "INV-27"),
         keeps_publishing,
     ),
     Ablation(
-        "stale-epoch-in-line",
+        "stale-epoch-in-wait-queue",
         "A producer that lost the topic may stand in line for it again, with its old epoch.",
         ("INV-27",),
         parts(access=_BelievesOldEpochs),
     ),
     Ablation(
-        "promotes-once",
+        "promotion-not-retried",
         "When a promotion could not be stored nobody else is promoted.",
         ("INV-28",),
         parts(access=_PromotesOnce),
     ),
     Ablation(
-        "dead-stay-in-line",
+        "dead-waiter-promoted",
         "Whoever leaves the line is promoted all the same when its turn comes.",
         ("INV-28", "INV-15"),
         parts(access=_KeepsTheDeadInLine),

@@ -240,12 +240,12 @@ def _is_claimed(evidence: Evidence) -> bool:
 
 
 CHECKS = (
-    Check("told-is-durable", "INV-26", told_is_durable, applies=_is_claimed),
-    Check("told-epochs-grow", "INV-26", told_epochs_grow, applies=_is_claimed),
-    Check("epochs-grow", "INV-25", epochs_grow, applies=_is_claimed),
+    Check("epoch-durable-before-notified", "INV-26", told_is_durable, applies=_is_claimed),
+    Check("notified-epochs-increase", "INV-26", told_epochs_grow, applies=_is_claimed),
+    Check("epochs-increase", "INV-25", epochs_grow, applies=_is_claimed),
     Check("one-owner", "INV-25", one_owner, applies=_is_claimed),
     Check("fenced-for-good", "INV-27", fenced_for_good, applies=_is_claimed),
-    Check("losers-are-refused", "INV-27", losers_are_refused, applies=_is_claimed),
+    Check("former-owners-rejected", "INV-27", losers_are_refused, applies=_is_claimed),
     Check("promoted-in-order", "INV-28", promoted_in_order, applies=_is_claimed),
-    Check("nobody-waits-in-vain", "INV-28", nobody_waits_in_vain, only_healed=True, applies=_is_claimed),
+    Check("no-starved-waiter", "INV-28", nobody_waits_in_vain, only_healed=True, applies=_is_claimed),
 )

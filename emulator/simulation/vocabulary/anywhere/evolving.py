@@ -130,10 +130,10 @@ class _BelievesNumbers(SchemaNumbers):
 WORD = Word(
     "evolve",
     draw,
-    checks=(Check("schemas-travel", "INV-42", schemas_travel),),
+    checks=(Check("schemas-replicated", "INV-42", schemas_travel),),
     ablations=(
         Ablation(
-            "schema-numbers-believed",
+            "remote-schema-version-kept",
             "A message keeps the number that its schema has where it comes from.",
             ("INV-42",),
             parts(schema_numbers=_BelievesNumbers),

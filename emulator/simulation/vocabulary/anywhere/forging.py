@@ -190,28 +190,28 @@ def _believes_a_regions_name(peer: Peer | None, name: str, connection: str) -> P
 WORD = Word(
     "forge",
     draw,
-    checks=(Check("forgeries-refused", "INV-21", forgeries_refused),),
+    checks=(Check("forged-claims-rejected", "INV-21", forgeries_refused),),
     ablations=(
         Ablation(
-            "origin-believed",
+            "forged-origin-accepted",
             "A client may say that its message came from another region, and from which place there.",
             ("INV-3", "INV-2", "INV-21"),
             parts(check_entry=_overlooks(replicated_from=None, source_position=None)),
         ),
         Ablation(
-            "name-believed",
+            "forged-producer-accepted",
             "The producer that counts is the one that an entry names, not the one that sent it.",
             ("INV-3", "INV-1", "INV-21"),
             parts(check_entry=_believes_a_name),
         ),
         Ablation(
-            "marker-believed",
+            "client-marker-accepted",
             "A client may write markers.",
             ("INV-21", "INV-2", "INV-14"),
             parts(check_entry=_overlooks(marker_type=None)),
         ),
         Ablation(
-            "region-name-believed",
+            "forged-replicator-accepted",
             "Whoever bears the name of a region's replicator is taken for it.",
             ("INV-2", "INV-3", "INV-21"),
             parts(publisher_of=_believes_a_regions_name),

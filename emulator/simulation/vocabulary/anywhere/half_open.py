@@ -119,10 +119,10 @@ class _BelievesSilence(Liveness):
 WORD = Word(
     "fall-silent",
     draw,
-    checks=(Check("silent-ones-go", "INV-24", silent_ones_go),),
+    checks=(Check("half-open-disconnected", "INV-24", silent_ones_go),),
     ablations=(
         Ablation(
-            "silence-believed",
+            "no-keep-alive-timeout",
             "A client that says nothing any more is taken to be there.",
             ("INV-24", "INV-5", "INV-14"),
             parts(liveness=_BelievesSilence),

@@ -113,7 +113,7 @@ WORD = Word(
     checks=(Check("memory-is-bounded", "INV-22", memory_is_bounded),),
     ablations=(
         Ablation(
-            "reading-goes-on",
+            "no-backpressure",
             "A client is read whatever it makes the region hold.",
             ("INV-22",),
             parts(pressure=_NeverStops),

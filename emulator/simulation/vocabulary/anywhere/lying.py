@@ -271,22 +271,22 @@ def _reads_any_log(update: SubscriptionUpdate, region: str, ledger_id: int) -> i
 WORD = Word(
     "lie",
     draw,
-    checks=(Check("regions-speak-for-themselves", "INV-21", regions_speak_for_themselves),),
+    checks=(Check("peers-claim-only-their-own", "INV-21", regions_speak_for_themselves),),
     ablations=(
         Ablation(
-            "region-believed",
+            "peer-claims-accepted",
             "A region may say anything, also in the name of others.",
             ("INV-21", "INV-3", "INV-2"),
             parts(check_entry=_believes_a_region),
         ),
         Ablation(
-            "update-beyond-the-end",
+            "update-beyond-end-accepted",
             "An update that puts a subscription behind the end of the log is followed.",
             ("INV-5",),
             parts(apply_update=_goes_beyond_the_end),
         ),
         Ablation(
-            "update-of-another-log",
+            "update-of-another-ledger-accepted",
             "An update that speaks of another ledger is taken to speak of this one.",
             ("INV-5",),
             parts(own_entry_id=_reads_any_log),

@@ -189,10 +189,10 @@ def _forgets_that_it_travels(
 WORD = Word(
     "oversize",
     draw,
-    checks=(Check("oversized-refused", "INV-23", oversized_refused),),
+    checks=(Check("oversized-rejected", "INV-23", oversized_refused),),
     ablations=(
         Ablation(
-            "replicated-form-forgotten",
+            "replicated-size-ignored",
             "An entry may be so large that there is no room left for what replication adds.",
             ("INV-23", "INV-2", "INV-6"),
             parts(check_entry=_forgets_that_it_travels),

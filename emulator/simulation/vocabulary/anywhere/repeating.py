@@ -38,7 +38,7 @@ WORD = Word(
     draw,
     ablations=(
         Ablation(
-            "duplicate-answered-first",
+            "duplicate-acknowledged-first",
             "A duplicate is acknowledged before what was issued before it is durable.",
             ("INV-1",),
             topic(_AnswersDuplicatesFirst),

@@ -196,12 +196,12 @@ WORD = Word(
     "seek",
     draw,
     checks=(
-        Check("sought-is-given-again", "INV-16", given_from_there, only_healed=True),
-        Check("readers-go-back", "INV-16", reader_began_again),
+        Check("seek-redelivers", "INV-16", given_from_there, only_healed=True),
+        Check("readers-seek-back", "INV-16", reader_began_again),
     ),
     ablations=(
         Ablation(
-            "seek-forgotten",
+            "seek-ignored",
             "A seek is answered and the cursor stays where it is.",
             ("INV-16",),
             parts(cursor=_StaysWhereItIs),

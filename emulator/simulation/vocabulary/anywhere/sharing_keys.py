@@ -171,19 +171,19 @@ WORD = Word(
     checks=(Check("keys-in-order", "INV-69", keys_in_order),),
     ablations=(
         Ablation(
-            "keys-move-at-once",
+            "keys-move-immediately",
             "A key goes to its new consumer while the former one still holds messages of it.",
             ("INV-69",),
             parts(strategy_for=with_key_shared(_MovesAtOnce)),
         ),
         Ablation(
-            "equal-names-are-one",
+            "equal-consumer-names-merged",
             "Consumers with equal names are taken for one: a key goes to one while another holds messages of it.",
             ("INV-69",),
             parts(strategy_for=with_key_shared(_IdentifiesByName)),
         ),
         Ablation(
-            "later-overtakes",
+            "key-order-ignored",
             "A message of a key is handed out although an earlier one of the key waits.",
             ("INV-69",),
             parts(strategy_for=with_key_shared(_ForgetsWhoWaits)),

@@ -144,16 +144,16 @@ class _AbortedIsShown(TopicState):
 WORD = Word(
     Transact.word,
     draw,
-    checks=(Check("committed-and-nothing-else", "INV-63", committed_and_nothing_else),),
+    checks=(Check("only-committed-readable", "INV-63", committed_and_nothing_else),),
     ablations=(
         Ablation(
-            "open-is-readable",
+            "open-transaction-readable",
             "Messages of open transactions are readable.",
             ("INV-63",),
             parts(topic_state=_OpenIsReadable),
         ),
         Ablation(
-            "aborted-is-shown",
+            "aborted-transaction-readable",
             "Messages of aborted transactions are not hidden.",
             ("INV-63",),
             parts(topic_state=_AbortedIsShown),

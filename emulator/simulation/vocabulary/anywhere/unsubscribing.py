@@ -85,10 +85,10 @@ class _RemembersTheDeleted(Topic):
 WORD = Word(
     "unsubscribe",
     draw,
-    checks=(Check("deleted-begins-anew", "INV-16", begins_anew, only_healed=True),),
+    checks=(Check("recreated-subscription-is-new", "INV-16", begins_anew, only_healed=True),),
     ablations=(
         Ablation(
-            "deleted-goes-on",
+            "deleted-cursor-reused",
             "A subscription that is made anew goes on where the deleted one of its name stood.",
             ("INV-16",),
             topic(_RemembersTheDeleted),

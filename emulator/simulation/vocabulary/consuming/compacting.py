@@ -185,17 +185,17 @@ class _BelievesNoDeletion(LatestOfKeys):
 WORD = Word(
     NAME,
     draw,
-    checks=(Check("tables-agree", "INV-33", tables_agree),),
+    checks=(Check("compacted-view-matches", "INV-33", tables_agree),),
     ablations=(
         Ablation(
-            "first-of-key-stays",
+            "compaction-keeps-oldest",
             "Compaction keeps the first message of each key that it meets, not the newest.",
             ("INV-33",),
             parts(latest_of_keys=KeepsTheFirst),
             seed_name=NAME,
         ),
         Ablation(
-            "deletion-passed-over",
+            "compaction-ignores-tombstones",
             "Compaction takes no notice of deletions.",
             ("INV-33",),
             parts(latest_of_keys=_BelievesNoDeletion),

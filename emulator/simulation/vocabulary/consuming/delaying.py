@@ -164,17 +164,17 @@ def _with(careless: type[Shared]) -> object:
 WORD = Word(
     NAME,
     draw,
-    checks=(Check("never-early", "INV-29", never_early),),
+    checks=(Check("never-before-due", "INV-29", never_early),),
     ablations=(
         Ablation(
-            "clock-not-asked",
+            "delivered-before-due",
             "A message is handed out whenever its consumer has room.",
             ("INV-29",),
             parts(strategy_for=_with(_LooksAtNoClock)),
             seed_name=NAME,
         ),
         Ablation(
-            "delayed-forgotten",
+            "delayed-messages-forgotten",
             "Of the messages that wait until they are due only a few are remembered.",
             ("INV-5",),
             parts(strategy_for=_with(_ForgetsWhatWaits)),

@@ -305,19 +305,29 @@ WORD = Word(
     NAME,
     draw,
     checks=(
-        Check("ends-somewhere", "INV-96", ends_somewhere, applies=lambda evidence: bool(evidence.deeds)),
-        Check("counts-are-right", "INV-97", counts_are_right, applies=lambda evidence: bool(evidence.deeds)),
+        Check(
+            "acknowledged-or-dead-letter",
+            "INV-96",
+            ends_somewhere,
+            applies=lambda evidence: bool(evidence.deeds),
+        ),
+        Check(
+            "redelivery-counts-correct",
+            "INV-97",
+            counts_are_right,
+            applies=lambda evidence: bool(evidence.deeds),
+        ),
     ),
     ablations=(
         Ablation(
-            "given-back-forgotten",
+            "redelivery-forgotten",
             "A message that a consumer gives back is given to nobody.",
             ("INV-96",),
             parts(strategy_for=_with(_ForgetsWhatComesBack)),
             seed_name=NAME,
         ),
         Ablation(
-            "returns-not-counted",
+            "redelivery-not-counted",
             "A message that comes again says that it comes for the first time.",
             ("INV-97",),
             parts(strategy_for=_with(_CountsNothing)),

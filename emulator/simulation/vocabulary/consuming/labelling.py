@@ -179,19 +179,24 @@ WORD = Word(
     NAME,
     draw,
     checks=(
-        Check("notes-are-kept", "INV-115", _told(OTHER, "its notes are other ones"), applies=_acted),
-        Check("notes-go-with-it", "INV-115", _told(LEFT, "a new subscription has old notes"), applies=_acted),
+        Check("properties-kept", "INV-115", _told(OTHER, "its notes are other ones"), applies=_acted),
+        Check(
+            "properties-deleted-with-subscription",
+            "INV-115",
+            _told(LEFT, "a new subscription has old notes"),
+            applies=_acted,
+        ),
     ),
     ablations=(
         Ablation(
-            "notes-in-memory",
+            "properties-not-stored",
             "Notes on a subscription are not stored when they change.",
             ("INV-115",),
             parts(cursor=_KeepsInMemory),
             seed_name=NAME,
         ),
         Ablation(
-            "first-notes-stay",
+            "properties-never-updated",
             "A subscription that has notes keeps them, whatever an administrator says.",
             ("INV-115",),
             parts(cursor=_FirstNotesStay),

@@ -244,19 +244,19 @@ WORD = Word(
     draw,
     checks=(
         Check(
-            "nobody-passed-over",
+            "best-level-first",
             "INV-100",
             _told(PASSED_OVER, "a better level was passed over"),
             applies=_acted,
         ),
         Check(
-            "partitions-spread",
+            "partitions-balanced",
             "INV-100",
             _told(UNEVEN, "partitions are not spread evenly over the best level"),
             applies=_acted,
         ),
         Check(
-            "lower-levels-step-in",
+            "lower-levels-used",
             "INV-100",
             _told(WAITS, "was published, and nobody is given it"),
             applies=_acted,
@@ -264,28 +264,28 @@ WORD = Word(
     ),
     ablations=(
         Ablation(
-            "levels-not-asked",
+            "priority-levels-ignored",
             "A Shared subscription hands out to all its consumers in turn, whatever their levels.",
             ("INV-100",),
             parts(strategy_for=_with(_KnowsNoLevels)),
             seed_name=NAME,
         ),
         Ablation(
-            "only-the-best",
+            "only-best-level-served",
             "A Shared subscription hands out to the best level only, also when that takes nothing.",
             ("INV-100",),
             parts(strategy_for=_with(_WaitsForTheBest)),
             seed_name=NAME,
         ),
         Ablation(
-            "first-come-is-active",
+            "failover-ignores-level",
             "Who came first to a Failover subscription is active, whatever its level.",
             ("INV-100",),
             parts(strategy_for=_with(_FirstComeIsActive)),
             seed_name=NAME,
         ),
         Ablation(
-            "one-active-for-all",
+            "failover-partitions-not-spread",
             "All partitions of a Failover subscription go to one consumer of the best level.",
             ("INV-100",),
             parts(strategy_for=_with(_OneIsActiveForAll)),

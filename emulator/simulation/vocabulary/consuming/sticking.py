@@ -257,26 +257,26 @@ WORD = Word(
     NAME,
     draw,
     checks=(
-        Check("owners-only", "INV-99", owners_only, applies=_acted),
+        Check("range-owners-only", "INV-99", owners_only, applies=_acted),
         Check("sticky-in-order", "INV-69", sticky_in_order, applies=_acted),
     ),
     ablations=(
         Ablation(
-            "ranges-not-asked",
+            "sticky-ranges-ignored",
             "A message goes to some consumer, whatever ranges of keys that one named.",
             ("INV-99",),
             parts(strategy_for=with_key_shared(_AsksNoRange)),
             seed_name=NAME,
         ),
         Ablation(
-            "unowned-go-to-neighbours",
+            "unowned-keys-delivered",
             "Keys that no consumer named a range for go to one all the same.",
             ("INV-99",),
             parts(strategy_for=with_key_shared(_LeavesNothingUnowned)),
             seed_name=NAME,
         ),
         Ablation(
-            "moved-keys-forgotten",
+            "moved-keys-not-delivered",
             "Out of order, what waits for the owner of a key is forgotten when the key moves.",
             ("INV-5",),
             parts(strategy_for=with_key_shared(_ForgetsWhatMoves)),

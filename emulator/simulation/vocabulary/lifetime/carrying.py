@@ -110,19 +110,19 @@ WORD = Word(
     draw,
     checks=(
         Check(
-            "goes-on-elsewhere",
+            "continues-in-other-region",
             "INV-102",
             _told(LOST, "taken, not acknowledged by its subscription, and never given where that went on"),
             applies=_acted,
         ),
         Check(
-            "carried-is-given-back",
+            "acknowledged-is-trimmed",
             "INV-102",
             _told(STAYS, "acknowledged by its only subscription, and still kept"),
             applies=_acted,
         ),
         Check(
-            "passed-alone",
+            "expiry-is-local",
             "INV-37",
             _told(PASSED, "expired in one region, and another one passed it as well"),
             applies=_acted,
@@ -130,21 +130,21 @@ WORD = Word(
     ),
     ablations=(
         Ablation(
-            "gaps-are-let-go",
+            "unacknowledged-gaps-trimmed",
             "A log is trimmed up to the last acknowledgement, also over messages that are not acknowledged.",
             ("INV-102",),
             topic(_TrimmedOverGaps),
             seed_name=NAME,
         ),
         Ablation(
-            "passing-ends-lead",
+            "expiry-stops-updates",
             "A subscription that passed what nobody acknowledged does not tell other regions what was acknowledged.",
             ("INV-102",),
             parts(cursor=_PassingEndsLead),
             seed_name=NAME,
         ),
         Ablation(
-            "passed-is-acknowledged",
+            "expired-counts-as-acknowledged",
             "What expired in a region counts as acknowledged there, and other regions are told so.",
             ("INV-37",),
             parts(cursor=_PassedIsAcknowledged),

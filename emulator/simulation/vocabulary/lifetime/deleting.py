@@ -213,12 +213,14 @@ WORD = Word(
     NAME,
     draw,
     checks=(
-        Check("stays-away", "INV-38", _told(BACK, "was deleted, and is back"), applies=_acted),
-        Check("new-is-not-lost", "INV-118", _told(LOST, "taken, and never given"), applies=_acted),
+        Check(
+            "deleted-topic-stays-deleted", "INV-38", _told(BACK, "was deleted, and is back"), applies=_acted
+        ),
+        Check("new-messages-not-lost", "INV-118", _told(LOST, "taken, and never given"), applies=_acted),
     ),
     ablations=(
         Ablation(
-            "deletions-forgotten",
+            "topic-deletion-forgotten",
             "A region does not remember what was deleted in it.",
             ("INV-38",),
             parts(deletions=_ForgetsDeletions),

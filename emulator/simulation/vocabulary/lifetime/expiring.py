@@ -174,19 +174,19 @@ WORD = Word(
             applies=_acted,
         ),
         Check(
-            "expired-goes",
+            "expired-is-removed",
             "INV-88",
             _told(STAYS, "the policy lets it go, and it is still there"),
             applies=_acted,
         ),
         Check(
-            "deleted-stays-away",
+            "deleted-messages-stay-deleted",
             "INV-89",
             _told(BACK, "came back after its topic was deleted"),
             applies=_acted,
         ),
         Check(
-            "new-life-whole",
+            "recreated-topic-complete",
             "INV-89",
             _told(LOST, "published after the topic was deleted, and never given"),
             applies=_acted,
@@ -194,7 +194,7 @@ WORD = Word(
     ),
     ablations=(
         Ablation(
-            "age-not-asked",
+            "expiry-ignores-age",
             "A message expires however young it is.",
             ("INV-87",),
             parts(ages=_NothingIsYoung),

@@ -199,28 +199,37 @@ WORD = Word(
     NAME,
     draw,
     checks=(
-        Check("used-stays", "INV-116", _told(GONE, "in use, and not refused"), applies=_acted),
-        Check("nothing-goes-early", "INV-116", _told(EARLY, "gone before its time"), applies=_acted),
-        Check("idle-goes", "INV-116", _told(STAYS, "nobody uses it, and it is there"), applies=_acted),
-        Check("others-miss-nothing", "INV-116", _told(LOST, "taken, and never given"), applies=_acted),
+        Check("used-subscription-kept", "INV-116", _told(GONE, "in use, and not refused"), applies=_acted),
+        Check(
+            "no-early-subscription-expiry", "INV-116", _told(EARLY, "gone before its time"), applies=_acted
+        ),
+        Check(
+            "unused-subscription-removed",
+            "INV-116",
+            _told(STAYS, "nobody uses it, and it is there"),
+            applies=_acted,
+        ),
+        Check(
+            "other-subscriptions-complete", "INV-116", _told(LOST, "taken, and never given"), applies=_acted
+        ),
     ),
     ablations=(
         Ablation(
-            "expires-at-once",
+            "subscription-expires-immediately",
             "A subscription without consumers expires with the first look at it.",
             ("INV-116",),
             parts(disuse=_ExpiresAtOnce),
             seed_name=NAME,
         ),
         Ablation(
-            "no-subscription-expires",
+            "subscription-never-expires",
             "Subscriptions that nobody uses stay, whatever the policy says.",
             ("INV-116",),
             parts(disuse=_NothingExpires),
             seed_name=NAME,
         ),
         Ablation(
-            "used-ones-expire",
+            "used-subscription-expires",
             "Subscriptions expire whoever uses them.",
             ("INV-116",),
             parts(disuse=_AllExpire),

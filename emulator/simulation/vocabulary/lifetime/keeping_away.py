@@ -178,13 +178,13 @@ WORD = Word(
     draw,
     checks=(
         Check(
-            "quota-keeps-away",
+            "quota-blocks-producers",
             "INV-88",
             _told(STAYS, "is over its quota, and clients go on publishing"),
             applies=_acted,
         ),
         Check(
-            "let-in-again",
+            "producers-unblocked",
             "INV-88",
             _told(SHUT, "what came was acknowledged, and nobody can publish"),
             applies=_acted,
@@ -192,28 +192,28 @@ WORD = Word(
     ),
     ablations=(
         Ablation(
-            "nobody-kept-away",
+            "quota-never-blocks",
             "A quota that holds or refuses producers keeps none away.",
             ("INV-88",),
             parts(exceeded=_nobody_is_kept_away),
             seed_name=NAME,
         ),
         Ablation(
-            "no-backlog-too-old",
+            "quota-by-age-never-blocks",
             "A quota by age keeps no producer away, however old the oldest message is.",
             ("INV-88",),
             parts(exceeded=_nothing_is_old),
             seed_name=NAME,
         ),
         Ablation(
-            "evicts-instead",
+            "blocking-quota-evicts",
             "A quota that holds or refuses producers evicts.",
             ("INV-5",),
             parts(exceeded=_evicts_instead),
             seed_name=NAME,
         ),
         Ablation(
-            "never-let-in-again",
+            "quota-blocks-forever",
             "A topic with a quota is taken to be over it, whatever its backlog.",
             ("INV-88",),
             parts(exceeded=_stays_over),

@@ -81,18 +81,18 @@ WORD = Word(
     NAME,
     draw,
     checks=(
-        Check("given-once-in-order", "INV-103", _told(GIVEN, "somebody heard it wrong"), applies=_acted),
+        Check("received-once-in-order", "INV-103", _told(GIVEN, "somebody heard it wrong"), applies=_acted),
         Check(
-            "dropped-is-counted",
+            "drops-are-counted",
             "INV-103",
             _told(UNCOUNTED, "what was given and what was dropped is not what was sent"),
             applies=_acted,
         ),
-        Check("nothing-is-kept", "INV-103", _told(LEFT, "something of it is on a disk"), applies=_acted),
+        Check("nothing-is-stored", "INV-103", _told(LEFT, "something of it is on a disk"), applies=_acted),
     ),
     ablations=(
         Ablation(
-            "repetition-is-given",
+            "non-persistent-duplicates-delivered",
             "What another region sends again of a topic that keeps nothing is given again.",
             ("INV-103",),
             parts(watermarks=_EverythingIsNew),
@@ -106,7 +106,7 @@ WORD = Word(
             seed_name=NAME,
         ),
         Ablation(
-            "kept-by-the-region",
+            "non-persistent-state-stored",
             "The state of topics that keep nothing is put into the region's store.",
             ("INV-103",),
             parts(store_of_fleeting=_kept_by_the_region),

@@ -159,7 +159,7 @@ WORD = Word(
     draw,
     checks=(
         Check(
-            "inactive-replicates",
+            "inactive-topic-replicates",
             "INV-121",
             partial(told, NAME)(LOST, "acknowledged, and not in the other region"),
             applies=acted(NAME),
@@ -174,7 +174,7 @@ WORD = Word(
             seed_name=NAME,
         ),
         Ablation(
-            "rests-for-ever",
+            "inactive-replicator-never-resumes",
             "A replicator that rests does not open its producer for a new message.",
             ("INV-121",),
             topic(_with(_RestsForEver)),

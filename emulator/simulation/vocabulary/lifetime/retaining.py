@@ -105,19 +105,19 @@ WORD = Word(
     draw,
     checks=(
         Check(
-            "retained-can-be-read",
+            "retained-is-readable",
             "INV-104",
             _told(SHORT, "retention keeps it, and no reader is given it"),
             applies=_acted,
         ),
         Check(
-            "retention-spares-the-slow",
+            "retention-keeps-backlog",
             "INV-36",
             _told(LOST, "needed by a slow subscription, and never given to it"),
             applies=_acted,
         ),
         Check(
-            "retained-no-longer",
+            "beyond-retention-removed",
             "INV-104",
             _told(STAYS, "acknowledged, let go by retention, and still there"),
             applies=_acted,
@@ -153,7 +153,7 @@ WORD = Word(
             seed_name=NAME,
         ),
         Ablation(
-            "slow-not-asked",
+            "trimming-ignores-slow-subscriptions",
             "A log is trimmed without asking what subscriptions need that nobody reads.",
             ("INV-36",),
             topic(_SparesWhoIsThere),

@@ -236,13 +236,13 @@ WORD = Word(
     draw,
     checks=(
         Check(
-            "stays-off",
+            "disabled-stays-disabled",
             "INV-119",
             _told(TURNED_ON, "turned off by an administrator, and replicated again"),
             applies=_acted,
         ),
         Check(
-            "stays-where-it-is",
+            "unreplicated-position-kept",
             "INV-119",
             _told(MOVED, "not replicated, and moved by another region"),
             applies=_acted,
@@ -254,7 +254,7 @@ WORD = Word(
             applies=_acted,
         ),
         Check(
-            "turned-on-follows",
+            "enabled-is-updated",
             "INV-120",
             _told(BEHIND, "turned on in a quiet topic, and not carried over"),
             applies=_acted,
@@ -262,7 +262,7 @@ WORD = Word(
     ),
     ablations=(
         Ablation(
-            "update-turns-on",
+            "update-enables-replication",
             "An update of another region turns replication of a subscription on.",
             ("INV-119",),
             parts(takes_updates=_turns_on),
@@ -276,28 +276,28 @@ WORD = Word(
             seed_name=NAME,
         ),
         Ablation(
-            "subscribe-revokes-administrator",
+            "subscribe-overrides-administrator",
             "A consumer that asks for replication turns it on again after an administrator turned it off.",
             ("INV-119",),
             parts(cursor=_ForgetsWhoTurnedItOff),
             seed_name=NAME,
         ),
         Ablation(
-            "readers-replicated",
+            "reader-subscription-replicated",
             "A subscription that is not durable can be replicated.",
             ("INV-119",),
             parts(check_replicable=lambda name, durable: None),
             seed_name=NAME,
         ),
         Ablation(
-            "turned-on-without-snapshots",
+            "enabled-without-snapshots",
             "A subscription that is turned on knows none of the snapshots that were completed before.",
             ("INV-120",),
             parts(replicated_subscription=_BeginsWithNothing),
             seed_name=NAME,
         ),
         Ablation(
-            "refused-position-forgotten",
+            "unapplied-position-forgotten",
             "A position that was not applied is not remembered until the subscription is turned on.",
             ("INV-120",),
             parts(cursor=_ForgetsRefused),

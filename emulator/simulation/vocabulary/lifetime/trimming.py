@@ -205,32 +205,35 @@ WORD = Word(
     draw,
     checks=(
         Check(
-            "nothing-needed-goes",
+            "nothing-needed-is-trimmed",
             "INV-36",
             nothing_needed_goes,
             applies=lambda evidence: bool(evidence.deeds),
         ),
         Check(
-            "disks-given-back", "INV-60", disks_are_given_back, applies=lambda evidence: bool(evidence.deeds)
+            "disk-space-released",
+            "INV-60",
+            disks_are_given_back,
+            applies=lambda evidence: bool(evidence.deeds),
         ),
     ),
     ablations=(
         Ablation(
-            "cursors-not-asked",
+            "trimming-ignores-cursors",
             "A log is trimmed without asking what subscriptions still need.",
             ("INV-36", "INV-5"),
             topic(_with(_AsksNoCursor)),
             seed_name=NAME,
         ),
         Ablation(
-            "replicators-not-asked",
+            "trimming-ignores-replicators",
             "A log is trimmed without asking what other regions do not have yet.",
             ("INV-36",),
             topic(_with(_AsksNoReplicator)),
             seed_name=NAME,
         ),
         Ablation(
-            "nothing-let-go",
+            "nothing-trimmed",
             "What everybody has passed stays in the log.",
             ("INV-60",),
             topic(_with(_KeepsEverything)),

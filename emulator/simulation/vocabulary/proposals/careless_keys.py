@@ -80,13 +80,13 @@ def _ablation(name: str, safeguard: str, invariants: Iterable[str], **changes: A
 
 ABLATIONS = (
     _ablation(
-        "former-goes-on",
+        "former-transaction-stays-open",
         "A new connection under a transaction key does not abort the transaction of the one before it.",
         ("INV-57", "INV-74"),
         coordinator=_FencesNobody,
     ),
     _ablation(
-        "fenced-when-next-begins",
+        "fenced-at-next-begin",
         "A new connection under a transaction key leaves the former transaction open until it begins its own.",
         ("INV-74",),
         coordinator=_FencesLate,
@@ -98,7 +98,7 @@ ABLATIONS = (
         key_book=_ForgetsEpochs,
     ),
     _ablation(
-        "journal-believed",
+        "decision-reported-before-durable",
         "What a coordinator decides is told when it is written, not when it is durable.",
         ("INV-58", "INV-55", "INV-57", "INV-74", "INV-75"),
         transaction_journal=_BelievedAtOnce,

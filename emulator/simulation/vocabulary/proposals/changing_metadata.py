@@ -307,9 +307,11 @@ WORD = Word(
     NAME,
     draw,
     checks=(
-        Check("all-is-heard", "INV-51", all_is_heard, only_healed=True, applies=_has_metadata),
-        Check("stores-are-the-fold", "INV-53", stores_are_the_fold, only_healed=True, applies=_has_metadata),
-        Check("own-changes-last", "INV-77", own_changes_last, only_healed=True, applies=_has_metadata),
+        Check("all-events-received", "INV-51", all_is_heard, only_healed=True, applies=_has_metadata),
+        Check(
+            "stores-equal-event-fold", "INV-53", stores_are_the_fold, only_healed=True, applies=_has_metadata
+        ),
+        Check("own-changes-persist", "INV-77", own_changes_last, only_healed=True, applies=_has_metadata),
     ),
     ablations=(
         Ablation(
@@ -320,7 +322,7 @@ WORD = Word(
             seed_name=NAME,
         ),
         Ablation(
-            "deletion-forgotten",
+            "metadata-deletion-forgotten",
             "A cluster does not remember what was deleted.",
             ("INV-53",),
             parts(metadata_rule=replace(LATEST, has_tombstones=False)),
@@ -334,7 +336,7 @@ WORD = Word(
             seed_name=NAME,
         ),
         Ablation(
-            "answered-unstored",
+            "failed-change-confirmed",
             "A change that the configuration store did not take is answered as if it had.",
             ("INV-77",),
             parts(metadata=_SaysDone),

@@ -226,9 +226,9 @@ def _has_tasks(evidence: Evidence) -> bool:
 CHECKS = (
     Check("key-epochs-grow", "INV-55", key_epochs_grow, applies=_has_tasks),
     Check("one-open-transaction", "INV-57", one_open_transaction, applies=_has_tasks),
-    Check("fenced-is-never-seen", "INV-74", fenced_is_never_seen, applies=_has_tasks),
+    Check("fenced-work-never-counts", "INV-74", fenced_is_never_seen, applies=_has_tasks),
     Check("processed-at-most-once", "INV-75", processed_at_most_once, applies=_has_tasks),
-    Check("told-is-so", "INV-58", told_is_so, applies=_has_tasks),
-    Check("read-is-committed", "INV-59", read_is_committed, applies=_has_tasks),
+    Check("outcomes-as-reported", "INV-58", told_is_so, applies=_has_tasks),
+    Check("only-committed-read", "INV-59", read_is_committed, applies=_has_tasks),
     Check("all-processed", "INV-75", all_processed, only_healed=True, applies=_has_tasks),
 )

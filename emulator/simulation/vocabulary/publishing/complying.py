@@ -252,20 +252,25 @@ WORD = Word(
     NAME,
     draw,
     checks=(
-        Check("strategy-keeps-out", "INV-114", _told(LET_IN, "a schema may not follow"), applies=_acted),
-        Check("what-fits-comes-in", "INV-114", _told(KEPT_OUT, "a schema fits"), applies=_acted),
-        Check("versions-are-one", "INV-41", _told(DIFFERENT, "versions differ"), applies=_acted),
+        Check(
+            "incompatible-schemas-rejected",
+            "INV-114",
+            _told(LET_IN, "a schema may not follow"),
+            applies=_acted,
+        ),
+        Check("compatible-schemas-accepted", "INV-114", _told(KEPT_OUT, "a schema fits"), applies=_acted),
+        Check("schema-versions-agree", "INV-41", _told(DIFFERENT, "versions differ"), applies=_acted),
     ),
     ablations=(
         Ablation(
-            "any-schema-follows",
+            "any-schema-accepted",
             "A schema is let in whatever the strategy says.",
             ("INV-114",),
             parts(check_follows=_everything_follows),
             seed_name=NAME,
         ),
         Ablation(
-            "no-schema-follows",
+            "no-schema-accepted",
             "A topic that has a schema takes no other one, whatever the strategy says.",
             ("INV-114",),
             parts(check_follows=_nothing_follows),

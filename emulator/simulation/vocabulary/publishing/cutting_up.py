@@ -259,19 +259,26 @@ WORD = Word(
     NAME,
     draw,
     checks=(
-        Check("comes-whole", "INV-98", comes_whole, applies=lambda evidence: bool(evidence.deeds)),
-        Check("whole-once", "INV-2", stored_once, applies=lambda evidence: bool(evidence.deeds)),
+        Check(
+            "chunked-messages-complete", "INV-98", comes_whole, applies=lambda evidence: bool(evidence.deeds)
+        ),
+        Check(
+            "chunked-messages-stored-once",
+            "INV-2",
+            stored_once,
+            applies=lambda evidence: bool(evidence.deeds),
+        ),
     ),
     ablations=(
         Ablation(
-            "pieces-not-deduplicated",
+            "chunks-not-deduplicated",
             "A message in pieces is taken again when it was complete already.",
             ("INV-2",),
             parts(topic_state=_CountsNoPieces),
             seed_name=NAME,
         ),
         Ablation(
-            "pieces-scattered",
+            "chunks-scattered",
             "The pieces of a message go to whichever consumer's turn it is.",
             ("INV-98",),
             parts(strategy_for=_scattered),

@@ -254,9 +254,14 @@ WORD = Word(
     NAME,
     draw,
     checks=(
-        Check("insiders-read-all", "INV-113", _told(LOST, "is missing for who has the key"), applies=_acted),
         Check(
-            "outsiders-read-nothing",
+            "key-holders-read-everything",
+            "INV-113",
+            _told(LOST, "is missing for who has the key"),
+            applies=_acted,
+        ),
+        Check(
+            "nothing-readable-without-key",
             "INV-113",
             _told(OPEN, "can be read by who has no key"),
             applies=_acted,
@@ -264,14 +269,14 @@ WORD = Word(
     ),
     ablations=(
         Ablation(
-            "sent-openly",
+            "sent-unencrypted",
             "A producer that is to encrypt does not.",
             ("INV-113",),
             _client(_SendsOpenly),
             seed_name=NAME,
         ),
         Ablation(
-            "unreadable-thrown-away",
+            "undecryptable-acknowledged",
             "A consumer acknowledges what it has no key for.",
             ("INV-113",),
             _client(_ThrowsAway),

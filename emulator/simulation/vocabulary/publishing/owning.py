@@ -250,23 +250,26 @@ WORD = Word(
     NAME,
     draw,
     checks=(
-        Check("all-or-none", "INV-117", _told(MIXED, "it had two owners"), applies=_acted),
-        Check("owners-lose-nothing", "INV-117", _told(LOST, "taken from an owner"), applies=_acted),
-        Check("next-one-gets-all", "INV-117", _told(SHUT, "it is free"), applies=_acted),
+        Check("all-partitions-or-none", "INV-117", _told(MIXED, "it had two owners"), applies=_acted),
+        Check("owners-messages-not-lost", "INV-117", _told(LOST, "taken from an owner"), applies=_acted),
+        Check("next-owner-gets-all-partitions", "INV-117", _told(SHUT, "it is free"), applies=_acted),
         Check(
-            "compacted-says-the-last", "INV-33", _told(OTHER, "its compacted form differs"), applies=_acted
+            "compaction-keeps-last-owner",
+            "INV-33",
+            _told(OTHER, "its compacted form differs"),
+            applies=_acted,
         ),
     ),
     ablations=(
         Ablation(
-            "evicted-keep-partitions",
+            "fenced-owner-publishes-to-partition",
             "Who lost a partition of a topic goes on publishing to it.",
             ("INV-117",),
             keeps_publishing,
             seed_name=NAME,
         ),
         Ablation(
-            "first-owner-stays",
+            "compaction-keeps-first-owner",
             "Of what owners say of a key the first message of a compaction counts.",
             ("INV-33",),
             parts(latest_of_keys=KeepsTheFirst),

@@ -140,12 +140,12 @@ WORD = Word(
     NAME,
     draw,
     checks=(
-        Check("all-partitions-are-given", "INV-93", _told((LOST, STUCK)), applies=_acted),
-        Check("growth-comes-everywhere", "INV-93", _told((SMALL,)), applies=_acted),
-        Check("keys-stay-in-order", "INV-94", _told((DISORDER, ASTRAY)), applies=_acted),
-        Check("nothing-that-does-not-fit", "INV-94", _told((STRANGE,)), applies=_acted),
-        Check("nothing-comes-unasked", "INV-94", _told((EARLY,)), applies=_acted),
-        Check("tables-are-kept", "INV-95", _told((TABLE,)), applies=_acted),
+        Check("all-partitions-delivered", "INV-93", _told((LOST, STUCK)), applies=_acted),
+        Check("growth-reaches-all-regions", "INV-93", _told((SMALL,)), applies=_acted),
+        Check("keys-in-order-per-partition", "INV-94", _told((DISORDER, ASTRAY)), applies=_acted),
+        Check("only-matching-topics", "INV-94", _told((STRANGE,)), applies=_acted),
+        Check("no-unrequested-delivery", "INV-94", _told((EARLY,)), applies=_acted),
+        Check("table-views-current", "INV-95", _told((TABLE,)), applies=_acted),
     ),
     ablations=ablations(NAME),
 )
