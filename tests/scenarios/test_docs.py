@@ -54,4 +54,4 @@ def test_every_scenario_that_comes_with_geoemu_is_documented() -> None:
 
 def test_the_example_is_right() -> None:
     (example,) = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
-    assert parse_scenario(example, TOPOLOGY).name == "my-drill"
+    assert parse_scenario(example, TOPOLOGY).name == "my-failover"
