@@ -34,7 +34,7 @@ async def _acknowledge_for_ever(consumer: Consumer, ledger: int, chance: random.
 
 
 async def one_round(broker: RunningBroker) -> tuple[Result, Result]:
-    """(with nothing beside it, beside the holes)."""
+    """(without other load, beside the holes)."""
     alone = await asyncio.to_thread(publish, broker, new_topic(), MESSAGES, window=1)
     topic = new_topic()
     await asyncio.to_thread(publish, broker, topic, 2 * HOLES + 2)
@@ -65,8 +65,8 @@ def table(rounds: int = 3) -> str:
         [
             "| one message in flight | p50 (ms) | p99 (ms) | goal |",
             "|---|---|---|---|",
-            f"| with nothing beside it | {alone[0]:.2f} | {alone[1]:.2f} | |",
-            f"| beside {HOLES:,} holes | {beside[0]:.2f} | {beside[1]:.2f} | p99 at most 5 ms |",
+            f"| without other load | {alone[0]:.2f} | {alone[1]:.2f} | |",
+            f"| beside a cursor with {HOLES:,} gaps | {beside[0]:.2f} | {beside[1]:.2f} | p99 at most 5 ms |",
         ]
     )
 

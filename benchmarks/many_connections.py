@@ -75,7 +75,7 @@ def table(rounds: int = 3) -> str:
         with geoemu() as broker:
             taken.append(asyncio.run(_round(broker)))
     rows = ["| one message in flight | p50 (ms) | p99 (ms) |", "|---|---|---|"]
-    beside = ("with nothing beside it", f"beside {2 * PAIRS:,} idle connections")
+    beside = ("without other load", f"beside {2 * PAIRS:,} idle connections")
     for number, what in enumerate((*beside, f"beside {2 * PAIRS:,} connections, {PAIRS} messages/s on them")):
         p50, p99 = (
             statistics.median(getattr(results[number], field) / 1000 for _, results in taken)

@@ -142,12 +142,12 @@ async def measured(count: int) -> str:
     live = statistics.quantiles(took, n=100)
     return "\n".join(
         [
-            "| story | measured | goal |",
+            "| measurement | value | goal |",
             "|---|---|---|",
-            f"| a policy set in one cluster is obeyed in another, p50, p99 (ms) | {p50:.0f}, {p99:.0f} | 100, 250 |",
-            f"| carrier killed: next change obeyed elsewhere after (s) | {killed:.2f} | 2 until another carries |",
+            f"| a policy set in one cluster takes effect in another, p50, p99 (ms) | {p50:.0f}, {p99:.0f} | 100, 250 |",
+            f"| sync leader killed: the next change takes effect in the other cluster after (s) | {killed:.2f} | 2 until another region is leader |",
             f"| {count:,} namespaces when a cluster joins (s) | {joining:.1f} | under 10 |",
-            f"| publishes meanwhile, p50, p99 (ms) | {1000 * live[49]:.1f}, {1000 * live[98]:.1f} | as ever |",
+            f"| publishes meanwhile, p50, p99 (ms) | {1000 * live[49]:.1f}, {1000 * live[98]:.1f} | as without |",
         ]
     )
 

@@ -138,7 +138,7 @@ async def _one_takeover(service_url: str, topic: str, *, dies: bool) -> float:
 
 def table(topics: int = TOPICS) -> str:
     """Both as a Markdown table."""
-    rows = ["| story | median | p99 | goal |", "|---|---|---|---|"]
+    rows = ["| event | median | p99 | goal |", "|---|---|---|---|"]
     with geoemu(deduplication=True) as broker:
         for what, dies, goal in (("the owner closes", False, "3 ms"), ("the owner dies", True, "10 ms")):
             taken = sorted(
@@ -151,7 +151,7 @@ def table(topics: int = TOPICS) -> str:
             )
     rows += [
         "",
-        "| one host of eleven dies | every topic has an owner again | topics of the survivors | goal |",
+        "| one host of eleven is killed | every topic has an owner again | topics of the survivors | goal |",
     ]
     rows.append("|---|---|---|---|")
     for what, priorities in (("first in, first out", False), ("a random priority for each topic", True)):
