@@ -38,7 +38,7 @@ def crowded(attempts: Iterable[Attempt], limit: int) -> str:
     for last in admitted:
         there = [one.who for one in admitted if one.answered <= last.answered < one.leaving]
         if len(there) > limit:
-            return f"{len(there)} at once where {limit} may be: {', '.join(sorted(there))}"
+            return f"{len(there)} at once, the limit is {limit}: {', '.join(sorted(there))}"
     return ""
 
 
@@ -50,7 +50,10 @@ def kept_out(attempts: Iterable[Attempt], limit: int) -> str:
             continue
         others = {other.who for other in attempts if other.may_be_in(one.asked, one.answered)}
         if len(others - {one.who}) < limit:
-            return f"{one.who} was refused at {one.answered:.3f} s, when {len(others)} were there and {limit} may be"
+            at = f"{one.answered:.3f} s"
+            return (
+                f"{one.who} was rejected at {at}, when {len(others)} were admitted and the limit is {limit}"
+            )
     return ""
 
 
@@ -74,7 +77,7 @@ def too_fast(times: Sequence[float], allowance: Allowance, under_way: int) -> st
             count, seconds = last - first + 1, times[last] - since
             if count > allowance.in_seconds(seconds + MARGIN_SECONDS / 10) + under_way:
                 return (
-                    f"{count} within {seconds:.3f} s from {since:.3f} s on, where {allowance.amount} may in "
+                    f"{count} within {seconds:.3f} s from {since:.3f} s on, the rate is {allowance.amount} in "
                     f"{allowance.period_seconds} s"
                 )
     return ""

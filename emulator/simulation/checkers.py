@@ -123,7 +123,7 @@ def replicated_everywhere(evidence: Evidence) -> Found:
             for other in evidence.homes.owed(one.origin, one.replicate_to):
                 if other not in evidence.lost and one.origin not in _copies(evidence, other):
                     yield (
-                        f"{one.origin} is stored in {region} at {one.place} and never came to {other}",
+                        f"{one.origin} is stored in {region} at {one.place} and never arrived in {other}",
                         {**witness_of(one), "missing in": other},
                     )
 
@@ -136,15 +136,15 @@ def nothing_unasked(evidence: Evidence) -> Found:
     for (region, topic), view in sorted(evidence.logs.items()):
         for entry in view.garbled:
             yield (
-                f"{region} stores at {view.ledger}:{entry} what nobody sent",
+                f"{region} stores at {view.ledger}:{entry} what no client sent",
                 {"topic": topic, "region": region},
             )
         for one in view.messages:
             if one.text not in evidence.asked.get(one.origin, {}):
-                yield f"{one.origin} ({one.text!r}) is stored in {region}; nobody sent it", witness_of(one)
+                yield f"{one.origin} ({one.text!r}) is stored in {region}; no client sent it", witness_of(one)
             elif region not in evidence.homes.owed(one.origin, one.replicate_to):
                 named = ", ".join(one.replicate_to)
-                yield f"{one.origin} was meant for {named} and is stored in {region}", witness_of(one)
+                yield f"{one.origin} was restricted to {named} and is stored in {region}", witness_of(one)
 
 
 # INV-4
@@ -163,7 +163,7 @@ def order_of_each_origin(evidence: Evidence) -> Found:
             before = highest.get(who)
             if before is not None and one.origin.number < before.origin.number:
                 yield (
-                    f"in {region}, {one.origin} stands at {one.place}, behind {before.origin} at {before.place}",
+                    f"in {region}, {one.origin} is stored at {one.place}, after {before.origin} at {before.place}",
                     {**witness_of(one), "behind": before.place, "topic": topic},
                 )
             else:
@@ -178,7 +178,7 @@ def consumed_only_seen(evidence: Evidence) -> Found:
     for subscription, one in evidence.unseen:
         yield (
             f"{subscription} counted {one.origin} at {one.place} in {one.region} as consumed "
-            "when none of its consumers had been given it",
+            "although none of its consumers received it",
             {**witness_of(one), "subscription": subscription},
         )
 
@@ -195,7 +195,7 @@ def readers_saw_everything(evidence: Evidence) -> Found:
         for event, stored in zip(events, messages, strict=False):
             if event.message_id != stored.place:
                 yield (
-                    f"reader {reader} was given {event.message_id} in {region} when {stored.place} was next",
+                    f"reader {reader} received {event.message_id} in {region} when {stored.place} was next",
                     {"given": event.message_id or "", "next": stored.place, "region": region, "topic": topic},
                 )
                 break
@@ -226,7 +226,7 @@ def _difference(evidence: Evidence, topic: str, origin: str, region: str) -> Fou
     for theirs, ours in zip(there, here, strict=False):
         if (theirs.origin, theirs.text) != (ours.origin, ours.text):
             yield (
-                f"of {origin}'s messages {region} holds {ours.origin} at {ours.place} "
+                f"of the messages of {origin} {region} holds {ours.origin} at {ours.place} "
                 f"where {origin} has {theirs.origin}",
                 {"topic": topic, **witness_of(ours), "expected": str(theirs.origin)},
             )
@@ -251,7 +251,7 @@ def positions_grow(evidence: Evidence) -> Found:
         for before, after in zip(view.ids, view.ids[1:], strict=False):
             if after <= before:
                 yield (
-                    f"entry {after} stands behind entry {before} in {region}",
+                    f"entry {after} follows entry {before} in {region}",
                     {"topic": topic, "region": region},
                 )
     told: dict[tuple[str, str, str], Origin] = {}
@@ -261,7 +261,7 @@ def positions_grow(evidence: Evidence) -> Found:
                 other = told.setdefault((origin.region, origin.topic, place), origin)
                 if other != origin:
                     yield (
-                        f"{place} in {origin.region} was told for {other} and for {origin}",
+                        f"{place} in {origin.region} was returned for {other} and for {origin}",
                         {"at": place, "region": origin.region},
                     )
 
@@ -292,8 +292,8 @@ def confirmed_durable(evidence: Evidence) -> Found:
         _, entry, batch_index = (int(part) for part in (event.message_id or "").split(":"))
         if cursor is None or not cursor.is_done(entry, batch_index):
             yield (
-                f"{subscription} was told that {event.message_id} in {region} is acknowledged; "
-                "its stored cursor does not say so",
+                f"{subscription} received a response that {event.message_id} in {region} is acknowledged; "
+                "its stored cursor does not contain it",
                 {"subscription": subscription, "region": region, "at": event.message_id or ""},
             )
 
@@ -324,7 +324,7 @@ def given_is_stored(evidence: Evidence) -> Found:
         stored = evidence.log(event.region or "", full(event.topic)).by_place.get(event.message_id or "")
         if stored is None or (stored.origin, stored.text) != (origin_of(event), event.detail):
             yield (
-                f"{event.actor} was given {origin_of(event)} at {event.message_id} in {event.region}, "
+                f"{event.actor} received {origin_of(event)} at {event.message_id} in {event.region}, "
                 f"where {'nothing' if stored is None else stored.origin} is stored",
                 {
                     "message": str(origin_of(event)),
@@ -355,7 +355,7 @@ def consumers_finish(evidence: Evidence) -> Found:
             for one in evidence.log(region, topic).messages:
                 if not is_done(one.origin, one.text):
                     yield (
-                        f"{subscription} has a consumer in {region} and was never given "
+                        f"{subscription} has a consumer in {region} and never received "
                         f"{one.origin} at {one.place}",
                         {**witness_of(one), "subscription": subscription},
                     )
@@ -370,7 +370,7 @@ def position_is_carried(evidence: Evidence) -> Found:
     for (region, topic, subscription), left in sorted(evidence.left.items()):
         if left.messages and left.must_be_none:
             yield (
-                f"{subscription} was consumed to the end and in {region} {len(left.messages)} messages are left, "
+                f"{subscription} was consumed to the end, and in {region} {len(left.messages)} messages are left, "
                 f"the first at {left.messages[0].place}",
                 {"subscription": subscription, "topic": topic, **witness_of(left.messages[0])},
             )
@@ -382,7 +382,7 @@ def no_backlog_is_claimed(evidence: Evidence) -> Found:
         entries = len({one.entry for one in left.messages})
         if left.claim is not None and left.claim != entries:
             yield (
-                f"{entries or 'no'} entries are left of {subscription} in {region}, which says that {left.claim} are",
+                f"{entries or 'no'} entries are left of {subscription} in {region}, which reports {left.claim}",
                 {"subscription": subscription, "region": region, "topic": topic},
             )
 
@@ -394,7 +394,7 @@ def falls_silent(evidence: Evidence) -> Found:
     """Regions do not go on for ever to tell each other what all of them know."""
     for region, topic in sorted(evidence.restless):
         yield (
-            f"nobody publishes and nothing is owed, and {region} still writes to {topic}",
+            f"no client publishes and no message is outstanding, and {region} still writes to {topic}",
             {"region": region, "topic": topic},
         )
 

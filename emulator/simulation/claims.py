@@ -38,7 +38,7 @@ def read_row(epoch: int, value: bytes) -> GrantRow:
     except (ValueError, KeyError, TypeError) as problem:
         return GrantRow(epoch, "", 0, None, repr(problem))
     if said != epoch:
-        return GrantRow(epoch, owner, first, end, f"it says that its epoch is {said}")
+        return GrantRow(epoch, owner, first, end, f"its entry has epoch {said}")
     return GrantRow(epoch, owner, first, end)
 
 

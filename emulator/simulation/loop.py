@@ -217,8 +217,8 @@ class VirtualTime:
             else:
                 if not self._jump(deadline):
                     if self._moments:
-                        raise OutOfTime(f"the story was to end within {deadline:g} s. {who_waits()}")
-                    raise Deadlock(f"at {self.now:.6f} s nothing will ever happen again. {who_waits()}")
+                        raise OutOfTime(f"the test did not end within {deadline:g} s. {who_waits()}")
+                    raise Deadlock(f"at {self.now:.6f} s no event is pending. {who_waits()}")
                 turns_at_jump = turns
                 if turns - turns_at_tidying > TURNS_BETWEEN_TIDYINGS:
                     self._tidy(turns)
@@ -626,7 +626,7 @@ class HostLoop(asyncio.AbstractEventLoop):
         return task.result()
 
     def run_forever(self) -> None:
-        raise RuntimeError("a simulation runs until its story ends; see Simulation.run")
+        raise RuntimeError("a simulation runs until its main coroutine ends; see Simulation.run")
 
     def stop(self) -> None:
         self._time.stop()

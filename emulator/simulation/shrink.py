@@ -38,7 +38,7 @@ def shrink(
 ) -> Outcome:
     """The smallest failing plan that was found, and what came of it."""
     violation = outcome.violation
-    assert violation is not None, "there is nothing to shrink in a plan that does not fail"
+    assert violation is not None, "a plan that does not fail cannot be shrunk"
     end = time.monotonic() + seconds_max
     best, runs, improved = outcome, 0, True
     while improved:
@@ -163,13 +163,16 @@ def story_of(outcome: Outcome) -> list[str]:
     lines = [f"{len(plan.regions)} regions: {', '.join(plan.regions)}"]
     lines += [f"{one.name} publishes {one.messages} messages in {one.region}" for one in plan.producers]
     for consumer in plan.consumers:
-        moves = "".join(f", at {at:.2f} s goes on in {region}" for at, region in consumer.moves)
+        moves = "".join(f", at {at:.2f} s continues in {region}" for at, region in consumer.moves)
         kind = ("replicated " if consumer.replicated else "") + consumer.type.lower()
         lines.append(
             f"{consumer.name} ({consumer.subscription}, {kind}) consumes in {consumer.region}{moves}"
         )
     lines += [f"{reader.name} reads in {reader.region}" for reader in plan.readers]
-    lines += [f"{worker.name} works in {worker.region} under the key {worker.key}" for worker in plan.workers]
+    lines += [
+        f"{worker.name} runs in {worker.region} with the transaction key {worker.key}"
+        for worker in plan.workers
+    ]
     lines += [str(act) for act in plan.acts]
     lines += [str(fault) for fault in plan.faults]
     if violation is not None:
@@ -180,5 +183,5 @@ def story_of(outcome: Outcome) -> list[str]:
             lines.append(
                 f"{seconds_of(event):.2f} s: {event.actor} {event.op} {event.outcome} {number} in {event.region}{where}"
             )
-        lines.append(f"so {violation.invariant}: {violation.sentence}")
+        lines.append(f"violates {violation.invariant}: {violation.sentence}")
     return lines

@@ -90,11 +90,11 @@ class Simulation:
         return self.time.now
 
     def host(self, name: str, place: str | None = None) -> Host:
-        """The host of that name, made on first use. It stands at `place`, or at one of its own."""
+        """The host of that name, made on first use. It is at `place`, or at one of its own."""
         host = self._hosts.get(name)
         if host is None:
             host = self._hosts[name] = Host(self, name, len(self._hosts), place or name)
-        assert place is None or host.place == place, f"host {name!r} stands at {host.place!r}, not {place!r}"
+        assert place is None or host.place == place, f"host {name!r} is at {host.place!r}, not {place!r}"
         return host
 
     def disk(

@@ -65,8 +65,8 @@ def passed_over(sittings: Iterable[Sitting], *, one_is_active: bool) -> Iterator
                 permits = one.permits_least(since, until)
                 if permits > 0 or (one_is_active and one.is_there(since, until)):
                     yield (
-                        f"{worse.name} (level {worse.level}) was given {what} while {one.name} "
-                        f"(level {one.level}) had {permits} permits and more"
+                        f"{worse.name} (level {worse.level}) received {what} while {one.name} "
+                        f"(level {one.level}) had {permits} or more permits"
                     )
                     return
 

@@ -76,7 +76,7 @@ def cursors_in(rows: Iterable[tuple[StoredKey | None, bytes]]) -> dict[CursorKey
 def _read(head: bytes, parts: Mapping[str, bytes]) -> StoredCursor:
     state = json.loads(head)
     if state["format"] != FORMAT:
-        raise ValueError(f"cursor of format {state['format']!r}; the judges read {FORMAT}")
+        raise ValueError(f"cursor of format {state['format']!r}; the checks read {FORMAT}")
     acked: dict[int, int] = {}
     open_messages: dict[int, int] = {}
     for name, data in parts.items():

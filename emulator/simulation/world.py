@@ -151,7 +151,7 @@ class SimulatedRegion:
     def replace(self) -> None:
         """Somebody takes it for dead and starts it on another host, to which its name leads from now on. The former
         one lives on as it did."""
-        assert isinstance(self.disk, RemoteLog), f"nobody else can have the disk of region {self.name!r}"
+        assert isinstance(self.disk, RemoteLog), f"no other region can use the disk of region {self.name!r}"
         self.formers.append(self.host)
         self.host = self._simulation.host(f"{self.name}~{len(self.formers)}", place=self.name)
         self._simulation.network.give_name(self.name, self.host.name)

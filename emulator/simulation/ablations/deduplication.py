@@ -53,7 +53,7 @@ class _ForgetsWhatIsHidden(TopicState):
 ABLATIONS = (
     Ablation(
         "source-positions-forgotten",
-        "A region does not remember which positions of another region it has.",
+        "A region forgets which positions of another region it has stored.",
         ("INV-2", "INV-4", "INV-6"),
         parts(watermarks=_AcceptsEverything),
     ),
@@ -65,13 +65,13 @@ ABLATIONS = (
     ),
     Ablation(
         "checkpoint-includes-undurable",
-        "A checkpoint of the source positions contains what was only admitted.",
+        "A checkpoint of the source positions includes messages that are not durable.",
         ("INV-2", "INV-6"),
         parts(topic_state=_ChecksOutWhatWasAdmitted),
     ),
     Ablation(
         "checkpoint-without-markers",
-        "A checkpoint does not say which ids are markers, and which messages are not meant for all.",
+        "A checkpoint does not record which entries are markers and which are restricted to some regions.",
         ("INV-17", "INV-5"),
         parts(topic_state=_ForgetsWhatIsHidden),
     ),

@@ -89,31 +89,31 @@ class _NotReadAgain(RemoteLog):
 ABLATIONS = (
     Ablation(
         "torn-tail-trusted",
-        "Recovery serves what a crash left of an append.",
+        "Recovery serves the partial data of an append that a crash interrupted.",
         ("INV-3", "INV-15"),
         lambda seams: replace(seams, disk=_TrustsTornTails),
     ),
     Ablation(
         "append-after-failed-append",
-        "After an append failed, those behind it are stored.",
+        "After a failed append, later appends are stored.",
         ("INV-4", "INV-1", "INV-2"),
         lambda seams: replace(seams, disk=_UnpoisonedDisk, remote_log=_UnpoisonedRemoteLog),
     ),
     Ablation(
         "fence-ignored",
-        "A log that lies elsewhere stores what an older owner sends.",
+        "A remote log stores appends of a fenced owner.",
         ("INV-11",),
         lambda seams: replace(seams, remote_log=_NoFence),
     ),
     Ablation(
         "ownership-not-checked",
-        "A region that writes nothing does not look whether it is still the owner of its log.",
+        "A region that writes nothing does not check that it still owns its log.",
         ("INV-11",),
         lambda seams: replace(seams, remote_log=_NeverLookedAt),
     ),
     Ablation(
         "lost-response-not-reread",
-        "After a lost answer a log is taken to hold what it is known to hold, and not read again.",
+        "After a lost response the log is not read again; the append is considered failed.",
         ("INV-2", "INV-1", "INV-4", "INV-6", "INV-13"),
         lambda seams: replace(seams, remote_log=_NotReadAgain),
     ),

@@ -50,25 +50,25 @@ def _go_where_told(
 ABLATIONS = (
     Ablation(
         "one-round-snapshots",
-        "A snapshot is used after one round of answers, however many regions there are.",
+        "A snapshot is used after one round of responses, regardless of the number of regions.",
         ("INV-5",),
         parts(snapshots=partial(SnapshotController, rounds=1)),
     ),
     Ablation(
         "pending-update-forgotten",
-        "After a restart a subscription does not know that its consumers are ahead of what other regions were told.",
+        "After a restart a subscription forgets that its position is ahead of the last update that it sent.",
         ("INV-17",),
         parts(cursor_parts=_ForgetsItLeads),
     ),
     Ablation(
         "snapshots-without-backoff",
-        "Snapshots are begun at every interval, however many wait for answers and however many came too late.",
+        "A snapshot is started at every interval, regardless of how many are pending or timed out.",
         ("INV-17", "INV-19"),
         parts(snapshots=_ImpatientSnapshots),
     ),
     Ablation(
         "snapshot-triggers-snapshot",
-        "A snapshot that was begun without news makes other regions begin one in turn.",
+        "A snapshot that was started without new messages makes other regions start one, too.",
         ("INV-19",),
         parts(snapshots=_EndlessSnapshots),
     ),
@@ -80,7 +80,7 @@ ABLATIONS = (
     ),
     Ablation(
         "update-moves-backward",
-        "An update puts mark-delete where it says, even if that is behind.",
+        "An update moves mark-delete to its position, even backwards.",
         ("INV-8", "INV-9"),
         parts(apply_update=_go_where_told),
     ),

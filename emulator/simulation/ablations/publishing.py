@@ -140,7 +140,7 @@ ABLATIONS = (
     ),
     Ablation(
         "duplicate-acknowledged-early",
-        "A duplicate is acknowledged while what it repeats is still being written.",
+        "A duplicate is acknowledged while the original is still being written.",
         ("INV-10", "INV-1", "INV-2"),
         lambda seams: replace(
             seams.with_parts(deduplication=_SaysWhatWasAdmitted), topic=_AcknowledgesDuplicatesAtOnce
@@ -148,7 +148,7 @@ ABLATIONS = (
     ),
     Ablation(
         "former-session-ignored",
-        "A producer that comes back is not told of what its former life has under way.",
+        "A producer that reconnects does not learn about pending writes of its former session.",
         ("INV-1",),
         topic(_OverlooksFormerLives),
     ),
@@ -160,13 +160,13 @@ ABLATIONS = (
     ),
     Ablation(
         "fenced-but-acknowledged",
-        "A region acknowledges what was refused because it is not the owner any more.",
+        "A region acknowledges appends that failed because it was fenced.",
         ("INV-1", "INV-2"),
         topic(_AcknowledgesWhoeverOwnsIt),
     ),
     Ablation(
         "reload-during-appends",
-        "A topic is loaded again while appends to it are still under way.",
+        "A topic is loaded again while appends to it are pending.",
         ("INV-2", "INV-5", "INV-8", "INV-9", "INV-4"),
         topic(_DoesNotWait),
     ),

@@ -22,13 +22,14 @@ class _GoesOnFromNext(ReplicationProgress):
 ABLATIONS = (
     Ablation(
         "replication-loop",
-        "A replicator forwards what came from another region.",
+        "A replicator forwards messages that came from another region.",
         ("INV-3", "INV-2", "INV-6", "INV-4"),
         parts(forwarding=_forward_everything),
     ),
     Ablation(
         "resume-after-sent",
-        "After a lost link a replicator goes on behind what it sent, not behind what is confirmed.",
+        "After a lost link a replicator continues after the last sent message, not after the last "
+        "confirmed one.",
         ("INV-6", "INV-2"),
         parts(replication_progress=_GoesOnFromNext),
     ),

@@ -83,19 +83,19 @@ ABLATIONS = (
     ),
     Ablation(
         "acknowledgement-before-durable",
-        "An acknowledgement is answered before the cursor is durable.",
+        "An acknowledgement is confirmed before the cursor is durable.",
         ("INV-9",),
         parts(keeper=_AnswersAtOnce),
     ),
     Ablation(
         "whole-batch-acknowledged",
-        "Who acknowledges one message of a batch acknowledges all of it.",
+        "Acknowledging one message of a batch acknowledges the whole batch.",
         ("INV-5",),
         parts(cursor=_AcknowledgesWholeBatches),
     ),
     Ablation(
         "negative-acknowledgement-forgotten",
-        "What a consumer acknowledges negatively is not handed out again.",
+        "A negatively acknowledged message is not redelivered.",
         ("INV-17",),
         parts(strategy_for=_strategy_that_takes_nothing_back),
     ),

@@ -348,7 +348,7 @@ def hire_simulated(world: World, record: Record) -> Hire:
             return SimulatedHost(world, record, part)
         if isinstance(part, TaskPart):
             return SimulatedMortal(world, record, part)
-        assert isinstance(part, ConsumerPart), "programs are refused when a story is loaded"
+        assert isinstance(part, ConsumerPart), "programs are rejected when a scenario is loaded"
         return SimulatedConsumer(world, record, part)
 
     return hire

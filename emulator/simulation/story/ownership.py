@@ -65,8 +65,8 @@ def _base(place: Place) -> Place:
 
 def _figures_of(death: _Death) -> Figures:
     if death.orphans:
-        return {f"{death.words}: topics that found no other owner": float(len(death.orphans))}
+        return {f"{death.words}: topics without a new owner": float(len(death.orphans))}
     return {
-        f"{death.words}: most topics of one host then": float(death.most),
+        f"{death.words}: most topics of one host afterwards": float(death.most),
         f"{death.words}: last topic without an owner for (s)": round(max(death.waits_seconds), 4),
     }

@@ -80,7 +80,7 @@ def load_story(scenario_path: Path, topology: Topology) -> Story:
     scenario = load_scenario(scenario_path, topology)
     programs = ", ".join(part.name for part in scenario.parts if isinstance(part, ProgramPart))
     if programs:
-        rule = "a program of your own lives in real time and cannot be simulated; play it with `geoemu run`"
+        rule = "a program of your own runs in real time and cannot be simulated; use `geoemu run`"
         raise ConfigurationError([Problem(str(scenario_path), None, "actors.programs", programs, rule)])
     names = sorted({TopicName.parse(part.topic).full_namespace for part in scenario.parts})
     if len(names) != 1:

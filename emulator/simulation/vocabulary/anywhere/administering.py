@@ -1,5 +1,5 @@
-"""People who change policies while traffic runs: a region is taken out of a namespace and put in again, and lists that
-cannot be meant are refused.
+"""Change policies while clients run: a region is removed from a namespace and added again, and invalid region lists
+are rejected.
 
 A region that is put in again is sent what it missed, so in the end all hold everything. Replicated subscriptions go on
 among the others meanwhile: what the region that is out sent to some of them and not to all is consumed by nobody there.
@@ -81,7 +81,8 @@ WORD = Word(
     ablations=(
         Ablation(
             "absent-region-acknowledged",
-            "An update acknowledges what came from a region that was out of the namespace when its snapshot was taken.",
+            "An update acknowledges messages of a region that was not in the namespace when its "
+            "snapshot was taken.",
             ("INV-5",),
             parts(topic_state=_TakesAnybodysWord),
         ),

@@ -1,4 +1,5 @@
-"""Consumers that acknowledge what is not there yet: a mistake, or spite. Nobody's messages may be consumed by it."""
+"""Consumers that acknowledge messages which are not in the log yet, by mistake or on purpose. No message may count as
+consumed because of it."""
 
 from __future__ import annotations
 
@@ -78,7 +79,7 @@ WORD = Word(
     ablations=(
         Ablation(
             "acknowledgement-beyond-end-accepted",
-            "An acknowledgement of what is not in the log is taken for what will be.",
+            "An acknowledgement beyond the end of the log counts for messages that are stored later.",
             ("INV-5",),
             parts(dispatcher=_BelievesConsumers),
         ),

@@ -22,7 +22,7 @@ def epochs_grow(evidence: Evidence) -> Found:
             if grant.problem or grant.epoch != number:
                 why = grant.problem or f"epoch {number} is missing in front of it"
                 yield (
-                    f"epoch {grant.epoch} of {topic} in {region} cannot be: {why}",
+                    f"epoch {grant.epoch} of {topic} in {region} is impossible: {why}",
                     _of(region, topic, grant),
                 )
                 return
@@ -44,10 +44,10 @@ def one_owner(evidence: Evidence) -> Found:
             grant = _grant_at(grants, one.entry)
             name = one.origin.producer
             if grant is not None and grant.owner != name:
-                sentence = f"{one.origin} stands at {one.place}, in epoch {grant.epoch} of {grant.owner}"
+                sentence = f"{one.origin} is stored at {one.place}, in epoch {grant.epoch} of {grant.owner}"
                 yield sentence, {**witness_of(one), **_of(*place, grant)}
             elif grant is None and name in exclusive:
-                yield f"{one.origin} stands at {one.place}, where it was granted nothing", witness_of(one)
+                yield f"{one.origin} is stored at {one.place}, without a grant", witness_of(one)
 
 
 def _own_messages(evidence: Evidence, place: Place) -> Iterator[Stored]:
@@ -83,7 +83,7 @@ def told_is_durable(evidence: Evidence) -> Found:
                 then = "nothing" if one.stored_owner is None else one.stored_owner
                 later = "nothing" if now is None else now.owner
                 yield (
-                    f"{one.name} was told epoch {one.epoch} in {place[0]}, for which {then} was stored then "
+                    f"{one.name} was notified of epoch {one.epoch} in {place[0]}, for which {then} was stored then "
                     f"and {later} is now",
                     _about(one),
                 )
@@ -96,15 +96,16 @@ def told_epochs_grow(evidence: Evidence) -> Found:
         for one in opened:
             assert one.epoch is not None
             if names.setdefault(one.epoch, one.name) != one.name:
+                other = names[one.epoch]
                 sentence = (
-                    f"{one.name} was told epoch {one.epoch} in {one.place[0]}, and so was {names[one.epoch]}"
+                    f"{one.name} was notified of epoch {one.epoch} in {one.place[0]}, and so was {other}"
                 )
                 yield sentence, _about(one)
             for before in opened:
                 if _told(before) < one.asked and (before.epoch or 0) > one.epoch:
                     yield (
-                        f"{one.name} was told epoch {one.epoch} in {one.place[0]} when it asked after "
-                        f"{before.name} had been told {before.epoch}",
+                        f"{one.name} was notified of epoch {one.epoch} in {one.place[0]} for a request sent after "
+                        f"{before.name} was notified of {before.epoch}",
                         _about(one),
                     )
 
@@ -127,7 +128,7 @@ def fenced_for_good(evidence: Evidence) -> Found:
                 other = next((owner for owner in between if owner not in (None, name)), None)
                 if other is not None:
                     yield (
-                        f"{name} had epoch {before.epoch} in {place[0]}, lost it to {other}, and was let in again "
+                        f"{name} had epoch {before.epoch} in {place[0]}, lost it to {other}, and was granted it again "
                         f"with epoch {after.epoch}",
                         _about(after),
                     )
@@ -141,14 +142,14 @@ def losers_are_refused(evidence: Evidence) -> Found:
         newer = _newer(opened.get(sent.by.place, ()), sent)
         if sent.acknowledged and newer is not None:
             yield (
-                f"{sent.by.name} sent {sent.text} in {sent.by.place[0]} after {newer.name} had been told epoch "
+                f"{sent.by.name} sent {sent.text} in {sent.by.place[0]} after {newer.name} was notified of epoch "
                 f"{newer.epoch}, and it was acknowledged",
                 {**_about(sent.by), "text": sent.text},
             )
     for ending in evidence.claims.endings:
         code = ending.code
         if ending.attempt.epoch is not None and code not in (None, ServerError.ProducerFenced):
-            yield f"{ending.attempt.name} lost the topic and met {code}", _about(ending.attempt)
+            yield f"{ending.attempt.name} lost the topic and received {code}", _about(ending.attempt)
 
 
 def _newer(opened: Sequence[Attempt], sent: Sent) -> Attempt | None:
@@ -176,7 +177,7 @@ def promoted_in_order(evidence: Evidence) -> Found:
                 if _must_be_behind(evidence, early, late):
                     yield (
                         f"{early.name} (priority {early.priority}) got {place[1]} in {place[0]} before {late.name} "
-                        f"(priority {late.priority}), which stood in line with it",
+                        f"(priority {late.priority}), which waited at the same time",
                         {**_about(early), "before": late.name},
                     )
 
@@ -214,11 +215,11 @@ def nobody_waits_in_vain(evidence: Evidence) -> Found:
     """After healing everybody who wants the topic gets it in its turn."""
     for name, last in sorted(evidence.claims.wanting.items()):
         if last is None:
-            yield f"{name} never asked", {"name": name}
+            yield f"{name} never requested it", {"name": name}
         elif last.place[0] not in evidence.lost:
-            how = "has it and cannot publish" if last.opened is not None else "waits in vain"
+            how = "owns it and cannot publish" if last.opened is not None else "waits without being promoted"
             if last.opened is None and last.waits is None:
-                how = "asks in vain"
+                how = "requests it without success"
             yield f"{name} {how} for {last.place[1]} in {last.place[0]}", _about(last)
 
 

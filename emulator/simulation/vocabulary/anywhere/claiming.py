@@ -1,4 +1,4 @@
-"""Programs that want a topic for themselves (PIP-68), and stand in line for it (PIP-440).
+"""Producers that request exclusive access to a topic (PIP-68) and wait for it in a queue (PIP-440).
 
 They claim, wait, fence each other off, freeze and die on a topic of their own, while everything else goes on beside
 them: its region is killed, its disk is slow or fails, an administrator has the topic unloaded.

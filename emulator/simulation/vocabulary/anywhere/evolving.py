@@ -1,5 +1,5 @@
-"""Producers whose schema evolves, in several clusters at once. Whoever reads a message asks its region for the schema
-that the message says, and must be given the one that it was written with, whatever died or was away meanwhile."""
+"""Producers whose schema evolves in several clusters at once. A consumer asks its region for the schema version that
+a message carries and must receive the schema that the message was written with, regardless of crashes and outages."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def _wrong(message: Message, found: Schema | None) -> str:
     if message.schema_version and found == schema(int(number)):
         return ""
     version = int.from_bytes(message.schema_version, "big") if message.schema_version else "none"
-    return f"{message.producer_name} was written with schema {number}, and says version {version}"
+    return f"{message.producer_name} was written with schema {number}, and has version {version}"
 
 
 def draw(random: Random, plan: Plan) -> Plan:
@@ -117,7 +117,7 @@ def schemas_travel(evidence: Evidence) -> Found:
     for deed in evidence.deeds:
         if deed.word == Evolve.word and deed.detail.startswith(MEANS_ANOTHER):
             yield (
-                f"{deed.detail.removeprefix(MEANS_ANOTHER)} in {deed.region}, which gives another schema for that",
+                f"{deed.detail.removeprefix(MEANS_ANOTHER)} in {deed.region}, where that is another schema",
                 {"region": deed.region, "topic": deed.topic},
             )
 
@@ -134,7 +134,7 @@ WORD = Word(
     ablations=(
         Ablation(
             "remote-schema-version-kept",
-            "A message keeps the number that its schema has where it comes from.",
+            "A replicated message keeps the schema version of its origin region.",
             ("INV-42",),
             parts(schema_numbers=_BelievesNumbers),
         ),

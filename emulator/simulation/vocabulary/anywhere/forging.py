@@ -1,4 +1,4 @@
-"""Clients that claim what no client may: another region's messages, another producer's name, markers, a region's name.
+"""Clients with forged claims: messages of another region, another producer's name, markers, the name of a region.
 
 Nothing of it is stored, and nobody else notices: what is counted (deduplication by name, watermarks by region) is
 folded from the log, so one forged entry would have honest messages taken for known.
@@ -194,13 +194,13 @@ WORD = Word(
     ablations=(
         Ablation(
             "forged-origin-accepted",
-            "A client may say that its message came from another region, and from which place there.",
+            "A client may claim that its message came from another region, with a source position.",
             ("INV-3", "INV-2", "INV-21"),
             parts(check_entry=_overlooks(replicated_from=None, source_position=None)),
         ),
         Ablation(
             "forged-producer-accepted",
-            "The producer that counts is the one that an entry names, not the one that sent it.",
+            "Deduplication uses the producer name in the entry, not the name of its sender.",
             ("INV-3", "INV-1", "INV-21"),
             parts(check_entry=_believes_a_name),
         ),
@@ -212,7 +212,7 @@ WORD = Word(
         ),
         Ablation(
             "forged-replicator-accepted",
-            "Whoever bears the name of a region's replicator is taken for it.",
+            "Any producer with the name of a replicator is accepted as that replicator.",
             ("INV-2", "INV-3", "INV-21"),
             parts(publisher_of=_believes_a_regions_name),
         ),

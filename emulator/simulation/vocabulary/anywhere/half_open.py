@@ -1,4 +1,4 @@
-"""Consumers whose connection is half dead: frozen, or without power, they never read and never answer again.
+"""Consumers with a half-open connection: their host is frozen or without power, so they neither read nor respond.
 
 Nobody tells their region. It finds out by asking, lets go of the connection, and gives their place and what they were
 sent to others. Judged on the network, and by the honest consumers of the same subscription.
@@ -100,7 +100,7 @@ def silent_ones_go(evidence: Evidence) -> Found:
     for deed in evidence.deeds:
         if deed.word == FallSilent.word and deed.outcome == "accepted":
             yield (
-                f"{deed.region} kept a connection for {deed.detail} s from which nothing came",
+                f"{deed.region} kept a connection for {deed.detail} s that sent nothing",
                 {"region": deed.region},
             )
 
@@ -123,7 +123,7 @@ WORD = Word(
     ablations=(
         Ablation(
             "no-keep-alive-timeout",
-            "A client that says nothing any more is taken to be there.",
+            "A client that sends nothing is considered alive.",
             ("INV-24", "INV-5", "INV-14"),
             parts(liveness=_BelievesSilence),
         ),

@@ -1,4 +1,4 @@
-"""Clients that ask and ask and never read what they are answered. One of them must not take the memory of all.
+"""Clients that send requests and never read the responses. Such a client must not exhaust a region's memory.
 
 Judged on the network, not by what a region says of its budgets: how many bytes wait at its side of the connection.
 """
@@ -114,7 +114,7 @@ WORD = Word(
     ablations=(
         Ablation(
             "no-backpressure",
-            "A client is read whatever it makes the region hold.",
+            "A region reads from a client regardless of the memory that its pending responses use.",
             ("INV-22",),
             parts(pressure=_NeverStops),
         ),

@@ -1,4 +1,4 @@
-"""A region that is believed and lies: its replicator has the secret of the run, and says what is not so.
+"""A byzantine peer: a region whose replicator is authenticated and sends false statements.
 
 What a region says of its own messages cannot be held against anything, and is believed. All else can: that it speaks in
 the name of others, that it sends again under a place which it used before, that it puts a subscription where our log
@@ -156,7 +156,7 @@ def _as_of(lie: Lie, marker: Marker) -> bytes:
 
 OF_OTHERS: dict[str, Callable[[Lie], bytes]] = {
     "another region's message": lambda lie: with_replication(_forged(lie), lie.third, Position(FAR, FAR)),
-    "a message of nobody": _forged,
+    "a message without origin": _forged,
     "another region's answer": lambda lie: _as_of(
         lie, SnapshotResponse("forged", lie.third, Position(FAR, FAR))
     ),
@@ -244,7 +244,7 @@ def regions_speak_for_themselves(evidence: Evidence) -> Found:
     for deed in evidence.deeds:
         if deed.word == Lie.word and deed.outcome == "accepted" and deed.detail in OF_OTHERS:
             yield (
-                f"{deed.region} took {deed.detail} from a region that is not it",
+                f"{deed.region} took {deed.detail} from a region that is not entitled to it",
                 {"region": deed.region, "topic": deed.topic},
             )
 
@@ -275,19 +275,19 @@ WORD = Word(
     ablations=(
         Ablation(
             "peer-claims-accepted",
-            "A region may say anything, also in the name of others.",
+            "Every statement of a region is accepted, also about other regions.",
             ("INV-21", "INV-3", "INV-2"),
             parts(check_entry=_believes_a_region),
         ),
         Ablation(
             "update-beyond-end-accepted",
-            "An update that puts a subscription behind the end of the log is followed.",
+            "An update with a position beyond the end of the log is applied.",
             ("INV-5",),
             parts(apply_update=_goes_beyond_the_end),
         ),
         Ablation(
             "update-of-another-ledger-accepted",
-            "An update that speaks of another ledger is taken to speak of this one.",
+            "An update for another ledger is applied to this one.",
             ("INV-5",),
             parts(own_entry_id=_reads_any_log),
         ),

@@ -1,5 +1,5 @@
-"""A second namespace beside the first, in one region or in some; and topics whose names collide with others when
-they are glued together without escaping."""
+"""A second namespace in one or several regions, with topic names that would collide if they were concatenated without
+escaping."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Clients that send more than a region may take: a payload over the limit, and metadata that leaves no room for what
-replication adds. Both are refused where they came in; the largest entry that is taken comes everywhere."""
+"""Clients that send messages above the size limit: a payload that is too large, or metadata that leaves no room for
+what replication adds. Regions reject both where they are published; the largest allowed entry reaches every
+region."""
 
 from __future__ import annotations
 
@@ -173,9 +174,9 @@ def oversized_refused(evidence: Evidence) -> Found:
             continue
         if (deed.outcome == "accepted") != (deed.detail == LARGEST):
             yield (
-                f"{deed.region} {deed.outcome} what is over the limit by {deed.detail}"
+                f"{deed.region} {deed.outcome} an entry above the limit by {deed.detail}"
                 if deed.outcome == "accepted"
-                else f"{deed.region} refused the largest entry that it must take",
+                else f"{deed.region} rejected the largest allowed entry",
                 {"region": deed.region, "topic": deed.topic},
             )
 
@@ -193,7 +194,7 @@ WORD = Word(
     ablations=(
         Ablation(
             "replicated-size-ignored",
-            "An entry may be so large that there is no room left for what replication adds.",
+            "An entry may be so large that it leaves no room for what replication adds.",
             ("INV-23", "INV-2", "INV-6"),
             parts(check_entry=_forgets_that_it_travels),
         ),

@@ -1,4 +1,4 @@
-"""Producers that send a message twice in one breath, under the same number, before they have any answer."""
+"""Producers that send a message twice with the same sequence id before they receive any response."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ WORD = Word(
     ablations=(
         Ablation(
             "duplicate-acknowledged-first",
-            "A duplicate is acknowledged before what was issued before it is durable.",
+            "A duplicate is acknowledged before earlier appends are durable.",
             ("INV-1",),
             topic(_AnswersDuplicatesFirst),
         ),

@@ -1,4 +1,5 @@
-"""Every region dies once more when all is repaired and consumed: what it knows then it knows from what it stored."""
+"""After everything is repaired and consumed, every region is killed and started again: it then knows only what it
+stored."""
 
 from __future__ import annotations
 

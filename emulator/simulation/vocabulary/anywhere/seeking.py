@@ -1,4 +1,4 @@
-"""Consumers that go elsewhere in the log: to its beginning or end, to a message they know, to a time.
+"""Consumers and readers that seek to the beginning or end of the log, to a message they received, or to a time.
 
 A seek is the one thing that may move mark-delete back (INV-8) or over messages nobody was given (INV-5); what was
 acknowledged before it need not be so afterwards (INV-9). In return everything from there on is given once more
@@ -118,7 +118,7 @@ def given_from_there(evidence: Evidence) -> Found:
     Judged where nobody else may have moved it since: its last seek, one consumer, one region."""
     for seek in lasting(evidence):
         entry, index = map(int, seek.detail.removeprefix("entry ").split(":"))
-        yield from not_given(evidence, seek, (entry, index), f"was sent back to {seek.detail}")
+        yield from not_given(evidence, seek, (entry, index), f"was moved back to {seek.detail}")
 
 
 def lasting(evidence: Evidence) -> Iterator[Deed]:
@@ -162,7 +162,7 @@ def not_given(evidence: Evidence, seek: Deed, begin: tuple[int, int], happened: 
         is_behind = (one.entry, one.batch_index) >= begin
         if is_behind and one.entry > upto and one.place not in given | done:
             yield (
-                f"{seek.subscription} in {seek.region} {happened} and never given "
+                f"{seek.subscription} in {seek.region} {happened} and never delivered "
                 f"{one.origin} at {one.place} again",
                 {**witness_of(one), "subscription": seek.subscription},
             )
@@ -181,7 +181,7 @@ def reader_began_again(evidence: Evidence) -> Found:
             messages = evidence.log(deed.region, deed.topic).messages
             if messages and given != messages[0].place:
                 yield (
-                    f"a reader in {deed.region} went back to the beginning and was given {given}, "
+                    f"a reader in {deed.region} sought to the beginning and received {given}, "
                     f"not {messages[0].place}",
                     {"given": given, "topic": deed.topic, "region": deed.region},
                 )
@@ -202,7 +202,7 @@ WORD = Word(
     ablations=(
         Ablation(
             "seek-ignored",
-            "A seek is answered and the cursor stays where it is.",
+            "A seek is confirmed, and the cursor does not move.",
             ("INV-16",),
             parts(cursor=_StaysWhereItIs),
         ),

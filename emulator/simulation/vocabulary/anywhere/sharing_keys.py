@@ -1,4 +1,4 @@
-"""Consumers that share a subscription by keys, and come, die, freeze and come back while keys move among them.
+"""Consumers of a Key_Shared subscription that join, die, freeze and return while keys move between them.
 
 The key of a message is its producer's name, so that the disks tell which messages have one key.
 """
@@ -119,7 +119,7 @@ def in_order(evidence: Evidence, topic: str, subscription: str) -> Found:
                 passed_over = earlier.get(place, frozenset()) - acknowledged - given[event.actor]
                 if passed_over:
                     yield (
-                        f"{event.actor} was given {place} of {event.producer} in {region} before {min(passed_over)} of "
+                        f"{event.actor} received {place} of {event.producer} in {region} before {min(passed_over)} of "
                         "the same key was acknowledged",
                         {"given": place, "before": min(passed_over), "key": event.producer or ""},
                     )
@@ -172,19 +172,20 @@ WORD = Word(
     ablations=(
         Ablation(
             "keys-move-immediately",
-            "A key goes to its new consumer while the former one still holds messages of it.",
+            "A key moves to its new consumer while the former one has unacknowledged messages of it.",
             ("INV-69",),
             parts(strategy_for=with_key_shared(_MovesAtOnce)),
         ),
         Ablation(
             "equal-consumer-names-merged",
-            "Consumers with equal names are taken for one: a key goes to one while another holds messages of it.",
+            "Consumers with equal names count as one: a key moves to one of them while another has "
+            "unacknowledged messages of it.",
             ("INV-69",),
             parts(strategy_for=with_key_shared(_IdentifiesByName)),
         ),
         Ablation(
             "key-order-ignored",
-            "A message of a key is handed out although an earlier one of the key waits.",
+            "A message of a key is dispatched although an earlier one of the same key waits.",
             ("INV-69",),
             parts(strategy_for=with_key_shared(_ForgetsWhoWaits)),
         ),

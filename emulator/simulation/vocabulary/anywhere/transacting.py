@@ -1,4 +1,5 @@
-"""Producers that publish in transactions, commit some, abort others and forget some; a reader looks after each step.
+"""Producers that publish in transactions and commit, abort or abandon them; a reader checks the topic after each
+step.
 
 Each act has a topic of its own and knows all that was published there. What a reader is given must never be of a
 transaction that is open, aborted or forgotten, and everything of those that certainly committed must be there (INV-63).
@@ -38,10 +39,10 @@ class _Ledger:
         """A sentence; empty when it is as it should be."""
         for payload in given:
             if payload in self.never:
-                return f"a reader was given {payload!r}, whose transaction did not commit"
+                return f"a reader received {payload!r}, whose transaction did not commit"
         missing = [payload for payload in self.must if payload not in given]
         if missing and not self.open:
-            return f"a reader was not given {missing[0]!r}, which was committed"
+            return f"a reader did not receive {missing[0]!r}, which was committed"
         return ""
 
 

@@ -1,4 +1,4 @@
-"""Consumers that delete their subscription; as an application it comes back and makes it anew.
+"""Consumers that delete their subscription; the application returns and creates it again.
 
 The new one has nothing of the one before: it begins where its consumer asks to, at the first message.
 """
@@ -61,7 +61,7 @@ def begins_anew(evidence: Evidence) -> Found:
     for where, deed in last.items():
         is_carried = where[1:] in evidence.given.replicated
         if deed.outcome == "accepted" and not is_carried and evidence.windows.last_end(*where) <= deed.ended:
-            yield from not_given(evidence, deed, (-1, -1), "was deleted and made anew")
+            yield from not_given(evidence, deed, (-1, -1), "was deleted and created again")
 
 
 class _RemembersTheDeleted(Topic):
@@ -89,7 +89,7 @@ WORD = Word(
     ablations=(
         Ablation(
             "deleted-cursor-reused",
-            "A subscription that is made anew goes on where the deleted one of its name stood.",
+            "A subscription that is created again continues at the position of the deleted one.",
             ("INV-16",),
             topic(_RemembersTheDeleted),
         ),

@@ -1,5 +1,5 @@
-"""Programs that change and delete values by key, administrators that have the topic compacted again and again, and
-readers of the compacted view: it says of each key what the topic itself says, whatever died meanwhile."""
+"""Programs that set and delete values by key, administrators that compact the topic repeatedly, and readers of the
+compacted view: for each key it has the value that the topic has, regardless of crashes."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class ReadTable(Act):
             stage.did("accepted", topic=full(TOPIC), detail=str(len(table)))
         else:
             told, meant = table.get(wrong, b""), sorted(allowed.get(wrong, {b""}))
-            detail = f"{SAYS_OTHERWISE}of {wrong} {told!r}, and the topic says {meant}"
+            detail = f"{SAYS_OTHERWISE}for {wrong} {told!r}, and the topic has {meant}"
             stage.did("refused", topic=full(TOPIC), detail=detail)
 
 
@@ -160,7 +160,7 @@ def tables_agree(evidence: Evidence) -> Found:
     for deed in evidence.deeds:
         if deed.word == NAME and deed.detail.startswith(SAYS_OTHERWISE):
             yield (
-                f"the compacted view of {deed.region} says {deed.detail.removeprefix(SAYS_OTHERWISE)}",
+                f"the compacted view of {deed.region} has {deed.detail.removeprefix(SAYS_OTHERWISE)}",
                 {"region": deed.region, "topic": deed.topic},
             )
 
@@ -189,14 +189,14 @@ WORD = Word(
     ablations=(
         Ablation(
             "compaction-keeps-oldest",
-            "Compaction keeps the first message of each key that it meets, not the newest.",
+            "Compaction keeps the oldest message of each key, not the newest.",
             ("INV-33",),
             parts(latest_of_keys=KeepsTheFirst),
             seed_name=NAME,
         ),
         Ablation(
             "compaction-ignores-tombstones",
-            "Compaction takes no notice of deletions.",
+            "Compaction ignores tombstones.",
             ("INV-33",),
             parts(latest_of_keys=_BelievesNoDeletion),
             seed_name=NAME,

@@ -1,4 +1,4 @@
-"""Programs that want their messages delivered later, in regions that die meanwhile: never early, and not forgotten.
+"""Producers of messages with a delivery time, in regions that crash meanwhile: no message is delivered early or lost.
 
 Clocks are right in these worlds: what a region's clock says is what the judge's says.
 """
@@ -114,7 +114,7 @@ def never_early(evidence: Evidence) -> Found:
         if stored is not None and event.at_ms < stored.due_ms:
             early_ms = stored.due_ms - event.at_ms
             yield (
-                f"{event.actor} was given {event.detail} in {event.region} {early_ms:.0f} ms before it was due",
+                f"{event.actor} received {event.detail} in {event.region} {early_ms:.0f} ms before it was due",
                 {"given": stored.place, "region": event.region, "due_ms": str(stored.due_ms)},
             )
 
@@ -168,14 +168,14 @@ WORD = Word(
     ablations=(
         Ablation(
             "delivered-before-due",
-            "A message is handed out whenever its consumer has room.",
+            "A message is dispatched before its delivery time if its consumer has permits.",
             ("INV-29",),
             parts(strategy_for=_with(_LooksAtNoClock)),
             seed_name=NAME,
         ),
         Ablation(
             "delayed-messages-forgotten",
-            "Of the messages that wait until they are due only a few are remembered.",
+            "Only a few of the messages that wait for their delivery time are remembered.",
             ("INV-5",),
             parts(strategy_for=_with(_ForgetsWhatWaits)),
             seed_name=NAME,

@@ -1,6 +1,6 @@
-"""Programs that cannot process some of their messages: they give them back, put them off or say nothing of them, with
-dead letters. Each message ends acknowledged by its program or as a letter, whatever died meanwhile, and none comes to
-the program more often than it may.
+"""Consumers that cannot process some messages: they acknowledge negatively, use the retry letter topic or let the
+acknowledgement time out, with dead letters. Each message ends acknowledged or as a dead letter, regardless of
+crashes, and no message is delivered more often than the policy allows.
 
 Each program has a topic of its own. What it was given, how often, and what became of it, it knows itself.
 """
@@ -187,15 +187,13 @@ class _Work:
         """INV-97. A region begins to count anew when it loses a consumer, so only one attachment is looked at."""
         count, most = message.redelivery_count, self._act.redeliveries_max
         if count > most:
-            self._miscounted = (
-                f"{MISCOUNTED}{message.payload.decode()} came for the {count + 1}. time of {most + 1}"
-            )
+            said = f"was delivered {count + 1} times, {most + 1} are allowed"
+            self._miscounted = f"{MISCOUNTED}{message.payload.decode()} {said}"
         opened = _attachment(consumer, message)
         before = self._counts.get(message.id)
         if before is not None and before[0] == opened and count != before[1] + 1:
-            self._miscounted = (
-                f"{MISCOUNTED}{message.payload.decode()} came with count {count} after {before[1]}"
-            )
+            said = f"was delivered with redelivery count {count} after {before[1]}"
+            self._miscounted = f"{MISCOUNTED}{message.payload.decode()} {said}"
         self._counts[message.id] = (opened, count)
 
     async def _dig(self) -> None:
@@ -321,14 +319,14 @@ WORD = Word(
     ablations=(
         Ablation(
             "redelivery-forgotten",
-            "A message that a consumer gives back is given to nobody.",
+            "A negatively acknowledged message is never redelivered.",
             ("INV-96",),
             parts(strategy_for=_with(_ForgetsWhatComesBack)),
             seed_name=NAME,
         ),
         Ablation(
             "redelivery-not-counted",
-            "A message that comes again says that it comes for the first time.",
+            "A redelivered message has redelivery count 0.",
             ("INV-97",),
             parts(strategy_for=_with(_CountsNothing)),
             seed_name=NAME,

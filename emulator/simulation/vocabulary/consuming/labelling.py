@@ -1,5 +1,6 @@
-"""Programs whose subscription has notes: what it was made with, and what an administrator puts in their place, is what
-its region tells, whatever died meanwhile and however often somebody subscribes with other ones; and they go with it.
+"""Programs whose subscription has properties: the region returns those that it was created with or that an
+administrator set last, regardless of crashes and of later subscribers with other properties; they are deleted with
+the subscription.
 
 Each program has a topic of its own. What was answered it knows itself.
 """
@@ -78,7 +79,7 @@ class Label(Mortal):
         return ""
 
     def _compared(self, told: Notes | None, possible: list[Notes]) -> str:
-        return "" if told is None or told in possible else f"{OTHER}{told}, where {possible[0]} was answered"
+        return "" if told is None or told in possible else f"{OTHER}{told}, and {possible[0]} was confirmed"
 
     async def _subscribed(self, client: Client, stage: Stage, notes: Notes, seconds: float) -> bool:
         """Somebody came with these notes, and went again."""
@@ -121,12 +122,12 @@ class Label(Mortal):
         await self.insist(stage, "PUT", "/unload", done=(204,))
         said = await self._surely_told(stage)
         if said != last:
-            return f"{OTHER}{said} after the topic was unloaded, where {last} was answered"
+            return f"{OTHER}{said} after the topic was unloaded, and {last} was confirmed"
         consumer = await self._consumer(client, stage, {"too": "late"})
         await consumer.unsubscribe()
         await self._consumer(client, stage, {"new": "one"})
         said = await self._surely_told(stage)
-        return "" if said == {"new": "one"} else f"{LEFT}{said}, where it was made with {{'new': 'one'}}"
+        return "" if said == {"new": "one"} else f"{LEFT}{said}, and it was created with {{'new': 'one'}}"
 
     async def _surely_told(self, stage: Stage) -> Notes | None:
         give_up_at = stage.now + PATIENCE_SECONDS
@@ -179,25 +180,25 @@ WORD = Word(
     NAME,
     draw,
     checks=(
-        Check("properties-kept", "INV-115", _told(OTHER, "its notes are other ones"), applies=_acted),
+        Check("properties-kept", "INV-115", _told(OTHER, "its properties differ"), applies=_acted),
         Check(
             "properties-deleted-with-subscription",
             "INV-115",
-            _told(LEFT, "a new subscription has old notes"),
+            _told(LEFT, "a new subscription has the properties of the deleted one"),
             applies=_acted,
         ),
     ),
     ablations=(
         Ablation(
             "properties-not-stored",
-            "Notes on a subscription are not stored when they change.",
+            "Changed properties of a subscription are not stored.",
             ("INV-115",),
             parts(cursor=_KeepsInMemory),
             seed_name=NAME,
         ),
         Ablation(
             "properties-never-updated",
-            "A subscription that has notes keeps them, whatever an administrator says.",
+            "Properties of a subscription cannot be changed by an administrator.",
             ("INV-115",),
             parts(cursor=_FirstNotesStay),
             seed_name=NAME,

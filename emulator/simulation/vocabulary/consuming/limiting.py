@@ -1,5 +1,5 @@
-"""Programs that are more than may use a topic, or faster than a rate allows: never more, never faster, and whoever
-waits is let in once there is room.
+"""Programs with more clients than a topic allows, or faster than a rate allows: limits and rates are never exceeded,
+and a waiting client is admitted once there is room.
 
 Each program has a topic and a policy of its own, which is set while things go wrong; it is judged when nothing does any
 more, by what the program knows itself.
@@ -126,43 +126,43 @@ WORD = Word(
     NAME,
     draw,
     checks=(
-        Check("limits-enforced", "INV-101", _told(CROWDED, "more than may use it"), applies=_acted),
-        Check("admitted-below-limit", "INV-101", _told(KEPT_OUT, "there was room"), applies=_acted),
+        Check("limits-enforced", "INV-101", _told(CROWDED, "more clients than its limit"), applies=_acted),
+        Check("admitted-below-limit", "INV-101", _told(KEPT_OUT, "rejected below the limit"), applies=_acted),
         Check("rates-enforced", "INV-101", _told(TOO_FAST, "faster than its rate"), applies=_acted),
         Check("rates-reached", "INV-101", _told(STARVED, "slower than its rate"), applies=_acted),
     ),
     ablations=(
         Ablation(
             "limit-not-enforced",
-            "Whoever wants to use a topic is let in, however many may.",
+            "Every client is admitted to a topic, regardless of its limits.",
             ("INV-101",),
             parts(caps=_CountsNobody),
             seed_name=NAME,
         ),
         Ablation(
             "limit-never-released",
-            "A topic that once refused somebody refuses everybody.",
+            "A topic that rejected one client rejects every later one.",
             ("INV-101",),
             parts(caps=_StaysFull),
             seed_name=NAME,
         ),
         Ablation(
             "rate-not-counted",
-            "What was published and handed out does not count against a rate.",
+            "Published and dispatched messages do not count against a rate.",
             ("INV-101",),
             parts(throttle_of=_throttle(_TakesNothing)),
             seed_name=NAME,
         ),
         Ablation(
             "unused-rate-accumulates",
-            "What a rate allowed and nobody used may all go at once later.",
+            "Unused allowance of a rate accumulates without bound.",
             ("INV-101",),
             parts(throttle_of=_throttle(_PilesUp)),
             seed_name=NAME,
         ),
         Ablation(
             "rate-never-refills",
-            "A rate allows what one period does, and nothing after it.",
+            "A rate allows the messages of one period, and none after it.",
             ("INV-101",),
             parts(throttle_of=_throttle(_NeverFills)),
             seed_name=NAME,

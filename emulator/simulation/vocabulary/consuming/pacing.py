@@ -121,7 +121,7 @@ class Publishing(Paced):
             return f"{TOO_FAST}{over}"
         # What was read before a region said stop is waited for.
         if quiet > 2.0 + (under_way + 1) / self.allowance.amount:
-            return f"{STARVED}nothing was taken for {quiet:.3f} s, where {self.allowance.amount} may be in a second"
+            return f"{STARVED}nothing was accepted for {quiet:.3f} s, the rate is {self.allowance.amount} per second"
         return ""
 
 
@@ -192,5 +192,5 @@ class Draining(Paced):
                 return f"{TOO_FAST}{over}"
         least = min(len(times) for times in came)
         if least < count:
-            return f"{STARVED}{least} of {count} came in {seconds:.3f} s"
+            return f"{STARVED}{least} of {count} arrived in {seconds:.3f} s"
         return ""

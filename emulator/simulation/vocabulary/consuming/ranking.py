@@ -1,5 +1,5 @@
-"""Programs whose consumers have levels of priority, come, stop to take, and go: a lower level is given nothing while a
-higher one has permits, and the partitions of a topic are spread evenly over the best level.
+"""Programs whose consumers have priority levels, join, stop taking messages, and leave: a lower level receives
+nothing while a higher one has permits, and the partitions of a topic are spread evenly over the best level.
 
 Each program has a topic of its own. It is judged when nothing goes wrong any more: what it knows of permits then
 holds.
@@ -246,7 +246,7 @@ WORD = Word(
         Check(
             "best-level-first",
             "INV-100",
-            _told(PASSED_OVER, "a better level was passed over"),
+            _told(PASSED_OVER, "a better priority level was ignored"),
             applies=_acted,
         ),
         Check(
@@ -258,35 +258,36 @@ WORD = Word(
         Check(
             "lower-levels-used",
             "INV-100",
-            _told(WAITS, "was published, and nobody is given it"),
+            _told(WAITS, "published, and delivered to no consumer"),
             applies=_acted,
         ),
     ),
     ablations=(
         Ablation(
             "priority-levels-ignored",
-            "A Shared subscription hands out to all its consumers in turn, whatever their levels.",
+            "A Shared subscription dispatches round-robin to all consumers, regardless of their "
+            "priority levels.",
             ("INV-100",),
             parts(strategy_for=_with(_KnowsNoLevels)),
             seed_name=NAME,
         ),
         Ablation(
             "only-best-level-served",
-            "A Shared subscription hands out to the best level only, also when that takes nothing.",
+            "A Shared subscription dispatches only to the best priority level, also when it has no permits.",
             ("INV-100",),
             parts(strategy_for=_with(_WaitsForTheBest)),
             seed_name=NAME,
         ),
         Ablation(
             "failover-ignores-level",
-            "Who came first to a Failover subscription is active, whatever its level.",
+            "The first consumer of a Failover subscription is active, regardless of its priority level.",
             ("INV-100",),
             parts(strategy_for=_with(_FirstComeIsActive)),
             seed_name=NAME,
         ),
         Ablation(
             "failover-partitions-not-spread",
-            "All partitions of a Failover subscription go to one consumer of the best level.",
+            "All partitions of a Failover subscription have the same active consumer of the best level.",
             ("INV-100",),
             parts(strategy_for=_with(_OneIsActiveForAll)),
             seed_name=NAME,

@@ -1,5 +1,5 @@
-"""Consumers that say which hashes of keys they take, or that need not wait for former owners of a key; others visit
-them, take messages and go without a word.
+"""Key_Shared consumers with sticky hash ranges or with out-of-order delivery; other consumers join, take messages and
+disappear.
 
 The key of a message is its producer's name, so that the disks tell which messages have one key.
 """
@@ -194,7 +194,7 @@ def owners_only(evidence: Evidence) -> Found:
             slot = (murmur3((event.producer or "").encode()) & 0x7FFF_FFFF) % SLOTS or 1
             if not any(first <= slot <= last for first, last in ranges[who]):
                 yield (
-                    f"{event.actor} was given {event.message_id} of {event.producer} in {event.region}: its slot "
+                    f"{event.actor} received {event.message_id} of {event.producer} in {event.region}: its slot "
                     f"{slot} is not in {told_ranges(ranges[who])}",
                     {"given": event.message_id or "", "key": event.producer or "", "slot": str(slot)},
                 )
@@ -263,21 +263,22 @@ WORD = Word(
     ablations=(
         Ablation(
             "sticky-ranges-ignored",
-            "A message goes to some consumer, whatever ranges of keys that one named.",
+            "A message is dispatched to any consumer, regardless of sticky ranges.",
             ("INV-99",),
             parts(strategy_for=with_key_shared(_AsksNoRange)),
             seed_name=NAME,
         ),
         Ablation(
             "unowned-keys-delivered",
-            "Keys that no consumer named a range for go to one all the same.",
+            "Keys outside all sticky ranges are dispatched to a consumer.",
             ("INV-99",),
             parts(strategy_for=with_key_shared(_LeavesNothingUnowned)),
             seed_name=NAME,
         ),
         Ablation(
             "moved-keys-not-delivered",
-            "Out of order, what waits for the owner of a key is forgotten when the key moves.",
+            "With out-of-order delivery, messages that wait for the owner of a key are lost when the "
+            "key moves.",
             ("INV-5",),
             parts(strategy_for=with_key_shared(_ForgetsWhatMoves)),
             seed_name=NAME,

@@ -1,6 +1,7 @@
-"""Programs whose replicated subscription goes on in another region, and perhaps back, while what was acknowledged is
-let go from the logs, or while messages expire in one region only: what nobody acknowledged is given to it wherever it
-goes on, what only expired is there elsewhere, and in the end no region keeps anything of what was acknowledged.
+"""Programs whose replicated subscription continues in another region, and perhaps returns, while acknowledged
+messages are trimmed or while messages expire in one region only: every unacknowledged message is delivered wherever
+the subscription continues, expiry in one region has no effect elsewhere, and finally no region stores an acknowledged
+message.
 
 Each program has a topic of its own (`roaming.py`). What it published, was given and acknowledged it knows itself.
 """
@@ -112,19 +113,22 @@ WORD = Word(
         Check(
             "continues-in-other-region",
             "INV-102",
-            _told(LOST, "taken, not acknowledged by its subscription, and never given where that went on"),
+            _told(
+                LOST,
+                "published, not acknowledged by its subscription, and never delivered where that continued",
+            ),
             applies=_acted,
         ),
         Check(
             "acknowledged-is-trimmed",
             "INV-102",
-            _told(STAYS, "acknowledged by its only subscription, and still kept"),
+            _told(STAYS, "acknowledged by its only subscription, and still stored"),
             applies=_acted,
         ),
         Check(
             "expiry-is-local",
             "INV-37",
-            _told(PASSED, "expired in one region, and another one passed it as well"),
+            _told(PASSED, "expired in one region, and skipped in another one as well"),
             applies=_acted,
         ),
     ),
@@ -138,14 +142,14 @@ WORD = Word(
         ),
         Ablation(
             "expiry-stops-updates",
-            "A subscription that passed what nobody acknowledged does not tell other regions what was acknowledged.",
+            "A subscription that skipped expired messages sends no more updates to other regions.",
             ("INV-102",),
             parts(cursor=_PassingEndsLead),
             seed_name=NAME,
         ),
         Ablation(
             "expired-counts-as-acknowledged",
-            "What expired in a region counts as acknowledged there, and other regions are told so.",
+            "Expired messages count as acknowledged and are included in updates to other regions.",
             ("INV-37",),
             parts(cursor=_PassedIsAcknowledged),
             seed_name=NAME,

@@ -1,6 +1,6 @@
-"""Programs that publish to a topic in two regions and have it deleted, by force, in one of them: it stays away there
-until somebody uses it there; whoever goes on there has a new topic, to which the other region sends what is new, and
-not what was there before; and where nobody deleted it, nothing is lost.
+"""Programs that publish to a topic in two regions and delete it by force in one of them: it stays deleted there until
+a client uses it there; such a client has a new topic, to which the other region sends new messages and no earlier
+ones; in regions where it was not deleted, nothing is lost.
 
 Each program has a topic of its own. What was taken from it, and what came, it knows itself.
 """
@@ -142,7 +142,7 @@ class DeleteHere(Mortal):
         new_theirs = await self._publish(theirs, stage, "new-theirs")
         if not self.goes_on:
             if await self._comes_back(stage):
-                return f"{BACK}the topic itself, which nobody uses here"
+                return f"{BACK}the topic itself, which no client uses here"
             consumer = await self._consumer(here, stage, "anew")
             ours = await self._producer(here, stage, "anew")
         new_ours = await self._publish(ours, stage, "new-ours")
@@ -155,7 +155,7 @@ class DeleteHere(Mortal):
             return f"{BACK}{self._some(back)} in {self.region}"
         owed = old | new_theirs | new_ours | last_theirs
         if missing := owed - await self._until_all(away, stage, self.reading, owed):
-            return f"{LOST}{self._some(missing)} in {self.reading}, where nobody deleted it"
+            return f"{LOST}{self._some(missing)} in {self.reading}, where it was not deleted"
         return ""
 
     async def _comes_back(self, stage: Stage) -> bool:
@@ -214,14 +214,19 @@ WORD = Word(
     draw,
     checks=(
         Check(
-            "deleted-topic-stays-deleted", "INV-38", _told(BACK, "was deleted, and is back"), applies=_acted
+            "deleted-topic-stays-deleted", "INV-38", _told(BACK, "deleted, and exists again"), applies=_acted
         ),
-        Check("new-messages-not-lost", "INV-118", _told(LOST, "taken, and never given"), applies=_acted),
+        Check(
+            "new-messages-not-lost",
+            "INV-118",
+            _told(LOST, "acknowledged to its producer, and never delivered"),
+            applies=_acted,
+        ),
     ),
     ablations=(
         Ablation(
             "topic-deletion-forgotten",
-            "A region does not remember what was deleted in it.",
+            "A region forgets which topics were deleted in it.",
             ("INV-38",),
             parts(deletions=_ForgetsDeletions),
             seed_name=NAME,

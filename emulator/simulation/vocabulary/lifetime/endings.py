@@ -150,11 +150,11 @@ class Termination(Finishing):
         given = (one.message_id or "" for one in stage.record.events if one.topic == stage.name)
         behind = [place for place in given if place and int(place.split(":")[1]) > last]
         if after:
-            self.tell(stage, f"{AFTER}{min(after).decode()} and {len(after) - 1} more were taken")
+            self.tell(stage, f"{AFTER}{min(after).decode()} and {len(after) - 1} more were accepted")
         elif refusal is not ServerError.TopicTerminatedError:
-            self.tell(stage, f"{AFTER}a producer is told {refusal and refusal.name}")
+            self.tell(stage, f"{AFTER}a producer receives {refusal and refusal.name}")
         elif behind:
-            self.tell(stage, f"{BEHIND}{behind[0]} and {len(behind) - 1} more, {last} was told")
+            self.tell(stage, f"{BEHIND}{behind[0]} and {len(behind) - 1} more, {last} was returned")
         else:
             stage.did("accepted", topic=self.topic(stage))
 
@@ -175,7 +175,7 @@ class Unforced(Finishing):
             came = await self.everything(consumer, stage, wanted)
             status = await self.ask(stage, "DELETE", "")
             if status != USED:
-                self.tell(stage, f"{TAKEN}it is in use, and who asks to delete it is told {status}")
+                self.tell(stage, f"{TAKEN}it is in use, and its deletion returns {status}")
             elif wanted - came:
                 self.tell(stage, f"{LOST}{min(wanted - came).decode()}")
             else:
@@ -190,7 +190,7 @@ class Unforced(Finishing):
         # Other regions' replicators use it as well, as upstream.
         is_alone = len(stage.world.regions) == 1
         if is_alone and not (await self.insist(stage, "DELETE", "") and await self.is_gone(stage)):
-            self.tell(stage, f"{STAYS}nobody uses it, and it is not deleted")
+            self.tell(stage, f"{STAYS}it is unused, and its deletion is rejected")
         else:
             stage.did("accepted", topic=self.topic(stage))
 
@@ -237,8 +237,6 @@ class Unused(Finishing):
         # Regions of other clusters have no such policy, and their replicators go on using it.
         must_go = len(stage.world.topology.clusters) == 1
         if must_go and not await self.is_gone(stage):
-            self.tell(
-                stage, f"{STAYS}nobody has used it for {PATIENCE_SECONDS:g} s, {self.seconds} are enough"
-            )
+            self.tell(stage, f"{STAYS}unused for {PATIENCE_SECONDS:g} s, the policy is {self.seconds} s")
         else:
             stage.did("accepted", topic=self.topic(stage))

@@ -1,7 +1,6 @@
-"""Programs whose topics have an end: messages expire or are evicted by a policy that comes and goes (`letting_go.py`),
-or somebody deletes the topic while its clients are attached. Nothing goes before its time, what is to go goes, and a
-topic that was deleted begins anew with everything that is published to it then.
-"""
+"""Programs whose messages expire or are evicted by a policy that is set and removed (`letting_go.py`), or whose topic
+is deleted by force with clients attached. No message expires early, every expired message is removed, and a topic
+that is used after its deletion has all messages that are published to it then."""
 
 from __future__ import annotations
 
@@ -170,67 +169,67 @@ WORD = Word(
         Check(
             "nothing-expires-early",
             "INV-87",
-            _told(EARLY, "passed by its subscription though the policy kept it"),
+            _told(EARLY, "skipped by its subscription before the policy allows it"),
             applies=_acted,
         ),
         Check(
             "expired-is-removed",
             "INV-88",
-            _told(STAYS, "the policy lets it go, and it is still there"),
+            _told(STAYS, "beyond its policy, and still stored"),
             applies=_acted,
         ),
         Check(
             "deleted-messages-stay-deleted",
             "INV-89",
-            _told(BACK, "came back after its topic was deleted"),
+            _told(BACK, "delivered after its topic was deleted"),
             applies=_acted,
         ),
         Check(
             "recreated-topic-complete",
             "INV-89",
-            _told(LOST, "published after the topic was deleted, and never given"),
+            _told(LOST, "published after the topic was deleted, and never delivered"),
             applies=_acted,
         ),
     ),
     ablations=(
         Ablation(
             "expiry-ignores-age",
-            "A message expires however young it is.",
+            "A message expires before its time to live.",
             ("INV-87",),
             parts(ages=_NothingIsYoung),
             seed_name=NAME,
         ),
         Ablation(
             "nothing-expires",
-            "Messages stay however old they are.",
+            "No message expires, regardless of its age.",
             ("INV-88",),
             parts(ages=_NothingIsOld),
             seed_name=NAME,
         ),
         Ablation(
             "quota-always-exceeded",
-            "Every backlog is taken for one that is over its quota.",
+            "Every backlog counts as over its quota.",
             ("INV-87",),
             parts(backlog_bytes=_everything_is_too_much),
             seed_name=NAME,
         ),
         Ablation(
             "quota-never-exceeded",
-            "No backlog is taken for one that is over its quota.",
+            "No backlog counts as over its quota.",
             ("INV-88",),
             parts(backlog_bytes=_nothing_is_too_much),
             seed_name=NAME,
         ),
         Ablation(
             "quota-never-too-old",
-            "However old a backlog is, no quota by age is exceeded.",
+            "A quota by age is never exceeded, regardless of the age of the backlog.",
             ("INV-88",),
             parts(exceeded=_no_backlog_is_too_old),
             seed_name=NAME,
         ),
         Ablation(
             "cursors-outlive-topics",
-            "Deleting a topic leaves what its subscriptions acknowledged.",
+            "Deleting a topic does not delete the cursors of its subscriptions.",
             ("INV-89",),
             lambda seams: replace(seams, disk=_KeepsCursors),
             seed_name=NAME,

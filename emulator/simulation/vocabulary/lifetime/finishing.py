@@ -1,5 +1,5 @@
-"""Programs whose topics come to an end without anybody being sent away from what is theirs: terminated while they are
-published to, deleted without force, or deleted because nobody uses them.
+"""Programs whose topics are terminated while they are published to, deleted without force, or deleted because they
+are inactive; no client loses messages by it.
 
 Each program has a topic of its own (`endings.py`). What was taken from it, and when, it knows itself.
 """
@@ -113,54 +113,64 @@ WORD = Word(
     NAME,
     draw,
     checks=(
-        Check("no-publish-after-termination", "INV-39", _told(AFTER, "it was terminated"), applies=_acted),
+        Check(
+            "no-publish-after-termination",
+            "INV-39",
+            _told(AFTER, "published after termination"),
+            applies=_acted,
+        ),
         Check(
             "no-entry-after-last-position",
             "INV-39",
-            _told(BEHIND, "stands behind the position that terminating told"),
+            _told(BEHIND, "stored after the position that termination returned"),
             applies=_acted,
         ),
         Check("topic-in-use-not-deleted", "INV-105", _told(TAKEN, "deleted without force"), applies=_acted),
-        Check("terminated-topic-complete", "INV-105", _told(LOST, "taken, and never given"), applies=_acted),
+        Check(
+            "terminated-topic-complete",
+            "INV-105",
+            _told(LOST, "acknowledged to its producer, and never delivered"),
+            applies=_acted,
+        ),
         Check(
             "inactive-topic-deleted",
             "INV-105",
-            _told(STAYS, "to be deleted, and still there"),
+            _told(STAYS, "should be deleted, and still exists"),
             applies=_acted,
         ),
     ),
     ablations=(
         Ablation(
             "termination-not-stored",
-            "That a topic was terminated is not stored.",
+            "The termination of a topic is not stored.",
             ("INV-39",),
             topic(_ending(_EndsInMemory)),
             seed_name=NAME,
         ),
         Ablation(
             "last-position-returned-too-early",
-            "Terminating tells the last position before what was issued has its outcome.",
+            "Termination returns the last position before pending publishes have their outcome.",
             ("INV-39",),
             topic(_ending(_EndsAtOnce)),
             seed_name=NAME,
         ),
         Ablation(
             "deletion-ignores-use",
-            "A topic is deleted without asking who uses it.",
+            "A topic is deleted without force although clients use it.",
             ("INV-105",),
             topic(_NobodyUsesIt),
             seed_name=NAME,
         ),
         Ablation(
             "deletion-ignores-subscriptions",
-            "A topic that has subscriptions is taken to be unused.",
+            "A topic with subscriptions counts as unused.",
             ("INV-105",),
             parts(disuse=_SubscriptionsAreNoUse),
             seed_name=NAME,
         ),
         Ablation(
             "inactivity-not-detected",
-            "What nobody uses is never found to be unused.",
+            "An inactive topic is never detected as inactive.",
             ("INV-105",),
             parts(disuse=_AlwaysInUse),
             seed_name=NAME,

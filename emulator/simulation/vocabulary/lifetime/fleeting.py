@@ -63,7 +63,7 @@ class Notes:
     heard: dict[Listener, list[Heard]] = field(default_factory=dict)
 
     def wrong(self) -> str:
-        """What was given that must not be; empty: nothing."""
+        """What received that must not be; empty: nothing."""
         for listener, heard in self.heard.items():
             if told := self._wrong_for(heard):
                 return f"{listener} {told}"
@@ -78,12 +78,12 @@ class Notes:
             times = max(places[place], numbers[one.life, number] if number in self.swift else 0)
             before = last.get((one.life, consumer), -1)
             if number not in self.sent:
-                return f"was given {number}, which nobody sent"
+                return f"received {number}, which no client sent"
             if times > 1:
-                return f"was given {number} {times} times, once at {place}"
+                return f"received {number} {times} times, once at {place}"
             if number in self.swift:
                 if number < before:
-                    return f"was given {number} after {before}"
+                    return f"received {number} after {before}"
                 last[one.life, consumer] = number
         return ""
 
@@ -227,14 +227,14 @@ class Fleeting(Mortal):
     def _difference(self, before: Mapping[Listener, int], after: Mapping[Listener, int], sent: int) -> str:
         for listener in dict.fromkeys(self.listeners):
             if listener not in before or listener not in after:
-                return f"{listener}: nobody says how much was dropped"
+                return f"{listener}: the number of dropped messages is unknown"
             count = after[listener] - before[listener]
             if count != sent:
-                return f"of {sent} messages {listener} was given, or not given and counted, {count}"
+                return f"of {sent} messages {listener} received {count}, including those counted as dropped"
         return ""
 
     async def _totals(self, stage: Stage, notes: Notes) -> dict[Listener, int]:
-        """Of each listener: what it was given and what was dropped for it, on the way and where it listens."""
+        """Of each listener: what it received and what was dropped for it, on the way and where it listens."""
         totals = {}
         stats = {
             region: await self._stats(stage, region) for region in dict.fromkeys((self.region, self.reading))

@@ -1,6 +1,6 @@
-"""Programs whose topic has a subscription that somebody uses and one that nobody uses any more, where a policy lets
-unused ones expire: the first stays and misses nothing, whoever asks to have it deleted is refused; the second goes, by
-itself or because somebody says so, and never before its time.
+"""Programs whose topic has a used and an unused subscription, with a policy that lets unused ones expire: the used
+one stays, receives everything, and its deletion is rejected; the unused one is removed by expiry or on request, and
+never before its time.
 
 Each program has a topic of its own. What was taken from it, it knows itself.
 """
@@ -113,13 +113,13 @@ class Idle(Finishing):
     ) -> str:
         status = await self.ask(stage, "DELETE", f"/subscription/{USED_NAME}")
         if status != IN_USE:
-            return f"{GONE}{USED_NAME} has a consumer, and who asks to delete it is told {status}"
+            return f"{GONE}{USED_NAME} has a consumer, and its deletion returns {status}"
         if self.is_deleted:
             await self.insist(stage, "DELETE", f"/subscription/{UNUSED_NAME}", done=(204, NOBODY_ELSE))
         elif await self._goes(stage, left + MINUTES * 60 - 1.0):
-            return f"{EARLY}after {stage.now - left:.3f} s, {MINUTES * 60} are allowed"
+            return f"{EARLY}after {stage.now - left:.3f} s, the policy is {MINUTES * 60} s"
         if not await self._goes(stage, stage.now + PATIENCE_SECONDS + self.stays_away_seconds):
-            return f"{STAYS}{stage.now - left:.3f} s after its consumer left, or it was to be deleted"
+            return f"{STAYS}{stage.now - left:.3f} s after its consumer left or its deletion was requested"
         return await self._missing(client, stage, receipts, came)
 
     async def _goes(self, stage: Stage, until: float) -> bool:
@@ -144,10 +144,14 @@ class Idle(Finishing):
         while wanted - came and stage.now < give_up_at:
             await asyncio.sleep(0.2)
         if wanted - came:
-            return f"{LOST}{USED_NAME} has a consumer and was not given {min(wanted - came).decode()}"
+            return f"{LOST}{USED_NAME} has a consumer and did not receive {min(wanted - came).decode()}"
         anew = await self.subscribed(client, stage, UNUSED_NAME)
         missing = wanted - await self.everything(anew, stage, wanted)
-        return f"{LOST}{UNUSED_NAME} was made anew and not given {min(missing).decode()}" if missing else ""
+        return (
+            f"{LOST}{UNUSED_NAME} was created again and did not receive {min(missing).decode()}"
+            if missing
+            else ""
+        )
 
 
 def draw(random: Random, plan: Plan) -> Plan:
@@ -199,38 +203,46 @@ WORD = Word(
     NAME,
     draw,
     checks=(
-        Check("used-subscription-kept", "INV-116", _told(GONE, "in use, and not refused"), applies=_acted),
         Check(
-            "no-early-subscription-expiry", "INV-116", _told(EARLY, "gone before its time"), applies=_acted
+            "used-subscription-kept",
+            "INV-116",
+            _told(GONE, "in use, and its deletion was not rejected"),
+            applies=_acted,
+        ),
+        Check(
+            "no-early-subscription-expiry", "INV-116", _told(EARLY, "removed before its time"), applies=_acted
         ),
         Check(
             "unused-subscription-removed",
             "INV-116",
-            _told(STAYS, "nobody uses it, and it is there"),
+            _told(STAYS, "unused, and still there"),
             applies=_acted,
         ),
         Check(
-            "other-subscriptions-complete", "INV-116", _told(LOST, "taken, and never given"), applies=_acted
+            "other-subscriptions-complete",
+            "INV-116",
+            _told(LOST, "acknowledged to its producer, and never delivered"),
+            applies=_acted,
         ),
     ),
     ablations=(
         Ablation(
             "subscription-expires-immediately",
-            "A subscription without consumers expires with the first look at it.",
+            "A subscription without consumers expires at the first check.",
             ("INV-116",),
             parts(disuse=_ExpiresAtOnce),
             seed_name=NAME,
         ),
         Ablation(
             "subscription-never-expires",
-            "Subscriptions that nobody uses stay, whatever the policy says.",
+            "Unused subscriptions never expire, regardless of the policy.",
             ("INV-116",),
             parts(disuse=_NothingExpires),
             seed_name=NAME,
         ),
         Ablation(
             "used-subscription-expires",
-            "Subscriptions expire whoever uses them.",
+            "Subscriptions expire although consumers are attached.",
             ("INV-116",),
             parts(disuse=_AllExpire),
             seed_name=NAME,

@@ -1,6 +1,6 @@
-"""Programs whose topic has a quota by size or age that keeps producers away, held or refused, and nobody reads for a
-while. Over the quota no client publishes any more, the subscription passes nothing (INV-5), and once everything is
-acknowledged producers are let in again.
+"""Programs whose topic has a backlog quota by size or age that holds or rejects producers while no consumer reads.
+Over the quota no client can publish, the subscription skips nothing (INV-5), and once everything is acknowledged
+producers can publish again.
 
 Each program has a topic of its own. What was taken from it, it knows itself.
 """
@@ -73,10 +73,10 @@ class KeepAway(Mortal):
         count = len(writer.taken)
         if not is_kept_away:
             self._tell(
-                stage, f"{STAYS}{count} messages of {PAYLOAD_BYTES} bytes and more; the quota: {self._quota}"
+                stage, f"{STAYS}{count} messages of {PAYLOAD_BYTES} bytes or more; the quota: {self._quota}"
             )
         elif not await self._comes_about(stage, writer, lambda: len(writer.taken) > count):
-            self._tell(stage, f"{SHUT}{len(came)} of {count} messages came and were acknowledged")
+            self._tell(stage, f"{SHUT}{len(came)} of {count} messages were delivered and acknowledged")
         else:
             stage.did("accepted", topic=self.topic(stage), detail=f"{count} messages, {self._quota}")
 
@@ -180,41 +180,41 @@ WORD = Word(
         Check(
             "quota-blocks-producers",
             "INV-88",
-            _told(STAYS, "is over its quota, and clients go on publishing"),
+            _told(STAYS, "over its quota, and clients still publish"),
             applies=_acted,
         ),
         Check(
             "producers-unblocked",
             "INV-88",
-            _told(SHUT, "what came was acknowledged, and nobody can publish"),
+            _told(SHUT, "everything was acknowledged, and no client can publish"),
             applies=_acted,
         ),
     ),
     ablations=(
         Ablation(
             "quota-never-blocks",
-            "A quota that holds or refuses producers keeps none away.",
+            "A quota that should hold or reject producers admits all of them.",
             ("INV-88",),
             parts(exceeded=_nobody_is_kept_away),
             seed_name=NAME,
         ),
         Ablation(
             "quota-by-age-never-blocks",
-            "A quota by age keeps no producer away, however old the oldest message is.",
+            "A quota by age blocks no producer, regardless of the age of the oldest message.",
             ("INV-88",),
             parts(exceeded=_nothing_is_old),
             seed_name=NAME,
         ),
         Ablation(
             "blocking-quota-evicts",
-            "A quota that holds or refuses producers evicts.",
+            "A quota that should hold or reject producers evicts messages.",
             ("INV-5",),
             parts(exceeded=_evicts_instead),
             seed_name=NAME,
         ),
         Ablation(
             "quota-blocks-forever",
-            "A topic with a quota is taken to be over it, whatever its backlog.",
+            "A topic with a quota always counts as over it, regardless of its backlog.",
             ("INV-88",),
             parts(exceeded=_stays_over),
             seed_name=NAME,

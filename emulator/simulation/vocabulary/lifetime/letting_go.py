@@ -101,7 +101,9 @@ class LettingGo(Mortal):
             told = f"{EARLY}{min(missing).decode()} and {len(missing) - 1} more of {len(kept)}"
             stage.did("refused", topic=self.topic(stage), detail=told)
         else:
-            stage.did("accepted", topic=self.topic(stage), detail=f"{len(kept)} of {len(stored)} had to come")
+            stage.did(
+                "accepted", topic=self.topic(stage), detail=f"{len(kept)} of {len(stored)} were expected"
+            )
 
     async def _all_gone(self, stage: Stage, stored: Stored) -> None:
         """The policy stays: sooner or later what it lets go is gone, without being asked."""
@@ -141,7 +143,7 @@ class Expiry(LettingGo):
     async def left(self, stage: Stage) -> str:
         found = (await self.figures(stage)).get("subscriptions", {}).get(SUBSCRIPTION)
         if found is None:
-            return "nobody says how much"
+            return "the backlog is unknown"
         return f"{found['msgBacklog']} entries" if found["msgBacklog"] else ""
 
 
@@ -178,5 +180,5 @@ class Eviction(LettingGo):
     async def left(self, stage: Stage) -> str:
         stats = await self.figures(stage)
         if "backlogSize" not in stats:
-            return "nobody says how much"
+            return "the backlog is unknown"
         return f"{stats['backlogSize']} bytes" if stats["backlogSize"] > self.limit else ""

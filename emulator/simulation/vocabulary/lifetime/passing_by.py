@@ -1,5 +1,5 @@
-"""Programs that publish to topics that keep nothing, and consumers there and in another region, some of them slow: what
-they are given was sent, comes in order and once, what they are not given is counted, and nothing is stored.
+"""Programs that publish to non-persistent topics, with fast and slow consumers in the same and in another region:
+what consumers receive was sent and comes once and in order, dropped messages are counted, and nothing is stored.
 
 Each program has a topic of its own (`fleeting.py`). What it sent and its consumers were given it knows itself; what is
 stored, the disks say.
@@ -81,33 +81,33 @@ WORD = Word(
     NAME,
     draw,
     checks=(
-        Check("received-once-in-order", "INV-103", _told(GIVEN, "somebody heard it wrong"), applies=_acted),
+        Check("received-once-in-order", "INV-103", _told(GIVEN, "delivered wrongly"), applies=_acted),
         Check(
             "drops-are-counted",
             "INV-103",
-            _told(UNCOUNTED, "what was given and what was dropped is not what was sent"),
+            _told(UNCOUNTED, "delivered and dropped messages do not add up to those sent"),
             applies=_acted,
         ),
-        Check("nothing-is-stored", "INV-103", _told(LEFT, "something of it is on a disk"), applies=_acted),
+        Check("nothing-is-stored", "INV-103", _told(LEFT, "stored on a disk"), applies=_acted),
     ),
     ablations=(
         Ablation(
             "non-persistent-duplicates-delivered",
-            "What another region sends again of a topic that keeps nothing is given again.",
+            "A message of a non-persistent topic that another region sends again is delivered twice.",
             ("INV-103",),
             parts(watermarks=_EverythingIsNew),
             seed_name=NAME,
         ),
         Ablation(
             "drops-not-counted",
-            "What nobody takes is dropped in silence.",
+            "Dropped messages are not counted.",
             ("INV-103",),
             parts(drops=_NothingIsCounted),
             seed_name=NAME,
         ),
         Ablation(
             "non-persistent-state-stored",
-            "The state of topics that keep nothing is put into the region's store.",
+            "The state of non-persistent topics is stored.",
             ("INV-103",),
             parts(store_of_fleeting=_kept_by_the_region),
             seed_name=NAME,

@@ -1,4 +1,4 @@
-"""Programs whose topic becomes inactive again and again while its link to another region breaks: every message that is
+"""Programs whose topic becomes inactive repeatedly while its link to another region breaks: every message that is
 published there arrives in the other region.
 
 Each program has a topic of its own and knows which of its messages were acknowledged. The other region deletes the
@@ -175,7 +175,7 @@ WORD = Word(
         ),
         Ablation(
             "inactive-replicator-never-resumes",
-            "A replicator that rests does not open its producer for a new message.",
+            "The replicator of an inactive topic does not open its producer for a new message.",
             ("INV-121",),
             topic(_with(_RestsForEver)),
             seed_name=NAME,

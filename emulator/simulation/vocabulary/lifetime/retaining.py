@@ -1,5 +1,6 @@
-"""Programs whose topic has a retention by age or size, or one that is changed while clients run: what it keeps can be
-read although it is acknowledged, what it lets go goes, and nothing goes that a subscription still needs.
+"""Programs whose topic has retention by age or size, or one that changes while clients run: retained messages are
+readable although they are acknowledged, messages beyond retention are removed, and no message that a subscription
+needs is removed.
 
 Each program has a topic of its own (`retained.py`). What was taken from it and when, it knows itself.
 """
@@ -107,40 +108,40 @@ WORD = Word(
         Check(
             "retained-is-readable",
             "INV-104",
-            _told(SHORT, "retention keeps it, and no reader is given it"),
+            _told(SHORT, "within retention, and no reader received it"),
             applies=_acted,
         ),
         Check(
             "retention-keeps-backlog",
             "INV-36",
-            _told(LOST, "needed by a slow subscription, and never given to it"),
+            _told(LOST, "needed by a slow subscription, and never delivered to it"),
             applies=_acted,
         ),
         Check(
             "beyond-retention-removed",
             "INV-104",
-            _told(STAYS, "acknowledged, let go by retention, and still there"),
+            _told(STAYS, "acknowledged, beyond retention, and still stored"),
             applies=_acted,
         ),
     ),
     ablations=(
         Ablation(
             "retention-ignores-age",
-            "What is acknowledged goes however young it is.",
+            "Acknowledged messages are removed regardless of their age.",
             ("INV-104",),
             parts(ages=_NothingIsYoung),
             seed_name=NAME,
         ),
         Ablation(
             "retention-never-ends",
-            "What is acknowledged stays however old it is.",
+            "Acknowledged messages are never removed, regardless of their age.",
             ("INV-104",),
             parts(ages=_NothingIsOld),
             seed_name=NAME,
         ),
         Ablation(
             "size-always-exceeded",
-            "A log is taken to be larger than its retention allows.",
+            "A log always counts as larger than its retention allows.",
             ("INV-104",),
             parts(trimming=_AlwaysTooMuch),
             seed_name=NAME,
@@ -154,7 +155,7 @@ WORD = Word(
         ),
         Ablation(
             "trimming-ignores-slow-subscriptions",
-            "A log is trimmed without asking what subscriptions need that nobody reads.",
+            "Trimming ignores subscriptions without consumers.",
             ("INV-36",),
             topic(_SparesWhoIsThere),
             seed_name=NAME,

@@ -19,7 +19,7 @@ NAME = "carry"
 LOST = "lost: "
 STAYS = "stays: "
 PASSED = "passed: "
-NOBODY_SAYS = "nobody says how much"
+NOBODY_SAYS = "the backlog is unknown"
 BACKLOG = "a backlog of "
 
 
@@ -78,7 +78,7 @@ class Carried(Mortal):
                     )
             except (ClientError, TimeoutError) as failure:
                 if stage.now > give_up_at:
-                    raise ClientError(f"no consumer is taken: {failure}", definite=False) from None
+                    raise ClientError(f"no consumer was accepted: {failure}", definite=False) from None
                 await asyncio.sleep(0.2)
 
     async def _publish(self, client: Client, stage: Stage, owed: dict[bytes, float]) -> None:
@@ -116,7 +116,7 @@ class Carried(Mortal):
                 self._tell(stage, f"{STAYS}{kept}")
                 return
             await asyncio.sleep(1.0)
-        stage.did("accepted", topic=self.topic(stage), detail=f"{type(self).__name__}: {came} had to come")
+        stage.did("accepted", topic=self.topic(stage), detail=f"{type(self).__name__}: {came} were expected")
 
     async def _kept(self, stage: Stage) -> dict[str, str]:
         """By region, what is there that must not be, as far as regions say."""
@@ -246,7 +246,7 @@ class LeftAlone(Carried):
         await publishing
         await self.calm(stage)
         if not await self._all_passed(stage):
-            self._tell(stage, f"{STAYS}in {self.reading}, whose policy lets it go")
+            self._tell(stage, f"{STAYS}in {self.reading}, beyond its policy")
             return
         missing = await self._take_rest(stage, self.onward, set(owed))
         if missing:

@@ -1,6 +1,6 @@
-"""Programs whose subscription is replicated in one region and turned off in another one: it stays off and where it is,
-whatever the first region sends. One that is turned on in a quiet topic follows at once. A reader's subscription cannot
-be replicated.
+"""Programs whose subscription is replicated in one region and turned off in another: it stays off and keeps its
+position, regardless of what the first region sends. One that is turned on in a quiet topic is updated at once. A
+reader's subscription cannot be replicated.
 
 Each program has a topic of its own and knows which messages were acknowledged where.
 """
@@ -250,13 +250,13 @@ WORD = Word(
         Check(
             "readers-are-not-replicated",
             "INV-119",
-            _told(FLEETING, "a reader's subscription is to be replicated"),
+            _told(FLEETING, "a reader's subscription can be set to replicated"),
             applies=_acted,
         ),
         Check(
             "enabled-is-updated",
             "INV-120",
-            _told(BEHIND, "turned on in a quiet topic, and not carried over"),
+            _told(BEHIND, "turned on in a quiet topic, and not updated"),
             applies=_acted,
         ),
     ),
@@ -277,7 +277,7 @@ WORD = Word(
         ),
         Ablation(
             "subscribe-overrides-administrator",
-            "A consumer that asks for replication turns it on again after an administrator turned it off.",
+            "A consumer that requests replication turns it on although an administrator turned it off.",
             ("INV-119",),
             parts(cursor=_ForgetsWhoTurnedItOff),
             seed_name=NAME,
@@ -291,14 +291,14 @@ WORD = Word(
         ),
         Ablation(
             "enabled-without-snapshots",
-            "A subscription that is turned on knows none of the snapshots that were completed before.",
+            "A subscription that is turned on has none of the earlier snapshots.",
             ("INV-120",),
             parts(replicated_subscription=_BeginsWithNothing),
             seed_name=NAME,
         ),
         Ablation(
             "unapplied-position-forgotten",
-            "A position that was not applied is not remembered until the subscription is turned on.",
+            "A position that was not applied is forgotten when the subscription is turned on.",
             ("INV-120",),
             parts(cursor=_ForgetsRefused),
             seed_name=NAME,

@@ -1,5 +1,6 @@
-"""Programs that publish in one region and read in another one while retention lets go of what was acknowledged: what
-nobody acknowledged is given to its subscription, whatever died meanwhile, and in the end the disk is given back.
+"""Programs that publish in one region and consume in another while acknowledged messages are trimmed: every
+unacknowledged message is delivered to its subscription, regardless of crashes, and finally the disk space is
+released.
 
 Each program has a topic of its own. What it published and acknowledged it knows itself: the logs no longer tell.
 """
@@ -156,7 +157,7 @@ def nothing_needed_goes(evidence: Evidence) -> Found:
     """What was taken and not acknowledged is given to the subscription."""
     for deed in evidence.deeds:
         if deed.word == NAME and deed.detail.startswith(LOST):
-            sentence = f"of {deed.topic} was never given {deed.detail.removeprefix(LOST)}"
+            sentence = f"{deed.topic}: never delivered: {deed.detail.removeprefix(LOST)}"
             yield sentence, {"region": deed.region, "topic": deed.topic}
 
 
@@ -164,9 +165,7 @@ def disks_are_given_back(evidence: Evidence) -> Found:
     """What everybody has passed goes."""
     for deed in evidence.deeds:
         if deed.word == NAME and deed.detail.startswith(STAYS):
-            sentence = (
-                f"{deed.topic} is acknowledged, and its logs have bytes: {deed.detail.removeprefix(STAYS)}"
-            )
+            sentence = f"{deed.topic} is acknowledged, and its logs still have bytes: {deed.detail.removeprefix(STAYS)}"
             yield sentence, {"region": deed.region, "topic": deed.topic}
 
 
@@ -220,21 +219,21 @@ WORD = Word(
     ablations=(
         Ablation(
             "trimming-ignores-cursors",
-            "A log is trimmed without asking what subscriptions still need.",
+            "Trimming ignores the positions of subscriptions.",
             ("INV-36", "INV-5"),
             topic(_with(_AsksNoCursor)),
             seed_name=NAME,
         ),
         Ablation(
             "trimming-ignores-replicators",
-            "A log is trimmed without asking what other regions do not have yet.",
+            "Trimming ignores the positions of replicators.",
             ("INV-36",),
             topic(_with(_AsksNoReplicator)),
             seed_name=NAME,
         ),
         Ablation(
             "nothing-trimmed",
-            "What everybody has passed stays in the log.",
+            "Messages that every cursor has passed are not trimmed.",
             ("INV-60",),
             topic(_with(_KeepsEverything)),
             seed_name=NAME,

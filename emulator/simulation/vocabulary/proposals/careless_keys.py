@@ -81,31 +81,31 @@ def _ablation(name: str, safeguard: str, invariants: Iterable[str], **changes: A
 ABLATIONS = (
     _ablation(
         "former-transaction-stays-open",
-        "A new connection under a transaction key does not abort the transaction of the one before it.",
+        "A new connection with a transaction key does not abort the transaction of the former one.",
         ("INV-57", "INV-74"),
         coordinator=_FencesNobody,
     ),
     _ablation(
         "fenced-at-next-begin",
-        "A new connection under a transaction key leaves the former transaction open until it begins its own.",
+        "A new connection with a transaction key aborts the former transaction only when it begins its own.",
         ("INV-74",),
         coordinator=_FencesLate,
     ),
     _ablation(
         "key-epoch-not-stored",
-        "After a restart a coordinator knows nothing of the epochs that it had granted.",
+        "After a restart a coordinator has forgotten the epochs that it granted.",
         ("INV-55",),
         key_book=_ForgetsEpochs,
     ),
     _ablation(
         "decision-reported-before-durable",
-        "What a coordinator decides is told when it is written, not when it is durable.",
+        "A coordinator reports a decision when it is written, not when it is durable.",
         ("INV-58", "INV-55", "INV-57", "INV-74", "INV-75"),
         transaction_journal=_BelievedAtOnce,
     ),
     _ablation(
         "acknowledged-before-commit",
-        "What a transaction acknowledges counts at once, and stays so when the transaction is aborted.",
+        "Acknowledgements of a transaction count at once, and still count when the transaction is aborted.",
         ("INV-75",),
         pending_acks=_CountsAtOnce,
     ),

@@ -195,7 +195,7 @@ def all_is_heard(evidence: Evidence) -> Found:
         return
     for cluster, other, heard, there_are in evidence.metadata.lacking():
         yield (
-            f"{cluster} has the metadata events of {other} up to number {heard}; number {there_are} counts there",
+            f"{cluster} has the metadata events of {other} up to number {heard}; number {there_are} exists there",
             {"cluster": cluster, "other": other},
         )
 
@@ -213,7 +213,7 @@ def stores_are_the_fold(evidence: Evidence) -> Found:
         for path in sorted(expected.keys() | found.keys()):
             if found.get(path) != expected.get(path):
                 yield (
-                    f"{path} is {found.get(path)} in {cluster}; what happened to it makes it {expected.get(path)}",
+                    f"{path} is {found.get(path)} in {cluster}; its events give {expected.get(path)}",
                     {"path": path, "cluster": cluster},
                 )
 
@@ -235,8 +235,8 @@ def own_changes_last(evidence: Evidence) -> Found:
             told = "" if value is None else repr(value)
             if told not in allowed:
                 yield (
-                    f"{path} has {OWN_FIELD} {told or 'unset'} in {cluster}; {owner}, which alone changes it, was told "
-                    f"that it is {' or '.join(one or 'unset' for one in sorted(allowed))}",
+                    f"{path} has {OWN_FIELD} {told or 'unset'} in {cluster}; {owner}, which alone changes it, "
+                    f"received the response that it is {' or '.join(one or 'unset' for one in sorted(allowed))}",
                     {"path": path, "cluster": cluster, "owner": owner},
                 )
 
@@ -316,28 +316,28 @@ WORD = Word(
     ablations=(
         Ablation(
             "ties-not-broken",
-            "Of two metadata events of the same time the one that comes last wins, whatever its cluster is called.",
+            "Of two metadata events with the same timestamp the one that arrives last wins.",
             ("INV-53",),
             parts(metadata_rule=replace(LATEST, wins=_not_earlier)),
             seed_name=NAME,
         ),
         Ablation(
             "metadata-deletion-forgotten",
-            "A cluster does not remember what was deleted.",
+            "A cluster forgets metadata deletions.",
             ("INV-53",),
             parts(metadata_rule=replace(LATEST, has_tombstones=False)),
             seed_name=NAME,
         ),
         Ablation(
             "outbox-in-memory",
-            "What others must be told of is kept by the carrier that saw it change, and is gone with it.",
+            "Unpublished metadata events are only in the memory of the sync leader.",
             ("INV-51",),
             parts(metadata_outbox=_OutboxInMemory),
             seed_name=NAME,
         ),
         Ablation(
             "failed-change-confirmed",
-            "A change that the configuration store did not take is answered as if it had.",
+            "A change that the configuration store rejected is confirmed.",
             ("INV-77",),
             parts(metadata=_SaysDone),
             seed_name=NAME,

@@ -1,4 +1,4 @@
-"""Programs that stand in for each other under a transaction key, and others that come between them.
+"""Programs that replace each other under a transaction key, and other programs that use the key in between.
 
 They read an inbox, process, and write results in one transaction each; they die, freeze and come back while their
 region is killed, its disk is slow or fails, and their connections break. In between somebody connects twice in one

@@ -50,7 +50,7 @@ def _told_and_not_stored(task: Task, grants: list[Grant], stored: list[int]) -> 
     for grant in grants:
         if grant.epoch not in stored:
             yield (
-                f"{grant.who} was told epoch {grant.epoch} of {_named(task)}, which the region did not store",
+                f"{grant.who} received epoch {grant.epoch} of {_named(task)}, which the region did not store",
                 _of(task),
             )
 
@@ -62,12 +62,12 @@ def _not_higher(task: Task, grants: list[Grant]) -> Found:
         other = owners.setdefault(grant.epoch, grant)
         if other.process != grant.process:
             yield (
-                f"{other.who} and {grant.who} were both told epoch {grant.epoch} of {_named(task)}",
+                f"{other.who} and {grant.who} both received epoch {grant.epoch} of {_named(task)}",
                 _of(task),
             )
         before = max((one.epoch for one in grants if one.told < grant.asked), default=-1)
         if grant.epoch <= before:
-            yield f"{grant.who} was told epoch {grant.epoch} of {_named(task)} after {before} was", _of(task)
+            yield f"{grant.who} received epoch {grant.epoch} of {_named(task)} after {before} was", _of(task)
 
 
 def _grants_by_task(tasks: TaskEvidence) -> dict[Task, list[Grant]]:
@@ -115,8 +115,8 @@ def fenced_is_never_seen(evidence: Evidence) -> Found:
                 continue
             if outbox.is_committed(work.txn) or tasks.told.read[task] & work.sent.keys():
                 yield (
-                    f"{work.who} had epoch {work.epoch} of {_named(task)}, {fence.who} was told {fence.epoch}, and "
-                    f"{late} counts all the same",
+                    f"{work.who} had epoch {work.epoch} of {_named(task)}, {fence.who} received {fence.epoch}, and "
+                    f"{late} still counts",
                     {**_of(task), "transaction": str(work.txn)},
                 )
 
@@ -132,7 +132,9 @@ def _late(work: Work, fence: Grant) -> str:
         if sent > fence.told:
             return f"{text!r}, sent {sent - fence.told:.3f} s later,"
     if work.end_asked is not None and work.end_asked > fence.told and work.sent:
-        return f"{next(iter(work.sent))!r}, of which it asked {work.end_asked - fence.told:.3f} s later to commit it,"
+        return (
+            f"{next(iter(work.sent))!r}, whose commit it requested {work.end_asked - fence.told:.3f} s later,"
+        )
     return ""
 
 
@@ -156,7 +158,7 @@ def processed_at_most_once(evidence: Evidence) -> Found:
                 )
     for task, text in tasks.told.twice:
         if evidence.homes.deduplicates(outbox_of(task[1])):
-            yield f"a reader of what {_named(task)} made was given {text!r} twice", _of(task)
+            yield f"a reader of what {_named(task)} made received {text!r} twice", _of(task)
 
 
 def all_processed(evidence: Evidence) -> Found:
@@ -183,11 +185,17 @@ def told_is_so(evidence: Evidence) -> Found:
         texts = {one.text for one in outbox.results if one.txn == work.txn}
         ends = outbox.ends.get(work.txn, [])
         if work.told == COMMITTED and work.stored and (COMMIT_MARKER not in ends or work.stored - texts):
-            yield f"{work.who} was told that {work.txn} committed, and its outbox lacks it", _of(work.task)
+            yield (
+                f"{work.who} received the response that {work.txn} committed, and its outbox does not have it",
+                _of(work.task),
+            )
         elif work.told == ABORTED and COMMIT_MARKER in ends:
-            yield f"{work.who} was told that {work.txn} was aborted, and its outbox has it", _of(work.task)
+            yield (
+                f"{work.who} received the response that {work.txn} was aborted, and its outbox has it",
+                _of(work.task),
+            )
     for task, txn in _with_two_ends(tasks):
-        yield f"{txn} has two ends in the outbox of {_named(task)}", _of(task)
+        yield f"{txn} has two outcomes in the outbox of {_named(task)}", _of(task)
 
 
 def _with_two_ends(tasks: TaskEvidence) -> Iterator[tuple[Task, Any]]:
@@ -204,7 +212,7 @@ def read_is_committed(evidence: Evidence) -> Found:
         committed = {one.text for one in _outbox(tasks, task).committed}
         for text in sorted(texts - committed):
             yield (
-                f"a reader of what {_named(task)} made was given {text!r}, which is not committed",
+                f"a reader of what {_named(task)} made received {text!r}, which is not committed",
                 _of(task),
             )
 

@@ -1,5 +1,5 @@
-"""Programs that bring schemas to a topic whose policy says which may follow which, from two regions of a cluster at
-once: what the strategy keeps out is refused, what it allows is taken, and both regions tell the same versions.
+"""Programs that register schemas for a topic with a compatibility strategy, from two regions of a cluster at once:
+incompatible schemas are rejected, compatible ones are accepted, and both regions return the same versions.
 
 Each program has a topic of its own, publishes nothing, and judges by a model of its own: records whose fields have
 defaults or none.
@@ -162,7 +162,7 @@ class Comply(Mortal):
             if not may_follow(versions[:number], record, strategy):
                 return f"{LET_IN}{record} after {versions[:number]} under {strategy.name}"
         if not taken <= set(versions):
-            return f"{DIFFERENT}{taken - set(versions)} were taken and are not told"
+            return f"{DIFFERENT}{taken - set(versions)} were accepted and are not returned"
         for step, record in enumerate(records):
             if step == len(records) // 2 and not await self._obeyed(stage, self.strategies[1]):
                 return ""
@@ -174,7 +174,7 @@ class Comply(Mortal):
                 return told
         for region in (self.region, self.reading):
             if not await self._come_about_in(stage, region, versions):
-                return f"{DIFFERENT}{await self._versions(stage, region)} in {region}, where {versions} were taken"
+                return f"{DIFFERENT}{await self._versions(stage, region)} in {region}, and {versions} were accepted"
         return ""
 
     async def _compared(
@@ -255,23 +255,28 @@ WORD = Word(
         Check(
             "incompatible-schemas-rejected",
             "INV-114",
-            _told(LET_IN, "a schema may not follow"),
+            _told(LET_IN, "an incompatible schema was accepted"),
             applies=_acted,
         ),
-        Check("compatible-schemas-accepted", "INV-114", _told(KEPT_OUT, "a schema fits"), applies=_acted),
+        Check(
+            "compatible-schemas-accepted",
+            "INV-114",
+            _told(KEPT_OUT, "a compatible schema was rejected"),
+            applies=_acted,
+        ),
         Check("schema-versions-agree", "INV-41", _told(DIFFERENT, "versions differ"), applies=_acted),
     ),
     ablations=(
         Ablation(
             "any-schema-accepted",
-            "A schema is let in whatever the strategy says.",
+            "Every schema is accepted, regardless of the compatibility strategy.",
             ("INV-114",),
             parts(check_follows=_everything_follows),
             seed_name=NAME,
         ),
         Ablation(
             "no-schema-accepted",
-            "A topic that has a schema takes no other one, whatever the strategy says.",
+            "A topic with a schema rejects every other schema, regardless of the compatibility strategy.",
             ("INV-114",),
             parts(check_follows=_nothing_follows),
             seed_name=NAME,

@@ -1,5 +1,5 @@
-"""Programs that send messages too large for one entry, in pieces and compressed, and readers in two regions: each comes
-whole, as it was sent, and to one consumer, whatever died meanwhile.
+"""Programs that send messages too large for one entry, chunked and compressed, and readers in two regions: each
+message arrives complete and unchanged, at one consumer, regardless of crashes.
 
 Each program has a topic of its own. What it sent and what a region took it knows itself.
 """
@@ -149,9 +149,9 @@ class CutUp(OwnTopic):
             await asyncio.sleep(STEP_SECONDS)
         missing = owed - shared.keys()
         if shared[-1]:
-            return f"{BROKEN}a consumer was given what nobody sent"
+            return f"{BROKEN}a consumer received what no client sent"
         if missing:
-            return f"{LOST}{len(missing)} of {len(owed)} messages came to neither consumer of {SUBSCRIPTION}"
+            return f"{LOST}{len(missing)} of {len(owed)} messages were received by neither consumer of {SUBSCRIPTION}"
         return ""
 
     async def _read(self, stage: Stage, region: str, sent: dict[bytes, int], owed: set[int]) -> str:
@@ -174,12 +174,12 @@ class CutUp(OwnTopic):
 
     def _told(self, stage: Stage, region: str, came: Counter[int], owed: set[int]) -> str:
         if came[-1]:
-            return f"{BROKEN}a reader in {region} was given what nobody sent"
+            return f"{BROKEN}a reader in {region} received what no client sent"
         if missing := owed - came.keys():
-            return f"{LOST}{len(missing)} of {len(owed)} messages did not come to {region}"
+            return f"{LOST}{len(missing)} of {len(owed)} messages did not arrive in {region}"
         twice = [number for number, times in came.items() if times > 1]
         if twice and stage.world.topology.namespaces[0].deduplication:
-            return f"{DOUBLED}message {twice[0]} stands twice in {region}, which deduplicates"
+            return f"{DOUBLED}message {twice[0]} is stored twice in {region}, which deduplicates"
         return ""
 
 
@@ -229,7 +229,7 @@ def _told(evidence: Evidence, kinds: tuple[str, ...]) -> Found:
 
 
 class _CountsNoPieces(TopicState):
-    """A message in pieces is taken again when it was complete already."""
+    """A chunked message that was complete already is stored again."""
 
     def admit(self, publisher: Publisher, facts: Facts) -> bool:
         if facts.num_chunks > 1 and not isinstance(publisher, Peer):
@@ -272,14 +272,14 @@ WORD = Word(
     ablations=(
         Ablation(
             "chunks-not-deduplicated",
-            "A message in pieces is taken again when it was complete already.",
+            "A chunked message that was complete already is stored again.",
             ("INV-2",),
             parts(topic_state=_CountsNoPieces),
             seed_name=NAME,
         ),
         Ablation(
             "chunks-scattered",
-            "The pieces of a message go to whichever consumer's turn it is.",
+            "The chunks of a message are dispatched to different consumers.",
             ("INV-98",),
             parts(strategy_for=_scattered),
             seed_name=NAME,

@@ -1,5 +1,5 @@
-"""Programs that encrypt what they publish, singly, in batches and in pieces, and readers in two regions: whoever has
-the key is given everything as it was; whoever has none sees nothing of it, and leaves it to others.
+"""Programs that encrypt what they publish, singly, in batches and in chunks, and readers in two regions: a consumer
+with the key receives everything unchanged; one without it can read nothing and leaves it to others.
 
 Each program has a topic of its own. What it sent and what a region took it knows itself.
 """
@@ -115,7 +115,7 @@ class Encrypt(OwnTopic):
             self.topic(stage), SUBSCRIPTION, initial_position=InitialPosition.EARLIEST
         )
         message = await consumer.receive()
-        return f"{OPEN}a consumer without a key was given {len(message.payload)} bytes"
+        return f"{OPEN}a consumer without a key received {len(message.payload)} bytes"
 
     async def _publish(self, client: Client, stage: Stage) -> set[bytes]:
         """What a region took."""
@@ -160,7 +160,7 @@ class Encrypt(OwnTopic):
             await client.close()
         if missing:
             count = f"{len(missing)} of {len(taken)} messages"
-            return f"{LOST}{count} did not come to {SUBSCRIPTION}, after a consumer without a key"
+            return f"{LOST}{count} were not delivered to {SUBSCRIPTION}, after a consumer without a key"
         for region in dict.fromkeys(self.places):
             told = await self._look(stage, region, taken)
             if told:
@@ -179,7 +179,7 @@ class Encrypt(OwnTopic):
             stranger = await client.reader(self.topic(stage), EARLIEST, decryption=nobody)
             for payload in await self._everything(stranger, set()):
                 if SECRET in payload:
-                    return f"{OPEN}{region} has a message that can be read without a key"
+                    return f"{OPEN}{region} has a message that is readable without a key"
         finally:
             await client.close()
         return ""
@@ -257,27 +257,27 @@ WORD = Word(
         Check(
             "key-holders-read-everything",
             "INV-113",
-            _told(LOST, "is missing for who has the key"),
+            _told(LOST, "not received with the key"),
             applies=_acted,
         ),
         Check(
             "nothing-readable-without-key",
             "INV-113",
-            _told(OPEN, "can be read by who has no key"),
+            _told(OPEN, "readable without the key"),
             applies=_acted,
         ),
     ),
     ablations=(
         Ablation(
             "sent-unencrypted",
-            "A producer that is to encrypt does not.",
+            "A producer that is configured to encrypt does not encrypt.",
             ("INV-113",),
             _client(_SendsOpenly),
             seed_name=NAME,
         ),
         Ablation(
             "undecryptable-acknowledged",
-            "A consumer acknowledges what it has no key for.",
+            "A consumer acknowledges messages that it cannot decrypt.",
             ("INV-113",),
             _client(_ThrowsAway),
             seed_name=NAME,

@@ -1,6 +1,6 @@
-"""Programs of which several want a topic with partitions for themselves, all of it: they wait for it, fence each other
-off, hold it, go and come again, while the topic is compacted. Whoever owns it has every partition and nobody else one,
-so in each log the owners follow each other, in the same order; and the compacted topic says what the last of them said.
+"""Programs that compete for exclusive access to a partitioned topic: they wait, fence each other, hold it, leave and
+return, while the topic is compacted. Its owner has all partitions and no other producer has one, so owners follow
+each other in the same order in every partition; and the compacted topic has the values of the last owner.
 
 Each program has a topic of its own. What was taken it knows itself.
 """
@@ -135,7 +135,7 @@ class OwnAll(Mortal):
                 )
                 await producer.close()
         except TimeoutError:
-            return f"{SHUT}nobody owns it, and a producer waits for {PATIENCE_SECONDS:g} s"
+            return f"{SHUT}no producer owns it, and one has waited for {PATIENCE_SECONDS:g} s"
         finally:
             await client.close()
         for region in dict.fromkeys(self.places):
@@ -198,7 +198,7 @@ def _owner(payload: bytes) -> bytes:
 
 
 def _mixed(logs: list[Log]) -> str:
-    """Two owners of which neither came before the other in all partitions; empty: there are none."""
+    """Two owners of which neither is before the other in all partitions; empty: there are none."""
     before: dict[tuple[bytes, bytes], int] = {}
     for index, log in enumerate(logs):
         owners = list(dict.fromkeys(_owner(payload) for _, payload in log))
@@ -209,7 +209,7 @@ def _mixed(logs: list[Log]) -> str:
             for second in owners[at + 1 :]:
                 if (second, first) in before:
                     other = before[second, first]
-                    said = f"{first.decode()} came before {second.decode()} in partition {index}"
+                    said = f"{first.decode()} is before {second.decode()} in partition {index}"
                     return f"{said}, and after it in partition {other}"
                 before[first, second] = index
     return ""
@@ -251,26 +251,31 @@ WORD = Word(
     draw,
     checks=(
         Check("all-partitions-or-none", "INV-117", _told(MIXED, "it had two owners"), applies=_acted),
-        Check("owners-messages-not-lost", "INV-117", _told(LOST, "taken from an owner"), applies=_acted),
-        Check("next-owner-gets-all-partitions", "INV-117", _told(SHUT, "it is free"), applies=_acted),
+        Check(
+            "owners-messages-not-lost",
+            "INV-117",
+            _told(LOST, "a message of an owner is missing"),
+            applies=_acted,
+        ),
+        Check("next-owner-gets-all-partitions", "INV-117", _told(SHUT, "no owner"), applies=_acted),
         Check(
             "compaction-keeps-last-owner",
             "INV-33",
-            _told(OTHER, "its compacted form differs"),
+            _told(OTHER, "its compacted view differs"),
             applies=_acted,
         ),
     ),
     ablations=(
         Ablation(
             "fenced-owner-publishes-to-partition",
-            "Who lost a partition of a topic goes on publishing to it.",
+            "A producer that lost a partition continues to publish to it.",
             ("INV-117",),
             keeps_publishing,
             seed_name=NAME,
         ),
         Ablation(
             "compaction-keeps-first-owner",
-            "Of what owners say of a key the first message of a compaction counts.",
+            "Compaction keeps the first owner's value of a key, not the last owner's.",
             ("INV-33",),
             parts(latest_of_keys=KeepsTheFirst),
             seed_name=NAME,

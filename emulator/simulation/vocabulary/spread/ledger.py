@@ -106,7 +106,7 @@ class Ledger:
             missing = self.missing(subscription)
             if missing:
                 more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-                yield f"{subscription} stood, and was never given {missing[0]}{more}"
+                yield f"{subscription} existed, and never received {missing[0]}{more}"
 
     # What must not be.
 
@@ -116,10 +116,10 @@ class Ledger:
             for one in standing.given:
                 sent = self.sent.get((one.producer, one.number))
                 if not standing.fits(one.topic):
-                    yield f"{subscription} was given {one.producer}/{one.number} of {one.topic}"
+                    yield f"{subscription} received {one.producer}/{one.number} of {one.topic}"
                 elif sent is None or (sent.topic, sent.key) != (one.topic, one.key):
                     yield (
-                        f"{subscription} was given {one.producer}/{one.number} with key {one.key!r} in "
+                        f"{subscription} received {one.producer}/{one.number} with key {one.key!r} in "
                         f"{one.topic}, and it was {'never sent' if sent is None else f'sent to {sent}'}"
                     )
 
@@ -134,7 +134,7 @@ class Ledger:
                 before = highest.get(where, -1)
                 if one.number < before:
                     yield (
-                        f"{subscription} was given {one.producer}/{one.number} of {one.topic} after {before} "
+                        f"{subscription} received {one.producer}/{one.number} of {one.topic} after {before} "
                         f"of the same key {one.key}"
                     )
                 highest[where] = max(before, one.number)
@@ -160,5 +160,5 @@ class Ledger:
         for key, values in sorted(self.newest(base).items()):
             if table.get(key) not in values:
                 wanted = " or ".join(sorted(map(repr, values)))
-                return f"the table says of {key} {table.get(key)!r}, and the topic {wanted}"
+                return f"the table view has {table.get(key)!r} for {key}, and the topic has {wanted}"
         return ""

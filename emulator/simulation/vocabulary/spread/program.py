@@ -146,7 +146,7 @@ class Program:
         wanted = max([self.act.partitions, *(one.partitions for one in self.act.growth)])
         if await self._have(wanted):
             return ""
-        return f"{self.scene.base} has {wanted} partitions, and regions say {await self._sizes()}"
+        return f"{self.scene.base} has {wanted} partitions, and regions report {await self._sizes()}"
 
     # In the end.
 

@@ -64,7 +64,7 @@ class Follower:
             return
         await asyncio.sleep(self._reading.paused_seconds)
         if consumer.waiting:
-            sentence = f"{self._name} was given {len(consumer.waiting)} messages while it was paused"
+            sentence = f"{self._name} received {len(consumer.waiting)} messages while it was paused"
             self._scene.ledger.early.append(sentence)
         consumer.resume()
 
@@ -88,7 +88,7 @@ class Follower:
         self._standing.give(message.topic, message.producer_name, message.sequence_id, key)
         if not self._reading.queue and any(one.id[:2] != message.id[:2] for one in consumer.waiting):
             # Of one entry it is given all messages at once.
-            sentence = f"{self._name} was given {len(consumer.waiting)} messages that it did not ask for"
+            sentence = f"{self._name} received {len(consumer.waiting)} messages that it did not request"
             self._scene.ledger.early.append(sentence)
         if message.topic.startswith(DELETED):
             return  # Nobody else judges it.

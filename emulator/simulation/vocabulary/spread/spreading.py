@@ -1,6 +1,6 @@
-"""Programs whose topic has partitions, and grows while they publish to it and read it: all of it, a list, or whatever
-fits a pattern. Nothing acknowledged is lost to a subscription, wherever its consumers were when the topic grew; keys
-keep their order and their partition; tables end with the newest value of each key.
+"""Programs whose topic has partitions and grows while they publish and consume: the whole topic, a list, or a
+pattern. No acknowledged message is lost to a subscription, wherever its consumers were when the topic grew; keys keep
+their order and partition; table views end with the newest value of each key.
 
 Each program has topics of its own, and knows what it published and was given (`spread_ledger.py`).
 """
