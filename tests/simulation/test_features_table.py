@@ -55,7 +55,7 @@ def test_every_name_is_one() -> None:
 
 def test_what_has_no_actor_has_neither_judge_nor_ablation() -> None:
     for row in rows():
-        assert all(names(cell) or cell == NONE or cell == "every world" for cell in row[1:]), row
+        assert all(names(cell) or cell == NONE or cell == "every run" for cell in row[1:]), row
         assert (row.actors == NONE) == (row.judges == NONE), row
         assert row.actors != NONE or row.ablations == NONE, row
 

@@ -15,7 +15,7 @@ def sitting(name: str, level: int, taken: list[float], *, queue: int = 4, begin:
 
 def test_a_worse_level_is_given_nothing_while_a_better_one_has_permits() -> None:
     better, worse = sitting("better", 0, []), sitting("worse", 1, [5.0])
-    assert "worse (level 1) was given worse0" in next(passed_over([better, worse], one_is_active=False))
+    assert "worse (level 1) received worse0" in next(passed_over([better, worse], one_is_active=False))
 
 
 def test_a_better_level_without_permits_is_not_passed_over() -> None:

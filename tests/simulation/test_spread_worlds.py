@@ -80,7 +80,7 @@ def test_nothing_of_another_topic_and_nothing_that_nobody_sent_may_be_given() ->
     publish(told, 0, topic=f"{BASE}x")
     give(told, 0, topic=f"{BASE}x")
     give(told, 1)
-    assert [sentence.split(" was given ")[1][:3] for sentence in told.strangers()] == ["w/0", "w/1"]
+    assert [sentence.split(" received ")[1][:3] for sentence in told.strangers()] == ["w/0", "w/1"]
 
 
 def test_a_key_keeps_its_order_within_a_partition_and_a_second_time_is_no_disorder() -> None:
@@ -109,8 +109,8 @@ def test_a_table_agrees_with_the_newest_value_or_with_none_where_the_key_was_tak
     publish(told, 2, key="gone", value=b"there")
     publish(told, 3, key="gone", value=b"")
     assert told.disagreement(BASE, {"k": b"new"}) == ""
-    assert "of k b'old'" in told.disagreement(BASE, {"k": b"old"})
-    assert "of gone b'there'" in told.disagreement(BASE, {"k": b"new", "gone": b"there"})
+    assert "has b'old' for k" in told.disagreement(BASE, {"k": b"old"})
+    assert "has b'there' for gone" in told.disagreement(BASE, {"k": b"new", "gone": b"there"})
 
 
 def test_of_a_key_that_moved_or_was_not_acknowledged_nobody_knows_the_newest_value() -> None:
