@@ -45,7 +45,7 @@ TOLD_SCHEMA = pa.schema(
 UNREADABLE, MISSING, FALLING, OVERLAPPING = (
     "unreadable grant",
     "missing grant",
-    "epoch falls",
+    "epoch decreases",
     "grants overlap",
 )
 """What can be wrong with a grant, whatever the log holds."""

@@ -9,7 +9,7 @@ from spark_jobs.checks.judging import count
 from spark_jobs.limits import LimitResult
 from spark_jobs.verdict import INFORMATION, CheckResult, Verdict
 
-EVIDENCE = "evidence-whole"
+EVIDENCE = "evidence-complete"
 """Name of the check that logs, history and scenario are whole."""
 SCENARIO_FAILED = "The scenario failed: "
 

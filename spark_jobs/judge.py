@@ -274,7 +274,7 @@ def _policy_remarks(folder: RunFolder) -> list[str]:
 
 
 def _whole(verdict: Verdict, sentence: str, witness: tuple[Witness, ...] = ()) -> CheckResult:
-    return CheckResult(EVIDENCE, "evidence is whole", INFORMATION, verdict, sentence, witness)
+    return CheckResult(EVIDENCE, "the evidence is complete", INFORMATION, verdict, sentence, witness)
 
 
 def _figures(
@@ -285,7 +285,7 @@ def _figures(
 ) -> dict[str, Any]:
     kinds = ("asked", "acknowledged", "failed", "unknown", "unknown_stored")
     outcomes = sorted(found.get("publish-outcomes", []), key=lambda one: kinds.index(one.kind))
-    reread = found.get("received-again", [])
+    reread = found.get("redelivered", [])
     by_region: dict[str, dict[str, int]] = {}
     for one in outcomes:
         by_region.setdefault(one.origin_region or "?", {})[one.kind] = one.n
@@ -303,7 +303,7 @@ def _figures(
         "received": {
             "messages": received,
             "deliveries": deliveries,
-            "again": _sum(reread, "again"),
+            "again": _sum(reread, "redelivered"),
         },
         "failover_gap_seconds": round(max(gaps), 3) if gaps else None,
         "gaps": _gaps_by_subscription(found),

@@ -152,7 +152,7 @@ def loss_result(loss: Loss) -> CheckResult | None:
         sentences.append(f"Of what others still hold of it, regions lack: {lacks}.")
     return CheckResult(
         "loss",
-        "what the loss cost",
+        "loss of a region",
         INFORMATION,
         "measured",
         " ".join(sentences),

@@ -31,7 +31,7 @@ UNDER_WAY_MS = 10_000.0
 """For so long a store may lack what was published, or the event topic what was stored."""
 WITNESSES_MAX = 5
 
-Why = Literal["differs", "not heard", "not published"]
+Why = Literal["differs", "not received", "not published"]
 """differs: the store knows the events, and is something else."""
 
 
@@ -154,7 +154,7 @@ def _difference(
     deciding = folded.deciding(element)
     unheard = [event.published_ms for event in deciding if not store.says_it_has(event.stamp)]
     unsent = [at_ms for stamp, at_ms in store.noted(path, element) if stamp not in evidence.stamps]
-    why: Why = "not published" if unsent else "not heard" if unheard else "differs"
+    why: Why = "not published" if unsent else "not received" if unheard else "differs"
     return Difference(
         store.cluster,
         path,

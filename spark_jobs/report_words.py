@@ -150,7 +150,7 @@ def legend(timeline: Timeline) -> list[tuple[str, str]]:
         (drawn("published"), "published", "published (above the line)"),
         (drawn("unanswered"), "unanswered", "published, no answer"),
         (drawn("received"), "received", "received (below the line)"),
-        (drawn("again"), "again", "received again"),
+        (drawn("again"), "again", "redelivered"),
         (any(one.what != "pause" for one in timeline.down), "down", "region down"),
         (any(one.what == "pause" for one in timeline.down), "again", "region paused"),
         (bool(timeline.gaps), "gap", "fail-over: region lost until next message"),

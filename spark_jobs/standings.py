@@ -159,7 +159,9 @@ def standing_result(
     ]
     if not sentences:
         return None
-    return CheckResult("standings", "another fail-over now", INFORMATION, "measured", " ".join(sentences))
+    return CheckResult(
+        "next-failover", "redelivered by another fail-over", INFORMATION, "measured", " ".join(sentences)
+    )
 
 
 def _is_waited_for(lost: str, topic: str, namespaces: Mapping[str, Namespace]) -> bool:

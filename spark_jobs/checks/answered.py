@@ -23,7 +23,7 @@ from spark_jobs.evidence import Evidence
 from spark_jobs.origins import ORIGIN
 from spark_jobs.verdict import CheckResult, Verdict
 
-NAME = "promised-answered"
+NAME = "contract-kept"
 _PLACE = ("region", "ledger_id", "entry_id", "batch_index")
 
 
@@ -36,7 +36,7 @@ def check_of(promised: Sequence[Contract]) -> Check:
     def conclude(found: Sequence[Found], circumstances: Circumstances) -> CheckResult:
         return _conclude(check, promised, found, circumstances)
 
-    check = Check(NAME, "what was promised is answered", "INV-20", [], find, conclude)
+    check = Check(NAME, "the service's contract is kept", "INV-20", [], find, conclude)
     return check
 
 

@@ -43,7 +43,7 @@ def find(evidence: Evidence) -> DataFrame:
     return finding(
         missed,
         F.when(F.coalesce(passed, F.lit(False)), "skipped")
-        .when(F.col("copy").isNull(), "not there")
+        .when(F.col("copy").isNull(), "not stored")
         .otherwise("not reached"),
         region="last_region",
         position=F.when(F.col("copy").isNotNull(), position_text(F.col("copy"))),
@@ -58,7 +58,7 @@ def conclude(found: Sequence[Found], circumstances: Circumstances) -> CheckResul
         of_kind(found, "skipped"),
         [
             *of_kind(found, "not reached"),
-            *(one for one in of_kind(found, "not there") if one.origin_region not in circumstances.lost),
+            *(one for one in of_kind(found, "not stored") if one.origin_region not in circumstances.lost),
         ],
         of_kind(found, "stray"),
     )
@@ -83,7 +83,7 @@ def conclude(found: Sequence[Found], circumstances: Circumstances) -> CheckResul
             f"{count(total(stray, 'stray'))} received that no producer in the history asked to publish:"
             " a part of the history is missing."
         )
-    gone = [one for one in of_kind(found, "not there") if one.origin_region in circumstances.lost]
+    gone = [one for one in of_kind(found, "not stored") if one.origin_region in circumstances.lost]
     if gone:
         lost = " and ".join(sorted({one.origin_region or "?" for one in gone}))
         sentences.append(
@@ -126,8 +126,8 @@ def _never_received(found: Sequence[Found], judged: int) -> str:
 
 
 CHECK = Check(
-    "consumer-saw-everything",
-    "consumers saw everything",
+    "consumers-received-everything",
+    "consumers received everything",
     "INV-5",
     [
         Count("judged", "owed", "due"),

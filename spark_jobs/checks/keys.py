@@ -18,13 +18,13 @@ from spark_jobs.verdict import CheckResult, Verdict
 _KEY = ("region", "role", "transaction_key")
 _NEVER = 2**62
 JUDGED = "judged"
-TWO_OPEN, LATE = "two open", "committed after it was fenced"
+TWO_OPEN, LATE = "two open transactions", "committed after it was fenced"
 FALLS, TWICE, UNGRANTED, TOLD_TWICE, NOT_STORED = (
-    "epoch falls",
+    "epoch decreases",
     "granted twice",
     "begun without a grant",
-    "told twice",
-    "told without a grant",
+    "one epoch returned to two clients",
+    "epoch returned without a grant",
 )
 
 
@@ -254,7 +254,7 @@ def _is_proven(found: Found, circumstances: Circumstances) -> bool:
 
 FENCED = Check(
     "one-task-per-key",
-    "of each transaction key one task goes on",
+    "only the newest client of a transaction key continues",
     "INV-70",
     [],
     find_unfenced,
@@ -262,7 +262,7 @@ FENCED = Check(
 )
 EPOCHS = Check(
     "key-epochs-grow",
-    "epochs of transaction keys grow",
+    "epochs of transaction keys increase",
     "INV-71",
     [],
     find_epochs,

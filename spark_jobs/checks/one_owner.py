@@ -16,7 +16,7 @@ from spark_jobs.grants import FALLING, MISSING, OVERLAPPING, UNREADABLE
 from spark_jobs.origins import position_text
 from spark_jobs.verdict import CheckResult, Verdict
 
-JUDGED, INTERLEAVED, UNGRANTED = "grants", "another's entry", "told without a grant"
+JUDGED, INTERLEAVED, UNGRANTED = "grants", "entry of another producer", "epoch returned without a grant"
 
 
 def find(evidence: Evidence) -> DataFrame:

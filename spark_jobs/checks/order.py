@@ -123,7 +123,7 @@ def conclude(found: Sequence[Found], circumstances: Circumstances) -> CheckResul
 
 CHECK = Check(
     "per-origin-order",
-    "order of each origin",
+    "messages keep the order of their origin",
     "INV-4",
     [
         Count("judged", "stored", "1"),

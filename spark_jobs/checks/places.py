@@ -37,7 +37,7 @@ def _receipts(messages: DataFrame) -> DataFrame:
     named = elsewhere.where(F.size("wrong") > 0).withColumn("place", F.element_at("wrong", 1))
     return finding(
         named.withColumn("region", F.col("origin_region")),
-        "acknowledged elsewhere",
+        "acknowledged with a wrong message id",
         position=position_text(F.col("place")),
         at_ms="acked_ms",
     )
@@ -59,7 +59,7 @@ def _deliveries(evidence: Evidence) -> DataFrame:
     )
     return finding(
         not_trimmed(named, evidence.trimmed),
-        "given from elsewhere",
+        "delivered with a wrong message id",
         position=position_text(F.col("place")),
         at_ms="last_ms",
     )
@@ -75,7 +75,7 @@ def _contents(owed: DataFrame) -> DataFrame:
     named = owed.where(F.col("copies").isNotNull() & (F.size(opened) > 0) & other)
     return finding(
         named.withColumn("region", F.element_at("given", 1)["region"]),
-        "other content given",
+        "delivered with another payload",
         position=position_text(F.element_at("given", 1)),
         at_ms="last_ms",
     )
@@ -83,7 +83,9 @@ def _contents(owed: DataFrame) -> DataFrame:
 
 def _strays(evidence: Evidence) -> DataFrame:
     place = F.struct("ledger_id", "entry_id", "batch_index")
-    return finding(evidence.strays, "nothing is there", position=position_text(place), at_ms="last_ms")
+    return finding(
+        evidence.strays, "delivered but not stored", position=position_text(place), at_ms="last_ms"
+    )
 
 
 def _place(copy: Column) -> Column:
@@ -110,10 +112,10 @@ def _struct(copy: Column, *names: str) -> Column:
 
 
 _SENTENCES = {
-    "acknowledged elsewhere": "acknowledged at a place where the region stores nothing or something else",
-    "given from elsewhere": "given to a consumer from a place where the region stores nothing or something else",
-    "other content given": "given to a consumer with another content than the regions store",
-    "nothing is there": "given to a consumer from a place where the region stores nothing",
+    "acknowledged with a wrong message id": "acknowledged at a place where the region stores nothing or something else",
+    "delivered with a wrong message id": "given to a consumer from a place where the region stores nothing or something else",
+    "delivered with another payload": "given to a consumer with another content than the regions store",
+    "delivered but not stored": "given to a consumer from a place where the region stores nothing",
 }
 
 
@@ -146,8 +148,8 @@ def conclude(found: Sequence[Found], circumstances: Circumstances) -> CheckResul
 
 
 CHECK = Check(
-    "places-told",
-    "places that were told",
+    "message-ids-correct",
+    "message ids are correct",
     "INV-13",
     [
         Count("receipts", "messages", "IF(told IS NULL, 0, SIZE(told))"),

@@ -21,7 +21,12 @@ from spark_jobs.verdict import CheckResult, Verdict
 _SUBSCRIPTION = ("region", "topic", "subscription")
 _PLACE = ("ledger_id", "entry_id", "batch_index")
 JUDGED, TWICE = "judged", "acknowledged twice"
-ONCE, AGAIN, AGAIN_UNDER_A_KEY, ELSEWHERE = "processed", "again", "again under a key", "elsewhere"
+ONCE, AGAIN, AGAIN_UNDER_A_KEY, ELSEWHERE = (
+    "processed",
+    "processed again",
+    "processed again under a key",
+    "processed in two regions",
+)
 
 
 def find(evidence: Evidence) -> DataFrame | None:
@@ -169,7 +174,7 @@ def _of_subscription(name: str, found: Sequence[Found]) -> str:
 
 CHECK = Check(
     "processed-once",
-    "what is processed in transactions counts once",
+    "transactions acknowledge each message once",
     "INV-72",
     [],
     find,

@@ -189,16 +189,16 @@ def conclude_cursors(found: Sequence[Found], circumstances: Circumstances) -> Ch
 
 
 SNAPSHOTS = Check(
-    "snapshots-hold",
-    "snapshots and updates hold",
+    "snapshots-safe",
+    "snapshots and updates are safe",
     "INV-12",
     [Count("snapshots", "snapshots", "1"), Count("updates", "updates", "1")],
     find_snapshots,
     conclude_snapshots,
 )
 CURSORS = Check(
-    "cursors-acknowledged",
-    "cursors count what was acknowledged",
+    "cursors-correct",
+    "stored cursors are correct",
     "INV-18",
     [Count("ranges", "cursors", "1")],
     find_cursors,

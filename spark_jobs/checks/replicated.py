@@ -58,16 +58,16 @@ def _doubles(messages: DataFrame) -> DataFrame:
         .where((F.col("times") > 1) & (F.col("times") > F.col("sessions")))
     )
     by_replication = (F.col("sent") > 0) & (F.col("times") > F.col("sent"))
-    kind = F.when(by_replication, "doubled by replication").otherwise("doubled")
+    kind = F.when(by_replication, "duplicated by replication").otherwise("duplicated")
     return finding(doubled, kind, at_ms="asked_ms")
 
 
 def conclude(found: Sequence[Found], circumstances: Circumstances) -> CheckResult:
     judged, expected = total(found, "judged"), total(found, "expected")
     absent_verdict, absent, reasons = absence_verdict(of_kind(found, "missing", "behind"), circumstances)
-    doubled = of_kind(found, "doubled", "doubled by replication")
+    doubled = of_kind(found, "duplicated", "duplicated by replication")
     legitimate = [
-        one for one in doubled if one.kind == "doubled" and not circumstances.deduplicates(one.namespace)
+        one for one in doubled if one.kind == "duplicated" and not circumstances.deduplicates(one.namespace)
     ]
     wrong = [one for one in doubled if one not in legitimate]
     sentences = []

@@ -12,12 +12,12 @@ from spark_jobs.verdict import INFORMATION, CheckResult
 
 
 def find(evidence: Evidence) -> DataFrame:
-    return finding(evidence.owed.where(F.col("times") > 1), "again", at_ms="last_ms")
+    return finding(evidence.owed.where(F.col("times") > 1), "redelivered", at_ms="last_ms")
 
 
 def conclude(found: Sequence[Found], circumstances: Circumstances) -> CheckResult:
     received, deliveries = total(found, "received"), total(found, "deliveries")
-    again = of_kind(found, "again")
+    again = of_kind(found, "redelivered")
     if not received:
         return CHECK.result("not applicable", "No message was received by anyone.")
     if not again:
@@ -31,8 +31,8 @@ def conclude(found: Sequence[Found], circumstances: Circumstances) -> CheckResul
 
 
 CHECK = Check(
-    "received-again",
-    "received again",
+    "redelivered",
+    "redelivered",
     INFORMATION,
     [Count("received", "owed", "times > 0"), Count("deliveries", "owed", "times")],
     find,

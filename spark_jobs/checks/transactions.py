@@ -46,7 +46,7 @@ def find_torn(evidence: Evidence) -> DataFrame | None:
             F.col("asked_transaction").isNotNull()
             & F.array_contains("fates", PLAIN)
             & (F.col("sessions") <= 1),
-            "outside of it",
+            "outside its transaction",
         )
     )
     wrong = own.withColumn("kind", kind).where(F.col("kind").isNotNull())
@@ -64,7 +64,7 @@ def _two_fates(stored: DataFrame) -> DataFrame:
         )
         .where(F.col("fate") != F.col("other_fate"))
     )
-    return finding(torn, "torn")
+    return finding(torn, "partly committed")
 
 
 def find_seen(evidence: Evidence) -> DataFrame | None:
@@ -84,7 +84,7 @@ def _given(evidence: Evidence) -> DataFrame:
         .agg(F.min("at_ms").alias("at_ms"), F.min("subscription").alias("subscription"))
     )
     seen = given.join(hidden.hint("broadcast"), ["topic", "region", *_PLACE])
-    return finding(seen, "given", position=position_text(F.struct(*_PLACE)))
+    return finding(seen, "delivered although not committed", position=position_text(F.struct(*_PLACE)))
 
 
 def _elsewhere(messages: DataFrame) -> DataFrame:
@@ -99,20 +99,22 @@ def _elsewhere(messages: DataFrame) -> DataFrame:
         .withColumn("region", F.col("copy.region"))
         .withColumn("origin_position", entry_text(F.col("position")))
     )
-    return finding(held, "held elsewhere", position=position_text(F.col("copy")), at_ms="asked_ms")
+    return finding(
+        held, "replicated although not committed", position=position_text(F.col("copy")), at_ms="asked_ms"
+    )
 
 
 _TORN = {
     "committed but not visible": "of a transaction that clients were told was committed, which the log does not commit",
     "aborted but visible": "of a transaction that clients were told was aborted, which the log commits",
-    "outside of it": "stored outside of the transaction in which it was published",
-    "torn": "committed in one topic and aborted in another",
+    "outside its transaction": "stored outside of the transaction in which it was published",
+    "partly committed": "committed in one topic and aborted in another",
 }
 _SEEN = {
-    "given": "given to somebody although the log does not commit the transaction",
-    "held elsewhere": "of a transaction that its region does not commit, stored in another region",
+    "delivered although not committed": "given to somebody although the log does not commit the transaction",
+    "replicated although not committed": "of a transaction that its region does not commit, stored in another region",
 }
-_OF_LOGS_ALONE = ("torn", "held elsewhere")
+_OF_LOGS_ALONE = ("partly committed", "replicated although not committed")
 """These need no history."""
 
 
@@ -125,8 +127,8 @@ def conclude_seen(found: Sequence[Found], circumstances: Circumstances) -> Check
 
 
 _RIGHT = {
-    "transactions-whole": "all that were committed are visible, none of those that were aborted",
-    "uncommitted-unseen": "nobody, and no other region, has any that was not committed",
+    "transactions-atomic": "all that were committed are visible, none of those that were aborted",
+    "uncommitted-invisible": "nobody, and no other region, has any that was not committed",
 }
 
 
@@ -137,7 +139,7 @@ def _concluded(
     proven = [one for one in wrong if _is_proven(one, circumstances)]
     judged = total(found, "judged")
     sentences = [
-        f"{count(total(wrong, kind), 'transaction' if kind == 'torn' else 'message')} {sentence}"
+        f"{count(total(wrong, kind), 'transaction' if kind == 'partly committed' else 'message')} {sentence}"
         f" ({per_region(of_kind(wrong, kind))})."
         for kind, sentence in kinds.items()
         if total(wrong, kind)
@@ -165,16 +167,16 @@ def _is_proven(found: Found, circumstances: Circumstances) -> bool:
 _JUDGED = [Count("judged", "messages", "transaction IS NOT NULL")]
 
 WHOLE = Check(
-    "transactions-whole",
-    "transactions are visible as a whole",
+    "transactions-atomic",
+    "transactions are atomic",
     "INV-58",
     _JUDGED,
     find_torn,
     conclude_torn,
 )
 UNSEEN = Check(
-    "uncommitted-unseen",
-    "what is not committed is unseen",
+    "uncommitted-invisible",
+    "uncommitted messages are invisible",
     "INV-59",
     _JUDGED,
     find_seen,

@@ -28,15 +28,15 @@ def find(evidence: Evidence) -> DataFrame:
     suspects = evidence.messages.where((F.size("copies") > 0) & (~asked | F.col("refused")))
     kind = (
         F.when(F.col("refused"), "refused")
-        .when(F.array_contains("known_producers", F.col("producer")), "unasked")
-        .otherwise("stranger")
+        .when(F.array_contains("known_producers", F.col("producer")), "never published")
+        .otherwise("unknown producer")
     )
     strange = suspects.join(known.hint("broadcast"), "topic", "left").withColumn("kind", kind)
     stored = evidence.messages.where(asked & (F.size("copies") > 0))
     return all_of(
         [
             _first(strange, F.element_at("copies", 1), F.col("kind")),
-            _other(stored, "payload_digest", "asked_payloads", "other content"),
+            _other(stored, "payload_digest", "asked_payloads", "other payload"),
             _other(stored, "attributes_digest", "asked_attributes", "other attributes"),
             _corrupt(evidence.messages),
             _restricted(stored),
@@ -81,9 +81,9 @@ def _restricted(stored: DataFrame) -> DataFrame:
 
 
 _BROKEN = {
-    "unasked": "stored that nobody asked to publish",
+    "never published": "stored that nobody asked to publish",
     "refused": "stored although the client was told that it certainly failed",
-    "other content": "stored with another payload than the client asked to publish",
+    "other payload": "stored with another payload than the client asked to publish",
     "other attributes": "stored with another key, event time or other properties than the client gave",
     "corrupt": "stored that do not match their checksum",
     "restricted": "kept from regions although the client did not ask for that",
@@ -96,7 +96,7 @@ def _is_closed() -> Column:
 
 def conclude(found: Sequence[Found], circumstances: Circumstances) -> CheckResult:
     judged = total(found, "judged")
-    broken, strangers = of_kind(found, *_BROKEN), of_kind(found, "stranger")
+    broken, strangers = of_kind(found, *_BROKEN), of_kind(found, "unknown producer")
     sentences = [
         f"{count(total(broken, kind))} {sentence}."
         for kind, sentence in _BROKEN.items()
@@ -127,8 +127,8 @@ def conclude(found: Sequence[Found], circumstances: Circumstances) -> CheckResul
 
 
 CHECK = Check(
-    "nothing-unasked",
-    "nothing that nobody sent",
+    "no-phantom-messages",
+    "no phantom messages",
     "INV-3",
     [
         Count("judged", "messages", "SIZE(copies) > 0 AND asked_ms IS NOT NULL"),

@@ -93,7 +93,7 @@ def test_the_verdict_on_what_the_regions_stored_counts_every_partition(tmp_path:
     wrong = [one.sentence for one in judgement.checks if one.verdict in ("invalid", "unknown")]
     assert (judgement.verdict, wrong) == ("valid", [])
     asked = sum(one.op == "publish" and one.outcome == "ok" for one in outcome.events)
-    (seen,) = [one for one in judgement.checks if one.name == "consumer-saw-everything"]
+    (seen,) = [one for one in judgement.checks if one.name == "consumers-received-everything"]
     assert seen.sentence.startswith(f"{asked:,} acknowledged messages: each was received")
 
 

@@ -25,7 +25,7 @@ def checks(
 ) -> list[CheckResult]:
     witness = ({"damage": "a file is gone"},) * damages
     return [
-        CheckResult("evidence-whole", "evidence is whole", INFORMATION, evidence, said, witness),
+        CheckResult("evidence-complete", "the evidence is complete", INFORMATION, evidence, said, witness),
         *(CheckResult(f"c{n}", f"check {n}", f"INV-{n}", one, "So.") for n, one in enumerate(verdicts, 1)),
         CheckResult("failover-gap", "fail-over gap", INFORMATION, "measured", "0.84 s."),
     ]

@@ -37,11 +37,11 @@ def test_a_drill_that_went_well(engine: Engine, drill: Path) -> None:
     # The sample holds no snapshot and no cursor, nobody asked for exclusive access, and nothing is of
     # a transaction.
     assert {one.name for one in judgement.checks if one.verdict == "not applicable"} == {
-        "snapshots-hold",
-        "cursors-acknowledged",
+        "snapshots-safe",
+        "cursors-correct",
         "one-owner",
-        "transactions-whole",
-        "uncommitted-unseen",
+        "transactions-atomic",
+        "uncommitted-invisible",
         "one-task-per-key",
         "key-epochs-grow",
         "processed-once",
@@ -191,13 +191,13 @@ def test_a_region_whose_folder_and_entry_are_gone_leaves_it_open(
     judgement = judge_run(engine, drill)
     assert {one.name: one.sentence for one in judgement.checks if one.verdict == "invalid"} == {}
     assert judgement.verdict == "unknown"
-    assert region in check(judgement, "evidence-whole").sentence
+    assert region in check(judgement, "evidence-complete").sentence
 
 
 def test_an_empty_folder_is_unknown(engine: Engine, tmp_path: Path) -> None:
     judgement = judge_run(engine, tmp_path)
     assert judgement.verdict == "unknown"
-    assert {one.verdict for one in judgement.checks if one.name != "evidence-whole"} == {"not applicable"}
+    assert {one.verdict for one in judgement.checks if one.name != "evidence-complete"} == {"not applicable"}
 
 
 def test_a_region_that_never_came_back_leaves_it_open(engine: Engine, tmp_path: Path) -> None:
@@ -221,7 +221,7 @@ def test_a_scenario_that_failed_is_no_pass(engine: Engine, drill: Path) -> None:
     history.close()
     judgement = judge_run(engine, drill)
     assert judgement.verdict == "unknown"
-    assert "3 messages never came" in check(judgement, "evidence-whole").sentence
+    assert "3 messages never came" in check(judgement, "evidence-complete").sentence
 
 
 def test_the_warm_up_is_a_valid_run(engine: Engine) -> None:

@@ -97,7 +97,7 @@ def test_a_lost_region_owes_no_log_but_one_that_can_be_read_must_hold_what_it_ac
     assert judgement.verdict == "valid", [one for one in judgement.checks if one.verdict != "valid"]
     loss = judgement.figures["loss"]
     assert (loss["unrecovered"], loss["kept_in_lost_logs"]) == (3, 0)
-    assert "but for the log of us-east, which was lost" in check(judgement, "evidence-whole").sentence
+    assert "but for the log of us-east, which was lost" in check(judgement, "evidence-complete").sentence
 
     forgetful = lossy_run()
     del forgetful.logs["us-east"][4]

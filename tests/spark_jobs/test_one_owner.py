@@ -88,7 +88,7 @@ def test_behind_the_end_of_a_grant_anybody_may_publish(engine: Engine) -> None:
 @pytest.mark.parametrize(
     ("grants", "kind"),
     [
-        ([GRANTS[0], granted(1, "q", 3, said=0)], "epoch falls"),
+        ([GRANTS[0], granted(1, "q", 3, said=0)], "epoch decreases"),
         ([granted(0, "p", 0, 4), GRANTS[1]], "grants overlap"),
         ([granted(0, "p", 4), GRANTS[1]], "grants overlap"),
         ([granted(0, "p", 0, 3), granted(1, "q", 3, 2)], "grants overlap"),
@@ -149,7 +149,7 @@ def test_an_epoch_that_was_told_before_it_was_durable_is_seen_in_what_a_simulate
     for seed in claimed:
         check = judged_seed(engine, seed, "epoch-notified-before-durable", tmp_path / f"careless-{seed}")
         if check.verdict == "invalid":
-            assert "told without a grant" in {one["kind"] for one in check.witness}
+            assert "epoch returned without a grant" in {one["kind"] for one in check.witness}
             assert judged_seed(engine, seed, None, tmp_path / f"sound-{seed}").verdict == "valid"
             return
     pytest.fail("no seed of 99 showed it")

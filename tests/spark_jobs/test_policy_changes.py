@@ -163,7 +163,7 @@ def test_what_was_published_before_a_region_was_added_is_not_missing_there(
 ) -> None:
     judgement = replicated_otherwise(engine, tmp_path, late_to=ALL)
     assert judgement.verdict == "valid"
-    whole = next(check for check in judgement.checks if check.name == "evidence-whole")
+    whole = next(check for check in judgement.checks if check.name == "evidence-complete")
     assert "The replication of public/default changed while the run went on" in whole.sentence
 
 
@@ -193,7 +193,7 @@ def with_topic_clusters(
 def test_what_a_topic_does_not_owe_is_not_missing(engine: Engine, tmp_path: Path) -> None:
     judgement = with_topic_clusters(engine, tmp_path, early_to=ALL, late_to=TWO)
     assert judgement.verdict == "valid"
-    whole = next(check for check in judgement.checks if check.name == "evidence-whole")
+    whole = next(check for check in judgement.checks if check.name == "evidence-complete")
     assert f"Replication clusters of their own: {TOPIC}." in whole.sentence
 
 

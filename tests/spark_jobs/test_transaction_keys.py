@@ -92,7 +92,7 @@ def test_what_is_decided_before_a_newer_one_begins_is_in_order_and_what_is_not_i
     wrong = entries(LOG, began(1, 0), began(2, 1), decided(1))
     assert judged(engine, keys.FENCED, coordinators=right).verdict == "valid"
     result = judged(engine, keys.FENCED, coordinators=wrong)
-    assert (result.verdict, kinds(result)) == ("invalid", ["two open"])
+    assert (result.verdict, kinds(result)) == ("invalid", ["two open transactions"])
     assert (result.witness[0]["transaction"], result.witness[0]["transaction_key"]) == ("0,2", KEY)
 
 
@@ -137,14 +137,14 @@ def test_a_region_that_was_lost_or_is_known_in_part_proves_nothing(
     events = [told_begun(1, 0, 10), told_begun(1, 0, 20, "other")]
     result = judged(engine, keys.EPOCHS, [], events, circumstances=circumstances)
     assert result.verdict == "unknown"
-    assert set(kinds(result)) == {"told twice", "told without a grant"}
+    assert set(kinds(result)) == {"one epoch returned to two clients", "epoch returned without a grant"}
 
 
 def test_an_epoch_below_the_floor_of_forgotten_keys_was_granted_once(engine: Engine) -> None:
     floor = entries(KEY_LOG, ["floor", 7, 4])
     assert judged(engine, keys.EPOCHS, [], [told_begun(1, 7, 10)], coordinators=floor).verdict == "valid"
     beyond = judged(engine, keys.EPOCHS, [], [told_begun(1, 8, 10)], coordinators=floor)
-    assert kinds(beyond) == ["told without a grant"]
+    assert kinds(beyond) == ["epoch returned without a grant"]
 
 
 # What committed transactions acknowledged.
@@ -215,4 +215,4 @@ def test_what_several_transactions_processed_is_counted_by_key_and_by_region(eng
         "s: 5 messages processed, 1 of them more than once, 1 of them more than once under one key,"
         " 1 in more than one region."
     )
-    assert sorted(kinds(result)) == ["again", "again under a key"]
+    assert sorted(kinds(result)) == ["processed again", "processed again under a key"]

@@ -133,4 +133,6 @@ def test_nobody_is_given_what_is_not_committed(
         given = event(50.0, "read", "ok", region="a", message_id="1:0:-1")
     result = judged(engine, transactions.UNSEEN, rows, [subscribed("a"), asked(0), given])
     assert result.verdict == verdict
-    assert [one["kind"] for one in result.witness] == (["given"] if verdict == "invalid" else [])
+    assert [one["kind"] for one in result.witness] == (
+        ["delivered although not committed"] if verdict == "invalid" else []
+    )
