@@ -14,7 +14,7 @@ EVIDENCE = "evidence-complete"
 SCENARIO_FAILED = "The scenario failed: "
 
 ONE_RUN = (
-    "One valid run proves one run: repeat it and kill at other moments before you rely on it"
+    "One valid run proves only this run: repeat it and kill at other moments before you rely on it"
     " (docs/OWN_SERVICE.md)."
 )
 
@@ -40,11 +40,11 @@ def explanation(verdict: Verdict, checks: Iterable[CheckResult]) -> str:
     verdicts = [check.verdict for check in checks]
     judged = len(verdicts) - verdicts.count("not applicable")
     numbers = [f"{verdicts.count(one)} {one}" for one in ("valid", "invalid", "unknown") if one in verdicts]
-    said = f"{count(judged, 'check')} of {len(checks)} had something to judge: {', '.join(numbers)}."
-    sentences = [said if judged else f"None of {len(checks)} checks had anything to judge."]
+    said = f"{count(judged, 'check')} of {len(checks)} had something to check: {', '.join(numbers)}."
+    sentences = [said if judged else f"None of {len(checks)} checks had anything to check."]
     sentences += {
         "valid": [ONE_RUN],
-        "invalid": ["The messages named below prove it."],
+        "invalid": ["The messages below prove it."],
     }.get(verdict, ["Do not read this as a pass."])
     return " ".join(sentences)
 
@@ -62,7 +62,7 @@ def _verdict_sentence(verdict: Verdict, checks: Sequence[CheckResult]) -> str:
             return f"Invalid: {count(len(found), 'guarantee')} {were} broken ({names})."
     if found:
         why.append(f"{count(len(found), 'check')} could not be decided ({names})")
-    return f"Unknown: {' and '.join(why) or 'no check had anything to judge'}."
+    return f"Unknown: {' and '.join(why) or 'no check had anything to check'}."
 
 
 def _doubts(evidence: CheckResult) -> list[str]:

@@ -36,12 +36,12 @@ HINTS: Mapping[str, Hint] = {
         "The link {region} {arrow} {other_region} was {done} at {at} s{until}.",
     ),
     "store-away": Hint(
-        "The configuration store of the cluster of a region that a witness names was away then.",
-        "The configuration store of {region} was away at {at} s{until}.",
+        "The configuration store of the cluster of a region that a witness names was unavailable then.",
+        "The configuration store of {region} was unavailable at {at} s{until}.",
     ),
     "no-fault": Hint(
-        "None of these faults was in force between the first and 5 s after the last time that witnesses name.",
-        "No fault of {where} was in force between {since} s and {upto} s.",
+        "None of these faults was active between the first and 5 s after the last time that witnesses name.",
+        "No fault of {where} was active between {since} s and {upto} s.",
     ),
     # Why an absent copy is not proven lost (`checks.judging`).
     "log-unread": Hint(
@@ -58,19 +58,19 @@ HINTS: Mapping[str, Hint] = {
     ),
     "on-the-way": Hint(
         "The message was acknowledged less than 2 s, and twice the longest latency, before the logs were read.",
-        "they may still be on their way from {origin} to {region}",
+        "replication from {origin} to {region} may still be in progress",
     ),
     # What the loss of a region means from now on (`loss`, `standings`).
     "kept-in-lost-log": Hint(
-        "The log of a lost region can be read and holds messages that no region that is left stores.",
-        "The log of {regions} still holds {messages} that no region that is left stores: starting it again would bring"
-        " them back.",
+        "The log of a lost region can be read and has messages that no remaining region stores.",
+        "The log of {regions} still has {messages} that no remaining region stores: starting it again would recover"
+        " them.",
     ),
     "snapshots-stopped": Hint(
         "A region was lost for good, the replication clusters of the topic's namespace still name it, and another"
         " fail-over would read messages again.",
-        "No snapshot completes without {regions}, so this grows with what is consumed, until the replication clusters"
-        " of the namespace leave {them} out.",
+        "No snapshot completes without {regions}, so this number grows with every consumed message, until the"
+        " replication clusters of the namespace leave {them} out.",
     ),
 }
 

@@ -120,7 +120,7 @@ def _frame_problems(data: bytes, run: str, there: Collection[str]) -> tuple[list
             case "head":
                 if is_open:
                     problems.append(
-                        f":{number}: a head before the end of what was begun: two writers, or a lost end"
+                        f":{number}: a head before the end of the previous writer: two writers, or a missing end"
                     )
                 elif start != last_at + 1:
                     problems.append(f":{number}: the lines before it have no head")
@@ -128,38 +128,38 @@ def _frame_problems(data: bytes, run: str, there: Collection[str]) -> tuple[list
                 problems += [f":{number}: {problem}" for problem in _head_problems(fields, run, there)]
             case "end" | "seal" as op:
                 if not is_open:
-                    problems.append(f":{number}: an {op} of what has no head")
+                    problems.append(f":{number}: {op} without a head")
                 is_open, last_at = False, start + len(line)
                 if fields.get("lines") != number - 1:
                     problems.append(
-                        f":{number}: lines: says {fields.get('lines')}, there are {number - 1} before it"
+                        f":{number}: lines: is {fields.get('lines')}, but {number - 1} lines precede it"
                     )
                 elif fields.get("digest") != hashlib.sha256(memoryview(data)[:start]).hexdigest():
                     problems.append(
-                        f":{number}: digest: is not that of the lines before it; they were changed"
+                        f":{number}: digest: differs from that of the lines before it; they were changed"
                     )
                 if fields.get("torn") is True:
                     torn.append(number - 1)
             case "hire":
                 if fields.get("file") not in there:
-                    problems.append(f":{number}: file: history/{fields.get('file')}.jsonl is not there")
+                    problems.append(f":{number}: file: history/{fields.get('file')}.jsonl is missing")
     if is_open or not data:
         problems.append(
-            " has no end: its program still runs, or was killed and nobody sealed the file"
-            " (`geoemu seal` does, once it is gone)"
+            " has no end: its program still runs, or was killed and the file was not sealed"
+            " (use `geoemu seal` when the program has ended)"
         )
     elif last_at != len(data) - 1:
-        what = "has no head" if last_at < 0 else "goes on behind its end"
+        what = "has no head" if last_at < 0 else "continues after its end"
         problems.append(f":{counted.before(last_at + 1) + 1}: {what}")
     return problems, torn
 
 
 def _head_problems(fields: dict[str, Any], run: str, there: Collection[str]) -> Iterator[str]:
     if fields.get("run") != run:
-        yield f"run: says {fields.get('run')!r}, this is run {run!r}: it is a file of another run"
+        yield f"run: is {fields.get('run')!r}, but this is run {run!r}: the file belongs to another run"
     for other in fields.get("others") or ():
         if other not in there:
-            yield f"others: history/{other}.jsonl is not there"
+            yield f"others: history/{other}.jsonl is missing"
 
 
 class CountedLines:
@@ -263,15 +263,16 @@ class _Reader:
                 return known
         op = fields["op"]
         if op == "omission":
-            return Wrong(None, f"what followed was not written down: {fields['detail']}")
+            return Wrong(None, f"the program did not record what followed: {fields['detail']}")
         if op == "publish" and fields.get("origin_region", fields["region"]) != fields["region"]:
-            return Wrong(
-                "origin_region", "of a publish must be its region: it originates where it is published"
-            )
+            return Wrong("origin_region", "must be the region of the publish")
         if op in ("receive", "read"):
             named = [name in fields for name in ("origin_region", "producer", "sequence_id")]
             if any(named) and not all(named):
-                return Wrong("origin_region", "producer and sequence_id go together: all of them or none")
+                return Wrong(
+                    "origin_region",
+                    "origin_region, producer and sequence_id are required together or not at all",
+                )
         return None
 
     def _known_topic(self, topic: str) -> str | Wrong:

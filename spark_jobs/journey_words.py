@@ -10,16 +10,16 @@ Line = tuple[float | None, str]
 """Milliseconds on the history's clock, None where nobody knows them."""
 
 _PUBLISH = {
-    "asked": "{producer} asks {region} to publish it",
+    "asked": "{producer} publishes it to {region}",
     "ok": "{region} acknowledges it{place}",
-    "failed": "{region} refuses it{why}",
-    "unknown": "its publish ends without an answer from {region}{why}",
+    "failed": "{region} rejects it{why}",
+    "unknown": "its publish ends without a response from {region}{why}",
 }
 _ACKNOWLEDGE = {
     "asked": "{subscription} acknowledges it to {region}{how}",
     "ok": "{region} confirms that {subscription} acknowledged it{how}",
-    "failed": "{region} refuses the acknowledgement of {subscription}{why}",
-    "unknown": "the acknowledgement of {subscription} ends without an answer from {region}{why}",
+    "failed": "{region} rejects the acknowledgement of {subscription}{why}",
+    "unknown": "the acknowledgement of {subscription} ends without a response from {region}{why}",
 }
 
 
@@ -34,7 +34,7 @@ def journey_lines(journey: Journey, start_ms: float) -> list[tuple[str, str]]:
     # What happened at one moment keeps its order, and what nobody saw comes last.
     lines.sort(key=lambda line: float("inf") if line[0] is None else line[0])
     told = [("" if at_ms is None else _at(at_ms, start_ms), words) for at_ms, words in lines]
-    told += [("", f"{region} does not store it, and was to") for region in journey.absent]
+    told += [("", f"{region} does not store it, although it should") for region in journey.absent]
     if not journey.stored:
         told.append(("", "no region stores it"))
     if journey.stops_left_out:
@@ -70,7 +70,7 @@ def _stored(copy: StoredCopy, start_ms: float) -> str:
     if copy.after_ms is None:
         return where
     after = f"after {_at(copy.after_ms, start_ms)}"
-    until = f"by {_at(copy.by_ms, start_ms)}" if copy.by_ms is not None else "nobody saw when"
+    until = f"by {_at(copy.by_ms, start_ms)}" if copy.by_ms is not None else "until an unknown time"
     return f"{where}: {after}, {until}"
 
 

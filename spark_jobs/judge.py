@@ -248,7 +248,7 @@ def _wholeness(
     if not sentences:
         unread = sorted({damage.region or "" for damage in all_damages})
         but = f" but for the log of {' and '.join(unread)}, which was lost" if unread else ""
-        sentence = f"Every log and every line of the history could be read, and every file has its end{but}."
+        sentence = f"All logs and all lines of the history are readable, and every file has its end{but}."
         return _whole("valid", " ".join([sentence, *remarks]))
     witness = tuple({"damage": damage.sentence} for damage in damages[:DAMAGES_SHOWN_MAX])
     return _whole("unknown", " ".join(sentences), witness)
@@ -259,16 +259,16 @@ def _policy_remarks(folder: RunFolder) -> list[str]:
     changed = [name for name, one in folder.namespaces.items() if one.owed_since_ms]
     own = sorted(topic for one in folder.namespaces.values() for topic in one.own_topics)
     remarks = [
-        f"The replication of {name} changed while the run went on: each message was judged by what held when it was"
-        " published."
+        f"The replication of {name} changed during the run: each message was checked by the policy at the time of its"
+        " publish."
         for name in changed
     ]
     if own:
         shown = ", ".join(own[:TOPICS_SHOWN_MAX])
         more = f" and {len(own) - TOPICS_SHOWN_MAX} more" if len(own) > TOPICS_SHOWN_MAX else ""
         remarks.append(
-            f"Replication clusters of their own: {shown}{more}. Each message was judged by what held for its topic when"
-            " it was published."
+            f"Replication clusters of their own: {shown}{more}. Each message was checked by its topic's policy at the"
+            " time of its publish."
         )
     return remarks
 

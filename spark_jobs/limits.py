@@ -49,7 +49,7 @@ def _hold(limit: Limit, by_actor: Mapping[str, float]) -> LimitResult:
     if limit.actor is not None:
         if limit.actor not in by_actor:
             known = ", ".join(sorted(by_actor)) or "none"
-            sentence = f"there is no figure of {limit.actor}; figures are there of: {known}"
+            sentence = f"there is no figure of {limit.actor}; figures exist for: {known}"
             return LimitResult(limit, "unknown", sentence)
         figures = {limit.actor: by_actor[limit.actor]}
     if not figures:
@@ -66,7 +66,7 @@ def _without_figures(limit: Limit) -> LimitResult:
         return LimitResult(limit, "kept", "no region was lost")
     if limit.measure == "gap":
         return LimitResult(limit, "kept", "no subscription lost its region")
-    return LimitResult(limit, "unknown", f"the history has nothing of which {limit.measure} could be told")
+    return LimitResult(limit, "unknown", f"the history has no data for {limit.measure}")
 
 
 def _figures_of(measure: str, figures: Mapping[str, Any]) -> dict[str, float]:
@@ -105,4 +105,4 @@ def _or_forever(seconds: float | None) -> float:
 def _spelled(measure: str, figure: float) -> str:
     if measure in COUNTS:
         return f"{figure:,.0f}"
-    return "without an end" if figure == float("inf") else duration_text(figure)
+    return "endless" if figure == float("inf") else duration_text(figure)

@@ -149,7 +149,7 @@ def loss_result(loss: Loss) -> CheckResult | None:
         sentences.append(hint("kept-in-lost-log", regions=regions, messages=count(loss.kept)))
     if loss.lacking:
         lacks = ", ".join(f"{region} {n:,}" for region, n in sorted(loss.lacking.items()))
-        sentences.append(f"Of what others still hold of it, regions lack: {lacks}.")
+        sentences.append(f"Copies of its other messages are missing in: {lacks}.")
     return CheckResult(
         "loss",
         "loss of a region",
@@ -163,13 +163,13 @@ def loss_result(loss: Loss) -> CheckResult | None:
 def _cost(loss: Loss, regions: str) -> str:
     if not loss.unrecovered:
         return (
-            f"{regions} was lost, and nothing that it had acknowledged with it."
+            f"{regions} was lost, and no acknowledged message with it."
             if len(loss.lost) == 1
-            else (f"{regions} were lost, and nothing that they had acknowledged with them.")
+            else (f"{regions} were lost, and no acknowledged message with them.")
         )
     return (
-        f"{count(loss.unrecovered, 'acknowledged message')} {_of_topics(loss)} went with {regions}: no region that is"
-        f" left stores {'it' if loss.unrecovered == 1 else 'them'}. The oldest was acknowledged"
+        f"{count(loss.unrecovered, 'acknowledged message')} {_of_topics(loss)} lost with {regions}: no remaining region"
+        f" stores {'it' if loss.unrecovered == 1 else 'them'}. The oldest was acknowledged"
         f" {duration_text(loss.recovery_point_seconds)} before the loss"
         f" (RPO {duration_text(loss.recovery_point_seconds)})."
     )

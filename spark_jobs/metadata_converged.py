@@ -176,18 +176,19 @@ def _sentences(
     if wrong:
         one = wrong[0].as_witness()
         yield (
-            f"{_paths(wrong)} not what all events together make of them: {one['path']} of {one['cluster']} is"
+            f"{_paths(wrong)} not the result of applying all events: {one['path']} of {one['cluster']} is"
             f" {one['stored']!r}, not {one['expected']!r}."
         )
     if overdue:
-        yield f"{_paths(overdue)} behind what was published, or not published themselves, for no known reason."
+        yield f"{_paths(overdue)} older than the published events, or was not published, for no known reason."
     if not wrong and not overdue:
         clusters = " and ".join(store.cluster for store in evidence.stores)
         yield (
-            f"{count(len(evidence.stamps), 'metadata event')}: the stores of {clusters} are what they make together."
+            f"{count(len(evidence.stamps), 'metadata event')}: the stores of {clusters} are the result of applying"
+            " all of them."
         )
         if behind:
-            yield f"Still under way at the end: {_paths(behind)} behind."
+            yield f"Not yet applied at the end: {_paths(behind)} older than the published events."
 
 
 def _paths(differences: Iterable[Difference]) -> str:

@@ -120,7 +120,7 @@ def document_in(path: str, stored: bytes) -> Document:
     """A stored document, by element. ValueError for what is none."""
     parsed = json.loads(stored)
     if not isinstance(parsed, dict):
-        raise ValueError(f"what is stored at {path} is no document")
+        raise ValueError(f"the value stored at {path} is not a document")
     if isinstance(parse_path(path), PartitionedTopicPath):
         number = {PARTITIONS: parsed.pop(PARTITIONS)} if PARTITIONS in parsed else {}
         return {EXISTENCE: True, WHOLE: parsed, **number}

@@ -66,7 +66,7 @@ def _events(raw: Iterable[Mapping[str, Any]], published_ms: float) -> Iterator[M
         name, _, element = rest.partition("/")
         path, is_deletion = f"{kind}/{name}", one["type"] == DELETED
         if one["type"] not in TYPES or not is_shared(path):
-            raise ValueError(f"{one['path']} is no event's")
+            raise ValueError(f"{one['path']} is not an event")
         if "Ephemeral" in (one.get("options") or ()):
             continue
         stamp = Stamp(

@@ -90,7 +90,7 @@ def _sentence(moment: Moment) -> str:
     told = f"{moment.words}: {moment.orphaned:,} topics lost their owner"
     if moment.without_owner_p50 is not None and moment.without_owner_max is not None:
         told += (
-            f"; half of them had none for {duration_text(moment.without_owner_p50)} or less,"
-            f" the last one for {duration_text(moment.without_owner_max)}"
+            f"; half of them had no owner for {duration_text(moment.without_owner_p50)} or less,"
+            f" the slowest for {duration_text(moment.without_owner_max)}"
         )
-    return told + (f"; {moment.still_without:,} found no other." if moment.still_without else ".")
+    return told + (f"; {moment.still_without:,} got no new owner." if moment.still_without else ".")

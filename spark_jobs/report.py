@@ -111,7 +111,7 @@ def summary(judgement: Judgement, page: Path) -> str:
     idle = sum(check.verdict == "not applicable" for check in judgement.checks)
     if idle:
         lines.append(
-            f"  {'not applicable':<14} {count(idle, 'check')} without anything to judge (the report names each)."
+            f"  {'not applicable':<14} {count(idle, 'check')} with nothing to check (listed in the report)."
         )
     if judgement.verdict == "valid":
         lines.append(f"  {ONE_RUN}")

@@ -23,11 +23,11 @@ def head_rows(judgement: Judgement) -> list[tuple[str, str, bool]]:
     rows = [
         ("scenario", head.scenario, False),
         ("topology", topology + (f"; runtime {head.runtime}" if head.runtime else ""), False),
-        ("played for", ran if head.created_at else "", False),
+        ("duration", ran if head.created_at else "", False),
         ("geoemu", head.version, False),
-        ("again", head.command, True),
-        ("typed in", head.folder, True),
-        ("kept in", judgement.run, True),
+        ("repeat with", head.command, True),
+        ("working directory", head.folder, True),
+        ("run directory", judgement.run, True),
     ]
     return [row for row in rows if row[1]]
 
@@ -37,13 +37,13 @@ def steps_in_short(steps: Sequence[Step]) -> str:
     told = [step for step in steps if step.phase is None]
     outcomes = {outcome: sum(step.outcome == outcome for step in told) for outcome in _OUTCOME_WORDS}
     if outcomes["done"] == len(told):
-        return f"{len(told)} steps: each came true"
+        return f"{len(told)} steps: all done"
     parts = [f"{n} {_OUTCOME_WORDS[outcome]}" for outcome, n in outcomes.items() if n]
     return f"{len(told)} steps: {', '.join(parts)}"
 
 
 _OUTCOME_WORDS = {
-    "done": "came true",
+    "done": "done",
     "failed": "failed",
     "interrupted": "interrupted",
     "not tried": "not tried",
@@ -57,18 +57,18 @@ def tiles(figures: Mapping[str, Any]) -> list[Tile]:
     found: list[Tile | None] = [
         (f"{published['acknowledged']:,}", "messages acknowledged", f"of {published['asked']:,} published"),
         _loss_tile(figures.get("loss")),
-        (f"{published['failed']:,}", "publishes refused", "certainly not stored")
+        (f"{published['failed']:,}", "publishes rejected", "certainly not stored")
         if published["failed"]
         else None,
         (
             f"{published['unknown']:,}",
-            "publishes without an answer",
+            "publishes without a response",
             f"{published['unknown_stored']:,} of them stored"
             if published["unknown"]
-            else "every client was told",
+            else "every publish got a response",
         ),
         (f"{received['messages']:,}", "messages received", f"in {received['deliveries']:,} deliveries"),
-        (f"{received['again']:,}", "received more than once", "allowed: at least once is the promise"),
+        (f"{received['again']:,}", "received more than once", "allowed: delivery is at least once"),
         _gap_tile(figures["failover_gap_seconds"], figures.get("gaps", {})),
         _wait_tile(measures.get("stall"), "longest stall of a consumer"),
         _wait_tile(measures.get("outage"), "longest outage of a publisher"),
@@ -82,17 +82,17 @@ def _loss_tile(loss: Mapping[str, Any] | None) -> Tile | None:
     if loss is None:
         return None
     point = f"RPO {duration_text(loss['recovery_point_seconds'])}"
-    remark = point if loss["unrecovered"] else "nothing that it acknowledged"
-    return f"{loss['unrecovered']:,}", f"went with {' and '.join(loss['regions'])}", remark
+    remark = point if loss["unrecovered"] else "no acknowledged message"
+    return f"{loss['unrecovered']:,}", f"lost with {' and '.join(loss['regions'])}", remark
 
 
 def _gap_tile(gap: float | None, gaps: Mapping[str, float | None]) -> Tile:
     never = [name for name, seconds in gaps.items() if seconds is None]
     if never:
-        return "without an end", "fail-over gap", f"{', '.join(never)} received nothing more"
+        return "endless", "fail-over gap", f"{', '.join(never)} received no further message"
     if gap is None:
         return "\u2013", "fail-over gap", "no consumer lost its region"
-    return duration_text(gap), "fail-over gap", "region lost until next message"
+    return duration_text(gap), "fail-over gap", "from the loss of the region to the next message"
 
 
 def _wait_tile(waits: Mapping[str, Any] | None, what: str) -> Tile | None:
@@ -119,7 +119,7 @@ def _standing_tile(standings: Sequence[Mapping[str, Any]]) -> Tile | None:
     if not again:
         return None
     number, whose = max(again)
-    return f"{number:,}", "read again by another fail-over now", whose
+    return f"{number:,}", "redelivered by another fail-over", whose
 
 
 def curves_by_kind(curves: Sequence[Curve]) -> list[tuple[str, list[Curve]]]:
@@ -131,11 +131,11 @@ def curves_by_kind(curves: Sequence[Curve]) -> list[tuple[str, list[Curve]]]:
 _HEADINGS = (
     (
         "latency",
-        "End-to-end latency: from asking to publish a message until the subscription received it first",
+        "End-to-end latency: from the publish of a message until the subscription first received it",
     ),
     (
         "lag",
-        "Replication lag, as consumers saw it: from the acknowledgement to the first delivery in the other region",
+        "Replication lag: from the acknowledgement of a publish to the first delivery in another region",
     ),
 )
 
@@ -148,18 +148,18 @@ def legend(timeline: Timeline) -> list[tuple[str, str]]:
 
     entries = [
         (drawn("published"), "published", "published (above the line)"),
-        (drawn("unanswered"), "unanswered", "published, no answer"),
+        (drawn("unanswered"), "unanswered", "published, no response"),
         (drawn("received"), "received", "received (below the line)"),
         (drawn("again"), "again", "redelivered"),
         (any(one.what != "pause" for one in timeline.down), "down", "region down"),
         (any(one.what == "pause" for one in timeline.down), "again", "region paused"),
-        (bool(timeline.gaps), "gap", "fail-over: region lost until next message"),
+        (bool(timeline.gaps), "gap", "fail-over: from the loss of the region to the next message"),
         (bool(timeline.links), "cut", "link cut, held or slow"),
-        (bool(timeline.stores), "cut", "configuration store of a cluster away"),
+        (bool(timeline.stores), "cut", "configuration store of a cluster unavailable"),
         (
             any(lane.waits for lane in timeline.actors),
             "wait",
-            "stall: a message waited, none came; outage: asked, no acknowledgement came",
+            "stall: a message was pending, none was received; outage: publishes were pending, none was acknowledged",
         ),
     ]
     return [(colour, meaning) for occurred, colour, meaning in entries if occurred]

@@ -139,7 +139,7 @@ def open_run_folder(path: Path, *, in_network: bool = False) -> RunFolder:
     damages += answers_damages
     history, problems = _history_files(path / "history")
     if not regions:
-        damages.append(Damage(f"no region's log is in {path / 'regions'}"))
+        damages.append(Damage(f"no log of a region is in {path / 'regions'}"))
     return RunFolder(
         path=path,
         regions=tuple(regions),
@@ -210,7 +210,7 @@ def _read_answers(path: Path) -> tuple[tuple[Contract, ...], list[Damage]]:
     try:
         return read_answers(path), []
     except (OSError, ValueError) as problem:
-        return (), [Damage(f"what was promised cannot be read: {problem}")]
+        return (), [Damage(f"the service's contract cannot be read: {problem}")]
 
 
 def _size_of(files: Iterable[Path]) -> int:
@@ -253,7 +253,7 @@ def _region_log(folder: Path, declared: dict[str, Any], in_network: bool) -> tup
 def _history_files(folder: Path) -> tuple[tuple[Path, ...], list[Damage]]:
     files = sorted(folder.glob("*.jsonl"))
     if not files:
-        return (), [Damage("the folder history/ holds no history: it is not known what was asked")]
+        return (), [Damage("the folder history/ has no history: the operations of the clients are unknown")]
     # Spark takes files with such names for its own and passes over them without a word.
     hidden = [file for file in files if file.name.startswith(("_", "."))]
     damages = [Damage(f"history/{file.name} cannot be read under that name; rename it") for file in hidden]

@@ -171,8 +171,8 @@ def _watched(session: SparkSession, master: str) -> Iterator[None]:
     except Exception as problem:
         if given_up.is_set():
             raise SparkUnavailable(
-                f"the Spark cluster at {master} gave no executor within {EXECUTOR_SECONDS_MAX:g} s: it has no worker "
-                "with a free core and enough memory, or its workers cannot start one (their logs tell)"
+                f"the Spark cluster at {master} provided no executor within {EXECUTOR_SECONDS_MAX:g} s: it has no"
+                " worker with a free core and enough memory, or its workers cannot start one (see their logs)"
             ) from problem
         raise
     finally:
@@ -187,7 +187,7 @@ def _active_jobs(session: SparkSession) -> list[int]:
 def in_a_sentence(problem: Exception) -> str:
     """What went wrong, without the pages of where it was."""
     if "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND" in str(problem):
-        return "the cluster lost an executor, and with it what that one had worked out; verify again"
+        return "the cluster lost an executor and its results; run the verification again"
     lines = [line.strip() for line in str(problem).strip().splitlines()]
     if not lines:
         return type(problem).__name__

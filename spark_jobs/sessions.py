@@ -27,8 +27,8 @@ def renumbered(events: DataFrame, stored: DataFrame) -> tuple[DataFrame, list[st
     by = F.coalesce(F.create_map(*pairs)[F.col("session")], F.lit(0))
     number = F.when(F.col("op") == "publish", F.col("sequence_id") + by).otherwise(F.col("sequence_id"))
     sentences = [
-        f"The region went on counting where the name had stopped: the numbers of session {session} are {shift} higher"
-        " than its program wrote down."
+        f"The region continued the sequence ids of the producer's name: those of session {session} are {shift} higher"
+        " than its program recorded."
         for session, shift in sorted(shifts.items())
     ]
     return events.withColumn("sequence_id", number), sentences

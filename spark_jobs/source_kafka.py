@@ -226,4 +226,4 @@ def _records(consumer: KafkaConsumer, piece: _Piece) -> Iterator[Any]:
         if position != before:
             heard_at = time.monotonic()
         elif time.monotonic() - heard_at > SILENCE_SECONDS_MAX:
-            raise TimeoutError(f"{piece.topic.kafka_topic} gave nothing for {SILENCE_SECONDS_MAX:g} s")
+            raise TimeoutError(f"{piece.topic.kafka_topic} returned no record for {SILENCE_SECONDS_MAX:g} s")

@@ -110,7 +110,7 @@ def connect_read_only(path: Path, resources: contextlib.ExitStack) -> sqlite3.Co
     wal, index = Path(f"{path}-wal"), Path(f"{path}-shm")
     if not wal.exists():
         if index.exists():
-            raise OSError(f"{wal.name} is gone, and with it the newest commits")
+            raise OSError(f"{wal.name} is missing, and with it the newest commits")
         # Nobody has it open: SQLite need not create files beside it, which a read-only folder would forbid.
         return _connect_to(path, "immutable=1", resources)
     try:

@@ -152,8 +152,8 @@ def standing_result(
         them = "it" if len(missed) == 1 else "them"
         sentences.append(hint("snapshots-stopped", regions=" and ".join(sorted(missed)), them=them))
     sentences += [
-        f"{one.subscription} is split: {count(only_one)} counted in {first} and not in {second},"
-        f" {only_other:,} the other way round."
+        f"{one.subscription} is split: {count(only_one)} acknowledged in {first} and not in {second},"
+        f" {only_other:,} in {second} and not in {first}."
         for one in standings
         for (first, second), (only_one, only_other) in sorted(one.split.items())
     ]
@@ -181,4 +181,4 @@ def _now(standing: Standing) -> str:
         f"{count(n)} again in {region}" if index == 0 else f"{n:,} in {region}"
         for index, (region, n) in enumerate(sorted(standing.again.items()))
     )
-    return f"If {standing.subscription} now moved from {standing.region}, it would be given {would}."
+    return f"If {standing.subscription} failed over from {standing.region} now, it would receive {would}."

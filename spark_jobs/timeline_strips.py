@@ -29,7 +29,7 @@ ACTOR_BARS_PX = 16
 PHASE_PX = 20
 PLACE_SHIFT_PX = 130
 """So far behind where an actor came to a region its name may stand, when a label is in the way."""
-LINK_WORDS = {"hold": "held", "cut": "cut", "latency": "latency", "away": "away"}
+LINK_WORDS = {"hold": "held", "cut": "cut", "latency": "latency", "away": "unavailable"}
 
 
 def link_name(fault: Interval) -> str:

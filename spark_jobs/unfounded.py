@@ -35,11 +35,11 @@ def _never_asked(events: DataFrame) -> list[Damage]:
     few = answers.orderBy(*PUBLISH).limit(SHOWN_MAX + 1).collect()
     n = len(few) if len(few) <= SHOWN_MAX else answers.count()
     sentences = [
-        f"{row['producer']} was told of its message {row['sequence_id']} in {row['region']} (session"
-        f" {row['session']}), which it never asked to publish"
+        f"{row['producer']} received a response for message {row['sequence_id']} in {row['region']} (session"
+        f" {row['session']}), which it never published"
         for row in few
     ]
-    return _damages(sentences, n, "answers to what was never asked")
+    return _damages(sentences, n, "responses to publishes that were never invoked")
 
 
 def _used(events: DataFrame) -> list[Mapping[str, Any]]:
@@ -54,7 +54,7 @@ def _never_opened(used: Iterable[Mapping[str, Any]]) -> list[Damage]:
     opened = {row["session"] for row in used if row["op"] == "connect" and row["outcome"] == "ok"}
     published = {(row["session"], row["producer"]) for row in used if row["op"] == "publish"}
     sentences = [
-        f"{producer} published in session {session}, which no line says was opened"
+        f"{producer} published in session {session}, which has no line that opens it"
         for session, producer in sorted(published)
         if session not in opened
     ]
@@ -67,8 +67,8 @@ def _never_subscribed(used: Iterable[Mapping[str, Any]]) -> list[Damage]:
     begun = {_subscription(row) for row in used if row["op"] == "subscribe" and row["outcome"] != "failed"}
     given = {_subscription(row) for row in used if row["op"] in ("receive", "acknowledge")}
     sentences = [
-        f"{subscription} received or acknowledged messages of {topic} in {region}, where no line says that"
-        " anybody subscribed"
+        f"{subscription} received or acknowledged messages of {topic} in {region}, where no line"
+        " says that it subscribed"
         for region, topic, subscription in sorted(given - begun)
     ]
     return _damages(sentences, len(sentences), "deliveries without a subscribe")

@@ -28,7 +28,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = _options(arguments)
     run: Path = options.run_dir
     if not options.wait and not looks_like_a_run(run):
-        return _give_up(f"{run} is not a run directory; name the one that `geoemu up` or `geoemu run` made")
+        return _give_up(f"{run} is not a run directory; use one that `geoemu up` or `geoemu run` created")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     word = Word() if options.wait else None
     try:
@@ -43,7 +43,7 @@ def main(arguments: list[str] | None = None) -> int:
     except EngineUnavailable as problem:
         return _give_up(str(problem))
     except PermissionError as problem:
-        return _give_up(f"{problem.filename} may not be read by user {os.getuid()}")
+        return _give_up(f"user {os.getuid()} has no permission to read {problem.filename}")
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
 
@@ -113,7 +113,7 @@ def _parsed_message(text: str) -> tuple[str, int]:
     producer, _, number = text.rpartition(":")
     if not producer or not number.isdecimal():
         raise argparse.ArgumentTypeError(
-            f"{text!r} is no message: write its producer and its number, orders:981"
+            f"{text!r} is not a message: write its producer and sequence id, such as orders:981"
         )
     return producer, int(number)
 
@@ -121,28 +121,32 @@ def _parsed_message(text: str) -> tuple[str, int]:
 def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m spark_jobs.verify",
-        description="Check what a run stored against what its clients were told, and write a report.",
+        description="Check the stored logs of a run against its clients' histories, and write a report.",
         epilog="example: python -m spark_jobs.verify runs/latest --json",
     )
-    parser.add_argument("run_dir", type=Path, metavar="RUN_DIR", help="the run directory")
+    parser.add_argument("run_dir", type=Path, metavar="RUN_DIR", help="directory of the run")
     parser.add_argument(
-        "--master", help=f"a Spark cluster that sees RUN_DIR under the same path (default: {LOCAL_MASTER})"
+        "--master",
+        help=f"use this Spark cluster, which must see RUN_DIR under the same path (default: {LOCAL_MASTER})",
     )
     parser.add_argument(
         "--engine",
         choices=ENGINES,
-        help="who works it out: Spark, or a database in this process, without Java, for runs of up to a million"
+        help="compute the verdict with Spark, or with DuckDB in this process, without Java, for runs of up to a million"
         " messages (default: spark, or embedded where there is no Java)",
     )
-    parser.add_argument("--json", action="store_true", help="print report.json instead of lines for people")
+    parser.add_argument("--json", action="store_true", help="print report.json instead of text")
     parser.add_argument(
-        "--report", type=Path, metavar="DIR", help="where the report goes (default: RUN_DIR/report)"
+        "--report",
+        type=Path,
+        metavar="DIR",
+        help="write the report to this directory (default: RUN_DIR/report)",
     )
     parser.add_argument(
         "--expect",
         metavar="LIMITS",
         type=_parsed_limits,
-        help="limits, like unrecovered=0,gap<=5s (default: those that the run was made with)",
+        help="check these limits, such as unrecovered=0,gap<=5s (default: those stored with the run)",
     )
     parser.add_argument(
         "--message",
@@ -150,24 +154,26 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
         type=_parsed_message,
         action="append",
         default=[],
-        help="tell all that is known of a message, by its producer and its sequence id",
+        help="print the journey of a message, given by its producer and sequence id",
     )
-    parser.add_argument("--junit", type=Path, metavar="FILE", help="write the checks as JUnit XML, too")
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the checks as Markdown, too")
+    parser.add_argument("--junit", type=Path, metavar="FILE", help="also write the checks as JUnit XML")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="also write the checks as Markdown")
     parser.add_argument(
-        "--in-network", action="store_true", help="this is a container in the network of the run's regions"
+        "--in-network", action="store_true", help="connect to the regions from a container in their network"
     )
     parser.add_argument(
         "--called",
         metavar="NAME",
-        help="what the report calls the run (default: its directory, as it is here)",
+        help="name of the run in the report (default: its directory)",
     )
     parser.add_argument(
-        "--wait", action="store_true", help="start the engine now, verify when a line comes on standard input"
+        "--wait",
+        action="store_true",
+        help="start the engine now, verify when a line arrives on standard input",
     )
     options = parser.parse_args(arguments)
     if options.master is not None and options.engine == "embedded":
-        parser.error("--master is Spark's: the embedded engine is in this process")
+        parser.error("--master requires Spark: the embedded engine runs in this process")
     return options
 
 

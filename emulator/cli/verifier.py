@@ -77,7 +77,7 @@ def in_network_command(run_dir: Path, *, as_json: bool = False) -> list[str]:
 
     file = run_dir / "compose.yaml"
     if not file.is_file():
-        raise Refused(f"{run_dir} is no run in containers: verify it without --in-network")
+        raise Refused(f"{run_dir} is not a run in containers: verify it without --in-network")
     image = settings_from(os.environ).spark_image
     engine = Engine()
     if engine.has_image(image):

@@ -152,11 +152,11 @@ def _conclude(
     judged, unanswered = total(found, "judged"), of_kind(found, "unanswered")
     what = "; ".join(map(str, promised))
     verdict: Verdict = "valid"
-    sentences = [f"{what}: {count(judged, 'acknowledged message')}, each answered under its key."]
+    sentences = [f"{what}: {count(judged, 'acknowledged message')}, each has a response with its key."]
     if unanswered:
         n = sum(one.n for one in unanswered)
         verdict = "unknown" if circumstances.history_damaged else "invalid"
-        sentences = [f"{what}: {n:,} of {count(judged, 'acknowledged message')} without an answer."]
+        sentences = [f"{what}: {n:,} of {count(judged, 'acknowledged message')} without a response."]
         if circumstances.history_damaged:
             sentences.append("Not proven, because a part of the history is missing.")
     verdict = judged_or_not(verdict, judged)
@@ -164,5 +164,5 @@ def _conclude(
         sentences = [f"{what}: no message with a key was acknowledged."]
     keyless = total(found, "without a key")
     if keyless:
-        sentences.append(f"Not judged: {count(keyless)} without a key.")
+        sentences.append(f"Not checked: {count(keyless)} without a key.")
     return check.result(verdict, " ".join(sentences), examples(unanswered))

@@ -67,7 +67,7 @@ def conclude(found: Sequence[Found], circumstances: Circumstances) -> CheckResul
     if skipped:
         verdict = "invalid"
         sentences.append(
-            f"{_never_received(skipped, judged)}, although later ones in the same region's log were."
+            f"{_never_received(skipped, judged)}, although later ones in the same region's log were received."
         )
         if circumstances.history_damaged:
             verdict = "unknown"
@@ -75,27 +75,27 @@ def conclude(found: Sequence[Found], circumstances: Circumstances) -> CheckResul
     if waiting:
         verdict = "invalid" if verdict == "invalid" else "unknown"
         sentences.append(
-            f"{_never_received(waiting, judged)}: the consumer had not come that far when the history ended."
+            f"{_never_received(waiting, judged)}: the consumer had not reached them when the history ended."
         )
     if stray:
         verdict = "invalid" if verdict == "invalid" else "unknown"
         sentences.append(
-            f"{count(total(stray, 'stray'))} received that no producer in the history asked to publish:"
+            f"{count(total(stray, 'stray'))} received that no producer in the history published:"
             " a part of the history is missing."
         )
     gone = [one for one in of_kind(found, "not stored") if one.origin_region in circumstances.lost]
     if gone:
         lost = " and ".join(sorted({one.origin_region or "?" for one in gone}))
         sentences.append(
-            f"{count(sum(one.n for one in gone))} of {judged:,} went with {lost} before the consumer was given them"
-            " (see what the loss cost)."
+            f"{count(sum(one.n for one in gone))} of {judged:,} were lost with {lost} before a consumer received them"
+            " (see loss of a region)."
         )
     verdict = judged_or_not(verdict, judged)
     if verdict == "not applicable":
-        sentences.append("No subscription was owed an acknowledged message: there is nothing to prove.")
+        sentences.append("No subscription had an acknowledged message to receive: there is nothing to check.")
     elif not sentences:
         names = sorted({one.subscription or "?" for one in of_kind(found, "judged")})
-        owed = f"{count(len(names), 'subscription')} were owed {count(judged)} in all"
+        owed = f"{count(len(names), 'subscription')} with {count(judged)} to receive in all"
         what = count(judged, "acknowledged message") if len(names) == 1 else owed
         sentences.append(f"{what}: each was received at least once ({', '.join(names)}).")
     before, sought, left_out, expired = (
@@ -103,26 +103,25 @@ def conclude(found: Sequence[Found], circumstances: Circumstances) -> CheckResul
     )
     if before:
         sentences.append(
-            f"Not judged: {count(before)} that were asked for before a subscription existed which began at the latest."
+            f"Not checked: {count(before)} published before a subscription existed that began at the latest message."
         )
     if left_out:
         sentences.append(
-            f"Not judged: {count(left_out)} that subscriptions which read compacted were not given; of each key"
-            " compaction keeps the newest."
+            f"Not checked: {count(left_out)} that subscriptions with compacted reads did not receive; compaction"
+            " keeps the newest message of each key."
         )
     if sought:
-        sentences.append(f"Not judged: {count(sought)} of subscriptions that were moved by hand.")
+        sentences.append(f"Not checked: {count(sought)} of subscriptions moved by a seek or an unsubscribe.")
     if expired:
         sentences.append(
-            f"Not judged: {count(expired)} never received that had expired, or may have been evicted: the policies "
-            "say so."
+            f"Not checked: {count(expired)} not received that had expired, or that the policies allow to be evicted."
         )
     return CHECK.result(verdict, " ".join(sentences), examples([*skipped, *waiting]))
 
 
 def _never_received(found: Sequence[Found], judged: int) -> str:
     names = ", ".join(sorted({one.subscription or "?" for one in found}))
-    return f"{sum(one.n for one in found):,} of {count(judged, 'message')} never received by {names}"
+    return f"{sum(one.n for one in found):,} of {count(judged, 'message')} not received by {names}"
 
 
 CHECK = Check(

@@ -64,7 +64,7 @@ def conclude(found: Sequence[Found], circumstances: Circumstances) -> CheckResul
     if absent:
         why = f"; not proven lost, because {reasons}" if reasons else ""
         sentences.append(
-            f"The regions differ: {count(sum(one.n for one in absent))} held elsewhere are missing"
+            f"The regions differ: {count(sum(one.n for one in absent))} that another region stores are missing"
             f" ({per_region(absent)}){why}."
         )
     if named:
@@ -74,11 +74,11 @@ def conclude(found: Sequence[Found], circumstances: Circumstances) -> CheckResul
         if lacking:
             sentences.append(
                 f"{count(sum(one.n for one in lacking), 'acknowledged message')} missing ({per_region(lacking)}):"
-                " INV-1 and INV-2 name them."
+                " see INV-1 and INV-2."
             )
     if differing:
         sentences.append(
-            f"{count(sum(one.n for one in differing))} stored with other bytes in one region than in another."
+            f"{count(sum(one.n for one in differing))} stored with different bytes in different regions."
         )
     if not judged:
         sentences = [
@@ -87,7 +87,7 @@ def conclude(found: Sequence[Found], circumstances: Circumstances) -> CheckResul
         ]
     elif not sentences:
         sentences.append(
-            f"{count(judged)}: the same ones, with the same bytes, in every region that should hold them."
+            f"{count(judged)}: each is stored with the same bytes in every region that must store it."
         )
     verdict = judged_or_not(worst([verdict, "invalid" if differing else "valid"]), judged)
     elsewhere = [replace(one, kind=one.kind.removeprefix("named ")) for one in named]

@@ -53,7 +53,9 @@ def conclude(found: Sequence[Found], circumstances: Circumstances) -> CheckResul
         )
     if never:
         names = sorted({f"{one.subscription} after {one.region} went down" for one in never})
-        sentences.append(f"{count(len(names), 'subscription')} received nothing more: {', '.join(names)}.")
+        sentences.append(
+            f"{count(len(names), 'subscription')} received no further message: {', '.join(names)}."
+        )
     if not sentences:
         return CHECK.result("not applicable", "No subscription was in a region that went down.")
     return CHECK.result("measured", " ".join(sentences), examples([*gaps, *never]))

@@ -144,12 +144,12 @@ def loss_remark(absent: Sequence[Found], circumstances: Circumstances) -> str:
     if not n:
         return ""
     regions = " and ".join(sorted(circumstances.lost))
-    copies = "1 copy that went with or was" if n == 1 else f"{n:,} copies that went with or were"
-    return f" Not judged: {copies} owed to {regions}, which was lost (see what the loss cost)."
+    copies = count(n, "copy").replace("copys", "copies")
+    return f" Not checked: {copies} missing because of the loss of {regions} (see loss of a region)."
 
 
 def trimmed_remark(found: Sequence[Found]) -> str:
     trimmed = total(found, "trimmed")
     if not trimmed:
         return ""
-    return f" Not judged: {count(trimmed, 'copy').replace('copys', 'copies')} that retention let go."
+    return f" Not checked: {count(trimmed, 'copy').replace('copys', 'copies')} that retention removed."

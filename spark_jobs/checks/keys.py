@@ -199,21 +199,21 @@ _UNFENCED = {
 _EPOCHS = {
     FALLS: "below an earlier one of its key",
     TWICE: "granted to two processes",
-    UNGRANTED: "of a transaction that nobody was granted",
-    TOLD_TWICE: "told to two clients",
-    NOT_STORED: "told to a client, of which the region stored nothing",
+    UNGRANTED: "of a transaction, never granted",
+    TOLD_TWICE: "returned to two clients",
+    NOT_STORED: "returned to a client, not stored by the region",
 }
 _OF_LOGS_ALONE = (TWO_OPEN, FALLS, TWICE, UNGRANTED)
 """These need no history."""
 
 
 def conclude_unfenced(found: Sequence[Found], circumstances: Circumstances) -> CheckResult:
-    right = "of each key one was open at a time, and none committed when a newer one had begun"
+    right = "one open transaction per key at a time, and none committed after a newer one had begun"
     return _concluded(FENCED, "transaction", _UNFENCED, right, found, circumstances)
 
 
 def conclude_epochs(found: Sequence[Found], circumstances: Circumstances) -> CheckResult:
-    right = "for each key they grow, and nobody was told another one"
+    right = "they increase for each key, and clients received no others"
     return _concluded(EPOCHS, "epoch", _EPOCHS, right, found, circumstances)
 
 
@@ -229,7 +229,7 @@ def _concluded(
     proven = [one for one in wrong if _is_proven(one, circumstances)]
     judged = total(found, JUDGED)
     if not judged and not wrong:
-        return check.result("not applicable", "Nobody used a transaction key.")
+        return check.result("not applicable", "No client used a transaction key.")
     sentences = [
         f"{count(total(wrong, kind), noun)} {sentence} ({per_region(of_kind(wrong, kind))})."
         for kind, sentence in kinds.items()

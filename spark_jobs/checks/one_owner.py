@@ -59,10 +59,10 @@ def _ungranted(ownership: Ownership) -> DataFrame:
 
 _SENTENCES = {
     INTERLEAVED: ("entry", "stored by others while one producer had exclusive access"),
-    FALLING: ("grant", "of another epoch than its place says"),
-    OVERLAPPING: ("grant", "that reaches beyond where the next one begins"),
-    UNGRANTED: ("epoch", "told to a producer to which the region granted nothing under it"),
-    MISSING: ("grant", "missing between others"),
+    FALLING: ("grant", "whose epoch differs from its key"),
+    OVERLAPPING: ("grant", "that overlaps the next one"),
+    UNGRANTED: ("epoch", "returned to a producer that the region did not grant it to"),
+    MISSING: ("grant", "missing between two others"),
     UNREADABLE: ("grant", "that cannot be read"),
 }
 _UNPROVEN = (MISSING, UNREADABLE)
@@ -73,7 +73,7 @@ def conclude(found: Sequence[Found], circumstances: Circumstances) -> CheckResul
     proven = [one for one in wrong if _is_proven(one, circumstances)]
     judged = total(found, JUDGED)
     if not judged and not wrong:
-        return CHECK.result("not applicable", "Nobody was granted exclusive access to a topic.")
+        return CHECK.result("not applicable", "No producer was granted exclusive access to a topic.")
     sentences = [
         f"{_count(total(wrong, kind), noun)} {sentence} ({per_region(of_kind(wrong, kind))})."
         for kind, (noun, sentence) in _SENTENCES.items()
@@ -81,11 +81,9 @@ def conclude(found: Sequence[Found], circumstances: Circumstances) -> CheckResul
     ]
     verdict: Verdict = "invalid" if proven else "unknown" if wrong else "valid"
     if wrong and not proven:
-        sentences.append("Who had to be the only one there is not known.")
+        sentences.append("The owner is unknown there.")
     if not wrong:
-        sentences = [
-            f"{_count(judged, 'grant')} of exclusive access: within each stands nobody else's entry."
-        ]
+        sentences = [f"{_count(judged, 'grant')} of exclusive access: each covers only entries of its owner."]
     return CHECK.result(
         verdict, " ".join(sentences), examples([*proven, *(one for one in wrong if one not in proven)])
     )

@@ -93,30 +93,28 @@ def conclude(found: Sequence[Found], circumstances: Circumstances) -> CheckResul
     sentences = []
     if late:
         sentences.append(
-            f"{count(sum(one.n for one in late))} stored behind a later one of the same producer ({per_region(late)})."
+            f"{count(sum(one.n for one in late))} stored after a later one of the same producer ({per_region(late)})."
         )
     if overtaken:
         sentences.append(
-            f"{count(sum(one.n for one in overtaken))} stored behind one that stands later in the origin's log"
+            f"{count(sum(one.n for one in overtaken))} stored after one that follows it in the origin's log"
             f" ({per_region(overtaken)})."
         )
     if wrong:
         sentences.append(
-            f"{count(sum(one.n for one in wrong))} stored with a source position at which their origin's log holds"
-            f" something else ({per_region(wrong)})."
+            f"{count(sum(one.n for one in wrong))} stored with a source position at which their origin's log stores"
+            f" another message ({per_region(wrong)})."
         )
     verdict: Verdict = judged_or_not("invalid" if sentences else "valid", judged)
     if verdict == "not applicable":
-        sentences = ["No message is stored in any region: there is nothing to prove."]
+        sentences = ["No message is stored in any region: there is nothing to check."]
     elif not sentences:
         sentences = [
-            f"{count(judged, 'stored message')}: everywhere in the order of their producers and regions."
+            f"{count(judged, 'stored message')}: in every region in the order of their producers and origin regions."
         ]
         unsourced = total(found, "unsourced")
         if unsourced:
-            sentences.append(
-                f"Judged by producer only: {count(unsourced)} that do not say where they stood in their origin's log."
-            )
+            sentences.append(f"Checked by producer only: {count(unsourced)} without a source position.")
     # What one producer's own order shows is shown again by its region's: one cause, one witness.
     return CHECK.result(verdict, " ".join(sentences), examples([*(late or overtaken), *wrong]))
 

@@ -24,10 +24,10 @@ _COUNTS = [
 def conclude(found: Sequence[Found], circumstances: Circumstances) -> CheckResult:
     asked, unknown = total(found, "asked"), total(found, "unknown")
     if not asked:
-        return CHECK.result("not applicable", "Nothing was asked to be published.")
+        return CHECK.result("not applicable", "No message was published.")
     sentence = (
-        f"{count(asked)} asked to be published: {total(found, 'acknowledged'):,} acknowledged,"
-        f" {total(found, 'failed'):,} certainly failed, {unknown:,} without an answer"
+        f"{count(asked)} published: {total(found, 'acknowledged'):,} acknowledged,"
+        f" {total(found, 'failed'):,} certainly failed, {unknown:,} without a response"
     )
     if unknown:
         sentence += f" ({total(found, 'unknown_stored'):,} of these are stored)"

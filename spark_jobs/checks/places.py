@@ -112,10 +112,10 @@ def _struct(copy: Column, *names: str) -> Column:
 
 
 _SENTENCES = {
-    "acknowledged with a wrong message id": "acknowledged at a place where the region stores nothing or something else",
-    "delivered with a wrong message id": "given to a consumer from a place where the region stores nothing or something else",
-    "delivered with another payload": "given to a consumer with another content than the regions store",
-    "delivered but not stored": "given to a consumer from a place where the region stores nothing",
+    "acknowledged with a wrong message id": "acknowledged with an id under which the region stores no such message",
+    "delivered with a wrong message id": "delivered with an id under which the region stores no such message",
+    "delivered with another payload": "delivered with another payload than the regions store",
+    "delivered but not stored": "delivered with an id under which the region stores no message",
 }
 
 
@@ -133,17 +133,19 @@ def conclude(found: Sequence[Found], circumstances: Circumstances) -> CheckResul
         sentences.append("Not proven wrong, because the logs of these regions are damaged.")
     if proven and circumstances.history_damaged:
         verdict = "unknown"
-        sentences.append("Not proven wrong, because the history is not whole.")
+        sentences.append("Not proven wrong, because a part of the history is missing.")
     verdict = judged_or_not(verdict, receipts + given)
     if verdict == "not applicable":
-        sentences = ["No receipt and no delivery names a place."]
+        sentences = ["No receipt and no delivery has a message id."]
     elif not sentences:
         sentences = [
-            f"{count(receipts, 'receipt')} and {count(given, 'place')} of deliveries: each holds what it was said to."
+            f"{count(receipts, 'receipt')} and {count(given, 'message id')} of deliveries: each is that of the message."
         ]
     unplaced = total(found, "unplaced")
     if unplaced:
-        sentences.append(f"Not judged: {count(unplaced)} acknowledged without a place, as repetitions are.")
+        sentences.append(
+            f"Not checked: {count(unplaced)} acknowledged without a message id, as duplicates are."
+        )
     return CHECK.result(verdict, " ".join(sentences), examples(wrong))
 
 

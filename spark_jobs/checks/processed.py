@@ -139,14 +139,14 @@ def conclude(found: Sequence[Found], circumstances: Circumstances) -> CheckResul
     counted = [_of_subscription(name, found) for name in _subscriptions(found)]
     if not twice:
         sentences = [
-            f"{count(judged, 'acknowledgement')} of committed transactions: nothing was acknowledged by two.",
+            f"{count(judged, 'acknowledgement')} of committed transactions: no message was acknowledged by two.",
             *counted,
         ]
         return CHECK.result("valid", " ".join(sentences), examples(of_kind(found, AGAIN, AGAIN_UNDER_A_KEY)))
     unproven = circumstances.damaged_regions | circumstances.lost
     proven = [one for one in twice if one.region not in unproven and not circumstances.history_damaged]
     sentences = [
-        f"{count(total(twice, TWICE), 'acknowledgement')} counted in two committed transactions"
+        f"{count(total(twice, TWICE), 'acknowledgement')} in two committed transactions"
         f" ({per_region(twice)})."
     ]
     if not proven:

@@ -142,16 +142,17 @@ def conclude_snapshots(found: Sequence[Found], circumstances: Circumstances) -> 
     if broken:
         verdict = "invalid"
         sentences.append(
-            f"{count(total(broken, 'broken snapshot'), 'snapshot')} promise what the logs do not hold"
+            f"{count(total(broken, 'broken snapshot'), 'snapshot')} with positions that do not correspond in the logs"
             f" ({per_region(broken)})."
         )
     if untrue:
         sentences.append(
-            f"{count(total(untrue, 'broken update'))} counted as acknowledged by an update although nobody did."
+            f"{count(total(untrue, 'broken update'))} counted as acknowledged by an update, although no"
+            " consumer acknowledged them."
         )
         if circumstances.history_damaged and verdict == "valid":
             verdict = "unknown"
-            sentences.append("Not proven wrong, because the history is not whole.")
+            sentences.append("Not proven wrong, because a part of the history is missing.")
         else:
             verdict = "invalid"
     verdict = judged_or_not(verdict, snapshots + updates)
@@ -159,8 +160,8 @@ def conclude_snapshots(found: Sequence[Found], circumstances: Circumstances) -> 
         sentences = ["No snapshot and no update is stored."]
     elif not sentences:
         sentences = [
-            f"{count(snapshots, 'place')} of snapshots and {count(updates, 'place')} of updates: all logs and"
-            " acknowledgements are as they say."
+            f"{count(snapshots, 'position')} of snapshots and {count(updates, 'position')} of updates: all agree"
+            " with logs and acknowledgements."
         ]
     return SNAPSHOTS.result(verdict, " ".join(sentences), examples([*broken, *untrue]))
 
@@ -171,15 +172,15 @@ def conclude_cursors(found: Sequence[Found], circumstances: Circumstances) -> Ch
     sentences = []
     if claimed:
         sentences.append(
-            f"{count(total(claimed, 'counted as consumed'))} counted as consumed by a stored cursor although nobody"
-            f" acknowledged them ({per_region(claimed)})."
+            f"{count(total(claimed, 'counted as consumed'))} counted as consumed by a stored cursor, although no"
+            f" consumer acknowledged them ({per_region(claimed)})."
         )
     if beyond:
-        sentences.append(f"Stored cursors count what no log holds ({per_region(beyond)}).")
+        sentences.append(f"Stored cursors are beyond the end of the log ({per_region(beyond)}).")
     verdict: Verdict = "invalid" if sentences else "valid"
     if claimed and not beyond and circumstances.history_damaged:
         verdict = "unknown"
-        sentences.append("Not proven wrong, because the history is not whole.")
+        sentences.append("Not proven wrong, because a part of the history is missing.")
     verdict = judged_or_not(verdict, ranges)
     if verdict == "not applicable":
         sentences = ["No stored cursor could be read."]

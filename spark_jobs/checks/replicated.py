@@ -80,14 +80,14 @@ def conclude(found: Sequence[Found], circumstances: Circumstances) -> CheckResul
     if wrong:
         sentences.append(f"{count(sum(one.n for one in wrong))} stored more than once ({per_region(wrong)}).")
     if not judged:
-        sentences = ["No publish was acknowledged: there is nothing to prove.", *sentences]
+        sentences = ["No publish was acknowledged: there is nothing to check.", *sentences]
     elif expected == judged and not sentences:
         sentences = [
             f"{count(judged, 'acknowledged message')}, each for one region only: nothing is replicated."
         ]
     elif not sentences:
         _, gone = explained_by_loss(of_kind(found, "missing", "behind"), circumstances)
-        there, where = expected - sum(one.n for one in gone), " that is left" if gone else ""
+        there, where = expected - sum(one.n for one in gone), " that remains" if gone else ""
         sentences.append(
             f"{count(judged, 'acknowledged message')}: each is in every region of its namespace{where}"
             f"{'' if legitimate else ', exactly once'} ({there:,} copies)."
@@ -96,8 +96,8 @@ def conclude(found: Sequence[Found], circumstances: Circumstances) -> CheckResul
         names = ", ".join(sorted({one.namespace or "?" for one in legitimate}))
         sentences.append(
             f"{count(sum(one.n for one in legitimate))} stored more than once ({per_region(legitimate)})"
-            f" in {names}, where deduplication is off: the client sent again what it had no receipt for,"
-            " a legitimate double."
+            f" in {names}, where deduplication is off: the client sent a message again without having a receipt,"
+            " so these duplicates are allowed."
         )
     verdict = worst([absent_verdict, "invalid" if wrong else "valid"])
     verdict = judged_or_not(verdict, judged)

@@ -19,12 +19,12 @@ def conclude(found: Sequence[Found], circumstances: Circumstances) -> CheckResul
     received, deliveries = total(found, "received"), total(found, "deliveries")
     again = of_kind(found, "redelivered")
     if not received:
-        return CHECK.result("not applicable", "No message was received by anyone.")
+        return CHECK.result("not applicable", "No consumer received a message.")
     if not again:
-        sentence = f"{count(received)} received, none of them twice."
+        sentence = f"{count(received)} received, each once."
     else:
         sentence = (
-            f"{sum(one.n for one in again):,} of {count(received, 'received message')} came more than once"
+            f"{sum(one.n for one in again):,} of {count(received, 'received message')} were received more than once"
             f" ({count(deliveries - received, 'repeated delivery').replace('deliverys', 'deliveries')})."
         )
     return CHECK.result("measured", sentence, examples(again))

@@ -34,7 +34,7 @@ def conclude(found: Sequence[Found], circumstances: Circumstances) -> CheckResul
     verdict, proof, reasons = absence_verdict(of_kind(found, "missing", "behind"), circumstances)
     absent = sum(one.n for one in proof)
     if not judged:
-        verdict, sentence = "not applicable", "No publish was acknowledged: there is nothing to prove."
+        verdict, sentence = "not applicable", "No publish was acknowledged: there is nothing to check."
     elif verdict == "valid":
         sentence = (
             f"{count(judged, 'acknowledged message')}: each is in the log of the region that acknowledged it."

@@ -105,13 +105,13 @@ def _elsewhere(messages: DataFrame) -> DataFrame:
 
 
 _TORN = {
-    "committed but not visible": "of a transaction that clients were told was committed, which the log does not commit",
-    "aborted but visible": "of a transaction that clients were told was aborted, which the log commits",
+    "committed but not visible": "of a transaction reported as committed to a client, but not committed in the log",
+    "aborted but visible": "of a transaction reported as aborted to a client, but committed in the log",
     "outside its transaction": "stored outside of the transaction in which it was published",
     "partly committed": "committed in one topic and aborted in another",
 }
 _SEEN = {
-    "delivered although not committed": "given to somebody although the log does not commit the transaction",
+    "delivered although not committed": "delivered although the log does not commit the transaction",
     "replicated although not committed": "of a transaction that its region does not commit, stored in another region",
 }
 _OF_LOGS_ALONE = ("partly committed", "replicated although not committed")
@@ -127,8 +127,8 @@ def conclude_seen(found: Sequence[Found], circumstances: Circumstances) -> Check
 
 
 _RIGHT = {
-    "transactions-atomic": "all that were committed are visible, none of those that were aborted",
-    "uncommitted-invisible": "nobody, and no other region, has any that was not committed",
+    "transactions-atomic": "all committed ones are visible, no aborted one is",
+    "uncommitted-invisible": "no consumer received, and no other region stores, an uncommitted one",
 }
 
 

@@ -81,12 +81,12 @@ def _restricted(stored: DataFrame) -> DataFrame:
 
 
 _BROKEN = {
-    "never published": "stored that nobody asked to publish",
-    "refused": "stored although the client was told that it certainly failed",
-    "other payload": "stored with another payload than the client asked to publish",
-    "other attributes": "stored with another key, event time or other properties than the client gave",
+    "never published": "stored that no client published",
+    "refused": "stored although the client received an error that excludes it",
+    "other payload": "stored with another payload than the client published",
+    "other attributes": "stored with another key, event time or other properties than the client set",
     "corrupt": "stored that do not match their checksum",
-    "restricted": "kept from regions although the client did not ask for that",
+    "restricted": "restricted to regions although the client did not request it",
 }
 
 
@@ -105,23 +105,25 @@ def conclude(found: Sequence[Found], circumstances: Circumstances) -> CheckResul
     verdict: Verdict = "invalid" if sentences else "valid"
     if sentences and circumstances.history_damaged and not total(broken, "corrupt"):
         verdict = "unknown"
-        sentences.append("Not proven wrong, because a part of the history is missing (evidence is whole).")
+        sentences.append(
+            "Not proven wrong, because a part of the history is missing (the evidence is incomplete)."
+        )
     if strangers:
         names = sorted({f"{one['producer']} on {one['topic']}" for one in examples(strangers)})
         sentences.append(
-            f"{count(total(strangers, 'stranger'))} come from producers or topics that the history does not know"
-            f" ({', '.join(names)}): foreigners, or a part of the history is missing."
+            f"{count(total(strangers, 'stranger'))} are of producers or topics that are not in the history"
+            f" ({', '.join(names)}): another program published them, or a part of the history is missing."
         )
         verdict = "invalid" if verdict == "invalid" else "unknown"
     verdict = judged_or_not(verdict, judged)
     if verdict == "not applicable":
-        sentences.append("Nothing that the history asked for is stored: there is nothing to prove.")
+        sentences.append("No message that the history contains is stored: there is nothing to check.")
     elif not sentences:
-        sentences.append(f"{count(judged, 'stored message')}: for each a client asked, with that content.")
+        sentences.append(f"{count(judged, 'stored message')}: a client published each with that content.")
     closed = total(found, "closed")
     if closed:
         sentences.append(
-            f"Contents not compared: {count(closed)} of which only a compressed, encrypted or cut form is known here."
+            f"Contents not compared: {count(closed)} that are known only compressed, encrypted or in chunks."
         )
     return CHECK.result(verdict, " ".join(sentences), examples([*broken, *strangers]))
 

@@ -25,14 +25,14 @@ def choose(name: EngineName | None, master: str | None = None) -> tuple[EngineNa
     problem = _spark_problem()
     if problem is None or why_not("embedded"):
         return "spark", None
-    return "embedded", f"{problem} Until then the embedded engine judges."
+    return "embedded", f"{problem} The embedded engine computes the verdict."
 
 
 def why_not(name: EngineName) -> str | None:
     """Why an engine cannot work here, as one sentence; None when it can."""
     if name == "spark":
         problem = _spark_problem()
-        return problem and f"{problem} Or do without it: --engine embedded."
+        return problem and f"{problem} Or use --engine embedded."
     if find_spec("duckdb") is None:
         return "The embedded engine needs the package duckdb, and it is not installed: pip install duckdb."
     return None

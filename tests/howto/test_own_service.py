@@ -56,7 +56,7 @@ def test_the_drill_of_the_page_finds_the_bug_and_nothing_else(folder: Path) -> N
     assert report["verdict"] == "invalid", report["checks"]
     assert set(failing(report)) == {"INV-20"}
     (found,) = [check for check in report["checks"] if check["invariant"] == "INV-20"]
-    assert "without an answer" in found["sentence"]
+    assert "without a response" in found["sentence"]
     assert found["witness"][0]["kind"] == "unanswered"
     said = on_the_page("verdict of: as it is")
     assert "INVALID" in said

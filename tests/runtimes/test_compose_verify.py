@@ -109,4 +109,4 @@ def test_what_is_no_run_in_containers_is_refused(tmp_path: Path) -> None:
         check=False,
     )
     assert (finished.returncode, finished.stdout) == (2, "")
-    assert finished.stderr == f"{tmp_path} is no run in containers: verify it without --in-network\n"
+    assert finished.stderr == f"{tmp_path} is not a run in containers: verify it without --in-network\n"

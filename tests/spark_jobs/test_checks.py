@@ -85,7 +85,7 @@ class TestStored:
         trimmed = [("a", TOPIC, {1: 1})]
         result = judged(engine, stored_check.CHECK, rows, [published(0), published(1)], trimmed=trimmed)
         assert result.verdict == "valid"
-        assert "Not judged: 1 copy that retention let go." in result.sentence
+        assert "Not checked: 1 copy that retention removed." in result.sentence
 
     def test_a_damaged_log_proves_no_loss(self, engine: Engine) -> None:
         damaged = Circumstances(NAMESPACES, damaged_regions=frozenset("a"))
@@ -107,7 +107,7 @@ class TestReplicated:
             (Circumstances(NAMESPACES, away=frozenset("a")), "a was down when the history ended"),
             (Circumstances(NAMESPACES, away=frozenset("b")), "b was down when the history ended"),
             (Circumstances(NAMESPACES, cut=frozenset({("a", "b")})), "the link from a to b was cut"),
-            (Circumstances(NAMESPACES, read_at_ms=1000.0), "may still be on their way"),
+            (Circumstances(NAMESPACES, read_at_ms=1000.0), "may still be in progress"),
         ],
     )
     def test_a_region_that_is_behind_for_a_reason_may_still_catch_up(
@@ -136,7 +136,7 @@ class TestReplicated:
         off = Circumstances({"public/default": Namespace(("a", "b"), deduplication=False)})
         result = judged(engine, replicated.CHECK, rows, [published(0)], circumstances=off)
         assert result.verdict == "valid"
-        assert "legitimate double" in result.sentence
+        assert "these duplicates are allowed" in result.sentence
 
     def test_replication_may_not_double_even_then(self, engine: Engine) -> None:
         rows = [stored("a", 0, 0), stored("b", 0, 0), stored("b", 1, 0)]
@@ -164,7 +164,7 @@ class TestReplicated:
         result = judged(engine, replicated.CHECK, rows, asked, trimmed=[("b", TOPIC, {1: 1})])
         assert result.verdict == "invalid"
         assert [one["sequence_id"] for one in result.witness] == [2]
-        assert "Not judged: 1 copy" in result.sentence
+        assert "Not checked: 1 copy" in result.sentence
 
     def test_partitions_belong_to_the_topic_that_the_history_speaks_of(self, engine: Engine) -> None:
         rows = [stored(region, 0, 0, topic=f"{TOPIC}-partition-3") for region in "ab"]
@@ -284,13 +284,13 @@ class TestConsumed:
         events = [subscribed("a"), published(0), published(1), received(1, "b", entry=1)]
         result = judged(engine, consumed.CHECK, BOTH_0_1, events, circumstances=known, end_ms=1_000.0)
         assert result.verdict == verdict
-        assert ("Not judged: 1 message never received" in result.sentence) == (verdict == "valid")
+        assert ("Not checked: 1 message not received" in result.sentence) == (verdict == "valid")
 
     def test_not_reached_yet_is_not_proven_lost(self, engine: Engine) -> None:
         events = [subscribed("a"), published(0), published(1), received(0, "a")]
         result = judged(engine, consumed.CHECK, BOTH_0_1, events)
         assert result.verdict == "unknown"
-        assert "had not come that far" in result.sentence
+        assert "had not reached them" in result.sentence
 
     @pytest.mark.parametrize(("given", "verdict"), [(0, "unknown"), (1, "invalid")])
     def test_within_a_batch_only_what_stands_before_something_received_was_skipped(
@@ -341,13 +341,15 @@ class TestFigures:
         result = judged(engine, reread.CHECK, [], events)
         assert (result.verdict, result.invariant) == ("measured", "info")
         # The subscription is not replicated: it is one in each region.
-        assert "1 of 3 received messages came more than once (1 repeated delivery)" in result.sentence
+        assert (
+            "1 of 3 received messages were received more than once (1 repeated delivery)" in result.sentence
+        )
 
     def test_outcomes(self, engine: Engine) -> None:
         events = [published(0), published(1, "unknown"), published(2, "failed"), published(3, "unknown")]
         result = judged(engine, outcomes.CHECK, BOTH_0_1, events)
         assert result.sentence == (
-            "4 messages asked to be published: 1 acknowledged, 1 certainly failed, 2 without an answer"
+            "4 messages published: 1 acknowledged, 1 certainly failed, 2 without a response"
             " (1 of these are stored)."
         )
 

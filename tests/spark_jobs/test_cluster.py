@@ -149,7 +149,9 @@ def test_a_cluster_that_cannot_do_it_says_so_in_time(spark_cluster: SparkCluster
         check=False,
     )
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith(f"the Spark cluster at {spark_cluster.url} gave no executor within 2 s: ")
+    assert done.stderr.startswith(
+        f"the Spark cluster at {spark_cluster.url} provided no executor within 2 s: "
+    )
     assert done.stderr.count("\n") == 1
 
 
@@ -232,7 +234,7 @@ Caused by: java.io.IOException: error=2, No such file or directory"""
             Py4JError(
                 "x\n: SparkException: [CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND] Checkpoint block rdd_3_1 not found!"
             ),
-            "the cluster lost an executor, and with it what that one had worked out; verify again",
+            "the cluster lost an executor and its results; run the verification again",
         ),
         (PySparkException("one line"), "one line"),
         (Py4JError(""), "Py4JError"),

@@ -96,7 +96,7 @@ def missed(*texts: str) -> list[LimitResult]:
             [],
             "Unknown: 1 check could not be decided (INV-2 check 2). 2 acknowledged messages were lost with us-east.",
         ),
-        (checks("not applicable"), {}, [], "Unknown: no check had anything to judge."),
+        (checks("not applicable"), {}, [], "Unknown: no check had anything to check."),
     ],
 )
 def test_a_headline_is_derived_from_checks_and_figures(
@@ -107,10 +107,10 @@ def test_a_headline_is_derived_from_checks_and_figures(
 
 def test_the_explanation_counts_what_was_judged() -> None:
     found = checks("valid", "not applicable", "valid")
-    assert explanation("valid", found) == f"2 checks of 3 had something to judge: 2 valid. {ONE_RUN}"
+    assert explanation("valid", found) == f"2 checks of 3 had something to check: 2 valid. {ONE_RUN}"
     found = checks("valid", "unknown")
     assert explanation("unknown", found) == (
-        "2 checks of 2 had something to judge: 1 valid, 1 unknown. Do not read this as a pass."
+        "2 checks of 2 had something to check: 1 valid, 1 unknown. Do not read this as a pass."
     )
 
 
@@ -145,19 +145,23 @@ def test_checks_without_anything_to_judge_are_one_line() -> None:
     told = replace(judgement("unknown"), checks=tuple(checks(*["not applicable"] * 12, evidence="unknown")))
     text = summary(told, Path("x"))
     assert len(text.splitlines()) == 6
-    assert "  not applicable 12 checks without anything to judge (the report names each).\n" in text
+    assert "  not applicable 12 checks with nothing to check (listed in the report).\n" in text
 
 
 @pytest.mark.parametrize(
     ("gap", "gaps", "tile"),
     [
         (None, {}, ("\u2013", "fail-over gap", "no consumer lost its region")),
-        (0.84, {"billing": 0.84}, ("0.840 s", "fail-over gap", "region lost until next message")),
-        (None, {"billing": None}, ("without an end", "fail-over gap", "billing received nothing more")),
+        (
+            0.84,
+            {"billing": 0.84},
+            ("0.840 s", "fail-over gap", "from the loss of the region to the next message"),
+        ),
+        (None, {"billing": None}, ("endless", "fail-over gap", "billing received no further message")),
         (
             0.84,
             {"billing": 0.84, "audit": None},
-            ("without an end", "fail-over gap", "audit received nothing more"),
+            ("endless", "fail-over gap", "audit received no further message"),
         ),
     ],
 )

@@ -57,7 +57,7 @@ UNANSWERED = {
 
 KILL_AND_START = (fact(12, "kill", "us-west"), fact(14, "start", "us-west"))
 NO_FAULT = (
-    "No fault of us-east and us-west or of a link between them was in force between 10.000 s and 15.000 s."
+    "No fault of us-east and us-west or of a link between them was active between 10.000 s and 15.000 s."
 )
 
 
@@ -87,7 +87,7 @@ NO_FAULT = (
         (
             SKIPPED,
             [fact(50, "lose", "us-east")],
-            ["No fault of us-west or of one of its links was in force between 10.000 s and 60.000 s."],
+            ["No fault of us-west or of one of its links was active between 10.000 s and 60.000 s."],
         ),
         (UNANSWERED, [fact(9, "kill", "eu-central")], ["eu-central was killed at 9.000 s, until the end."]),
         (

@@ -85,7 +85,7 @@ Change = Callable[[list[str]], list[str]]
             lambda lines: [*lines[:3], lines[3].replace("12.25", "12.26"), *lines[4:]],
             [":10: digest: is not that"],
         ),
-        (lambda lines: [*lines, lines[2]], [":11: goes on behind its end"]),
+        (lambda lines: [*lines, lines[2]], [":11: continues after its end"]),
         (lambda lines: [], [" has no end"]),
         (
             lambda lines: [lines[0].replace('"run":""', '"run":"other"'), *lines[1:]],

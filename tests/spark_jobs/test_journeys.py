@@ -59,5 +59,5 @@ def test_any_message_can_be_followed_by_its_producer_and_number(engine: Engine, 
     page = tmp_path / "report.html"
     text = summary(judgement, page)
     assert f"orders-us-east 1 of us-east in {TOPIC}:" in text
-    assert "orders-us-east asks us-east to publish it" in text
+    assert "orders-us-east publishes it to us-east" in text
     assert "Messages that were asked about" in render_page(judgement)

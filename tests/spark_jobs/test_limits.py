@@ -42,14 +42,14 @@ NOTHING: dict[str, Any] = {
         ("unrecovered[returns]<=2", "kept", "unrecovered was 2 (returns)"),
         ("redelivered<244", "missed", "redelivered was 244 (billing)"),
         ("gap[billing]<=1s", "kept", "gap was 0.840 s (billing)"),
-        ("gap<=1m", "missed", "gap was without an end (audit)"),
+        ("gap<=1m", "missed", "gap was endless (audit)"),
         ("stall<=500ms", "kept", "stall was 0.500 s (billing)"),
         ("outage<=2s", "missed", "outage was 2.500 s (orders)"),
         ("latency.p99<=200ms", "kept", "latency.p99 was 0.200 s (billing)"),
         ("latency.max<=2s", "missed", "latency.max was 3.000 s (billing)"),
         ("lag<=2s", "missed", "lag was 2.500 s (a > b)"),
         ("lag[a > b]<=3s", "kept", "lag was 2.500 s (a > b)"),
-        ("outage[ordres]<=2s", "unknown", "there is no figure of ordres; figures are there of: orders"),
+        ("outage[ordres]<=2s", "unknown", "there is no figure of ordres; figures exist for: orders"),
     ],
 )
 def test_the_worst_figure_decides(limit: str, outcome: str, said: str) -> None:

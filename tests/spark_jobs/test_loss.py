@@ -63,7 +63,7 @@ def test_what_only_the_lost_region_had_is_counted_and_dated(engine: Engine, tmp_
     assert loss["lacking"] == {"eu-central": 1}
     (row,) = loss["by_producer"]
     assert (row["producer"], row["first_sequence_id"], row["last_sequence_id"]) == ("orders-us-east", 7, 9)
-    sentence = f"3 acknowledged messages of {TOPIC} went with us-east: no region that is left stores them."
+    sentence = f"3 acknowledged messages of {TOPIC} lost with us-east: no remaining region stores them."
     assert sentence in check(judgement, "loss").sentence
     assert check(judgement, "loss").verdict == "measured"
     said = "Valid: no guarantee was broken. 3 acknowledged messages were lost with us-east."
@@ -72,7 +72,7 @@ def test_what_only_the_lost_region_had_is_counted_and_dated(engine: Engine, tmp_
     assert said in terminal
     assert TOPIC in terminal
     assert said in render_page(judgement)
-    assert "3 messages of 10 went with us-east" in check(judgement, "INV-5").sentence
+    assert "3 messages of 10 were lost with us-east" in check(judgement, "INV-5").sentence
 
 
 def test_a_loss_excuses_no_hole(engine: Engine, tmp_path: Path) -> None:

@@ -133,6 +133,6 @@ def test_bars_of_two_contests_begin_at_one_place_and_have_one_scale() -> None:
 def test_words_say_what_the_bars_mean_and_how_long_nobody_was_there() -> None:
     assert [words for _, words in legend_of(CONTEST)] == ["before", "h-1 killed"]
     assert sentences_of(CONTEST) == [
-        "h-1 killed: 8 topics lost their owner; half of them had none for 12 ms or less,"
-        " the last one for 1.500 s; 1 found no other."
+        "h-1 killed: 8 topics lost their owner; half of them had no owner for 12 ms or less,"
+        " the slowest for 1.500 s; 1 got no new owner."
     ]

@@ -164,7 +164,7 @@ def test_what_was_published_before_a_region_was_added_is_not_missing_there(
     judgement = replicated_otherwise(engine, tmp_path, late_to=ALL)
     assert judgement.verdict == "valid"
     whole = next(check for check in judgement.checks if check.name == "evidence-complete")
-    assert "The replication of public/default changed while the run went on" in whole.sentence
+    assert "The replication of public/default changed during the run" in whole.sentence
 
 
 def test_what_was_published_afterwards_is(engine: Engine, tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ def test_a_whole_folder(run: Path) -> None:
     [
         ("run.json", "run.json is missing", None),
         ("topology.json", "topology.json is missing", None),
-        ("history", "holds no history", None),
+        ("history", "has no history", None),
         ("regions/us-west", "the folder regions/us-west is missing", "us-west"),
         ("regions/us-west/region.json", "regions/us-west/region.json is missing", "us-west"),
     ],

@@ -486,7 +486,7 @@ SABOTAGES = [
         "no scenario's history",
         "unknown",
         "evidence-complete",
-        "scenario.jsonl is not there",
+        "scenario.jsonl is missing",
         on_disk=without_scenario,
     ),
     Sabotage(
@@ -535,21 +535,21 @@ SABOTAGES = [
         "a response to a publish that was never invoked",
         "unknown",
         "evidence-complete",
-        "never asked to publish",
+        "which it never published",
         without(op="publish", outcome="asked", region=EAST, sequence_id=3),
     ),
     Sabotage(
         "a session that was never opened",
         "unknown",
         "evidence-complete",
-        "no line says was opened",
+        "has no line that opens it",
         without(op="connect"),
     ),
     Sabotage(
         "deliveries without a subscribe",
         "unknown",
         "evidence-complete",
-        "where no line says that anybody subscribed",
+        "where no line says that it subscribed",
         without(op="subscribe", region=EAST),
     ),
     Sabotage(

@@ -75,8 +75,8 @@ def test_a_position_is_split_when_each_counts_what_the_other_does_not(engine: En
     told = standing_result([one], [], NAMESPACES)
     assert told is not None
     assert told.sentence == (
-        "If s now moved from b, it would be given 2 messages again in a."
-        " s is split: 4 messages counted in a and not in b, 2 the other way round."
+        "If s failed over from b now, it would receive 2 messages again in a."
+        " s is split: 4 messages acknowledged in a and not in b, 2 in b and not in a."
     )
 
 

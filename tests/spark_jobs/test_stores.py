@@ -56,7 +56,7 @@ def test_it_is_drawn_and_stands_beside_what_failed_in_a_region_of_its_cluster(tm
     assert "store of americas" in drawn
     beside = CheckResult("c", "c", "INV-2", "invalid", "", ({"region": "us-east", "at_ms": 4000.0},))
     assert causes(beside, timeline) == [
-        "The configuration store of americas was away at 2.000 s, for 2.000 s."
+        "The configuration store of americas was unavailable at 2.000 s, for 2.000 s."
     ]
     elsewhere = CheckResult("c", "c", "INV-2", "invalid", "", ({"region": "eu-central", "at_ms": 4000.0},))
     (nothing,) = causes(elsewhere, timeline)

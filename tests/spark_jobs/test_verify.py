@@ -95,7 +95,7 @@ def test_without_java_the_embedded_engine_judges_and_that_is_said(
     told = run(drill_template, "--report", tmp_path, "--json", JAVA_HOME=str(tmp_path))
     assert (told.returncode, json.loads(told.stdout)["verdict"]) == (0, "valid")
     assert told.stderr.count("\n") == 1
-    assert told.stderr.endswith("Until then the embedded engine judges.\n")
+    assert told.stderr.endswith("The embedded engine computes the verdict.\n")
 
 
 def test_before_spark_is_there_the_embedded_engine_judges(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,12 +104,12 @@ def test_before_spark_is_there_the_embedded_engine_judges(monkeypatch: pytest.Mo
     assert choose(None) == (
         "embedded",
         "Spark is not installed: make setup GOAL=run, or pip install 'geoemu[spark]'. "
-        "Until then the embedded engine judges.",
+        "The embedded engine computes the verdict.",
     )
     assert choose("spark") == ("spark", None)
     refusal = why_not("spark")
     assert refusal is not None
-    assert refusal.endswith("Or do without it: --engine embedded.")
+    assert refusal.endswith("Or use --engine embedded.")
 
 
 def test_the_embedded_engine_needs_neither_java_nor_spark(drill_template: Path, tmp_path: Path) -> None:

@@ -128,7 +128,7 @@ def literal(value: Any) -> str:
         case str():
             escaped = value.replace("'", "''")
             return f"'{escaped}'"
-    raise TypeError(f"{value!r} is no literal of the embedded engine")
+    raise TypeError(f"{value!r} is not a literal of the embedded engine")
 
 
 def sql_of(value: Any) -> str:

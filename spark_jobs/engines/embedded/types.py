@@ -18,7 +18,7 @@ def duckdb_type(spark_type: str) -> str:
     tokens = _TOKEN.findall(spark_type)
     name = _read(tokens)
     if tokens:
-        raise ValueError(f"{spark_type!r} is not a type: what of {' '.join(tokens)!r}?")
+        raise ValueError(f"{spark_type!r} is not a type: unexpected {' '.join(tokens)!r}?")
     return name
 
 
