@@ -310,7 +310,7 @@ class TestConsumed:
         given = [published(0), published(1), received(1, "a")]
         compacted = judged(engine, consumed.CHECK, BOTH_0_1, [subscribed("a", compacted=True), *given])
         assert compacted.verdict == "valid"
-        assert "1 message that subscriptions which read compacted were not given" in compacted.sentence
+        assert "1 message that subscriptions with compacted reads did not receive" in compacted.sentence
         assert judged(engine, consumed.CHECK, BOTH_0_1, [subscribed("a"), *given]).verdict != "valid"
 
     def test_received_but_never_asked_for_means_that_history_is_missing(self, engine: Engine) -> None:
@@ -397,7 +397,7 @@ class TestAnswered:
         events = [self.orders(0, 1), self.invoice(0, 0), self.invoice(1, 1), self.invoice(2, 1)]
         result = judged(engine, self.CHECK, BOTH_0_1, events)
         assert (result.verdict, result.invariant) == ("valid", "INV-20")
-        assert "2 acknowledged messages, each answered" in result.sentence
+        assert "2 acknowledged messages, each has a response" in result.sentence
 
     @pytest.mark.parametrize("outcome", ["failed", "unknown"])
     def test_one_whose_answer_was_not_stored_was_let_go_too_early(self, engine: Engine, outcome: str) -> None:

@@ -94,7 +94,7 @@ NO_FAULT = (
             UNANSWERED,
             [fact(11, "kill", "us-east")],
             [
-                "No fault of eu-central and us-west or of a link between them was in force"
+                "No fault of eu-central and us-west or of a link between them was active"
                 " between 10.000 s and 16.000 s."
             ],
         ),

@@ -79,17 +79,17 @@ Change = Callable[[list[str]], list[str]]
         (lambda lines: lines[:-1], [" has no end"]),
         (lambda lines: lines[:4], [" has no end"]),
         (lambda lines: [*lines[:3], lines[3][:20]], [" has no end", ":4: is not JSON"]),
-        (lambda lines: lines[1:], [":9: an end of what has no head"]),
-        (lambda lines: [*lines[:3], *lines[4:]], [":9: lines: says 9, there are 8 before it"]),
+        (lambda lines: lines[1:], [":9: end without a head"]),
+        (lambda lines: [*lines[:3], *lines[4:]], [":9: lines: is 9, but 8 lines precede it"]),
         (
             lambda lines: [*lines[:3], lines[3].replace("12.25", "12.26"), *lines[4:]],
-            [":10: digest: is not that"],
+            [":10: digest: differs from that"],
         ),
         (lambda lines: [*lines, lines[2]], [":11: continues after its end"]),
         (lambda lines: [], [" has no end"]),
         (
             lambda lines: [lines[0].replace('"run":""', '"run":"other"'), *lines[1:]],
-            [":1: run: says 'other'"],
+            [":1: run: is 'other'"],
         ),
         (
             lambda lines: [lines[0][:-2] + ',"others":["gone"]}\n', *lines[1:]],
@@ -124,7 +124,7 @@ def test_an_interrupted_file_that_was_sealed_is_whole(tmp_path: Path) -> None:
         ({"op": "publsh"}, ":3: op: must be one of"),
         ({"region": "atlantis"}, ':3: region: must be a region of this run (a, b), not "atlantis"'),
         ({"topic": "x/y/z"}, ":3: topic: must be in a namespace of this run (public/default), not x/y/z"),
-        ({"origin_region": "b"}, ":3: origin_region: of a publish must be its region"),
+        ({"origin_region": "b"}, ":3: origin_region: must be the region of the publish"),
         ({"sequence_id": "14"}, ":3: sequence_id: must be an integer"),
     ],
 )

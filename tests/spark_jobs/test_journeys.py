@@ -60,4 +60,4 @@ def test_any_message_can_be_followed_by_its_producer_and_number(engine: Engine, 
     text = summary(judgement, page)
     assert f"orders-us-east 1 of us-east in {TOPIC}:" in text
     assert "orders-us-east publishes it to us-east" in text
-    assert "Messages that were asked about" in render_page(judgement)
+    assert "Requested messages" in render_page(judgement)
