@@ -68,7 +68,7 @@ def test_the_service_that_the_page_mends_keeps_its_promise(folder: Path) -> None
     assert report["verdict"] == "valid", report["checks"]
     (answered,) = [check for check in report["checks"] if check["invariant"] == "INV-20"]
     assert answered["verdict"] == "valid"
-    assert "each answered" in answered["sentence"]
+    assert "each has a response" in answered["sentence"]
 
 
 def test_the_same_from_a_program(folder: Path) -> None:
