@@ -30,7 +30,7 @@ _DONE = {
     "hold": "held",
 }
 _PLACES = ("region", "other_region", "origin_region")
-_PLACES_OF: Mapping[str, Sequence[str]] = {"unanswered": ("region", "other_region")}
+_PLACES_OF: Mapping[str, Sequence[str]] = {"without a result": ("region", "other_region")}
 """By kind of witness, where it happened: the origin of an order has no part in its answer."""
 _AT_ANY_TIME_LATER = frozenset({"skipped", "not reached"})
 """Kinds of witness that name when a message was acknowledged: a consumer passes it at any time from then on."""

@@ -62,7 +62,7 @@ def _of_one(evidence: Evidence, promised: Contract) -> list[DataFrame]:
     return [
         finding(
             placed,
-            "unanswered",
+            "without a result",
             subscription=F.lit(promised.subscription),
             region="let_go_region",
             other_region="CASE WHEN attempt_region <> let_go_region THEN attempt_region END",
@@ -149,14 +149,14 @@ def _keys(evidence: Evidence, topic: str) -> DataFrame:
 def _conclude(
     check: Check, promised: Sequence[Contract], found: Sequence[Found], circumstances: Circumstances
 ) -> CheckResult:
-    judged, unanswered = total(found, "judged"), of_kind(found, "unanswered")
+    judged, unanswered = total(found, "judged"), of_kind(found, "without a result")
     what = "; ".join(map(str, promised))
     verdict: Verdict = "valid"
-    sentences = [f"{what}: {count(judged, 'acknowledged message')}, each has a response with its key."]
+    sentences = [f"{what}: {count(judged, 'acknowledged message')}, each with a result of the same key."]
     if unanswered:
         n = sum(one.n for one in unanswered)
         verdict = "unknown" if circumstances.history_damaged else "invalid"
-        sentences = [f"{what}: {n:,} of {count(judged, 'acknowledged message')} without a response."]
+        sentences = [f"{what}: {n:,} of {count(judged, 'acknowledged message')} without a result."]
         if circumstances.history_damaged:
             sentences.append("Not proven, because a part of the history is missing.")
     verdict = judged_or_not(verdict, judged)

@@ -56,8 +56,8 @@ def test_the_drill_of_the_page_finds_the_bug_and_nothing_else(folder: Path) -> N
     assert report["verdict"] == "invalid", report["checks"]
     assert set(failing(report)) == {"INV-20"}
     (found,) = [check for check in report["checks"] if check["invariant"] == "INV-20"]
-    assert "without a response" in found["sentence"]
-    assert found["witness"][0]["kind"] == "unanswered"
+    assert "without a result" in found["sentence"]
+    assert found["witness"][0]["kind"] == "without a result"
     said = on_the_page("verdict of: as it is")
     assert "INVALID" in said
     assert re.sub(r"[\d,]+", "N", found["sentence"]) in re.sub(r"[\d,]+", "N", said)
@@ -68,7 +68,7 @@ def test_the_service_that_the_page_mends_keeps_its_promise(folder: Path) -> None
     assert report["verdict"] == "valid", report["checks"]
     (answered,) = [check for check in report["checks"] if check["invariant"] == "INV-20"]
     assert answered["verdict"] == "valid"
-    assert "each has a response" in answered["sentence"]
+    assert "each with a result" in answered["sentence"]
 
 
 def test_the_same_from_a_program(folder: Path) -> None:

@@ -397,7 +397,7 @@ class TestAnswered:
         events = [self.orders(0, 1), self.invoice(0, 0), self.invoice(1, 1), self.invoice(2, 1)]
         result = judged(engine, self.CHECK, BOTH_0_1, events)
         assert (result.verdict, result.invariant) == ("valid", "INV-20")
-        assert "2 acknowledged messages, each has a response" in result.sentence
+        assert "2 acknowledged messages, each with a result" in result.sentence
 
     @pytest.mark.parametrize("outcome", ["failed", "unknown"])
     def test_one_whose_answer_was_not_stored_was_let_go_too_early(self, engine: Engine, outcome: str) -> None:

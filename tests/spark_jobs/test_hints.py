@@ -99,7 +99,7 @@ NO_FAULT = (
             ],
         ),
         (
-            {"kind": "unanswered", "region": "us-west", "at_ms": 10_000.0, "subscription": "billing"},
+            {"kind": "without a result", "region": "us-west", "at_ms": 10_000.0, "subscription": "billing"},
             [fact(10.2, "note", "us-west", detail="restart billing")],
             ["billing in us-west was restarted at 10.200 s, for 0 ms."],
         ),
