@@ -108,7 +108,7 @@ def test_one_entry_skipped_is_the_witness(engine: Engine, drill: Path, which: st
     assert witness["region"] == "us-west"
     # One cause, one witness: the other check refers to it.
     assert check(judgement, "INV-6").verdict == "invalid"
-    assert "INV-1 and INV-2 name them" in check(judgement, "INV-6").sentence
+    assert "see INV-1 and INV-2" in check(judgement, "INV-6").sentence
     assert check(judgement, "INV-1").verdict == "valid"
 
 
