@@ -404,7 +404,7 @@ class TestAnswered:
         events = [self.orders(0, 1), self.invoice(0, 0), self.invoice(1, 1, outcome)]
         result = judged(engine, self.CHECK, BOTH_0_1, events)
         assert result.verdict == "invalid"
-        assert [(one["kind"], one["sequence_id"]) for one in result.witness] == [("unanswered", 1)]
+        assert [(one["kind"], one["sequence_id"]) for one in result.witness] == [("without a result", 1)]
 
     def test_the_witness_names_where_it_was_let_go_and_where_its_answer_was_asked_for(
         self, engine: Engine

@@ -45,7 +45,7 @@ def beside(
 MISSING = {"kind": "missing", "region": "us-west", "origin_region": "us-east", "at_ms": 10_000.0}
 SKIPPED = {"kind": "skipped", "region": "us-west", "subscription": "billing", "at_ms": 10_000.0}
 UNANSWERED = {
-    "kind": "unanswered",
+    "kind": "without a result",
     "region": "us-west",
     "other_region": "eu-central",
     "origin_region": "us-east",
