@@ -215,7 +215,9 @@ def simulate(
     shrink: Annotated[bool, typer.Option("--shrink", help="Minimise the first failing seed.")] = False,
     without: Annotated[
         str | None,
-        typer.Option("--without", metavar="SAFEGUARD", help="Remove a safeguard (docs/INVARIANTS.md)."),
+        typer.Option(
+            "--without", metavar="SAFEGUARD", help="Remove this safeguard; docs/INVARIANTS.md lists them."
+        ),
     ] = None,
     run_dir: Annotated[
         Path | None,
