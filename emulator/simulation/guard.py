@@ -34,13 +34,11 @@ from typing import Any, NamedTuple
 
 from emulator.simulation.loop import HostLoop
 
-CLOCK = (
-    "programs take time from their loop (loop.time(), asyncio.sleep) and stamps from their host's wall clock"
-)
-CHANCE = "programs draw from the random source they were handed"
-SOCKET = "programs reach others through the network they were handed, or the loop's create_connection"
-THREAD = "a simulated program has one thread; loop.run_in_executor makes an ordered step of a call"
-FILE = "a simulated program keeps things in its store"
+CLOCK = "programs use the time of their loop (loop.time(), asyncio.sleep) and timestamps of their host's wall clock"
+CHANCE = "programs use the random source that is passed to them"
+SOCKET = "programs connect through the network that is passed to them, or the loop's create_connection"
+THREAD = "a simulated program has one thread; loop.run_in_executor runs a call as an ordered step"
+FILE = "a simulated program writes to its store"
 
 TOOLS = {
     "importlib",

@@ -120,7 +120,7 @@ class Host:
         self._die(silently=True)
 
     def pause(self) -> None:
-        assert self is not self._simulation.driver, "nothing can be done to the driver"
+        assert self is not self._simulation.driver, "faults cannot be injected into the driver"
         if self.state is HostState.UP:
             self._note("is paused")
             self.state = HostState.PAUSED
@@ -140,7 +140,7 @@ class Host:
     def _die(self, *, silently: bool) -> None:
         if self.state is HostState.DOWN:
             return
-        assert self is not self._simulation.driver, "nothing can be done to the driver"
+        assert self is not self._simulation.driver, "faults cannot be injected into the driver"
         self._note("loses power" if silently else "is killed")
         self.state = HostState.DOWN
         self._simulation.bury(self.loop)

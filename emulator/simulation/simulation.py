@@ -147,7 +147,9 @@ class Simulation:
         deadline = self.now + within_seconds
         while not condition():
             if self.now >= deadline:
-                raise TimeoutError(f"not so within {within_seconds:g} virtual seconds. {self.who_waits()}")
+                raise TimeoutError(
+                    f"condition not met within {within_seconds:g} virtual seconds. {self.who_waits()}"
+                )
             await asyncio.sleep(every_seconds)
 
     def at(self, seconds: float, action: Callable[..., Any], *arguments: Any) -> None:

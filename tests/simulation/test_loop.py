@@ -108,7 +108,7 @@ class TestTime:
 
         with (
             Simulation(1) as simulation,
-            pytest.raises(TimeoutError, match="not so within 5 virtual seconds"),
+            pytest.raises(TimeoutError, match="condition not met within 5 virtual seconds"),
         ):
             simulation.run(story())
 

@@ -122,7 +122,7 @@ def test_a_failing_seed_shrinks_and_tells_a_story() -> None:
 
 def test_what_a_world_left_is_an_ordinary_run_folder(tmp_path: Path) -> None:
     """Nothing is missing in it that `geoemu verify` looks for."""
-    plan = draw("drill", 1)
+    plan = draw("failover", 1)
     outcome = run_plan(replace(plan, break_seconds=5.0, faults=()))
     keep_run(outcome, tmp_path / "run")
     folder = open_run_folder(tmp_path / "run")
@@ -137,7 +137,7 @@ def test_what_a_world_left_is_an_ordinary_run_folder(tmp_path: Path) -> None:
 
 def test_faults_speak_the_language_of_histories() -> None:
     """A kill and a cut are facts the report understands."""
-    plan = draw("drill", 1)
+    plan = draw("failover", 1)
     first, second, third = plan.regions
     faults = (Kill(1.0, 0.5, first), Cut(2.0, 0.5, second, third))
     outcome = run_plan(replace(plan, faults=faults, break_seconds=4.0))

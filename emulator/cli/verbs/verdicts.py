@@ -216,7 +216,7 @@ def simulate(
     without: Annotated[
         str | None,
         typer.Option(
-            "--without", metavar="SAFEGUARD", help="Remove this safeguard; docs/INVARIANTS.md lists them."
+            "--without", metavar="MUTANT", help="Remove one safeguard; docs/INVARIANTS.md lists the mutants."
         ),
     ] = None,
     run_dir: Annotated[

@@ -69,7 +69,7 @@ class OnHost:
         self._die()
 
     async def move(self, region: str, service_url: str) -> None:
-        raise ActorFailure(f"{self.part.name} stays where it is")
+        raise ActorFailure(f"{self.part.name} does not move")
 
     async def _start(self, host: Host) -> None:
         key = self.part.transaction_key if isinstance(self.part, TaskPart) else None
