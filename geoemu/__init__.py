@@ -1,19 +1,19 @@
-"""geoemu, for programs.
+"""The Python API of geoemu.
 
     client = geoemu.recorded(pulsar.Client("pulsar://127.0.0.1:15437"))
 
-writes down what an unmodified program asks of Pulsar and is told, as evidence for `geoemu verify`
-(docs/OWN_SERVICE.md).
+records the operations of an unmodified program and the responses that it receives, as evidence for
+`geoemu verify` (docs/OWN_SERVICE.md).
 
     with geoemu.up("topology.yaml") as geo:
         geo.kill("us-east")
         ...
         assert geo.verify().is_valid
 
-does what the verbs of the command line do (docs/LIBRARY.md).
+controls a run like the verbs of the command line (docs/LIBRARY.md).
 
-What is named here is what other people's code may rely on; everything else, in `emulator` and `spark_jobs`, may change
-from one version to the next. Nothing is loaded before it is used.
+The names of this module are stable; everything else, in `emulator` and `spark_jobs`, may change from one version to
+the next. Nothing is imported before it is used.
 """
 
 from __future__ import annotations

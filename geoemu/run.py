@@ -1,4 +1,4 @@
-"""A run of regions, for programs: what the verbs of the command line do, as methods that wait until it has happened."""
+"""A run of regions for programs: the verbs of the command line as methods that wait for their effect."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ def up(
     listen: str | None = None,
     insecure: bool = False,
 ) -> Geo:
-    """Start every region of a topology and wait until all are ready. Use it in a `with`: leaving it ends the run.
+    """Start every region of a topology and wait until all are ready. Leaving its `with` block ends the run.
 
-    `runtime`: `process` or `compose`; None: what the topology says. `run_dir`: None: a new one in `.geoemu/runs`.
-    `listen`: the address of this machine that all regions listen on; None: what the topology names, or 127.0.0.1.
+    `runtime`: `process` or `compose`; None: that of the topology. `run_dir`: None: a new one in `.geoemu/runs`.
+    `listen`: the address of this machine that all regions listen on; None: that of the topology, or 127.0.0.1.
     `insecure`: allow an address that other machines can reach, although regions authenticate no client.
-    ConfigurationError tells all that is wrong with the files.
+    ConfigurationError names every error in the files.
     """
     declared = listening_on(load_topology(Path(topology)), listen)
     directory = None if run_dir is None else Path(run_dir)
@@ -62,12 +62,12 @@ def up(
 
 
 def attach(run_dir: str | Path | None = None) -> Geo:
-    """A run that somebody else started, by default the latest of the current folder. Leaving it does not end it."""
+    """Attach to a running run, by default the latest of the current folder. Leaving the block does not end it."""
     return Geo(open_run(None if run_dir is None else Path(run_dir)), ends=False)
 
 
 class Geo:
-    """A run. Made by `up` and `attach`."""
+    """A run, returned by `up` and `attach`."""
 
     def __init__(self, runtime: Runtime, *, ends: bool) -> None:
         self._runtime = runtime
@@ -77,87 +77,87 @@ class Geo:
 
     @property
     def run_dir(self) -> Path:
-        """Where everything that the run leaves is kept."""
+        """The run directory."""
         return self._runtime.run_dir
 
     @property
     def regions(self) -> tuple[str, ...]:
-        """Names, in the order of the topology."""
+        """Names of the regions, in the order of the topology."""
         return tuple(self._runtime.topology.region_names)
 
     # --- for clients --------------------------------------------------------------------------------------
 
     def url(self, region: str) -> str:
-        """Where Pulsar clients connect to."""
+        """The service URL of a region, for Pulsar clients."""
         return self._region(region).service_url
 
     def admin_url(self, region: str) -> str:
-        """Where the admin API is."""
+        """The URL of a region's admin API."""
         return self._region(region).admin_url
 
     def state(self, region: str) -> RegionState:
-        """starting, running, paused, stopped, killed or lost."""
+        """The state of a region: starting, running, paused, stopped, killed or lost."""
         return self._region(region).state
 
     def recorded(self, client: _Client, *, actor: str | None = None) -> _Client:
-        """`geoemu.recorded` in this run."""
+        """Record the operations of a Pulsar client in this run, as `geoemu.recorded` does."""
         return recorded(client, self.run_dir, actor=actor)
 
     def tap(self, name: str = "wire") -> Tapped:
-        """Record on the wire whoever connects to the URLs that it gives, in any language (docs/OWN_SERVICE.md)."""
+        """Start a tap, which records every client that connects to its URLs, in any language (docs/OWN_SERVICE.md)."""
         tapped = Tapped(self._background, history_of(self.run_dir, name), self._regions())
         self._taps.append(tapped)
         return tapped
 
     def environment(self, region: str, *, actor: str) -> dict[str, str]:
-        """Variables for a program of one's own that is to work in a region: GEOEMU_SERVICE_URL and so on
+        """Environment variables for a program that works in a region: GEOEMU_SERVICE_URL and others
         (docs/OWN_SERVICE.md)."""
         return surroundings(self.run_dir, actor, self._region(region).name, self._regions())
 
     # --- regions ------------------------------------------------------------------------------------------
 
     def kill(self, *regions: str, cluster: str | None = None) -> None:
-        """kill -9: what they had not written down is gone."""
+        """Kill regions with SIGKILL; unflushed state is lost."""
         self._change_regions("kill", regions, cluster)
 
     def lose(self, *regions: str, cluster: str | None = None) -> None:
-        """kill -9 for good: nobody waits for them any more, and the verdict tells what the loss cost."""
+        """Kill regions permanently: the run no longer waits for them, and the report states the cost of the loss."""
         self._change_regions("lose", regions, cluster)
 
     def stop(self, *regions: str, cluster: str | None = None) -> None:
-        """End them in an orderly way."""
+        """Stop regions gracefully."""
         self._change_regions("stop", regions, cluster)
 
     def start(self, *regions: str, cluster: str | None = None) -> None:
-        """Start them on what they had stored, and wait until they are ready."""
+        """Start regions with their stored logs and wait until they are ready."""
         self._change_regions("start", regions, cluster)
 
     def restart(self, *regions: str, cluster: str | None = None) -> None:
-        """Stop and start them."""
+        """Stop and start regions."""
         self._change_regions("restart", regions, cluster)
 
     def pause(self, *regions: str, cluster: str | None = None) -> None:
-        """Freeze them: they keep their connections and answer nothing."""
+        """Freeze regions: their connections stay open, and they send no responses."""
         self._change_regions("pause", regions, cluster)
 
     def resume(self, *regions: str, cluster: str | None = None) -> None:
-        """Thaw them."""
+        """Resume paused regions."""
         self._change_regions("resume", regions, cluster)
 
     # --- links --------------------------------------------------------------------------------------------
 
     def cut(self, a: str, b: str, *, one_way: bool = False) -> None:
-        """Let nothing pass between two regions."""
+        """Drop all traffic between two regions."""
         self._background.do(self._runtime.cut(a, b, one_way=one_way))
         self._note("cut", region=a, other_region=b, detail=_way(one_way))
 
     def hold(self, a: str, b: str, *, one_way: bool = False) -> None:
-        """Let what they send each other wait."""
+        """Queue traffic between two regions until `heal`, then deliver it in order."""
         self._background.do(self._runtime.hold(a, b, one_way=one_way))
         self._note("hold", region=a, other_region=b, detail=_way(one_way))
 
     def latency(self, a: str, b: str, time: str, *, jitter: str | None = None, one_way: bool = False) -> None:
-        """Let what they send each other take so long, one way, like `200ms`; and by chance up to `jitter` longer."""
+        """Set the one-way latency of a link, such as `200ms`, and its maximum random addition `jitter`."""
         milliseconds = seconds_in(time) * 1000
         jitter_ms = None if jitter is None else seconds_in(jitter) * 1000
         self._background.do(self._runtime.latency(a, b, milliseconds, jitter_ms=jitter_ms, one_way=one_way))
@@ -165,21 +165,21 @@ class Geo:
         self._note("latency", region=a, other_region=b, detail=detail)
 
     def heal(self, a: str | None = None, b: str | None = None) -> None:
-        """Undo `cut`, `hold` and `latency` between two regions, or everywhere."""
+        """Undo `cut`, `hold` and `latency` between two regions, or on all links."""
         self._background.do(self._runtime.heal(a, b))
         self._note("heal", region=a, other_region=b, detail=None if a else "everything")
 
     # --- what came of it ----------------------------------------------------------------------------------
 
     def backlog(self, region: str, topic: str, subscription: str) -> int | None:
-        """How many messages a subscription has not acknowledged in a region; None: the region does not know it."""
+        """Number of unacknowledged messages of a subscription in a region; None: the region does not have it."""
         found = self._background.do(survey([self._region(region)], read_topics_over_http))
         known = found.topics.get(region, {}).get(str(TopicName.parse(topic)))
         return None if known is None else known.unacknowledged.get(subscription)
 
     def drain(self, within: str = "10s") -> None:
-        """Wait until no region owes another one anything; a lost one is owed nothing. RuntimeFailure says what is
-        still under way."""
+        """Wait until replication between all regions that are not lost has caught up. RuntimeFailure names what is
+        not replicated at the deadline."""
         deadline = time.monotonic() + seconds_in(within)
         while (owed := self._owed()) is not None:
             if time.monotonic() > deadline:
@@ -201,12 +201,12 @@ class Geo:
         engine: str | None = None,
         contract: Iterable[Contract] = (),
     ) -> Verdict:
-        """Judge the run: what its regions stored against what its clients were told.
+        """Verify the run: check the stored logs of its regions against the histories of its clients.
 
-        The recording of clients in this process ends here, and unless `stop` is False so do the regions: what is under
-        way while it is looked at is unknown. `expect`: limits, as on the command line (docs/LIMITS.md).
-        `contract`: what a service of yours promised, like `geoemu.Contract.between("billing", "orders", "invoices")`.
-        `engine`: `spark` or `embedded`; None: as on the command line. RuntimeFailure when no verdict could be reached.
+        The recording of clients in this process ends here. The regions stop, unless `stop` is False; then operations
+        that are still pending are unknown. `expect`: limits, as on the command line (docs/LIMITS.md).
+        `contract`: contracts of your service, such as `geoemu.Contract.between("billing", "orders", "invoices")`.
+        `engine`: `spark` or `embedded`; None: as on the command line. RuntimeFailure when no verdict could be computed.
         """
         self._end_recording()
         if stop:
@@ -217,13 +217,13 @@ class Geo:
         command = verify_command(self.run_dir, as_json=True, expect=expect, report=page, engine=engine)
         said = verify_now(command)
         if not said.output:
-            raise RuntimeFailure(f"there is no verdict on {self.run_dir}: see the lines above")
+            raise RuntimeFailure(f"no verdict for {self.run_dir}: see the output above")
         return verdict_from(json.loads(said.output), said.exit_code, page / "report.html")
 
     # --- the end ------------------------------------------------------------------------------------------
 
     def down(self) -> None:
-        """Stop all regions and end the run; its folder stays. Twice is harmless."""
+        """Stop all regions and end the run; its directory stays. A second call has no effect."""
         atexit.unregister(self.down)
         self._end_recording()
         try:
@@ -269,7 +269,7 @@ class Geo:
     def _change_regions(self, verb: str, regions: Iterable[str], cluster: str | None) -> None:
         meant = regions_meant(self._runtime.topology, list(regions), cluster)
         if not meant:
-            raise TypeError(f"{verb} needs the names of regions, or cluster=…")
+            raise TypeError(f"{verb} requires names of regions, or cluster=…")
         change = getattr(self._runtime, verb)
 
         async def one(region: str) -> None:
@@ -294,7 +294,7 @@ class Geo:
 
 
 class Tapped:
-    """A tap in front of every region. Made by `Geo.tap`."""
+    """A tap in front of every region, returned by `Geo.tap`."""
 
     def __init__(
         self, background: Background, history: HistoryWriter, regions: Iterable[RegionStatus]
@@ -305,11 +305,11 @@ class Tapped:
         self._urls = {one.name: one.service_url for one in opened}
 
     def url(self, region: str) -> str:
-        """Where a client that is to be recorded connects to."""
+        """The service URL of the tap for a region."""
         return self._urls[region]
 
     def close(self) -> None:
-        """End its connections and its history; `verify` and `down` do it. Twice is harmless."""
+        """Close its connections and its history, as `verify` and `down` do. A second call has no effect."""
         self._background.do(self._tap.close())
         self._tap.history.close()
 

@@ -1,4 +1,4 @@
-"""What `geoemu verify` found, as values."""
+"""The verdict of `geoemu verify`, as values."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ Outcome = Literal["valid", "invalid", "unknown", "not applicable", "measured"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What one check found."""
+    """The result of one check."""
 
     name: str
     """Like `acknowledged-stored`."""
     invariant: str
-    """`INV-n` (docs/INVARIANTS.md), or `info` for a figure and for the check that the evidence is whole."""
+    """`INV-n` (docs/INVARIANTS.md), or `info` for a figure and for the check that the evidence is complete."""
     outcome: Outcome
     sentence: str
     witness: tuple[Mapping[str, Any], ...]
-    """The first few messages or places that prove it."""
+    """The first few messages or positions that prove it."""
 
     def __str__(self) -> str:
         return f"{self.outcome} {self.invariant} {self.name}: {self.sentence}"
@@ -36,14 +36,14 @@ class Verdict:
     figures: Mapping[str, Any]
     """As in report.json (docs/COMMAND_LINE.md)."""
     limits: tuple[Mapping[str, Any], ...]
-    """What became of each limit."""
+    """Each limit with its outcome."""
     limits_kept: bool
     report: Path
-    """The page for people."""
+    """Path of the HTML report."""
 
     @property
     def is_valid(self) -> bool:
-        """Every promise was kept, and so was every limit."""
+        """Whether every guarantee and every limit was kept."""
         return self.outcome == "valid" and self.limits_kept
 
     @property
@@ -52,7 +52,7 @@ class Verdict:
         return tuple(one for one in self.findings if one.outcome in ("invalid", "unknown"))
 
     def finding(self, name_or_invariant: str) -> Finding:
-        """One by its name or its invariant. KeyError when there is none."""
+        """The finding with this name or invariant; KeyError if there is none."""
         for one in self.findings:
             if name_or_invariant in (one.name, one.invariant):
                 return one

@@ -361,7 +361,7 @@ def test_a_scenario_ends_with_the_verdict_as_exit_code_and_as_json(folder: Path)
     report = json.loads(done.stdout)
     assert report["verdict"] == "valid", done.stdout
     assert done.returncode == 0
-    assert "played to the end" in done.stderr
+    assert "completed in" in done.stderr
     assert json.loads((folder / "report" / "report.json").read_text())["verdict"] == "valid"
     assert living(folder / CURRENT) == []
 
@@ -374,7 +374,7 @@ def test_nothing_is_left_of_a_scenario_that_is_ended(folder: Path, number: signa
         printed = rest_of(run)
     if number == signal.SIGTERM:
         assert run.returncode == 130
-        assert "nothing is left running" in printed
+        assert "have stopped" in printed
         assert mentioned(str(folder)) == []
     assert (folder / CURRENT / "run.json").exists()
     wait_until(lambda: living(folder / CURRENT) == [], "regions end by themselves")
@@ -386,10 +386,10 @@ def test_sealing_says_what_it_found(folder: Path) -> None:
     typed(folder, "up", "--detach")
     history = folder / CURRENT / "history" / "shop.jsonl"
     writer = HistoryWriter(history, "shop")
-    assert "still runs" in geoemu("seal", "shop", folder=folder).stderr
+    assert "still running" in geoemu("seal", "shop", folder=folder).stderr
     writer.abandon()
     assert typed(folder, "seal", "shop") == "shop is sealed\n"
-    assert typed(folder, "seal", "shop") == "shop has its end already\n"
+    assert typed(folder, "seal", "shop") == "shop was already sealed or complete\n"
     refused = geoemu("seal", "shop", "shopp", folder=folder)
     assert (refused.returncode, "(there are: shop)" in refused.stderr) == (2, True)
     typed(folder, "down")

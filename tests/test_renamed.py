@@ -100,7 +100,7 @@ def test_an_old_key_beside_the_new_one_is_one_error(topology: Topology) -> None:
 def test_an_old_name_of_a_group_names_no_actor(name: str, topology: Topology) -> None:
     text = NEW.replace("name: c,", f"name: {name},")
     (problem,) = problems(text, topology)
-    assert "has a meaning of its own here" in problem
+    assert "is reserved" in problem
 
 
 @pytest.mark.parametrize(("old", "new"), renamed.MEASURES.items())

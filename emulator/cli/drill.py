@@ -67,11 +67,11 @@ class Drill:
             telling.cancel()
             if working.done():
                 return self._tell(await working)
-            self._say("interrupted: taking everything down")
+            self._say("interrupted: stopping all regions")
             working.cancel()
             with suppress(asyncio.CancelledError):
                 await working
-            self._say(f"nothing is left running; what was recorded is in {run.run_dir}")
+            self._say(f"all regions and actors have stopped; the recorded history is in {run.run_dir}")
             return INTERRUPTED_EXIT_CODE
 
     def _read(self) -> tuple[Topology, Scenario]:
@@ -118,7 +118,7 @@ class Drill:
                     markdown=self.markdown,
                 )
             )
-            self._say(f"starting {len(run.topology.regions)} regions; the run is kept in {run.run_dir}")
+            self._say(f"starting {len(run.topology.regions)} regions; run directory: {run.run_dir}")
             with patience("starting", self._talk):
                 await run.up()
             await self._play(run, scenario)

@@ -26,7 +26,7 @@ async def come_up(runtime: Runtime, *, stay: bool) -> int:
         with patience("starting", sys.stderr):
             came_up = await _unless_told(told, runtime.up())
         if not came_up:
-            _say("interrupted; nothing is left running")
+            _say("interrupted; all regions have stopped")
             return INTERRUPTED_EXIT_CODE
         status = await runtime.status()
         show_status(status)
@@ -78,7 +78,7 @@ async def _until_ended(runtime: Runtime, status: RunStatus) -> None:
 
 async def _go_down(runtime: Runtime, told: Interruption) -> None:
     """In an orderly way; told a second time, at once."""
-    _say("stopping; Ctrl-C again kills")
+    _say("stopping; press Ctrl-C again to kill")
     down = asyncio.create_task(runtime.down())
     again = asyncio.create_task(told.wait(times=2))
     await asyncio.wait({down, again}, return_when=asyncio.FIRST_COMPLETED)

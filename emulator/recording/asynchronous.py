@@ -91,7 +91,7 @@ class RecordedProducer(Delegate):
             described = self._publishing.described(given)
         except Exception:
             message_id = await self._inner.send(**given)  # which says best what is wrong with it
-            self._publishing.journal.give_up("a message was sent that the recorder could not read")
+            self._publishing.journal.give_up("the recorder could not read a message that was sent")
             return message_id
         number, publish = self._publishing.asked(described, given.get("sequence_id"))
         try:

@@ -125,8 +125,8 @@ def refuse_partitioned(topic: str, partitions: Sequence[str]) -> None:
     was recorded could not be found in the logs again. Refused."""
     if len(partitions) > 1 or (partitions and PARTITION in partitions[0] and PARTITION not in topic):
         raise Refused(
-            f"{topic} has {len(partitions)} partitions, and a recorded client cannot know which one a message takes: "
-            "record it on the wire instead (geoemu tap, geo.tap())"
+            f"{topic} has {len(partitions)} partitions, and a recorded client does not know the partition of a "
+            "message: record it with a tap instead (geoemu tap, geo.tap())"
         )
 
 

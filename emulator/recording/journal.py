@@ -43,7 +43,7 @@ class Journal:
         try:
             self._history.write(op, outcome, **fields)
         except (OSError, ValueError) as problem:
-            self.give_up(f"a {op} could not be written down: {problem}")
+            self.give_up(f"a {op} could not be recorded: {problem}")
 
     def give_up(self, why: str) -> None:
         """What the program does from now on is not known, and the history says so."""
@@ -51,7 +51,7 @@ class Journal:
             if not self._is_open:
                 return
             self._is_open = False
-            print(f"geoemu: {self._key[1]} is recorded no more: {why}", file=sys.stderr)
+            print(f"geoemu: {self._key[1]} is no longer recorded: {why}", file=sys.stderr)
             try:
                 self._history.write("omission", "fact", detail=why)
                 self._history.close()

@@ -50,7 +50,7 @@ class Whereabouts:
         service_url = _service_url(client)
         if region is None:
             if service_url is None:
-                raise Refused("this pulsar-client does not tell its service URL: say region=…")
+                raise Refused("this pulsar-client does not provide its service URL: pass region=…")
             region = region_at(service_url, regions)
         elif region not in regions:
             raise Refused(f"the run in {directory.path} has no region {region!r}: {', '.join(regions)}")
@@ -70,7 +70,7 @@ def region_at(service_url: str, regions: Mapping[str, RegionRecord]) -> str:
     if len(named) != 1 or None in named:
         offered = ", ".join(f"{name} {one.service_url}" for name, one in regions.items())
         why = "is at several regions of the run" if None not in named else "is at no region of the run"
-        raise Refused(f"{service_url} {why} ({offered}): say region=… if you know better")
+        raise Refused(f"{service_url} {why} ({offered}): pass region=… to choose one")
     return str(named.pop())
 
 

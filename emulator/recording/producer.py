@@ -46,7 +46,7 @@ class RecordedProducer(Delegate):
         except Exception:
             # The client says best what is wrong with it.
             self._inner.send_async(content, callback, **rest)
-            self._publishing.journal.give_up("a message was sent that the recorder could not read")
+            self._publishing.journal.give_up("the recorder could not read a message that was sent")
             return
         chosen = rest.pop("sequence_id", None) or None
         with self._publishing.order:

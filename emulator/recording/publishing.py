@@ -58,7 +58,7 @@ class Publishing:
             self._next += 1
         elsewhere = self._whereabouts.moved_to()
         if elsewhere is not None:
-            self.journal.give_up(f"its client went over to {elsewhere} by itself")
+            self.journal.give_up(f"its client switched to {elsewhere} by itself")
         return number, self._history.asked_publish(**described, sequence_id=number)
 
 

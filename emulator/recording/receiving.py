@@ -43,7 +43,7 @@ class Receiving:
         """The program is about to be given a message."""
         elsewhere = self._whereabouts.moved_to()
         if elsewhere is not None:
-            self.journal.give_up(f"its client went over to {elsewhere} by itself")
+            self.journal.give_up(f"its client switched to {elsewhere} by itself")
             return
         topic, place = self._topic_of(message), message_id_text(message.message_id())
         said = {
@@ -102,7 +102,7 @@ class Receiving:
 def seek_target(target: Any) -> dict[str, str | None]:
     """What the history says of where a seek goes: a place, or a time."""
     if isinstance(target, int):
-        return {"detail": f"to what was published at {target} ms"}
+        return {"detail": f"to publish time {target} ms"}
     place = message_id_text(target)
     return {"message_id": place} if place else {"detail": "to the beginning or the end"}
 

@@ -21,10 +21,10 @@ def seal_actors(run_dir: Path | None, actors: Iterable[str]) -> Iterator[str]:
             raise Refused(f"{folder} has no history of {actor!r} (there are: {there})")
     for actor, file in files.items():
         try:
-            sealed = seal_history(file, "somebody said that the program is gone")
+            sealed = seal_history(file, "sealed: the program will not return")
         except BlockingIOError:
-            raise Refused(f"{actor} still runs and writes its history: end it first") from None
-        yield f"{actor} is sealed" if sealed else f"{actor} has its end already"
+            raise Refused(f"{actor} is still running and writes its history: stop it first") from None
+        yield f"{actor} is sealed" if sealed else f"{actor} was already sealed or complete"
 
 
 def unsealed(run_dir: Path | None, begins: str) -> list[str]:

@@ -151,7 +151,7 @@ class ActorProcess:
         code = await process.wait()
         self._seal(code)
         if not self._leaving:
-            self._problem = f"actor {self._part.name} ended unasked, exit code {code}; see {self.log}"
+            self._problem = f"actor {self._part.name} ended unexpectedly, exit code {code}; see {self.log}"
         for answer in self._answers.values():
             if not answer.done():
                 answer.set_exception(ActorFailure(self._problem or f"actor {self._part.name} has left"))

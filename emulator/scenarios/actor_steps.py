@@ -35,14 +35,16 @@ class ActorSteps:
         async def begin(actor: Actor) -> None:
             await actor.begin(regions[actor.part.region].service_url)
 
-        await self._play.each_in_time(seconds, names, begin, lambda actor: f"no way into {actor.part.region}")
+        await self._play.each_in_time(
+            seconds, names, begin, lambda actor: f"no connection to {actor.part.region}"
+        )
         for name in names:  # one after the other: who comes first is no chance
             if isinstance(self._play.scenario.part(name), HostPart):
                 await self._line_up(name, seconds)
 
     async def _line_up(self, name: str, seconds: float) -> None:
         host = cast(HostActor, self._play.actors[name])
-        await self._play.in_time(seconds, host.line_up(), lambda: f"{name} has no place in some lines")
+        await self._play.in_time(seconds, host.line_up(), lambda: f"{name} is not in every wait queue")
 
     async def finish(self, names: tuple[str, ...], seconds: float) -> None:
         self._play.finished.update(names)
@@ -53,7 +55,7 @@ class ActorSteps:
             seconds,
             names,
             lambda actor: actor.finish(),
-            lambda actor: f"still {actor.counts.pending} publishes without outcome",
+            lambda actor: f"{actor.counts.pending} publishes still pending",
         )
 
     async def move(self, move: Move) -> None:
@@ -67,7 +69,7 @@ class ActorSteps:
             move.within,
             (move.actor,),
             lambda actor: actor.move(move.to, service_url),
-            lambda _: f"no way into {move.to}",
+            lambda _: f"no connection to {move.to}",
         )
         self._play.fact("move", **ends, detail=f"{move.actor} has moved")
 
@@ -77,7 +79,7 @@ class ActorSteps:
         if not goes_on:
             self._note(verb, name)
         done = self._play.program(name).change(cast(ProgramVerb, verb))
-        await self._play.in_time(seconds, done, lambda: f"{name} is not done with it")
+        await self._play.in_time(seconds, done, lambda: f"{name} has not completed it")
         if goes_on:
             self._note(verb, name)
 
@@ -97,7 +99,7 @@ class ActorSteps:
             await asyncio.gather(*map(one, names))
 
         def who_is_late() -> str:
-            return f"not done to {', '.join(name for name in names if name not in done)}"
+            return f"not completed for {', '.join(name for name in names if name not in done)}"
 
         await self._play.in_time(seconds, all_of_them(), who_is_late)
 
@@ -111,4 +113,4 @@ class ActorSteps:
             if self._play.program(name).has_history:
                 self._play.fact("hire", file=name)
             else:
-                self._play.fact("note", detail=f"{name} left no history of its own")
+                self._play.fact("note", detail=f"{name} recorded no history")

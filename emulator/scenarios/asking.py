@@ -28,11 +28,11 @@ async def _unwelcome(call_region: CallRegion, region: RegionStatus, call: AdminC
     try:
         status, body = await call_region(region, call.method, call.path, call.body)
     except OSError as silence:
-        return f"{call.region} did not answer {call.method} {call.path}: {silence}"
+        return f"{call.region} did not respond to {call.method} {call.path}: {silence}"
     if status in call.status or (not call.status and 200 <= status < 300):
         return None
     said = body.decode(errors="replace")[:ANSWER_CHARACTERS]
-    return f"{call.region} answered {call.method} {call.path} with {status} {said}".rstrip()
+    return f"{call.region} responded to {call.method} {call.path} with {status} {said}".rstrip()
 
 
 async def why_not_said(call_region: CallRegion, region: RegionStatus, condition: RegionSays) -> str | None:
@@ -41,10 +41,10 @@ async def why_not_said(call_region: CallRegion, region: RegionStatus, condition:
         status, body = await call_region(region, "GET", condition.get, None)
         said = json.loads(body) if status == 200 and body else None
     except (OSError, ValueError) as problem:
-        return f"{condition.region} does not say: {problem}"
+        return f"no value from {condition.region}: {problem}"
     if status in (200, 204) and _contains(said, condition.value):
         return None
-    return f"{condition.region} says {status} {json.dumps(said)[:ANSWER_CHARACTERS]}"
+    return f"{condition.region} returned {status} {json.dumps(said)[:ANSWER_CHARACTERS]}"
 
 
 def _contains(said: Any, wanted: Any) -> bool:

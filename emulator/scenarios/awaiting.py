@@ -73,7 +73,7 @@ class Conditions:
         async def missing() -> str | None:
             if condition.fenced:
                 is_fenced = self._play.actors[condition.task].counts.fenced
-                return None if is_fenced else f"nobody has told {condition.task} that it was fenced"
+                return None if is_fenced else f"{condition.task} is not fenced"
             so_far = count() - before
             return None if so_far >= condition.goal else f"{so_far} of {condition.goal}"
 
@@ -88,7 +88,7 @@ class Conditions:
         owned = {(host.part.region, topic) for host in hosts for topic in host.counts.holds}
         wanted = dict.fromkeys((host.part.region, topic) for host in hosts for topic in host.part.topics)
         without = [f"{topic} in {region}" for region, topic in wanted if (region, topic) not in owned]
-        return f"{len(without)} topics have no owner, {without[0]} for one" if without else None
+        return f"{len(without)} topics have no owner, for example {without[0]}" if without else None
 
     async def wait_for_subscription(self, condition: SubscriptionExists) -> None:
         region, subscription = condition.exists_in, condition.subscription
@@ -99,7 +99,7 @@ class Conditions:
             if all(found.knows(region, topic, subscription) for topic in topics):
                 return None
             return "; ".join(
-                [f"not there; {region} does not know it", *found.silent, *found.excuses(subscription)]
+                [f"not there yet; {region} does not have it", *found.silent, *found.excuses(subscription)]
             )
 
         await self._play.until(condition.within, missing)
@@ -113,4 +113,4 @@ class Conditions:
 
 
 def _how_it_ended(name: str, exit_code: int | None) -> str:
-    return f"{name} still runs" if exit_code is None else f"{name} ended with exit code {exit_code}"
+    return f"{name} is still running" if exit_code is None else f"{name} ended with exit code {exit_code}"

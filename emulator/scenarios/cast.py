@@ -35,40 +35,40 @@ from emulator.scenarios.written import Written
 
 
 class ProducerEntry(Written):
-    """Somebody who publishes."""
+    """A producer."""
 
     name: NewActorName
     """Name of the actor, of its history file and of the Pulsar producer."""
     region: Region
-    """Region that it publishes in."""
+    """Region that it publishes in, until a step moves it."""
     topic: Topic | None = None
-    """Topic that it publishes to; the scenario's when left out."""
+    """Topic that it publishes to; default: the scenario's topic."""
     rate_per_second: Rate = 100.0
-    """Messages per second; `unlimited`: as fast as the region takes them."""
+    """Messages per second; `unlimited`: as fast as the region accepts them."""
     messages: Annotated[int, Field(gt=0)] | None = None
-    """It stops by itself after this many; when left out, it goes on until `finish`."""
+    """Number of messages after which it stops; default: it publishes until the step `finish`."""
     message_bytes: Annotated[int, Field(ge=0)] = 200
-    """Size of a message. It is never smaller than what says whose message it is (about 100 bytes)."""
+    """Size of a message in bytes; at least the text that identifies it (about 100 bytes)."""
     batching: bool = True
-    """Whether the client puts messages together into batches."""
+    """Whether the client batches messages."""
     batching_delay: Seconds = lasting("10ms")
-    """How long the client waits to fill a batch."""
+    """Maximum delay of a batch."""
     send_timeout: Seconds = lasting("30s")
-    """After this the client gives a publish up, and its outcome is unknown. `0s`: never."""
+    """Time after which a publish fails in the client; its outcome is unknown. `0s`: never."""
     max_pending: Annotated[int, Field(gt=0)] = 10_000
-    """Publishes without an outcome after which the producer waits before it publishes more."""
+    """Maximum number of pending publishes."""
     keyed: bool = False
-    """Whether each message has a key of its own: `<name>-<number>`."""
+    """Whether each message has its own key, `<name>-<number>`."""
     access: AccessWord = "shared"
-    """How it shares its topic (PIP-68): `exclusive` is refused while there is another producer, `wait` waits until
-    there is none, `fencing` throws out who is there."""
+    """Access mode (PIP-68): `exclusive` fails while the topic has another producer, `wait` waits until it has none,
+    `fencing` fences the other producers."""
     priority: Annotated[int, Field(ge=-(2**31), lt=2**31)] = 0
-    """Its priority in the line of those who wait, highest first (PIP-440)."""
+    """Priority in the wait queue, highest first (PIP-440)."""
 
     @model_validator(mode="after")
     def _priority_counts(self) -> Self:
         if self.priority and self.access != "wait":
-            raise rule("a priority counts for `access: wait` only")
+            raise rule("a priority requires `access: wait`")
         return self
 
     def part(self, default_topic: str) -> ProducerPart:
@@ -90,29 +90,29 @@ class ProducerEntry(Written):
 
 
 class ConsumerEntry(Written):
-    """Somebody who receives and acknowledges, from the earliest message on."""
+    """A consumer. It starts at the earliest message and acknowledges every message."""
 
     name: NewActorName
     """Name of the actor, of its history file and of the Pulsar consumer."""
     region: Region
-    """Region that it begins in."""
+    """Region that it starts in."""
     topic: Topic | None = None
-    """Topic that it receives from; the scenario's when left out."""
+    """Topic that it consumes; default: the scenario's topic."""
     subscription: Annotated[str, Field(min_length=1)]
-    """Subscription that it belongs to."""
+    """Name of its subscription."""
     type: ConsumerType = "exclusive"
-    """How the subscription shares messages among its consumers."""
+    """Subscription type."""
     replicated: bool = False
-    """Whether the subscription's position follows to the other regions (PIP-33)."""
+    """Whether the subscription is replicated (PIP-33)."""
     acknowledge: AcknowledgeMode = "individual"
-    """Each message by itself, or all up to it."""
+    """Acknowledge each message, or all messages up to it."""
     receiver_queue: Annotated[int, Field(gt=0)] = 1000
-    """Messages that the client fetches ahead."""
+    """Messages that the client prefetches."""
 
     @model_validator(mode="after")
     def _acknowledgement_fits_type(self) -> Self:
         if self.acknowledge == "cumulative" and self.type in ("shared", "key_shared"):
-            raise rule(f"a {self.type} subscription is acknowledged one by one, not cumulatively")
+            raise rule(f"a {self.type} subscription allows individual acknowledgements only")
         return self
 
     def part(self, default_topic: str) -> ConsumerPart:
@@ -129,27 +129,26 @@ class ConsumerEntry(Written):
 
 
 class ProgramEntry(Written):
-    """A program of your own, which is told by its environment where it is (docs/OWN_SERVICE.md)."""
+    """Your own program. Environment variables contain its region and the service URLs (docs/OWN_SERVICE.md)."""
 
     name: NewActorName
     """Name of the actor and of its history file."""
     region: Region
-    """Region that it begins in."""
+    """Region that it starts in."""
     command: Annotated[tuple[str, ...], LIST, NOT_EMPTY, Field(json_schema_extra={"minItems": 1})]
-    """What to start, in the folder that geoemu was started in: a program and its arguments, without a shell. `python`:
-    the one that geoemu runs with."""
+    """Command and arguments, run without a shell in geoemu's working directory. `python` is geoemu's interpreter."""
     environment: dict[str, str] = {}  # noqa: RUF012 (pydantic copies it)
-    """Further variables."""
+    """Additional environment variables."""
     topic: Topic | None = None
-    """Topic of its subscriptions; the scenario's when left out."""
+    """Topic of its subscriptions; default: the scenario's topic."""
     subscriptions: Annotated[tuple[str, ...], LIST] = ()
-    """Subscriptions of its that a step may wait for."""
+    """Its subscriptions, for steps that wait for one."""
     tap: bool = False
-    """Whether it is recorded on the wire, for it does not record itself: it is told other service URLs."""
+    """Whether a tap records it: it receives the service URLs of the tap."""
     restarts: bool = False
     """Whether it is started again when it ends by itself with an exit code other than 0, as a supervisor would."""
     stop_within: Seconds = lasting("5s")
-    """How long it may take to end when it is told to (SIGTERM); then it is killed."""
+    """Time to end after SIGTERM; then it is killed."""
 
     def part(self, default_topic: str) -> ProgramPart:
         return ProgramPart(
@@ -166,7 +165,7 @@ class ProgramEntry(Written):
 
 
 class Cast(Written):
-    """Who takes part."""
+    """The actors of a scenario."""
 
     producers: Annotated[tuple[ProducerEntry, ...], LIST] = ()
     consumers: Annotated[tuple[ConsumerEntry, ...], LIST] = ()

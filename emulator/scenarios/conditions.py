@@ -25,13 +25,13 @@ from emulator.scenarios.written import Deadline, exactly_one
 
 
 class Published(Deadline):
-    """A producer has been told that so many messages are stored."""
+    """A producer has received this number of receipts."""
 
     producer: ProducerName
     published: Annotated[int, Field(gt=0)] | None = None
-    """In all."""
+    """In total."""
     published_more: Annotated[int, Field(gt=0)] | None = None
-    """Since this step began."""
+    """The same, since this step began."""
 
     @model_validator(mode="after")
     def _says_how_many(self) -> Self:
@@ -47,13 +47,13 @@ class Published(Deadline):
 
 
 class Received(Deadline):
-    """A consumer has received so many different messages."""
+    """A consumer has received this number of different messages."""
 
     consumer: ConsumerName
     received: Annotated[int, Field(gt=0)] | None = None
-    """In all."""
+    """In total."""
     received_more: Annotated[int, Field(gt=0)] | None = None
-    """Since this step began."""
+    """The same, since this step began."""
 
     @model_validator(mode="after")
     def _says_how_many(self) -> Self:
@@ -69,26 +69,26 @@ class Received(Deadline):
 
 
 class ProgramDid(Deadline):
-    """A program of your own has written down so much, or has ended by itself."""
+    """Your program has recorded this number of operations, or has ended."""
 
     program: ProgramName
     published: Annotated[int, Field(gt=0)] | None = None
-    """So many messages that it was told are stored, in all."""
+    """Number of acknowledged publishes, in total."""
     published_more: Annotated[int, Field(gt=0)] | None = None
-    """Since this step began."""
+    """The same, since this step began."""
     received: Annotated[int, Field(gt=0)] | None = None
-    """Deliveries from so many different places, in all."""
+    """Number of different positions of recorded deliveries, in total."""
     received_more: Annotated[int, Field(gt=0)] | None = None
-    """Since this step began."""
+    """The same, since this step began."""
     region: Region | None = Field(default=None, alias="in")
-    """Only what it did in this region, for a program that changes regions by itself."""
+    """Count operations in this region only, for a program that changes regions by itself."""
     exit_code: int | None = None
-    """It has ended with this."""
+    """It has ended with this exit code."""
 
     @model_validator(mode="after")
     def _says_what(self) -> Self:
         if self.exit_code is not None and self.region is not None:
-            raise ValueError("a program does not end in a region: leave out `in`")
+            raise ValueError("an exit code belongs to no region: omit `in`")
         return exactly_one(self, "published", "published_more", "received", "received_more", "exit_code")
 
     @property
@@ -105,19 +105,19 @@ class ProgramDid(Deadline):
 
 
 class SubscriptionExists(Deadline):
-    """A region knows a subscription: the position of a replicated one has arrived there."""
+    """A region has the subscription: a replicated position has arrived there for the first time."""
 
     subscription: Subscription
     exists_in: Region
 
 
 class RegionSays(Deadline):
-    """A region answers a GET on its admin port with this."""
+    """The admin API of a region returns this value."""
 
     region: Region
     get: AdminPath
     value: Any = Field(alias="is")
-    """The whole answer, as JSON. Of an object these fields are enough."""
+    """Expected response, as JSON. Of an object only the named fields are compared."""
 
 
 _CONDITIONS = ("producer", "consumer", "program", "subscription", "host", "task", "topics", "get")
@@ -140,7 +140,7 @@ Condition = Annotated[
     Discriminator(
         _condition_kind,
         custom_error_type="rule",
-        custom_error_message="must name what it waits for: a producer, consumer, program, subscription, host, task,"
-        " topics or what to get",
+        custom_error_message="must name what to wait for: a producer, consumer, program, subscription, host, task,"
+        " topics or get",
     ),
 ]

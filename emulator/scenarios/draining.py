@@ -27,7 +27,9 @@ class Draining:
             nonlocal calm_looks
             reason = await self._first_undrained()
             calm_looks = 0 if reason else calm_looks + 1
-            return reason or ("calm for a moment only" if calm_looks < CALM_LOOKS else None)
+            return reason or (
+                "replication caught up only in the last look" if calm_looks < CALM_LOOKS else None
+            )
 
         await self._play.until(seconds, missing)
 
@@ -35,7 +37,7 @@ class Draining:
         """The first reason found why not everything has arrived; None when there is none."""
         for name, actor in self._play.actors.items():
             if actor.counts.publishing or actor.counts.pending:
-                return f"{name} still publishes, {actor.counts.pending} without outcome"
+                return f"{name} still publishes, {actor.counts.pending} publishes pending"
         regions = (await self._play.regions()).values()
         lost = {region.name for region in regions if region.state == "lost"}
         left = [region for region in regions if region.name not in lost]

@@ -95,7 +95,7 @@ class Program:
         if command["do"] == "begin":
             self._begin(command)
         work = self._work
-        assert work is not None, "begin comes first"
+        assert work is not None, "begin must come first"
         match command["do"]:
             case "begin":
                 await work.begin()

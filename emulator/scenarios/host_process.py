@@ -49,7 +49,7 @@ class MortalProcess(OwnClientProcess):
                 await self._live_again()
             return
         if not self._lives:
-            raise ActorFailure(f"{self._part.name} does not run: it cannot {verb}")
+            raise ActorFailure(f"{self._part.name} is not running: cannot {verb} it")
         if verb == "pause":
             self._paused = True
             self._signal(signal.SIGSTOP)

@@ -15,27 +15,27 @@ Priority = Annotated[int, Field(ge=-(2**31), lt=2**31)]
 
 
 class HostEntry(Written):
-    """Hosts that share topics: each topic has one owner, and all others wait for it."""
+    """Hosts that own topics: each topic has one owner, and all other hosts wait for it."""
 
     name: NewActorName
     """Name of the host, of its history file and of its Pulsar producers; with `count`: `<name>-1`, `<name>-2`, …"""
     count: Annotated[int, Field(gt=1)] | None = None
-    """So many hosts; one, without a number, when left out."""
+    """Number of hosts; default: one, whose name has no number."""
     region: Region
-    """Region whose topics they own."""
+    """Their region."""
     topic: Topic | None = None
-    """The topic; the scenario's when left out."""
+    """Topic; default: the scenario's topic."""
     topics: Annotated[int, Field(gt=0)] | None = None
-    """So many topics: `<topic>-1`, `<topic>-2`, …; the topic alone when left out."""
+    """Number of topics: `<topic>-1`, `<topic>-2`, …; default: the topic alone."""
     priority: Priority | Literal["balanced", "random"] = 0
-    """A number, the same for each topic; `balanced`: the topics of a host that dies fall to each of the others in turn;
-    `random`: each host draws a number for each topic."""
+    """A number for all topics. `balanced`: the topics of a host go to each of the others in turn. `random`: a
+    reproducible random number per host and topic."""
     standby: bool = False
-    """Whether no topic is theirs from the start: they only wait."""
+    """Whether they own no topic at the start and only wait."""
     heartbeats_per_second: Annotated[float, Field(gt=0, strict=False)] = 2.0
-    """Messages per second that an owner writes to each of its topics."""
+    """Heartbeats per second of an owner on each of its topics."""
     rebuilds: bool = False
-    """Whether a new owner first reads the topic from its beginning, and goes on from the state that it finds."""
+    """Whether a new owner first reads the topic from its beginning and continues from that state."""
     reports_to: Topic | None = None
     """A topic to which an owner publishes a report with each heartbeat, both in one transaction."""
 
@@ -63,14 +63,14 @@ class HostEntry(Written):
 
 
 class HostDid(Deadline):
-    """A host owns so many topics."""
+    """A host owns this number of topics."""
 
     host: HostName
     owns: Annotated[int, Field(ge=0)]
-    """Exactly so many."""
+    """Exact number of topics."""
 
 
 class TopicsOwned(Deadline):
-    """Every topic of the hosts has an owner that lives and has written to it."""
+    """Every topic of the hosts has a running owner that has published its introduction."""
 
     topics: Literal["owned"]

@@ -46,26 +46,26 @@ Partitions = Annotated[int, Field(ge=1, le=64)]
 
 
 class Expected(Written):
-    """At most so much of what the report measures, for every actor."""
+    """Limits for figures of the report, for every actor."""
 
     unrecovered: Annotated[int, Field(ge=0)] | None = None
-    """Acknowledged messages that went with a lost region."""
+    """Maximum number of acknowledged messages that were lost with a region."""
     redelivered: Annotated[int, Field(ge=0)] | None = None
-    """Deliveries of messages that a subscription had received before."""
+    """Maximum number of redeliveries of a subscription: messages that it had received before."""
     gap: Seconds | None = None
-    """From the loss of a subscription's region to its next message."""
+    """Maximum time from the failure of a subscription's region to its next message."""
     stall: Seconds | None = None
-    """The longest time in which a message waited for a subscription and it received nothing."""
+    """Maximum time in which an acknowledged message waited for a subscription and it received nothing."""
     outage: Seconds | None = None
-    """The longest time in which a producer asked and nothing of its was acknowledged."""
+    """Maximum time in which a producer had pending publishes and received no receipt."""
     latency_p50: Seconds | None = Field(default=None, alias="latency.p50")
-    """From asking to publish a message to its first delivery: half of them are faster."""
+    """Maximum of the median latency from the publish call to the first delivery."""
     latency_p99: Seconds | None = Field(default=None, alias="latency.p99")
-    """The same: 99 of 100 are faster."""
+    """The same for the 99th percentile."""
     latency_max: Seconds | None = Field(default=None, alias="latency.max")
-    """The same: all are faster."""
+    """The same for the slowest message."""
     lag: Seconds | None = None
-    """The longest time from an acknowledgement in one region to the first delivery in another one."""
+    """Maximum time from the acknowledgement of a message in one region to its first delivery in another one."""
 
     @property
     def limits(self) -> tuple[Limit, ...]:
@@ -78,40 +78,40 @@ class Expected(Written):
 
 
 class ContractEntry(Written):
-    """A subscription acknowledges a message only when one with the same key is on another topic."""
+    """A contract of a service: for every message that it acknowledges, another topic has one with the same key."""
 
     subscription: Annotated[str, Field(min_length=1)]
-    """Who promises it."""
+    """Subscription of the service."""
     of: Topic | None = None
-    """The topic that is answered; the scenario's when left out."""
+    """Input topic; default: the scenario's topic."""
     on: Topic
-    """The topic of the answers."""
+    """Output topic."""
 
     def promised(self, default_topic: str) -> Contract:
         return Contract(self.subscription, self.of or default_topic, self.on)
 
 
 class ScenarioFile(Written):
-    """A story that is played on a topology: who publishes and receives, and what happens to the regions."""
+    """A scenario: actors that publish and consume, and steps that control them, the regions and the links."""
 
     name: NewActorName
-    """Short name, for progress and report."""
+    """Short name, shown in progress and report."""
     description: str = ""
-    """What the story shows, for people."""
+    """What the scenario shows."""
     topic: Topic
-    """Topic of all actors that name no other."""
+    """Default topic of all actors."""
     partitions: Annotated[dict[Topic, Partitions], Field(default_factory=dict)]
-    """Topics that have partitions, and how many. They are created before the first step."""
+    """Number of partitions of each partitioned topic. They are created before the first step."""
     actors: Cast
-    """Who takes part."""
+    """Producers, consumers, programs, hosts and tasks."""
     contract: Annotated[tuple[ContractEntry, ...], LIST] = ()
-    """What services promise beside what Pulsar promises; the verdict holds them to it."""
+    """Contracts of services (INV-20), which the verdict checks."""
     settings: WantedSettings = AS_DECLARED
-    """Knobs of the brokers that the story is about, whatever the topology says."""
+    """Broker settings that override those of the topology."""
     expect: Expected = Expected()
-    """Limits for what the report measures; a missed one fails the run, whatever the verdict."""
+    """Limits for figures of the report; a missed one fails the run, whatever the verdict."""
     steps: Annotated[tuple[StepEntry, ...], LIST, NOT_EMPTY, Field(json_schema_extra={"minItems": 1})]
-    """What happens, one step after the other."""
+    """Steps, run in order."""
 
 
 def json_schema() -> dict[str, Any]:

@@ -39,7 +39,7 @@ async def _create(play: Playing, region: str, topic: str, count: int) -> None:
         if code in CREATED:
             code, said = await play.stage.call_region(status, "GET", path, None)
     except OSError as silence:
-        raise StepFailed(f"{region} does not answer: {silence}") from None
+        raise StepFailed(f"{region} does not respond: {silence}") from None
     if code != 200 or json.loads(said).get("partitions") != count:
         answer = f"{code} {said.decode(errors='replace')}"
         raise StepFailed(f"{topic} does not have {count} partitions in {region}: {answer}")

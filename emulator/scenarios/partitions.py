@@ -20,7 +20,7 @@ def with_partitions(file: YamlFile, written: ScenarioFile, parts: tuple[Part, ..
     """The parts, each told how many partitions its topic has. What cannot be is reported."""
     for topic in written.partitions:
         if TopicName.parse(topic).partition_index >= 0:
-            file.report(("partitions", topic), "a partition has no partitions", about_key=True)
+            file.report(("partitions", topic), "a partition cannot have partitions", about_key=True)
         if not any(topic in part.topics for part in parts):
             file.report(("partitions", topic), "no actor uses this topic", about_key=True)
         for problem in _misuses(topic, written, parts):
@@ -34,12 +34,12 @@ def _misuses(topic: str, written: ScenarioFile, parts: tuple[Part, ...]) -> Iter
             continue
         if isinstance(part, HostPart | TaskPart):
             kind = "host" if isinstance(part, HostPart) else "task"
-            yield f"{part.name} is a {kind}, and those use topics without partitions"
+            yield f"{part.name} is a {kind}, which does not support partitioned topics"
         elif isinstance(part, ProducerPart) and part.access == "wait":
-            yield f"{part.name} waits for exclusive access, in a scenario to topics without partitions only"
+            yield f"{part.name} waits for exclusive access, which scenarios do not support on partitioned topics"
     for index, promise in enumerate(written.contract, 1):
         if topic in (promise.of or written.topic, promise.on):
-            yield f"answers are looked for in topics without partitions, and entry {index} names this one"
+            yield f"a contract does not support partitioned topics, and entry {index} names this one"
 
 
 def _told(part: Part, partitions: int) -> Part:

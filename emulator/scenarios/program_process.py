@@ -155,7 +155,7 @@ class ProgramProcess:
 
     def _must_live(self, verb: str) -> None:
         if not self._lives:
-            raise ActorFailure(f"{self._part.name} does not run: it cannot {verb}")
+            raise ActorFailure(f"{self._part.name} is not running: cannot {verb} it")
 
     async def _launch(self) -> None:
         command = list(self._part.command)
@@ -208,7 +208,7 @@ class ProgramProcess:
             self._problem = self._failure(code)
 
     def _failure(self, code: int) -> str:
-        ended = "ended by itself" if self._ending != "stop" else "ended when it was told to, but"
+        ended = "ended by itself" if self._ending != "stop" else "ended on SIGTERM, but"
         return f"{self._part.name} {ended} with exit code {code}; see {self.log}"
 
     async def _seal(self, process: ProcessGroup, why: str) -> None:

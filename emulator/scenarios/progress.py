@@ -159,37 +159,37 @@ def describe_done(step: Step, seconds: float) -> str:
 def describe_counts(part: Part, counts: Counts) -> str:
     """What an actor has done, leaving out what did not happen."""
     if isinstance(part, ProgramPart):
-        named = {"published": counts.ok, "received": counts.received, "twice": counts.repeated}
+        named = {"published": counts.ok, "received": counts.received, "redelivered": counts.repeated}
         always = "received"
     elif isinstance(part, TaskPart):
         named = {
             "processed": counts.processed,
             "received": counts.received,
-            "twice": counts.repeated,
+            "redelivered": counts.repeated,
             "fenced": int(counts.fenced),
         }
         always = "processed"
     elif isinstance(part, HostPart):
-        named = {"owned": len(counts.holds), "waited for": counts.waits, "unknown": counts.unknown}
+        named = {"owned": len(counts.holds), "waiting for": counts.waits, "unknown": counts.unknown}
         always = "owned"
     elif isinstance(part, ProducerPart):
         named = {
-            "in line": counts.waits,
+            "in wait queue": counts.waits,
             "published": counts.ok,
-            "waiting": counts.pending,
+            "pending": counts.pending,
             "failed": counts.failed,
             "unknown": counts.unknown,
         }
         always = "published"
     else:
-        named = {"received": counts.received, "twice": counts.repeated}
+        named = {"received": counts.received, "redelivered": counts.repeated}
         always = "received"
     return ", ".join(f"{number} {name}" for name, number in named.items() if number or name == always)
 
 
 def describe_end(result: PlayResult) -> str:
     if result.completed:
-        return f"played to the end in {result.seconds:.1f} s"
+        return f"completed in {result.seconds:.1f} s"
     total = len(result.scenario.steps)
     if result.failure and result.failure.startswith(AFTER_LAST_STEP):
         return f"failed after {result.seconds:.1f} s, {result.failure}"

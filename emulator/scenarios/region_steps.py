@@ -42,14 +42,14 @@ class RegionSteps:
         await self._play.in_time(
             change.within,
             all_of_them(),
-            lambda: f"not done to {', '.join(region for region in regions if region not in done)}",
+            lambda: f"not completed for {', '.join(region for region in regions if region not in done)}",
         )
         if isinstance(change, Lose) and change.with_store and change.cluster is not None:
             await self._lose_store(change.cluster, change.within)
 
     async def _lose_store(self, cluster: str, seconds: float) -> None:
         await self._play.in_time(
-            seconds, self._play.runtime.lose_store(cluster), lambda: "the store is there"
+            seconds, self._play.runtime.lose_store(cluster), lambda: "the store still exists"
         )
         self._play.fact("note", detail=f"the configuration store of {cluster} is lost")
 
@@ -57,7 +57,7 @@ class RegionSteps:
         verbs = {"cut": self._play.runtime.cut, "hold": self._play.runtime.hold}
         source, target = change.ends
         done = verbs[verb](source, target, one_way=change.one_way)
-        await self._play.in_time(change.within, done, lambda: "not done")
+        await self._play.in_time(change.within, done, lambda: "not completed")
         way = "one way" if change.one_way else "both ways"
         self._play.fact(verb, region=source, other_region=target, detail=way)
 
@@ -71,18 +71,18 @@ class RegionSteps:
             jitter_ms=None if change.jitter is None else change.jitter * 1000,
             one_way=change.one_way,
         )
-        await self._play.in_time(change.within, done, lambda: "not done")
+        await self._play.in_time(change.within, done, lambda: "not completed")
         detail = latency_detail(milliseconds, one_way=change.one_way)
         self._play.fact("latency", region=source, other_region=target, detail=detail)
 
     async def heal(self, heal: Heal) -> None:
-        await self._play.in_time(heal.within, self._play.runtime.heal(*heal.between), lambda: "not done")
+        await self._play.in_time(heal.within, self._play.runtime.heal(*heal.between), lambda: "not completed")
         source, target = heal.between or (None, None)
         self._play.fact("heal", region=source, other_region=target, detail=None if source else "everything")
 
     async def skew(self, skew: Skew) -> None:
         done = self._play.runtime.skew(skew.region, skew.by)
-        await self._play.in_time(skew.within, done, lambda: "not done")
+        await self._play.in_time(skew.within, done, lambda: "not completed")
         self._play.fact("skew", region=skew.region, detail=skew_detail(skew.by))
 
     async def call(self, calls: tuple[AdminCall, ...]) -> None:
@@ -96,4 +96,4 @@ class RegionSteps:
         for one in calls:
             self._play.fact("note", region=one.region, detail=f"{one.method} {one.path}")
         seconds = max(one.within for one in calls)
-        await self._play.in_time(seconds, all_of_them(), lambda: "not every region has answered")
+        await self._play.in_time(seconds, all_of_them(), lambda: "not every region has responded")

@@ -5,7 +5,7 @@
 The runner knows regions only by the runtime contract and actors only by `workload.py`, and lets time pass
 only through its stage's clock: the same story runs with processes and real clients, or simulated.
 
-A play ends in one of two ways: every step came true, or one did not and the rest was not tried. Either way
+A play ends in one of two ways: every step completed, or one did not and the rest was not tried. Either way
 the actors leave, and what they asked and were told is in the run directory to be judged; facts about the
 story itself (steps, faults, phases) go to `history/scenario.jsonl`.
 """
@@ -76,7 +76,7 @@ class _Play:
         try:
             async with self._observed(began):
                 failure = await self._take_steps()
-                ending = failure or "every step came true"
+                ending = failure or "every step completed"
                 await self._actors.curtain()
                 failure = failure or self._failure_at_the_end()
                 ending = failure or ending
@@ -117,7 +117,7 @@ class _Play:
         return None
 
     def _failure_at_the_end(self) -> str | None:
-        """An actor that failed although every step came true, as a sentence; a fact of the history, too."""
+        """An actor that failed although every step completed, as a sentence; a fact of the history, too."""
         self._play.steps_left = ()
         problem = self._play.problem()
         if problem is None:

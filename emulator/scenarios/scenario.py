@@ -91,7 +91,7 @@ class Scenario:
 def load_scenario(path: Path, topology: Topology) -> Scenario:
     """Read and check a scenario file. ConfigurationError with every problem found."""
     if not path.exists():
-        rule = f"no such file; geoemu comes with {one_of(shipped_scenarios())} in {SHIPPED}"
+        rule = f"no such file; geoemu includes {one_of(shipped_scenarios())} in {SHIPPED}"
         meant = nearest(path.stem, shipped_scenarios())
         raise ConfigurationError([Problem(str(path), None, "", "", rule, meant)])
     return _check(read_yaml(path), topology)
@@ -213,7 +213,7 @@ def _check_actor_names(file: YamlFile) -> None:
         )
         for index, name in named:
             if name in seen:
-                file.report(("actors", group, index, "name"), "another actor is called so")
+                file.report(("actors", group, index, "name"), "another actor has this name")
             seen.add(name)
 
 
@@ -283,7 +283,7 @@ class _Rehearsal:
             case OnRegion(program=str(program)):
                 self._must_be_at_work(place, program)
                 if verb == "lose":
-                    self._file.report(place, "a program is killed, not lost: its region may be")
+                    self._file.report(place, "a program cannot be lost: use kill, or lose its region")
             case OnRegion(host=tuple(hosts)):
                 self._may_be_done_to(place, verb, "a host", hosts)
             case OnRegion(task=tuple(tasks)):
@@ -307,7 +307,7 @@ class _Rehearsal:
 
     def _finish(self, place: KeyPath, names: tuple[str, ...]) -> tuple[str, ...]:
         at_work = [name for name in self._begun if name not in self._finished]
-        meant = self._resolve(place, names, at_work, "is not at work here")
+        meant = self._resolve(place, names, at_work, "is not running here")
         self._finished.update(meant)
         return meant
 
@@ -319,7 +319,7 @@ class _Rehearsal:
             members = [member for member in possible if self._is_in(member, name)]
             if not members:
                 self._file.report(
-                    place, f"{name}: nobody is left" if name in GROUPS else f"{name} {otherwise}"
+                    place, f"{name}: no actor is left" if name in GROUPS else f"{name} {otherwise}"
                 )
             meant += [member for member in members if member not in meant]
         return tuple(meant)
@@ -339,14 +339,14 @@ class _Rehearsal:
     def _may_move(self, place: KeyPath, actor: str) -> None:
         part = self._parts.get(actor)
         if isinstance(part, ProducerPart) and part.access == "wait":
-            self._file.report(place, f"{actor} waits for a topic of its region: it stays there")
+            self._file.report(place, f"{actor} waits for exclusive access in its region and cannot move")
 
     def _may_be_done_to(self, place: KeyPath, verb: str, noun: str, actors: tuple[str, ...]) -> None:
         for actor in actors:
             self._must_be_at_work(place, actor)
         if verb in ("lose", "restart"):
             self._file.report(
-                place, f"{noun} may be killed, stopped, started, paused and resumed; {verb} is for regions"
+                place, f"{noun} can be killed, stopped, started, paused and resumed; {verb} is for regions"
             )
 
     def _must_have_begun(self, place: KeyPath, actor: str) -> None:
@@ -363,7 +363,7 @@ class _Rehearsal:
             part = self._parts[name]
             endless = isinstance(part, HostPart) or (isinstance(part, ProducerPart) and part.messages is None)
             if endless and name not in self._finished:
-                self._file.report(place, f"{name} publishes on and on; put `finish: {name}` before")
+                self._file.report(place, f"{name} publishes without end; put `finish: {name}` before")
 
 
 def _on_one_line(step: Any) -> str:

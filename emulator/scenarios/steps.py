@@ -47,37 +47,37 @@ from emulator.scenarios.written import Deadline, Written, exactly_one
 
 
 class Phase(Written):
-    """Give what follows a name: a heading in progress and report."""
+    """A heading for the following steps, in progress and report."""
 
     shorthand = "text"
     text: Annotated[str, Field(min_length=1)]
 
 
 class Begin(Deadline):
-    """Actors connect and begin to work."""
+    """Connect actors and start their work."""
 
     shorthand = "actors"
     actors: ActorNames
-    """A name, several, or `producers`, `consumers`, `all` for all that have not begun."""
+    """A name, several, or `producers`, `consumers`, `programs`, `hosts`, `tasks`, `all`: those that have not begun."""
 
 
 class Finish(Deadline):
-    """Producers publish no more and wait until every publish has its outcome; consumers close."""
+    """Stop producers and wait for every outcome; close consumers; end programs."""
 
     shorthand = "actors"
     actors: ActorNames
-    """A name, several, or `producers`, `consumers`, `all` for all that are at work."""
+    """A name, several, or `producers`, `consumers`, `programs`, `hosts`, `tasks`, `all`: those that have begun."""
 
 
 class Move(Deadline):
-    """An actor goes on in another region, under its name or subscription."""
+    """Continue an actor in another region, with its name and subscription."""
 
     consumer: ConsumerName | None = None
     producer: ProducerName | None = None
     program: ProgramName | None = None
-    """It is told to end where it is, and started anew there."""
+    """A program; it receives SIGTERM and is started again in the other region."""
     to: Region
-    """The region that it goes to."""
+    """The region where it continues."""
 
     @model_validator(mode="after")
     def _names_one(self) -> Self:
@@ -89,8 +89,7 @@ class Move(Deadline):
 
 
 class OnRegion(Deadline):
-    """Something is done to a region, to several at once, to a whole cluster, to a program of your own, or to hosts or
-    tasks."""
+    """A region, several at once, a cluster, a program, hosts or tasks."""
 
     shorthand = "region"
     region: Regions | None = None
@@ -98,13 +97,13 @@ class OnRegion(Deadline):
     cluster: Cluster | None = None
     """All regions of a cluster."""
     program: ProgramName | None = None
-    """A program of your own."""
+    """A program of this scenario."""
     host: HostNames | None = None
     """A host of this scenario, or several."""
     task: TaskNames | None = None
     """A task of this scenario, or several."""
     within: TimeSpan = lasting("30s")
-    """How long the step may take before it counts as failed."""
+    """Time after which the step fails."""
 
     @model_validator(mode="after")
     def _says_where(self) -> Self:
@@ -112,21 +111,21 @@ class OnRegion(Deadline):
 
 
 class Lose(OnRegion):
-    """A region never comes back, or a whole cluster."""
+    """Lose regions or a cluster permanently."""
 
     with_store: bool = False
-    """Of a cluster: its configuration store is lost, too. Its regions, if they are started again, begin with an empty
-    one, and have what other clusters tell them."""
+    """Of a cluster: lose its configuration store, too. If its regions are started again, the store is empty and
+    receives the metadata of other clusters."""
 
     @model_validator(mode="after")
     def _has_a_store(self) -> Self:
         if self.with_store and self.cluster is None:
-            raise rule("with_store is for a whole cluster, whose regions share the store")
+            raise rule("with_store requires `cluster`, whose regions share the store")
         return self
 
 
 class OnLink(Deadline):
-    """Something is done to the link between two regions."""
+    """The links between two regions, or one of them."""
 
     shorthand: ClassVar[str | None] = "between"
     between: RegionPair | None = None
@@ -138,7 +137,7 @@ class OnLink(Deadline):
     @model_validator(mode="after")
     def _names_two(self) -> Self:
         if (self.between is None) == (self.source is None or self.target is None):
-            raise rule("must say either [A, B] (both directions) or {from: A, to: B} (one)")
+            raise rule("must be either [A, B] (both directions) or {from: A, to: B} (one direction)")
         pair(self.ends)
         return self
 
@@ -153,46 +152,46 @@ class OnLink(Deadline):
 
 
 class Latency(OnLink):
-    """What is sent between two regions takes longer, or less long."""
+    """Set the one-way latency of a link."""
 
     shorthand = None
     time: Seconds = Field(alias="is")
-    """How long it takes, one way."""
+    """One-way latency."""
     jitter: Seconds | None = None
-    """It takes up to so much longer, by chance; as it was when left out."""
+    """Maximum random addition to the latency; default: unchanged."""
 
 
 class Heal(Deadline):
-    """Links are as the topology declares them; what was held is delivered."""
+    """Restore links as the topology declares them; deliver held traffic."""
 
     shorthand = "between"
     between: RegionPairOrEverything
-    """Two regions (both directions), or `everything`, which is read as none."""
+    """Two regions (both directions), or `all`."""
 
 
 class Skew(Deadline):
-    """A region's wall clock is set wrong by so much; `0ms` sets it right."""
+    """Offset a region's wall clock; `0ms` corrects it."""
 
     region: Region
     by: Milliseconds
-    """Ahead, or behind (-250ms)."""
+    """Offset: ahead (+250ms) or behind (-250ms)."""
 
 
 class AdminCall(Deadline):
-    """Somebody asks a region's admin port for something, and is answered so. `admin` may be several such calls, made at
-    the same time."""
+    """Call the admin API of a region and compare the status of the response. `admin` may be a list of concurrent
+    calls."""
 
     region: Region
     method: Literal["GET", "PUT", "POST", "DELETE"]
     path: AdminPath
     body: Any = None
-    """JSON."""
+    """Request body, as JSON."""
     status: Annotated[tuple[Annotated[int, Field(ge=100, le=599)], ...], ONE_OR_MORE] = ()
-    """Of the answer, or several that are as welcome; 200 to 299 when left out."""
+    """Expected status of the response, or several that are accepted; default: 200 to 299."""
 
 
 class AdminCalls(Written):
-    """One call, or several at the same time."""
+    """One call of the admin API, or several concurrent ones."""
 
     shorthand = "calls"
     calls: Annotated[tuple[AdminCall, ...], LIST, NOT_EMPTY]
@@ -206,7 +205,7 @@ class Wait(Written):
 
 
 class Drain(Deadline):
-    """Everything has arrived: no region owes another one anything, and consumers have acknowledged all."""
+    """Wait until replication has caught up and consumers have acknowledged every message."""
 
     shorthand = "within"
 
@@ -241,37 +240,37 @@ class StepEntry(Written):
     model_config = ConfigDict(json_schema_extra={"minProperties": 1, "maxProperties": 1})
 
     phase: Phase | None = None
-    """Give what follows a name."""
+    """A heading for the following steps."""
     begin: Begin | None = None
-    """Actors connect and begin to work."""
+    """Connect actors and start their work."""
     finish: Finish | None = None
-    """Producers stop and wait for every outcome; consumers close."""
+    """Stop producers and wait for every outcome; close consumers; end programs."""
     move: Move | None = None
-    """An actor goes on in another region."""
+    """Continue an actor in another region."""
     kill: OnRegion | None = None
-    """kill -9 a region."""
+    """Kill a region, program, host or task with SIGKILL; unflushed state is lost."""
     lose: Lose | None = None
-    """Kill a region with SIGKILL, for good: the run no longer waits for it."""
+    """Kill a region with SIGKILL permanently: the run no longer waits for it."""
     stop: OnRegion | None = None
-    """End a region in an orderly way."""
+    """Stop a region, program, host or task gracefully."""
     start: OnRegion | None = None
-    """Start a killed or stopped region on the log it left; ends when the region is ready."""
+    """Start a killed or stopped region with its log; the step completes when the region is ready."""
     restart: OnRegion | None = None
     """Stop and start a region."""
     pause: OnRegion | None = None
-    """Freeze a region: it keeps its connections and answers nothing."""
+    """Freeze a region: its connections stay open, and it sends no responses."""
     resume: OnRegion | None = None
-    """Thaw a paused region."""
+    """Resume a paused region."""
     cut: OnLink | None = None
-    """Let nothing pass between two regions."""
+    """Drop all traffic between two regions. New connections fail; open ones stall."""
     hold: OnLink | None = None
-    """Keep what two regions send each other until `heal`."""
+    """Queue traffic between two regions until `heal`, then deliver it in order."""
     latency: Latency | None = None
-    """Let what two regions send each other take so long."""
+    """Set the one-way latency of a link."""
     heal: Heal | None = None
     """Undo `cut`, `hold` and `latency`."""
     skew: Skew | None = None
-    """Set a region's wall clock wrong."""
+    """Offset a region's wall clock."""
     admin: AdminCalls | None = None
     """Call the admin API of regions."""
     wait: Wait | None = None
@@ -279,12 +278,12 @@ class StepEntry(Written):
     wait_until: Condition | None = None
     """Wait until a condition holds."""
     drain: Drain | None = None
-    """Wait until everything has arrived everywhere and consumers have acknowledged all."""
+    """Wait until replication has caught up and consumers have acknowledged every message."""
 
     @model_validator(mode="after")
     def _says_one_thing(self) -> Self:
         if len(self.model_fields_set) != 1 or self.action is None:
-            raise rule("a step is exactly one verb with its object, like `kill: us-east`")
+            raise rule("a step has exactly one verb with its object, like `kill: us-east`")
         return self
 
     @property

@@ -14,34 +14,34 @@ from emulator.transaction_names import check_key
 
 
 class TaskEntry(Written):
-    """Somebody who processes: reads a topic, writes another one and acknowledges, all in transactions."""
+    """A task: it consumes a topic, publishes to another one and acknowledges, all in transactions."""
 
     name: NewActorName
     """Name of the task, of its history file, of its Pulsar producer and consumer."""
     region: Region
-    """Region that it works in."""
+    """Its region."""
     topic: Topic | None = None
-    """Topic that it reads; the scenario's when left out."""
+    """Input topic; default: the scenario's topic."""
     to: Topic
-    """Topic that it writes: for each message one, with the same key."""
+    """Output topic: one message per input message, with the same key."""
     subscription: Annotated[str, Field(min_length=1)]
-    """Subscription that it reads with."""
+    """Name of its subscription."""
     type: ConsumerType = "failover"
-    """How the subscription shares messages among its tasks."""
+    """Subscription type."""
     replicated: bool = False
-    """Whether the subscription's position follows to the other regions (PIP-33)."""
+    """Whether the subscription is replicated (PIP-33)."""
     acknowledge: AcknowledgeMode = "cumulative"
-    """All that the transaction processed at once, or each message by itself."""
+    """Acknowledge all messages of the transaction at once, or each one."""
     transaction_key: str | None = None
-    """Of all tasks with this key only the newest goes on; the transaction of the one before is aborted at once."""
+    """Only the newest task with this key continues; the open transaction of its predecessor is aborted at once."""
     transaction_timeout: TimeSpan = lasting("60s")
-    """The region aborts a transaction that nobody ended by then."""
+    """Time after which the region aborts an open transaction."""
     messages_per_transaction: Annotated[int, Field(gt=0, le=10_000)] = 100
-    """It commits after so many messages,"""
+    """Number of messages after which it commits a transaction."""
     commit_after: Seconds = lasting("1s")
-    """or so long after the transaction's first message."""
+    """Time after the first message of a transaction when it commits it."""
     message_time: Seconds = lasting("0ms")
-    """How long it works on a message."""
+    """Processing time per message."""
 
     @field_validator("transaction_key")
     @classmethod
@@ -54,7 +54,7 @@ class TaskEntry(Written):
     @model_validator(mode="after")
     def _acknowledgement_fits_type(self) -> Self:
         if self.acknowledge == "cumulative" and self.type in ("shared", "key_shared"):
-            raise rule(f"a {self.type} subscription is acknowledged one by one: `acknowledge: individual`")
+            raise rule(f"a {self.type} subscription requires `acknowledge: individual`")
         return self
 
     def part(self, default_topic: str) -> TaskPart:
@@ -76,25 +76,25 @@ class TaskEntry(Written):
 
 
 class TaskDid(Deadline):
-    """A task has come so far."""
+    """A task has received or processed a number of messages, or is fenced."""
 
     task: TaskName
     received: Annotated[int, Field(gt=0)] | None = None
-    """So many different messages, in all."""
+    """Number of different messages, in total."""
     received_more: Annotated[int, Field(gt=0)] | None = None
-    """Since this step began."""
+    """The same, since this step began."""
     processed: Annotated[int, Field(gt=0)] | None = None
-    """So many messages in transactions that it knows to be committed, in all."""
+    """Number of messages in transactions that it knows to be committed, in total."""
     processed_more: Annotated[int, Field(gt=0)] | None = None
-    """Since this step began."""
+    """The same, since this step began."""
     fenced: bool | None = None
-    """It was told that a newer one has its transaction key, and ended its work."""
+    """A newer task with its transaction key has fenced it, and it has ended."""
 
     @field_validator("fenced")
     @classmethod
     def _comes_true(cls, fenced: bool | None) -> bool | None:
         if fenced is False:
-            raise rule("must be true: a step waits for what happens")
+            raise rule("must be true: a step waits until the task is fenced")
         return fenced
 
     @model_validator(mode="after")

@@ -76,18 +76,20 @@ class Survey:
             if topic in known:
                 for remote, entries in known[topic].owed.items():
                     if entries and remote not in forgiven:
-                        yield f"{region} owes {remote} {entries} entries of {topic}"
+                        yield f"{entries} entries of {topic} not replicated from {region} to {remote}"
 
     def strangers(self, topic: str, regions: Iterable[str]) -> Iterator[str]:
         """Which of these regions have not heard of a topic, as sentences."""
-        return (f"{region} does not know {topic}" for region in regions if topic not in self.topics[region])
+        return (
+            f"{region} does not have topic {topic}" for region in regions if topic not in self.topics[region]
+        )
 
     def unread(self, region: str, topic: str, subscription: str) -> Iterator[str]:
         """What a subscription has not acknowledged yet, as a sentence."""
         if region not in self.topics:
-            yield f"{subscription} is read in {region}, which is lost: move its consumer"
+            yield f"{subscription} is consumed in {region}, which is lost: move its consumer"
         elif not self.knows(region, topic, subscription):
-            yield f"{region} does not know subscription {subscription}"
+            yield f"{region} does not have subscription {subscription}"
         elif messages := self.topics[region][topic].unacknowledged[subscription]:
             yield f"{subscription} has not acknowledged {messages} messages in {region}"
 
@@ -96,7 +98,7 @@ class Survey:
         for region, known in self.topics.items():
             for status in known.values():
                 if reason := status.why_not_replicated.get(subscription):
-                    yield f"{region} says: {reason}"
+                    yield f"reason from {region}: {reason}"
 
     def knows(self, region: str, topic: str, subscription: str) -> bool:
         status = self.topics.get(region, {}).get(topic)
@@ -115,7 +117,7 @@ async def survey(regions: Iterable[RegionStatus], read_topics: ReadTopics) -> Su
         try:
             topics[region.name] = {status.topic: status for status in await read_topics(region)}
         except OSError as error:
-            silent.append(f"{region.name} does not answer: {error}")
+            silent.append(f"{region.name} does not respond: {error}")
 
     await asyncio.gather(*map(ask, regions))
     return Survey(tuple(sorted(silent)), topics)

@@ -12,14 +12,14 @@ from emulator.topology import Topology
 
 
 class WantedSettings(Written):
-    """Knobs of the brokers, as in the `settings` of a topology. Left out: as the topology says."""
+    """Broker settings that override the `settings` of the topology."""
 
     metadata_sync_hybrid_clocks: bool | None = None
-    """Order changes of metadata by hybrid logical clocks, or by plain ones."""
+    """Order metadata events by hybrid logical clocks instead of wall clocks."""
     metadata_sync_requires_event_topic: bool | None = None
-    """Refuse changes of metadata while the event topic takes no messages."""
+    """Reject metadata changes while the event topic accepts no messages."""
     metadata_sync_clock_ahead_ms_max: Annotated[int, Field(ge=0)] | None = None
-    """How far in the future a change of metadata may have been made."""
+    """How far ahead of the local clock the time of a metadata event may be."""
 
     def obeyed_by(self, topology: Topology) -> Topology:
         """The topology with regions that were told so."""

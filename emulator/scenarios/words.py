@@ -59,7 +59,7 @@ def _known(
     def check(name: str, info: ValidationInfo) -> str:
         known = [*getattr(info.context, kind), *also]
         if name not in known:
-            raise rule(f"must be {article_and_noun}: {', '.join(known) or 'there is none'}", known=known)
+            raise rule(f"must be {article_and_noun}: {', '.join(known) or 'none is declared'}", known=known)
         return name
 
     return check
@@ -76,7 +76,7 @@ def _signed_milliseconds(written: Any) -> int:
     text = written.strip() if isinstance(written, str) else ""
     milliseconds = round(_duration(text.lstrip("+-")) * 1000)
     if not text or text[:2] in ("++", "--", "+-", "-+") or milliseconds > SKEW_MS_MAX:
-        raise rule("must be a time of a day at most with or without a sign, like +250ms")
+        raise rule("must be a duration of at most a day, with or without a sign, like +250ms")
     return -milliseconds if text.startswith("-") else milliseconds
 
 
@@ -90,7 +90,7 @@ def _rate(written: Any) -> float:
 
 def _longer_than_nothing(seconds: float) -> float:
     if seconds <= 0:
-        raise rule("must be longer than nothing")
+        raise rule("must be greater than 0")
     return seconds
 
 
@@ -100,7 +100,7 @@ def _whole_topic(text: str) -> str:
     except ValueError as problem:
         raise rule(str(problem)) from None
     if not topic.is_persistent:
-        raise rule("keeps no messages, so there is nothing to judge: a scenario needs persistent topics")
+        raise rule("is non-persistent, so its messages cannot be verified: use a persistent topic")
     return str(topic)
 
 
@@ -108,7 +108,7 @@ def _actor_name(name: str) -> str:
     if not _ACTOR_NAME.match(name):
         raise rule("must be lower-case letters, digits, '-', '_' and '.', as it names files too")
     if name in GROUPS or name in FORMER_NAMES or name == "scenario":
-        raise rule(f"{name!r} has a meaning of its own here; choose another name")
+        raise rule(f"{name!r} is reserved; choose another name")
     return name
 
 

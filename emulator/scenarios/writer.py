@@ -56,7 +56,7 @@ class Writer:
             raise
         except asyncio.CancelledError:
             self._tally.unknown += 1
-            self._notes.write("publish", "unknown", error="it was told to end", **message)
+            self._notes.write("publish", "unknown", error="it was stopped", **message)
             raise
         self._tally.ok += 1
         self._notes.write("publish", "ok", message_id=f"{at.ledger}:{at.entry}:{at.batch_index}", **message)

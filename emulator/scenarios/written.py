@@ -36,7 +36,7 @@ class Written(BaseModel):
 
 class Deadline(Written):
     within: TimeSpan = lasting("10s")
-    """How long the step may take before it counts as failed."""
+    """Time after which the step fails."""
 
 
 _W = TypeVar("_W", bound=Written)

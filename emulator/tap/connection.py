@@ -61,7 +61,7 @@ class TappedConnection:
             frames = buffer.feed(chunk)
         except ProtocolError as problem:
             self._give_up(problem)
-            raise ConnectionError("no frames any more") from problem
+            raise ConnectionError("no frames") from problem
         return b"".join([self._noted(frame, note) for frame in frames])
 
     def _noted(self, frame: Frame, note: Callable[[Frame], None]) -> bytes:
@@ -79,7 +79,7 @@ class TappedConnection:
         """What cannot be read here passes all the same; from here on nothing is written down."""
         if self._is_read:
             self._is_read = False
-            self._recorder.omit(f"something passed that the tap cannot read: {problem}")
+            self._recorder.omit(f"the tap cannot parse the traffic: {problem}")
 
     def _asked(self, frame: Frame) -> None:
         type_, command, entry = frame

@@ -53,7 +53,7 @@ class TappedConsumers:
 
     def seeking(self, request: Seek) -> None:
         to = request.message_id
-        detail = "to a place" if to is not None else f"to what was published at {request.publish_time_ms} ms"
+        detail = "to a position" if to is not None else f"to publish time {request.publish_time_ms} ms"
         self._ask("seek", request.request_id, request.consumer_id, {"detail": detail})
 
     def answered(self, answer: Answer) -> None:

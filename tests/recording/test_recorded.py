@@ -268,8 +268,8 @@ def test_a_client_that_goes_elsewhere_by_itself_is_recorded_no_more_and_the_verd
     recording.client._inner.get_service_info = lambda: elsewhere
     assert consumer.receive(timeout_millis=RECEIVE_MS).data() == b"here"
     (said,) = recording.lines("omission")
-    assert "went over to" in said["detail"]
-    assert "recorded no more" in capfd.readouterr().err
+    assert "switched to" in said["detail"]
+    assert "no longer recorded" in capfd.readouterr().err
     assert recording.lines("receive") == []
 
 

@@ -106,10 +106,10 @@ def test_an_actor_that_dies_says_so_to_whoever_waits_for_it(tmp_path: Path, nobo
         beginning = await begin_in_vain(actor, nobody_listens)
         assert actor.pid is not None
         os.kill(actor.pid, signal.SIGKILL)
-        with pytest.raises(ActorFailure, match=r"orders ended unasked, exit code -9; see .*orders.log"):
+        with pytest.raises(ActorFailure, match=r"orders ended unexpectedly, exit code -9; see .*orders.log"):
             await beginning
         assert actor.problem is not None
-        with pytest.raises(ActorFailure, match="ended unasked"):
+        with pytest.raises(ActorFailure, match="ended unexpectedly"):
             await actor.finish()
         await actor.leave()
 

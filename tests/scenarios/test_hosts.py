@@ -99,18 +99,18 @@ def test_steps_that_make_no_sense_are_told(step: str, complaint: str) -> None:
 
 
 def test_a_host_is_killed_not_lost() -> None:
-    assert "a host may be killed" in problem("begin: hosts", "lose: {host: h-1}")
+    assert "a host can be killed" in problem("begin: hosts", "lose: {host: h-1}")
 
 
 def test_hosts_write_on_and_on_so_a_drain_comes_behind_their_end() -> None:
-    assert "h-1 publishes on and on" in problem("begin: h-1", "drain: 1s")
+    assert "h-1 publishes without end" in problem("begin: h-1", "drain: 1s")
 
 
 @pytest.mark.parametrize(
     ("hosts", "complaint"),
     [
         ("name: h, count: 1, region: us-east", "must be more than 1"),
-        ("name: waiter, region: us-east", "another actor is called so"),
+        ("name: waiter, region: us-east", "another actor has this name"),
         ("name: h, region: us-east, priority: 2147483648", "2147483648"),
         ("name: h, region: us-east, priority: fair", "fair"),
         ("name: h, region: us-east, topic: persistent://public/nowhere/x", "no namespace public/nowhere"),
@@ -130,7 +130,7 @@ actors:
   producers: [{name: p, region: us-east, access: exclusive, priority: 3}]
 steps: [{begin: p}]
 """
-    with pytest.raises(ConfigurationError, match="counts for `access: wait` only"):
+    with pytest.raises(ConfigurationError, match="requires `access: wait`"):
         parse_scenario(text, TOPOLOGY)
 
 

@@ -67,15 +67,15 @@ def test_what_is_wrong_with_a_program_is_told() -> None:
     assert "must be a program of this scenario: shop" in problems(
         "[a]", "move: {program: orders, to: us-west}"
     )
-    assert "is killed, not lost" in problems("[a]", "begin: shop", "lose: {program: shop}")
+    assert "a program cannot be lost" in problems("[a]", "begin: shop", "lose: {program: shop}")
     did = "wait_until: {program: shop, received: 1, exit_code: 0}"
     assert "exactly one of published, " in problems("[a]", "begin: shop", did)
     ended_there = "wait_until: {program: shop, exit_code: 0, in: us-west}"
-    assert "does not end in a region" in problems("[a]", "begin: shop", ended_there)
+    assert "an exit code belongs to no region" in problems("[a]", "begin: shop", ended_there)
     nowhere = "wait_until: {program: shop, received: 1, in: us-wst}"
     assert "did you mean 'us-west'" in problems("[a]", "begin: shop", nowhere)
     twice = "}\n    - {name: orders, region: us-east, command: [b]"
-    assert "another actor is called so" in problems("[a]", "begin: shop", more=twice)
+    assert "another actor has this name" in problems("[a]", "begin: shop", more=twice)
 
 
 def test_the_simulation_refuses_programs_in_one_sentence(tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ def test_the_end_of_a_program_is_noticed(run: ProcessRuntime) -> None:
         await done.begin("")
         await until(lambda: done.exit_code == 0)
         await done.finish()
-        with pytest.raises(ActorFailure, match="does not run"):
+        with pytest.raises(ActorFailure, match="is not running"):
             await done.change("pause")
         with pytest.raises(ActorFailure, match="cannot be started"):
             await program(run, "", command=("/no/such/program",)).begin("")

@@ -35,7 +35,7 @@ story: 5 steps
    4  kill: us-east  (0.5 s)
    5  finish: producers  (0.1 s)
     3.7 s  fast 360 published, billing 360 received; us-east killed
-played to the end in 3.7 s
+completed in 3.7 s
 """
     )
 
@@ -62,7 +62,7 @@ def test_on_a_terminal_there_is_one_table_that_stays(tmp_path: Path) -> None:
     last = console.file.getvalue().rpartition("story  ")[2]
     assert "● us-east killed" in last
     assert "360 published" in last
-    assert "played to the end in 3.7 s" in last
+    assert "completed in 3.7 s" in last
 
 
 def test_output_decides_which_it_is() -> None:

@@ -106,7 +106,7 @@ def test_faults_and_moves_become_facts_of_the_history(theatre: Theatre) -> None:
         ("latency", "us-west", "us-east", "500 ms one way"),
         ("heal", "us-east", "us-west", None),
         ("heal", None, None, "everything"),
-        ("phase", None, None, "play of story ends: every step came true"),
+        ("phase", None, None, "play of story ends: every step completed"),
     ]
     assert {fact.outcome for fact in facts(theatre)} == {"fact"}
     assert theatre.runtime.told[-6:] == [
@@ -141,17 +141,18 @@ def test_a_condition_that_never_comes_true_ends_the_play_with_how_far_it_came(th
         (
             "begin",
             "begin: {actors: producers, within: 2s}",
-            "fast: no way into us-east, slow: no way into eu-central, short: no way into us-west within 2 s",
+            "fast: no connection to us-east, slow: no connection to eu-central,"
+            " short: no connection to us-west within 2 s",
         ),
         (
             "finish",
             "begin: fast\nwait: 1s\nfinish: {actors: fast, within: 2s}",
-            "fast: still 0 publishes without outcome within 2 s",
+            "fast: 0 publishes still pending within 2 s",
         ),
         (
             "move",
             "begin: billing\nmove: {consumer: billing, to: us-west, within: 2s}",
-            "billing: no way into us-west within 2 s",
+            "billing: no connection to us-west within 2 s",
         ),
     ],
 )
@@ -179,7 +180,7 @@ def test_a_wait_ends_when_an_actor_is_gone(theatre: Theatre) -> None:
     assert result.seconds < 3
 
 
-DEATH = "actor fast ended unasked, exit code -11"
+DEATH = "actor fast ended unexpectedly, exit code -11"
 
 
 def dies_after(theatre: Theatre, seconds: float) -> None:
@@ -250,7 +251,7 @@ def test_a_region_that_cannot_be_started_fails_the_step_with_the_runtimes_reason
 def test_a_runtime_that_hangs_fails_the_step_at_its_deadline(theatre: Theatre) -> None:
     theatre.runtime.hangs.add("kill")
     result = theatre.play("kill: {region: us-east, within: 3s}")
-    assert failure_of(result).endswith("): not done to us-east within 3 s")
+    assert failure_of(result).endswith("): not completed for us-east within 3 s")
     assert result.seconds == pytest.approx(3)
 
 
@@ -270,12 +271,15 @@ def test_drain_waits_for_backlogs_of_regions_and_subscriptions(theatre: Theatre)
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"owed": {"us-west": 7}}, "eu-central owes us-west 7 entries of persistent://public/default/orders"),
+        (
+            {"owed": {"us-west": 7}},
+            "7 entries of persistent://public/default/orders not replicated from eu-central to us-west",
+        ),
         ({"unacknowledged": {"billing": 3}}, "billing has not acknowledged 3 messages in us-east"),
-        ({"unacknowledged": {}}, "us-east does not know subscription billing"),
+        ({"unacknowledged": {}}, "us-east does not have subscription billing"),
         (
             {"topic": "persistent://public/default/other"},
-            "us-east does not know persistent://public/default/orders",
+            "us-east does not have topic persistent://public/default/orders",
         ),
     ],
 )
@@ -291,7 +295,7 @@ def test_a_drain_that_does_not_end_says_what_is_left(
 def test_a_drain_waits_for_regions_that_are_down_or_silent(theatre: Theatre) -> None:
     theatre.topics = lambda region: OSError("refused") if region == "us-west" else topic_status()
     steps = "begin: [billing, short]\ndrain: 2s"
-    assert failure_of(theatre.play(steps)).endswith("): us-west does not answer: refused within 2 s")
+    assert failure_of(theatre.play(steps)).endswith("): us-west does not respond: refused within 2 s")
     assert failure_of(theatre.play("kill: us-east\ndrain: 2s")).endswith("): us-east is killed within 2 s")
 
 
@@ -308,7 +312,7 @@ def test_a_drain_does_without_a_region_that_is_lost(theatre: Theatre) -> None:
 
 def test_a_consumer_that_stays_in_a_lost_region_never_drains(theatre: Theatre) -> None:
     result = theatre.play("begin: [billing, short]\nlose: us-east\ndrain: 2s")
-    assert "billing is read in us-east, which is lost: move its consumer" in failure_of(result)
+    assert "billing is consumed in us-east, which is lost: move its consumer" in failure_of(result)
 
 
 def test_several_regions_and_whole_clusters_are_one_step(theatre: Theatre) -> None:
@@ -321,7 +325,7 @@ def test_several_regions_and_whole_clusters_are_one_step(theatre: Theatre) -> No
 def test_a_step_that_some_regions_miss_names_them(theatre: Theatre) -> None:
     theatre.runtime.hangs.add("lose")
     result = theatre.play("lose: {cluster: americas, within: 1s}")
-    assert "not done to us-east, us-west within 1 s" in failure_of(result)
+    assert "not completed for us-east, us-west within 1 s" in failure_of(result)
 
 
 def test_a_drain_is_not_fooled_by_a_moment_of_calm(theatre: Theatre) -> None:
@@ -347,9 +351,9 @@ def test_a_subscription_that_does_not_appear_fails_with_the_reason_that_regions_
         "begin: billing\nwait_until: {subscription: billing, exists_in: us-west, within: 1s}"
     )
     assert failure_of(result).endswith(
-        "): not there; us-west does not know it;"
-        " us-east says: no snapshot completed: eu-central did not answer;"
-        " eu-central says: no snapshot completed: eu-central did not answer within 1 s"
+        "): not there yet; us-west does not have it;"
+        " reason from us-east: no snapshot completed: eu-central did not answer;"
+        " reason from eu-central: no snapshot completed: eu-central did not answer within 1 s"
     )
 
 
@@ -415,9 +419,9 @@ def test_an_answer_that_is_not_welcome_fails_its_step(theatre: Theatre) -> None:
         admin: [{region: us-east, method: POST, path: /a, status: [204, 409]}]
         admin: [{region: us-west, method: POST, path: /a}]
     """)
-    assert failure_of(result).endswith(": us-west answered POST /a with 409 older than what is there")
+    assert failure_of(result).endswith(": us-west responded to POST /a with 409 older than what is there")
     waiting = theatre.play("""
         begin: fast
         wait_until: {region: us-west, get: /a, is: 1, within: 1s}
     """)
-    assert failure_of(waiting).endswith(": us-west says 409 null within 1 s")
+    assert failure_of(waiting).endswith(": us-west returned 409 null within 1 s")

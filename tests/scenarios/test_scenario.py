@@ -147,12 +147,12 @@ steps:
         " must be a region of the topology: us-east, us-west, eu-central (did you mean 'us-east'?)",
         "story.yaml:5: actors.producers[0].rate_per_second: 0:"
         " must be a number greater than 0, or `unlimited`",
-        'story.yaml:6: actors.producers[1].name: "a": another actor is called so',
+        'story.yaml:6: actors.producers[1].name: "a": another actor has this name',
         'story.yaml:6: actors.producers[1].batching: "maybe": must be true or false',
         "story.yaml:6: actors.producers[1].mesages: 5: is no key here (did you mean 'messages'?)",
         "story.yaml:8: actors.consumers[0]:"
         ' {"name": "c", "region": "eu-central", "subscription": "s", …:'
-        " a shared subscription is acknowledged one by one, not cumulatively",
+        " a shared subscription allows individual acknowledgements only",
         "story.yaml:9: actors.consumers[1].subscription: is required",
         'story.yaml:9: actors.consumers[1].type: "exlusive":'
         " must be exclusive, shared, failover or key_shared (did you mean 'exclusive'?)",
@@ -165,12 +165,12 @@ steps:
         'story.yaml:15: steps[4].wait_until.within: "soon":'
         " must be a duration with its unit, like 500ms, 10s or 2m",
         'story.yaml:16: steps[5].wait_until: {"received": 10}:'
-        " must name what it waits for: a producer, consumer, program, subscription, host, task,"
-        " topics or what to get",
+        " must name what to wait for: a producer, consumer, program, subscription, host, task,"
+        " topics or get",
         'story.yaml:17: steps[6].wait_until: {"producer": "a", "published": 1, "published_more": 1}:'
         " must have exactly one of published, published_more",
         'story.yaml:18: steps[7]: {"kill": "us-west", "wait": "1s"}:'
-        " a step is exactly one verb with its object, like `kill: us-east`",
+        " a step has exactly one verb with its object, like `kill: us-east`",
     ]
 
 
@@ -186,7 +186,7 @@ steps:
         ("begin: 5", "begin: 5: must be a list"),
         ("cut: [us-east]", 'cut: ["us-east"]: must be two different regions, like [us-east, us-west]'),
         ("cut: [us-east, us-east]", "must be two different regions"),
-        ("cut: {from: us-east}", "must say either [A, B] (both directions) or {from: A, to: B}"),
+        ("cut: {from: us-east}", "must be either [A, B] (both directions) or {from: A, to: B}"),
         ("heal: []", "heal: []: must be two different regions"),
         ("heal: both", 'heal: "both": must be two different regions, like [us-east, us-west], or `all`'),
         (
@@ -201,9 +201,9 @@ steps:
             "move: {consumer: fast, to: us-west}",
             'consumer: "fast": must be a consumer of this scenario: billing',
         ),
-        ("wait: 0s", 'wait: "0s": must be longer than nothing'),
+        ("wait: 0s", 'wait: "0s": must be greater than 0'),
         ("wait: -1s", 'wait: "-1s": must be a duration with its unit'),
-        ("drain:", "a step is exactly one verb with its object"),
+        ("drain:", "a step has exactly one verb with its object"),
         ("drain: {within: 10s, twice: true}", "drain.twice: true: is no key here; there are within"),
         ("kil: us-east", "steps[0].kil: \"us-east\": is no key here (did you mean 'kill'?)"),
         ("kill", 'steps[0]: "kill": must be a mapping'),
@@ -241,14 +241,14 @@ def test_a_wrong_step_is_explained(step: str, problem: str) -> None:
             'story.yaml:13: steps[2].move: {"consumer": "billing", "to": "us-west"}:'
             " billing has finished before this step",
         ),
-        ("finish: fast", 'story.yaml:11: steps[0].finish: "fast": fast is not at work here'),
+        ("finish: fast", 'story.yaml:11: steps[0].finish: "fast": fast is not running here'),
         (
             "begin: fast\nfinish: consumers",
-            'story.yaml:12: steps[1].finish: "consumers": consumers: nobody is left',
+            'story.yaml:12: steps[1].finish: "consumers": consumers: no actor is left',
         ),
         (
             "begin: [fast, short]\ndrain: 1s",
-            'story.yaml:12: steps[1].drain: "1s": fast publishes on and on; put `finish: fast` before',
+            'story.yaml:12: steps[1].drain: "1s": fast publishes without end; put `finish: fast` before',
         ),
     ],
 )
@@ -271,8 +271,8 @@ def test_actors_need_a_namespace_that_their_region_has() -> None:
 def test_a_topic_that_keeps_nothing_is_refused_in_one_sentence() -> None:
     text = scenario_text("begin: fast")
     assert problems(text.replace("topic: orders", "topic: non-persistent://public/default/orders"))[0] == (
-        'story.yaml:2: topic: "non-persistent://public/default/orders": keeps no messages, so there is nothing'
-        " to judge: a scenario needs persistent topics"
+        'story.yaml:2: topic: "non-persistent://public/default/orders": is non-persistent, so its messages'
+        " cannot be verified: use a persistent topic"
     )
 
 
@@ -289,7 +289,7 @@ def test_a_topic_that_keeps_nothing_is_refused_in_one_sentence() -> None:
         ("steps: [5]", "story.yaml:1: steps[0]: 5: must be a mapping"),
         ("steps: []", "story.yaml:1: steps: []: must not be empty"),
         ("{[a]: b}", "story.yaml:1: must have plain text as keys"),
-        ("name: producers", "story.yaml:1: name: \"producers\": 'producers' has a meaning of its own here"),
+        ("name: producers", "story.yaml:1: name: \"producers\": 'producers' is reserved"),
         ("name: *nobody", "story.yaml:1: must be valid YAML: "),
         ("5: 6", "story.yaml:1: 5: 6: is no key here"),
     ],
@@ -312,7 +312,7 @@ def test_a_story_sets_knobs_of_the_regions_that_play_it_and_leaves_the_others() 
 def test_a_missing_file_is_told_with_the_scenarios_that_exist(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError) as refused:
         load_scenario(tmp_path / "nothing.yaml", TOPOLOGY)
-    assert "no such file; geoemu comes with" in str(refused.value)
+    assert "no such file; geoemu includes" in str(refused.value)
     assert "region-failover" in str(refused.value)
 
 
@@ -352,8 +352,8 @@ steps:
 @pytest.mark.parametrize(
     ("step", "complaint"),
     [
-        ("skew: {region: us-east, by: +2000m}", "a day at most"),
-        ("skew: {region: us-east, by: +-2s}", "a day at most"),
+        ("skew: {region: us-east, by: +2000m}", "at most a day"),
+        ("skew: {region: us-east, by: +-2s}", "at most a day"),
         ("skew: {region: mars, by: 2s}", "must be a region of the topology"),
         ("admin: [{region: us-east, method: HEAD, path: /a}]", "method"),
         ("admin: [{region: us-east, method: GET, path: 'a b'}]", "path"),

@@ -76,7 +76,7 @@ def test_steps_name_tasks_and_wait_for_what_they_did() -> None:
         ("wait_until: {task: t-1, received: 1}", "t-1 has not begun here"),
         ("wait_until: {task: t, received: 1}", "must be a task of this scenario: t-1, t-2"),
         ("wait_until: {task: t-1}", "must have exactly one of received"),
-        ("wait_until: {task: t-1, fenced: false}", "a step waits for what happens"),
+        ("wait_until: {task: t-1, fenced: false}", "a step waits until the task is fenced"),
         ("kill: {task: t-1, region: us-east}", "exactly one of region, cluster, program, host, task"),
     ],
 )
@@ -85,7 +85,7 @@ def test_steps_that_make_no_sense_are_told(step: str, complaint: str) -> None:
 
 
 def test_a_task_is_killed_not_lost() -> None:
-    assert "a task may be killed" in problems("begin: tasks", "lose: {task: t-1}")
+    assert "a task can be killed" in problems("begin: tasks", "lose: {task: t-1}")
 
 
 @pytest.mark.parametrize(
@@ -93,8 +93,8 @@ def test_a_task_is_killed_not_lost() -> None:
     [
         (f"{TASK}, transaction_key: 'a&b'", "must not contain '&'"),
         (f"{TASK}, transaction_key: ''", "printable characters"),
-        (f"{TASK}, type: shared", "acknowledged one by one: `acknowledge: individual`"),
-        (f"{TASK}, transaction_timeout: 0s", "must be longer than nothing"),
+        (f"{TASK}, type: shared", "requires `acknowledge: individual`"),
+        (f"{TASK}, transaction_timeout: 0s", "must be greater than 0"),
         (f"{TASK}, messages_per_transaction: 0", "messages_per_transaction"),
         ("name: t-1, region: us-east, subscription: s", "to"),
         ("name: t-1, region: us-east, subscription: s, to: public/nowhere/x", "no namespace public/nowhere"),
@@ -102,7 +102,7 @@ def test_a_task_is_killed_not_lost() -> None:
             "name: t-1, region: eu-central, subscription: s, to: public/us/x",
             "must be one of namespace public/us's: us-east, us-west",
         ),
-        ("name: shop, region: us-east, subscription: s, to: settled", "another actor is called so"),
+        ("name: shop, region: us-east, subscription: s, to: settled", "another actor has this name"),
     ],
 )
 def test_entries_that_make_no_sense_are_told(task: str, complaint: str) -> None:
@@ -112,6 +112,6 @@ def test_entries_that_make_no_sense_are_told(task: str, complaint: str) -> None:
 def test_progress_says_what_a_task_has_done() -> None:
     (part, _) = (one for one in parse("begin: tasks").parts if isinstance(one, TaskPart))
     first = Counts(region="us-east", received=5, processed=3, repeated=1, fenced=True)
-    assert describe_counts(part, first) == "3 processed, 5 received, 1 twice, 1 fenced"
+    assert describe_counts(part, first) == "3 processed, 5 received, 1 redelivered, 1 fenced"
     both = first.ended().and_then(Counts(region="us-east", received=2, processed=2))
     assert (both.received, both.processed, both.repeated, both.fenced) == (7, 5, 1, False)

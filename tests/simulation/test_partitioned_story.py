@@ -132,12 +132,12 @@ def test_a_message_that_is_lost_from_one_partition_is_noticed(tmp_path: Path) ->
         (
             "{orders: 3}",
             "  hosts:\n    - {name: host, region: us-east}",
-            "host is a host, and those use topics without partitions",
+            "host is a host, which does not support partitioned topics",
         ),
         (
             "{orders: 3}",
             "contract:\n  - {subscription: billing, on: persistent://public/default/bills}",
-            "answers are looked for in topics without partitions, and entry 1 names this one",
+            "a contract does not support partitioned topics, and entry 1 names this one",
         ),
     ],
 )

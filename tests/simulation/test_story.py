@@ -205,7 +205,7 @@ def test_a_step_that_does_not_come_true_is_told_with_how_far_it_came(tmp_path: P
     assert violation is not None
     assert (violation.invariant, violation.check) == ("story", "every-step-comes-true")
     assert violation.sentence.startswith("step 3 (wait_until: {subscription: billing")
-    assert "not there; us-west does not know it" in violation.sentence
+    assert "not there yet; us-west does not have it" in violation.sentence
     assert violation.witness == {"steps done": "2 of 3"}
 
 

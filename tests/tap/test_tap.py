@@ -178,7 +178,7 @@ def test_what_the_tap_cannot_read_is_told(stand: Stand) -> None:
         assert connection.recv(1) == b""
     tap.close()
     (said,) = stand.lines("garbage", "omission")
-    assert "cannot read" in said["detail"]
+    assert "cannot parse the traffic" in said["detail"]
 
 
 def test_a_region_that_is_away_is_away_behind_the_tap_too(tapping: Tapping) -> None:
