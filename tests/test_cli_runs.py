@@ -374,7 +374,7 @@ def test_nothing_is_left_of_a_scenario_that_is_ended(folder: Path, number: signa
         printed = rest_of(run)
     if number == signal.SIGTERM:
         assert run.returncode == 130
-        assert "have stopped" in printed
+        assert "all regions and actors have stopped" in printed
         assert mentioned(str(folder)) == []
     assert (folder / CURRENT / "run.json").exists()
     wait_until(lambda: living(folder / CURRENT) == [], "regions end by themselves")

@@ -85,7 +85,7 @@ def test_the_simulation_refuses_programs_in_one_sentence(tmp_path: Path) -> None
         "  programs: [{name: shop, region: us-east, command: [a]}]\nsteps: [{begin: shop}]\n"
     )
     with pytest.raises(
-        ConfigurationError, match=r"shop: a program of your own lives in real time and cannot be"
+        ConfigurationError, match=r"shop: a program of your own runs in real time and cannot be"
     ):
         load_story(file, TOPOLOGY)
 
