@@ -66,7 +66,7 @@ async def obeyed(setter: RegionStatus, other: RegionStatus, value: int) -> float
 
 async def carries(region: RegionStatus) -> bool:
     try:
-        return b"\ngeoemu_metadata_carrier 1" in await ask(region, "GET", "/metrics")
+        return b"\ngeoemu_metadata_sync_leader 1" in await ask(region, "GET", "/metrics")
     except NoAnswer:
         return False
 

@@ -378,7 +378,7 @@ def test_clusters_that_exclude_different_paths_are_told(caplog: pytest.LogCaptur
 
 def differing(region: Region) -> float:
     found = {name: value for name, _, _, value in figures_of(region)}
-    return found["geoemu_metadata_clusters_excluding_others"]
+    return found["geoemu_metadata_clusters_with_other_exclusions"]
 
 
 @pytest.mark.slow

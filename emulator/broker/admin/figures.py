@@ -171,7 +171,7 @@ async def families_of(region: Region) -> list[Family]:
     for name, value in sums.items():
         figures.add(f"pulsar_broker_{name}", "gauge", "All loaded topics.", value, cluster=cluster)
     figures.add(
-        "geoemu_topics_without_lines",
+        "geoemu_topics_without_series",
         "gauge",
         "Loaded topics without series of their own.",
         max(0, len(topics) - TOPICS_MAX),

@@ -40,13 +40,13 @@ def figures_of(region: Region) -> Iterator[tuple[str, str, str, float]]:
     failed = "Unexpected errors after which metadata sync began again."
     yield "geoemu_metadata_sync_failures_total", "counter", failed, figures.failures
     carries = "1 if this region is the sync leader of its cluster."
-    yield "geoemu_metadata_carrier", "gauge", carries, 0 if carrier is None else 1
+    yield "geoemu_metadata_sync_leader", "gauge", carries, 0 if carrier is None else 1
     waits = "Messages of the event topic that this region has not applied yet."
     backlog = 0 if carrier is None else carrier.channel_backlog
     yield "geoemu_metadata_events_backlog", "gauge", waits, backlog
     differ = "Clusters whose metadata_sync_excluded_paths differ from this one's."
     unlike = _excluding_others(region.metadata, synchronizer.settings)
-    yield "geoemu_metadata_clusters_excluding_others", "gauge", differ, unlike
+    yield "geoemu_metadata_clusters_with_other_exclusions", "gauge", differ, unlike
     lags = "Delay between the newest applied change of another cluster and its application, by the clocks."
     yield "geoemu_metadata_lag_seconds", "gauge", lags, round(figures.lag_ms / 1000, 3)
 

@@ -22,8 +22,8 @@ from emulator.network import Listener
 
 logger = logging.getLogger(__name__)
 
-KEPT_HEADER = "x-geoemu-kept"
-KEPT_PAGE = "docs/ADMIN.md#kept-and-given-back"
+KEPT_HEADER = "x-geoemu-stored-only"
+KEPT_PAGE = "docs/ADMIN.md#stored-without-effect"
 """Where it is written what is kept, and why nothing else comes of it."""
 STATUS_OF = {
     ServerError.AuthenticationError: 401,

@@ -37,7 +37,7 @@ def test_failure_domains_are_kept_and_given_back(us: Served) -> None:
     assert us.ask("POST", rack, b'{"brokers": ["b1", "b2"]}').status == 204
     assert us.get(rack) == {"brokers": ["b1", "b2"]}
     assert us.get(f"{CLUSTER}/failureDomains") == {"rack-1": {"brokers": ["b1", "b2"]}}
-    assert "x-geoemu-kept" in us.ask("GET", rack).headers
+    assert "x-geoemu-stored-only" in us.ask("GET", rack).headers
     assert us.ask("DELETE", rack).status == 204
     assert [us.ask("DELETE", rack).status, us.ask("GET", rack).status] == [404, 404]
     assert us.ask("POST", rack, b'{"brokers": "red"}').status == 400
@@ -213,7 +213,7 @@ def test_figures_of_partitions_leave_clients_out_on_request(us: Served) -> None:
 def test_documents_about_other_machines_are_kept(us: Served, path: str, body: Any, unset: int) -> None:
     assert us.ask("GET", path).status == unset
     answer = us.ask("POST", path, json.dumps(body | {"sinceAnotherVersion": 1}).encode())
-    assert (answer.status, "x-geoemu-kept" in answer.headers) == (204, True)
+    assert (answer.status, "x-geoemu-stored-only" in answer.headers) == (204, True)
     assert us.get(path) == body
     assert us.ask("POST", path, b'{"namespaces": 1, "rack": 1, "memory": "x"}').status == 400
     assert us.ask("POST", path).status == 400

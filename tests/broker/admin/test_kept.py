@@ -47,14 +47,14 @@ def test_what_is_kept_is_given_back_and_says_so(us: Served, method: str, path: s
     answers = [us.ask(method, path, json.dumps(value).encode()), us.ask("GET", path)]
     assert [one.status for one in answers] == [204, 200]
     assert answers[1].json() == value
-    assert {one.headers["x-geoemu-kept"] for one in answers} == {"docs/ADMIN.md#kept-and-given-back"}
+    assert {one.headers["x-geoemu-stored-only"] for one in answers} == {"docs/ADMIN.md#stored-without-effect"}
     assert us.ask("DELETE", path).status == 204
     after = us.ask("GET", path)
     assert (after.status, after.body) == (before.status, before.body)
 
 
 def test_what_is_obeyed_does_not_say_so(us: Served) -> None:
-    assert "x-geoemu-kept" not in us.ask("GET", f"{NAMESPACE}/deduplication").headers
+    assert "x-geoemu-stored-only" not in us.ask("GET", f"{NAMESPACE}/deduplication").headers
 
 
 @pytest.mark.parametrize(

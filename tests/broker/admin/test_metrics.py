@@ -135,7 +135,7 @@ def test_only_so_many_topics_have_lines(us: Served, monkeypatch: pytest.MonkeyPa
         assert us.ask("PUT", f"/admin/v2/persistent/public/default/{name}").status == 204
     found = samples(us)
     assert [name for name, topic in found if name == "pulsar_rate_in"] == ["pulsar_rate_in"] * 2
-    assert found["geoemu_topics_without_lines", ""] == 1
+    assert found["geoemu_topics_without_series", ""] == 1
     assert found["pulsar_broker_topics_count", ""] == 3
 
 
