@@ -271,7 +271,7 @@ def _shape(line: Mapping[str, Any]) -> tuple[tuple[str, Form], ...] | Wrong:
     known = {*COMMON, *fields.required, *fields.optional}
     for name in line:
         if name not in known:
-            return Wrong(name, f"is no field of {op} {outcome}")
+            return Wrong(name, f"is not a field of {op} {outcome}")
     return tuple((name, FIELDS[name]) for name in line if name in FIELDS)
 
 

@@ -75,7 +75,7 @@ def parse_limit(text: str) -> Limit:
     found = _WRITTEN.fullmatch(text)
     if found is None:
         raise ValueError(
-            f"{text.strip()!r} is no limit: write one like gap<=5s, unrecovered=0 or outage[orders]<=3s"
+            f"{text.strip()!r} is not a limit: write for example gap<=5s, unrecovered=0 or outage[orders]<=3s"
         )
     measure, actor, operator, value = found.groups()
     if measure in renamed.MEASURES:
@@ -83,7 +83,7 @@ def parse_limit(text: str) -> Limit:
     if measure not in MEASURES:
         near = difflib.get_close_matches(measure, MEASURES, n=1)
         guess = f" (did you mean {near[0]!r}?)" if near else ""
-        raise ValueError(f"{measure!r} is no measure: must be one of {', '.join(MEASURES)}{guess}")
+        raise ValueError(f"{measure!r} is not a measure: must be one of {', '.join(MEASURES)}{guess}")
     return Limit(measure, actor, operator, _value(measure, value))
 
 

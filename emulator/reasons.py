@@ -106,7 +106,7 @@ class Cause(Enum):
     REPLICATOR_CLOSED = Row(
         Question.REPLICATION,
         "closed",
-        "the topic left memory, or is not replicated to the remote region any more",
+        "the topic was unloaded, or is not replicated to the remote region any more",
     )
     LINK_DOWN = Row(
         Question.REPLICATION,
@@ -418,7 +418,7 @@ class Cause(Enum):
     )
     TOPIC_LEAVING = Row(
         Question.TOPIC,
-        "closed; something of it may still be on its way to the store",
+        "closed; writes to the store may be pending",
         "the topic is being unloaded, or its store failed",
         ("the store",),
     )

@@ -122,7 +122,7 @@ def _check_compatibility(declared: DeclaredTopology, content: TopologyFile) -> N
         path = ("compatibility", switch)
         if switch not in SWITCHES:
             declared.file.report(
-                path, f"is no switch; there are {', '.join(SWITCHES)}", SWITCHES, about_key=True
+                path, f"is not a switch; there are {', '.join(SWITCHES)}", SWITCHES, about_key=True
             )
         elif choice not in CHOICES:
             declared.file.report(path, f"must be {one_of(CHOICES)}", CHOICES)

@@ -223,7 +223,7 @@ def _compose(text: str) -> yaml.Node | None:
         raise _Refused(line, f"must be valid YAML: {error.reason}") from None
     except (ValueError, OverflowError):
         # PyYAML lets these out, without a place.
-        raise _Refused(None, "must be valid YAML: an escape such as \\UFFFFFFFF is no character") from None
+        raise _Refused(None, "must be valid YAML: an escape such as \\UFFFFFFFF is not a character") from None
 
 
 class _Reading:
@@ -341,7 +341,7 @@ class _Finding:
             case "extra_forbidden":
                 keys = _keys_at(model, error["loc"][:-1])
                 there_are = f"; there are {', '.join(keys)}" if len(keys) <= LISTED_MAX else ""
-                return cls(path, f"is no key here{there_are}", keys, about_key=True)
+                return cls(path, f"is not a key here{there_are}", keys, about_key=True)
             case "literal_error":
                 choices = tuple(re.findall(r"'([^']*)'", context["expected"]))
                 return cls(path, f"must be {one_of(choices)}", choices)

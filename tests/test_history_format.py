@@ -101,7 +101,7 @@ def test_a_line_with_all_its_fields_is_right_and_without_a_required_one_is_not(
         ({"message_id": "-1:-1:-1"}, "message_id: must be ledger:entry:batch_index"),
         ({"at_ms": "now"}, "at_ms: must be milliseconds"),
         ({"region": "atlantis"}, 'region: must be a region of this run, not "atlantis"'),
-        ({"regoin": "x"}, "regoin: is no field of publish ok"),
+        ({"regoin": "x"}, "regoin: is not a field of publish ok"),
         ({"op": ["publish"]}, "op: must be text"),
     ],
 )

@@ -316,7 +316,7 @@ CASES = [
           snapshots: upstream
         """,
         """
-        topology.yaml:4: compatibility.snapshots: "upstream": is no switch; there are overlapping_batches, queue_priority, failed_promotion, unloaded_owner, fenced_producers, replicated_subscription_status, metadata_conflicts, metadata_order
+        topology.yaml:4: compatibility.snapshots: "upstream": is not a switch; there are overlapping_batches, queue_priority, failed_promotion, unloaded_owner, fenced_producers, replicated_subscription_status, metadata_conflicts, metadata_order
         """,
     ),
     Case(
@@ -390,7 +390,8 @@ CASES = [
         """,
     ),
     Case("bytes that no text may have", "name: a\nruntime: \0\n", "topology.yaml:2: must be valid YAML: special characters are not allowed\n"),
-    Case("an escape beyond Unicode", 'name: "\\UFFFFFFFF"\n', "topology.yaml: must be valid YAML: an escape such as \\UFFFFFFFF is no character\n"),
+    Case("an escape beyond "
+        "Unicode", 'name: "\\UFFFFFFFF"\n', "topology.yaml: must be valid YAML: an escape such as \\UFFFFFFFF is not a character\n"),
     Case("a number with a wrong tag", "name: !!int x\n", 'topology.yaml:1: must be a number that can be read ("x")\n'),
     Case("a file inside of itself", "clusters: &a [*a]\n", "topology.yaml:1: must not contain itself\n"),
 ]  # fmt: skip

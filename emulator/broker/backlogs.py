@@ -106,7 +106,7 @@ class Backlogs:
         subscription.move(passing)
         subscription.skipped += last - first + 1
         logger.info(
-            "%s: subscription %s passes entries %d to %d: %s",
+            "%s: subscription %s skips entries %d to %d: %s",
             self._topic.full_name,
             subscription.name,
             first,
@@ -182,7 +182,7 @@ class Backlogs:
         if topic.quota_refusal is None or topic.closed:
             return
         if before is None:
-            logger.warning("%s: producers are kept away: %s", topic.full_name, topic.quota_refusal)
+            logger.warning("topic %s: producers are refused: %s", topic.full_name, topic.quota_refusal)
         for producer in [one for one in topic.producers.values() if one.source_region is None]:
             producer.connection.close_producer(producer)
 

@@ -70,7 +70,7 @@ def _explainer(kind: str) -> Explainer:
     if explainer is None:
         hint = nearest(kind, KINDS)
         rule = f" (did you mean {hint!r}?)" if hint else ""
-        raise NotKnown(f"{kind!r} is no kind{rule}; there are {', '.join(KINDS)}")
+        raise NotKnown(f"{kind!r} is not a kind{rule}; there are {', '.join(KINDS)}")
     return explainer
 
 
@@ -173,7 +173,7 @@ def _subscription(region: Region, words: Words) -> Explanation:
     subscription = topic.subscriptions[words[1]]
     backlog, consumers = subscription.backlog(), len(subscription.consumers)
     what = (
-        f"mark-delete is {topic.log.ledger_id}:{subscription.cursor.mark_delete}, {backlog} of the entries behind it "
+        f"mark-delete is {topic.log.ledger_id}:{subscription.cursor.mark_delete}, {backlog} of the entries after it "
         f"are not acknowledged, {_count(consumers, 'consumer')}, {_replication_status(subscription)}"
     )
     made = _made(
@@ -227,7 +227,7 @@ def _replication(region: Region, words: Words) -> Explanation:
             region, "replication", words, "not replicated", None, _why_not_replicated(region, topic, words[1])
         )
     backlog = replicator.backlog
-    what = f"{words[1]} has everything" if not backlog else f"{words[1]} lacks {_entries(backlog)} at most"
+    what = f"{words[1]} has all entries" if not backlog else f"{words[1]} lacks {_entries(backlog)} at most"
     return _made(
         region,
         "replication",
@@ -285,7 +285,7 @@ def _path(region: Region, words: Words) -> Explanation:
     metadata = region.metadata
     change = metadata.get(words[0])
     if change is None:  # a row that was damaged and removed
-        what = f"no row, as of revision {metadata.revision}"
+        what = f"no value, as of revision {metadata.revision}"
     else:
         value = (change.value or b"").decode(errors="replace")
         what = f"version {change.version}, as of revision {metadata.revision}: {value}"

@@ -20,16 +20,17 @@ def access_sentences(topic: Topic) -> list[str]:
         return []
     said = []
     if access.home:
-        said.append(f"clients publish in {access.home} only")
+        said.append(f"clients may publish in region {access.home} only")
     if owner is not None and topic.producers.get(owner.producer_name) is owner:
-        said.append(f"{_named(owner)} owns it in epoch {access.epoch}")
+        said.append(f"{_named(owner)} is the owner in epoch {access.epoch}")
     elif owner is not None:
-        said.append(f"{_named(owner)} is being given it")
+        said.append(f"{_named(owner)} is becoming the owner")
     elif access.awaited is not None:
-        said.append(f"it is kept for {access.awaited!r}, which had it in epoch {access.epoch}")
+        said.append(f"it is reserved for {access.awaited!r}, the owner of epoch {access.epoch}")
     else:
         said.append(
-            "nobody owns it" + (f"; the newest epoch is {access.epoch}" if access.epoch is not None else "")
+            "no producer owns it"
+            + (f"; the newest epoch is {access.epoch}" if access.epoch is not None else "")
         )
     if line:
         more = f" and {len(line) - NAMED_MAX:,} more" if len(line) > NAMED_MAX else ""

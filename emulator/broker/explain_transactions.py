@@ -67,7 +67,7 @@ def explain_key(region: Region, words: tuple[str, ...]) -> Explanation:
     known = life.core.known_of_key(owner, key)
     listed = ", ".join(f"{one.txn.text} {one.status.name}" for one in known[-NAMED_MAX:])
     more = f" and {len(known) - NAMED_MAX} older" if len(known) > NAMED_MAX else ""
-    client = f"last granted to {state.client}" if state.client else "its last client is not known"
+    client = f"last used by {state.client}" if state.client else "its last client is not known"
     what = f"epoch {state.epoch}, {client}; transactions: {listed or 'none'}{more}"
     blocking = [one for one in known if not one.status.is_over]
     reasons = [

@@ -193,15 +193,23 @@ class Housekeeper:
         try:
             await kept.look(self._now_ms())
             if kept.is_to_be_deleted(self._now_ms()):
-                logger.info("%s is deleted: nobody uses it", kept.topic.full_name)
+                logger.info("topic %s is deleted: it is inactive", kept.topic.full_name)
                 await self._delete_unused(kept.topic.full_name)
         except StorageError as failure:
             # It may have happened all the same, so what is in memory may be wrong.
             if not kept.topic.closed:
-                logger.warning("%s: housekeeping failed: %s", kept.topic.full_name, failure)
+                logger.warning(
+                    "topic %s: retention, expiry and inactivity checks failed: %s",
+                    kept.topic.full_name,
+                    failure,
+                )
                 kept.topic.failed(failure)
         except Exception as problem:  # any: other topics are looked after all the same
-            logger.error("%s: housekeeping failed", kept.topic.full_name, exc_info=problem)
+            logger.error(
+                "topic %s: retention, expiry and inactivity checks failed",
+                kept.topic.full_name,
+                exc_info=problem,
+            )
 
     def close(self) -> None:
         self._closed = True

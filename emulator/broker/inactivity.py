@@ -80,7 +80,7 @@ class Disuse:
             if now_ms - since[subscription] < minutes * MS_PER_MINUTE or not _may_expire(subscription):
                 continue
             logger.info(
-                "%s: subscription %s is deleted: nobody has used it for %d minutes",
+                "%s: subscription %s is deleted: it had no consumer for %d minutes",
                 self._topic.full_name,
                 subscription.name,
                 minutes,

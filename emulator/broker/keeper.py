@@ -93,7 +93,7 @@ class StateKeeper:
             await asyncio.wait(self._under_way)
 
     def _not_kept(self) -> StorageError:
-        return GoneMeanwhile(f"{self._what} is not kept here any more")
+        return GoneMeanwhile(f"{self._what} is not stored here any more")
 
     def _stop_timer(self) -> None:
         if self._timer is not None:

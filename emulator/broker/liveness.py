@@ -103,7 +103,7 @@ class Liveness:
 
     def _check(self) -> None:
         if self._pinged and not self._connection.pressure.is_ours and not self._takes_bytes():
-            logger.info("%s does not answer: closing", self._connection.address)
+            logger.info("%s does not respond; the connection is closed", self._connection.address)
             self._connection.abort()
             return
         self._pinged = True

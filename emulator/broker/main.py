@@ -163,7 +163,7 @@ async def _owner_gone(pid: int) -> None:
         try:
             os.kill(pid, 0)
         except ProcessLookupError:
-            logger.info("owner %d is gone", pid)
+            logger.info("the process that owns this region (%d) ended; stopping", pid)
             return
         except PermissionError:
             pass

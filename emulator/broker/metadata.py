@@ -200,7 +200,7 @@ class Metadata:
             return
         self._reading = False
         if self.away is not None:
-            logger.info("the configuration store answers again")
+            logger.info("the configuration store is available again")
             self._be_away(None)
         self._retry_seconds = RETRY_SECONDS
         if reading.whole:
@@ -218,7 +218,9 @@ class Metadata:
             return
         if self.away is None:
             logger.warning(
-                "the configuration store is away, and this region goes on with what it knows: %s", failure
+                "the configuration store is unavailable; this region continues with the values that it has read: "
+                "%s",
+                failure,
             )
         self._be_away(failure)
         waiting, self._waiting = self._waiting, []

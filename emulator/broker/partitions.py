@@ -70,7 +70,9 @@ class PartitionedTopics:
         try:
             return Partitioned.decode(change.value)
         except ValueError as problem:
-            logger.warning("what the configuration store has at %s is not obeyed: %s", change.path, problem)
+            logger.warning(
+                "the value of %s in the configuration store is invalid and ignored: %s", change.path, problem
+            )
             return None
 
     def was_deleted(self, topic: TopicName) -> bool:
@@ -177,7 +179,7 @@ class PartitionedTopics:
             opening = [directory.acquire(name, Wish.CREATE) for name in names[first : first + OPENED_AT_ONCE]]
             for outcome in await asyncio.gather(*opening, return_exceptions=True):
                 if isinstance(outcome, ProtocolError | StorageError):
-                    logger.warning("a partition of %s is not open yet: %s", topic, outcome)
+                    logger.warning("a partition of %s could not be created yet: %s", topic, outcome)
                     failures.append(outcome)
                 elif isinstance(outcome, BaseException):
                     raise outcome

@@ -235,7 +235,9 @@ class Policies:
         try:
             policies = json.loads(change.value).get("policies", {})
         except (ValueError, AttributeError):
-            logger.warning("what the configuration store has at %s is no document", change.path)
+            logger.warning(
+                "the value of %s in the configuration store is not a document and is ignored", change.path
+            )
             policies = {}
         self._documents[change.path] = policies if isinstance(policies, dict) else {}
 
@@ -262,7 +264,7 @@ def _worked_out(policy: Policy[T], places: Mapping[Scope, Mapping[str, Any]], of
     try:
         return effective(policy, places)
     except ValueError as problem:
-        logger.warning("policy %s of %s is not obeyed: %s", policy.name, of, problem)
+        logger.warning("policy %s of %s is invalid and ignored: %s", policy.name, of, problem)
         return policy.default
 
 

@@ -171,7 +171,10 @@ class Region:
         self.spawn(self.directory.open_owing(owing))
         self.directory.start_sweeping()
         logger.info(
-            "region %s serves on port %d; %d topics owe", config.region, self.service_port, len(owing)
+            "region %s listens on port %d; %d topics have work left and are loaded",
+            config.region,
+            self.service_port,
+            len(owing),
         )
 
     def _share_metadata(self) -> None:
@@ -212,10 +215,12 @@ class Region:
             if kind is None:
                 strangers.append(f"{name!r} is no topic")
             elif kind is LogKind.MESSAGES:
-                strangers.append(f"the namespace of {name} is gone")
+                strangers.append(f"the namespace of {name} was deleted")
         if strangers:
             logger.warning(
-                "the store has %d logs that are left alone: %s", len(strangers), "; ".join(strangers)
+                "the store has %d logs of unknown or invalid topic names, which are not changed: %s",
+                len(strangers),
+                "; ".join(strangers),
             )
 
     async def _check_format(self) -> None:
@@ -228,7 +233,7 @@ class Region:
         if found != str(STORE_FORMAT):
             raise StorageError(
                 f"the store of region {self.config.region} has format {found}, this geoemu reads format "
-                f"{STORE_FORMAT}: start a new run, or go on with the geoemu that wrote it",
+                f"{STORE_FORMAT}: start a new run, or use the geoemu that wrote it",
                 definite=True,
             )
 
@@ -274,11 +279,11 @@ class Region:
             async with asyncio.timeout(FLUSH_SECONDS):
                 outcomes = await asyncio.gather(*flushing, return_exceptions=True)
         except TimeoutError:
-            logger.warning("the store did not take everything within %g s", FLUSH_SECONDS)
+            logger.warning("pending writes were not stored within %g s", FLUSH_SECONDS)
             return False
         for failure in outcomes:
             if isinstance(failure, StorageError):
-                logger.warning("not written before the end: %s", failure)
+                logger.warning("not stored before the region stopped: %s", failure)
             elif isinstance(failure, BaseException):
                 raise failure
         return True
@@ -390,7 +395,7 @@ class Region:
 
     def topic_failed(self, full_name: str, failure: BaseException) -> None:
         if isinstance(failure, StorageFenced):
-            logger.error("fenced: a newer owner has this region's log: %s", failure)
+            logger.error("fenced: another process owns this region's log: %s", failure)
             self.fenced.set()
             self.is_over.set()
         self.directory.failed(full_name, failure, again=not self.fenced.is_set())

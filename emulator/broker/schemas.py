@@ -86,7 +86,9 @@ class Schemas:
             else:
                 versions.put(Version.decode(number, change.value))
         except ValueError as problem:
-            logger.warning("what the configuration store has at %s is not obeyed: %s", change.path, problem)
+            logger.warning(
+                "the value of %s in the configuration store is invalid and ignored: %s", change.path, problem
+            )
             versions.put(Version(number, None, 0))  # its number is taken all the same
         if not len(versions):
             del self._versions[key.topic]
@@ -170,7 +172,7 @@ class Schemas:
                 if part.type is SchemaType.PROTOBUF_NATIVE:
                     check_descriptors(part.data)
         except ValueError as problem:
-            raise _incompatible(f"no {schema.type.name} schema: {problem}") from None
+            raise _incompatible(f"not a {schema.type.name} schema: {problem}") from None
 
     async def _why_not(self, topic: TopicName, schema: Schema, *, may_add: bool) -> str:
         """Why a schema that is not known may not be added; empty: it may."""
@@ -178,7 +180,7 @@ class Schemas:
             return "Schema not found and schema auto updating is disabled."
         versions, strategy = self.of(topic), self.strategy(topic)
         if len(versions) >= self._versions_max:
-            return f"there are {len(versions):,} versions, and no more are kept (schema_versions_max)"
+            return f"the topic has {len(versions):,} schema versions, the maximum (schema_versions_max)"
         present = versions.present()
         return await self._conflict(present if strategy.is_transitive else present[-1:], schema, strategy)
 

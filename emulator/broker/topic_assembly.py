@@ -266,7 +266,7 @@ class Assembly:
                 # It goes on where a former replicator to this region got, or begins with the first entry there is.
                 topic.replicators[remote] = topic.replicator_type(topic, self._peers[remote])
                 self._peers[remote].add(topic.replicators[remote])
-        logger.info("topic %s is replicated to: %s", topic.full_name, ", ".join(wanted) or "nobody")
+        logger.info("topic %s is replicated to: %s", topic.full_name, ", ".join(wanted) or "no region")
 
     # Use and debt.
 

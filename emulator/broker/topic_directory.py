@@ -183,7 +183,7 @@ class Directory:
         del self._damaged[name]
 
     def _note_damage(self, name: str, damage: StorageDamaged) -> None:
-        logger.error("%s cannot be loaded: %s", name, damage)
+        logger.error("topic %s cannot be loaded: %s", name, damage)
         self._damaged[name] = damage, asyncio.get_running_loop().time() + DAMAGED_SECONDS
 
     def _begin(self, slot: Slot) -> None:
@@ -209,7 +209,7 @@ class Directory:
             self._drop_or_begin(slot)
             return
         if self._closed:
-            topic.close("the region stops")
+            topic.close("the region is stopping")
             return
         slot.topic = self.serving[topic.full_name] = topic
         self._become(slot, SlotState.SERVING, "opened")
@@ -261,7 +261,7 @@ class Directory:
         slot = self._slots.get(name)
         if slot is None or slot.state is not SlotState.SERVING or self._closed:
             return
-        logger.error("storage of %s failed: %s", name, failure)
+        logger.error("storage of topic %s failed: %s", name, failure)
         self._leave(slot, "its storage failed")
         self._spawn(self._left(slot))
         if again:
@@ -341,14 +341,12 @@ class Directory:
         await topic.settled()
         try:
             if delete:
-                self._become(slot, SlotState.DELETING, "nothing of it is under way any more")
+                self._become(slot, SlotState.DELETING, "its pending writes are done")
                 await self._opener.erase(topic.full_name, for_good=for_good)
             elif orderly and not await self._opener.forget_owing(topic):
                 self._spawn(self.open_again(topic.full_name))
         finally:
-            self._become(
-                slot, SlotState.ABSENT, "it is gone" if delete else "nothing of it is under way any more"
-            )
+            self._become(slot, SlotState.ABSENT, "it is gone" if delete else "its pending writes are done")
             self._drop_or_begin(slot)
 
     # What is owed (D3), and what is idle.
@@ -377,9 +375,9 @@ class Directory:
             except StorageDamaged:
                 return  # it was told; whoever asks for the topic after a while has it looked at again
             except StorageError as failure:
-                logger.warning("cannot load %s yet: %s", name, failure)
+                logger.warning("cannot load topic %s yet: %s", name, failure)
             except ProtocolError as problem:
-                logger.warning("%s is not loaded again: %s", name, problem)
+                logger.warning("topic %s is not loaded again: %s", name, problem)
                 return
             await asyncio.sleep(delay_seconds)
             delay_seconds = min(delay_seconds * 2, RETRY_SECONDS_MAX)
@@ -408,15 +406,15 @@ class Directory:
 
     async def _unload_idle(self, name: str) -> None:
         try:
-            await self.unload(name, "nobody uses it", only_if=self._is_idle)
+            await self.unload(name, "it is inactive", only_if=self._is_idle)
         except StorageError as failure:
-            logger.warning("%s stays in memory: %s", name, failure)
+            logger.warning("topic %s is not unloaded: %s", name, failure)
 
     def close(self) -> None:
         """The region stops: open nothing more, and close what serves."""
         self._closed = True
         for topic in list(self.serving.values()):
-            topic.close("the region stops")
+            topic.close("the region is stopping")
         stopping = ProtocolError(ServerError.ServiceNotReady, "the region is stopping")
         for slot in list(self._slots.values()):
             slot.fail(stopping, list(slot.waiters))

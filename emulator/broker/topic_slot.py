@@ -26,14 +26,14 @@ class Wish(Enum):
     REPLICATE = (
         "a topic, created if need be and allowed, but not one that was deleted here: another region sends it"
     )
-    CREATE_BY_COMMAND = "a topic, created if need be: somebody said so"
+    CREATE_BY_COMMAND = "a topic, created if needed: an administrator or a partitioned topic requires it"
 
 
 class SlotState(Enum):
     ABSENT = "not in memory; the store may have it"
     OPENING = "being loaded or created"
     SERVING = "producers and consumers may attach"
-    LEAVING = "closed; something of it may still be on its way to the store"
+    LEAVING = "closed; writes to the store may be pending"
     DELETING = "being removed from the store"
 
 

@@ -79,7 +79,7 @@ def _each_once(refusals: Sequence[Said]) -> list[str]:
 
 def _check(kind: str, words: Sequence[str]) -> None:
     if kind not in KINDS:
-        raise _refused(kind, f"is no kind; there are {', '.join(KINDS)}", nearest(kind, KINDS))
+        raise _refused(kind, f"is not a kind; there are {', '.join(KINDS)}", nearest(kind, KINDS))
     shape = KINDS[kind].words
     if len(words) != len(shape):
         raise _refused(" ".join(words), f"the name of a {kind} is {' '.join(shape)}")

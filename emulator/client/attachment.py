@@ -134,7 +134,7 @@ class Attachment:
             self.connection.producers.pop(self.id, None)
         was_open, self.connection = self.connection is not None, None
         if self._turn is not None and not self._turn.done():
-            self._turn.set_exception(ClientError("lost the place in the line", definite=True))
+            self._turn.set_exception(ClientError("lost its place in the wait queue", definite=True))
         if self._is_over or not was_open or self._reconnecting is not None:
             return
         self._reconnecting = asyncio.get_running_loop().create_task(self._open_again())

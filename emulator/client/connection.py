@@ -145,7 +145,7 @@ class Connection(asyncio.Protocol):
                 return await future
         except TimeoutError:
             self.abort()
-            raise ClientError("no answer in time", definite=False) from None
+            raise ClientError("no response in time", definite=False) from None
         finally:
             self._requests.pop(request_id, None)
 
@@ -235,4 +235,4 @@ def refused(code: ServerError, message: str, *, definite: bool) -> ClientError:
 
 def answered_otherwise(request: str, answer: Reply) -> ClientError:
     """A region that answers with something else may have done anything."""
-    return ClientError(f"{request} was answered with {type(answer).__name__}", definite=False)
+    return ClientError(f"unexpected response to {request}: {type(answer).__name__}", definite=False)

@@ -85,7 +85,7 @@ class Connections:
         try:
             addresses = parse_service_url(answer.service_url)
         except ValueError as problem:
-            sentence = f"{topic} is said to be served at {answer.service_url!r}: {problem}"
+            sentence = f"the lookup of {topic} returned {answer.service_url!r}: {problem}"
             raise ClientError(sentence, definite=True) from None
         return await self.connect(addresses[0])
 
@@ -98,11 +98,9 @@ class Connections:
         frame = requests.partitions(request_id, topic, may_create=may_create)
         answer = await connection.request(request_id, frame)
         if not isinstance(answer, Partitions):
-            raise answered_otherwise("a question for partitions", answer)
+            raise answered_otherwise("a request for partitions", answer)
         if answer.partitions > PARTITIONS_MAX:
-            sentence = (
-                f"{topic} is said to have {answer.partitions} partitions; there may be {PARTITIONS_MAX}"
-            )
+            sentence = f"the region reports {answer.partitions} partitions of {topic}; the maximum is {PARTITIONS_MAX}"
             raise ClientError(sentence, definite=True, code=ServerError.NotAllowedError)
         return answer.partitions
 

@@ -182,7 +182,7 @@ class Consumer(ABC):
         """Of the newest message; None when there is none. ClientError when there are several topics."""
         ids = await self.last_message_ids()
         if len(ids) != 1:
-            raise ClientError(f"{self.topic} is {len(ids)} topics: ask for last_message_ids", definite=True)
+            raise ClientError(f"{self.topic} has {len(ids)} topics: use last_message_ids", definite=True)
         return next(iter(ids.values()))
 
     @abstractmethod

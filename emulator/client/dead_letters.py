@@ -114,7 +114,7 @@ class Letters:
         told: dict[str, str],
         at_ms: int | None,
     ) -> None:
-        assert topic is not None, "named_after gave it a name"
+        assert topic is not None, "named_after sets its name"
         producer = await self._producer(topic, subscription)
         origin = {REAL_TOPIC: message.topic, ORIGIN_ID: str(message.id)}
         if self._reads_retries:

@@ -40,7 +40,7 @@ class Unreadable(Exception):
 class OnUnreadable(Enum):
     """What becomes of an encrypted message that a consumer has no key for (Pulsar: ConsumerCryptoFailureAction)."""
 
-    FAIL = "it is not delivered, and stays: it comes again when the consumer connects again"
+    FAIL = "it is not delivered or acknowledged, and is redelivered when the consumer reconnects"
     DISCARD = "it is acknowledged, and never delivered"
     CONSUME = "it is delivered as it is, with `Message.encryption`; of a batch the whole entry"
 
@@ -122,7 +122,7 @@ class PayloadOpener:
         named = [name for name in context.data_keys if name in self._private_keys]
         if not named:
             sentence = (
-                f"encrypted for {', '.join(sorted(context.data_keys))}; this consumer has no such private key"
+                f"encrypted for {', '.join(sorted(context.data_keys))}; this consumer lacks the private key"
             )
             raise Unreadable(sentence, context)
         from cryptography.exceptions import InvalidTag
@@ -134,9 +134,7 @@ class PayloadOpener:
                     return _aes(data_key).decrypt(context.nonce, payload, None)
             except (InvalidTag, ValueError):
                 continue
-        sentence = (
-            f"what was encrypted for {', '.join(sorted(named))} does not fit the private key, or was changed"
-        )
+        sentence = f"the message encrypted for {', '.join(sorted(named))} does not fit the private key, or was modified"
         raise Unreadable(sentence, context)
 
     def _data_key(self, name: str, wrapped: bytes) -> bytes | None:

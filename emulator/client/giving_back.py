@@ -86,7 +86,7 @@ class GivingBack:
     async def put_off(self, message: Message, delay_seconds: float) -> None:
         """ClientError; ValueError without retries."""
         if self._letters is None or self._policy is None or not self._policy.retries:
-            raise ValueError("messages are put off by a consumer with DeadLetters(retries=True)")
+            raise ValueError("reconsume_later needs a consumer with DeadLetters(retries=True)")
         if delay_seconds < 0:
             raise ValueError("delay_seconds must not be negative")
         self.settled([message])

@@ -57,7 +57,7 @@ async def consumer_of(
     letters = wish.dead_letters
     if isinstance(topic, re.Pattern):
         if letters is not None and letters.retries:
-            raise ValueError("a consumer of a pattern puts nothing off: it has no retry topic")
+            raise ValueError("a consumer of a pattern does not support retries: it has no retry topic")
         return MultiTopicConsumer(client, topic.pattern, wish, client.topics_that_fit(topic.pattern))
     topics = [topic] if isinstance(topic, str) else list(topic)
     if letters is not None and topics:

@@ -175,8 +175,8 @@ class MultiTopicConsumer(Consumer):
             topic = f"{self.topic}-partition-{message.partition}" if message.partition >= 0 else ""
         child = self.consumers.get(topic)
         if child is None:
-            of = f"is of {topic}" if topic else "does not say of which topic it is"
-            sentence = f"{getattr(message, 'id', message)} {of}: no topic of this consumer ({self.topic})"
+            of = f"is of {topic}" if topic else "does not name its topic"
+            sentence = f"{getattr(message, 'id', message)} {of}: not a topic of this consumer ({self.topic})"
             raise ClientError(sentence, definite=True)
         return child
 

@@ -49,7 +49,7 @@ class PartitionedProducer(Producer):
         super().__init__(client, topic, wish)
         if lazy and self._is_exclusive:
             raise ValueError(
-                "a producer with exclusive access has all partitions from the beginning: not lazy"
+                "a producer with exclusive access opens all partitions at once: lazy is not supported"
             )
         self._choice = choice
         self._lazy = lazy

@@ -43,7 +43,7 @@ class ProducerWish:
         checked_priority(self.priority)
         self.compression.check()
         if self.chunking and self.batching is not None:
-            raise ValueError("messages are sent in batches or in pieces, not both")
+            raise ValueError("batching and chunking cannot be combined")
 
 
 class Producer(ABC):

@@ -100,9 +100,7 @@ class MultiTopicReader(MultiTopicConsumer, Reader):
     ) -> None:
         """ClientError for a start that is the place of one message: the others have none."""
         if start not in (EARLIEST, LATEST):
-            sentence = (
-                f"{topic} has partitions: it is read from EARLIEST or LATEST, or a place is sought in each"
-            )
+            sentence = f"{topic} has partitions: start at EARLIEST or LATEST, or seek in each partition"
             raise ClientError(sentence, definite=True)
         super().__init__(client, topic, wish, names)
         self._start = start

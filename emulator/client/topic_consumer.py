@@ -220,7 +220,9 @@ class TopicConsumer(Consumer):
             place = alone(MessageId(meta.ledger, meta.entry))
             self._connection.write(frame_of(encode_ack(self._id, [place], cumulative=False)))
         else:
-            logger.error("%s %d:%d is not delivered: %s", self.topic, meta.ledger, meta.entry, problem)
+            logger.error(
+                "message %s %d:%d is not delivered: %s", self.topic, meta.ledger, meta.entry, problem
+            )
         for _ in range(messages):
             self._room_for_one_more()
 
@@ -348,7 +350,7 @@ class TopicConsumer(Consumer):
         request_id = self.client.new_id()
         answer = await self._request(request_id, requests.last_message_id(request_id, self._id))
         if not isinstance(answer, LastMessage):
-            raise answered_otherwise("a question for the last message id", answer)
+            raise answered_otherwise("a request for the last message id", answer)
         return answer
 
     async def last_message_ids(self) -> dict[str, MessageId | None]:

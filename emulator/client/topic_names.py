@@ -157,7 +157,7 @@ class PatternTopics:
     def _learn(self, answer: object) -> None:
         if not isinstance(answer, TopicsListed):
             raise ClientError(
-                f"a question for topics was answered with {type(answer).__name__}", definite=True
+                f"unexpected response to a request for topics: {type(answer).__name__}", definite=True
             )
         if not (self._hash and answer.hash == self._hash):
             self._become(answer.names, answer.hash)
@@ -165,7 +165,7 @@ class PatternTopics:
     def _become(self, names: Iterable[str], hash_: str) -> None:
         known = frozenset(names)
         if len(known) > TOPICS_MAX:
-            sentence = f"{self._pattern} is said to fit {len(known)} topics; {TOPICS_MAX} can be read at once"
+            sentence = f"{self._pattern} matches {len(known)} topics; the maximum is {TOPICS_MAX}"
             raise ClientError(sentence, definite=True, code=ServerError.NotAllowedError)
         self._names = known
         self._hash = hash_ if topics_hash(known) == hash_ else ""

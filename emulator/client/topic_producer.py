@@ -136,7 +136,7 @@ class TopicProducer(Producer):
             raise ClientError(f"{limit} messages are waiting for receipts", definite=True)
         transaction = message.transaction
         if transaction is not None and not transaction.publishes_to(self.topic):
-            raise ClientError(f"{transaction} was not told of {self.topic}", definite=True)
+            raise ClientError(f"{transaction}: {self.topic} was not added to it", definite=True)
 
     def _flush_batch(self) -> None:
         if self._batch is not None:
@@ -155,7 +155,7 @@ class TopicProducer(Producer):
     def _issue_large(self, message: Outgoing, entry_bytes: int) -> None:
         """In pieces, or not at all: a region closes the connection of who sends what it does not take."""
         if not self.wish.chunking or message.transaction is not None:
-            sentence = f"a message of {entry_bytes} bytes, where the region takes {self._bytes_max}"
+            sentence = f"a message of {entry_bytes} bytes, the region's maximum is {self._bytes_max}"
             code = ServerError.NotAllowedError
             self._pending.refuse(message, ClientError(sentence, definite=True, code=code))
             return

@@ -147,7 +147,7 @@ class Coordinators:
         async def attempt() -> Reply:
             if self._client.service_address != transaction.address:
                 where = "{}:{}".format(*transaction.address)
-                sentence = f"{transaction} belongs to the region at {where}, which this client left"
+                sentence = f"{transaction} belongs to the region at {where}; this client uses another one now"
                 raise ClientError(sentence, definite=False, code=ServerError.TransactionNotFound)
             connection = await self._connection(transaction.id.most)
             request_id = self._client.new_id()
@@ -174,7 +174,7 @@ class Coordinators:
         request_id = self._client.new_id()
         answer = await connection.request(request_id, requests.partitions(request_id, COORDINATORS))
         if not isinstance(answer, Partitions):
-            raise answered_otherwise("a question for the coordinators", answer)
+            raise answered_otherwise("a request for the coordinators", answer)
         if not answer.partitions:
             sentence = "transactions are not enabled in this region"
             raise ClientError(sentence, definite=True, code=ServerError.NotAllowedError)

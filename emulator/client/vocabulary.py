@@ -47,9 +47,9 @@ class InitialPosition(Enum):
 class Standing(Enum):
     """How a producer stands with its region, at each attempt to be opened."""
 
-    ASKS = "it asks, for the first time or again"
-    WAITS = "it stands in line for exclusive access"
-    OPEN = "it may publish; its `topic_epoch` is what the region said"
+    ASKS = "it is connecting or reconnecting"
+    WAITS = "it is in the wait queue for exclusive access"
+    OPEN = "it may publish; `topic_epoch` is the epoch that the region returned"
 
 
 @dataclass(frozen=True, slots=True)

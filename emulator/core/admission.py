@@ -114,7 +114,7 @@ class Limits:
 class Scope(Enum):
     """What ends with a refusal."""
 
-    ENTRY = "the entry is not stored; the producer goes on"
+    ENTRY = "the entry is not stored; the producer continues"
     ATTACHMENT = "nothing more of this attachment is admitted; the peer attaches again (A2)"
 
 
@@ -197,7 +197,7 @@ def _marker_not_of(peer: Peer, entry: Scanned, marker: Marker | None) -> str:
         case SnapshotRequest(_, region) | SnapshotResponse(_, region, _) if region != peer.region:
             return f"{peer.region!r} sent a marker in the name of {region!r}"
         case Snapshot():
-            return f"{peer.region!r} sent a snapshot, which means something only in its own log"
+            return f"{peer.region!r} sent a snapshot, which is valid in its own log only"
     return ""
 
 

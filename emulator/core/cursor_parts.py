@@ -64,7 +64,7 @@ class PartName(NamedTuple):
         """Inverse of `str`. StorageDamaged for anything else."""
         generation, _, number = text.partition("-")
         if not (generation.isdecimal() and number.isdecimal()):
-            raise StorageDamaged(f"{text!r} names no part of a cursor")
+            raise StorageDamaged(f"{text!r} does not name a part of a cursor")
         return cls(int(generation), int(number))
 
 
@@ -229,13 +229,13 @@ class CursorParts:
 
 def _int(value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
-        raise TypeError(f"{value!r} is no number")
+        raise TypeError(f"{value!r} is not a number")
     return value
 
 
 def _unapplied(value: object) -> dict[str, UnappliedUpdate]:
     if not isinstance(value, dict):
-        raise TypeError(f"{value!r} are no updates")
+        raise TypeError(f"{value!r} are not updates")
     return {
         str(source): UnappliedUpdate(_int(entry_id), tuple(map(str, named)))
         for source, (entry_id, named) in value.items()
@@ -244,7 +244,7 @@ def _unapplied(value: object) -> dict[str, UnappliedUpdate]:
 
 def _texts(value: object) -> dict[str, str]:
     if not isinstance(value, dict) or not all(isinstance(one, str) for pair in value.items() for one in pair):
-        raise TypeError(f"{value!r} are no properties")
+        raise TypeError(f"{value!r} are not properties")
     return value
 
 

@@ -30,7 +30,7 @@ class Needs:
 
     def add(self, kind: str, asker: Asker) -> None:
         """From now on it is asked, too. One a kind: cursors, replicators, compaction, transactions."""
-        assert kind not in self._askers, f"{kind} is asked already"
+        assert kind not in self._askers, f"{kind} is registered already"
         self._askers[kind] = asker
 
     def __iter__(self) -> Iterator[Need]:
@@ -39,4 +39,4 @@ class Needs:
 
     def first(self, end_entry_id: int) -> Need:
         """The least that is needed; the log's end when nobody needs anything."""
-        return min(self, default=Need(end_entry_id, "nobody"))
+        return min(self, default=Need(end_entry_id, "no component"))

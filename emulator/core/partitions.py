@@ -23,7 +23,9 @@ class Partitioned:
             or not isinstance(self.count, int)
             or not 1 <= self.count <= PARTITIONS_MAX
         ):
-            raise ValueError(f"{self.count!r} is no number of partitions; there may be 1 to {PARTITIONS_MAX}")
+            raise ValueError(
+                f"{self.count!r} is not a number of partitions; there may be 1 to {PARTITIONS_MAX}"
+            )
 
     def encode(self) -> bytes:
         return json.dumps({"partitions": self.count, "properties": dict(self.properties)}).encode()
@@ -35,7 +37,7 @@ class Partitioned:
             document = json.loads(value)
             return cls(document["partitions"], document.get("properties") or {})
         except (KeyError, TypeError, AttributeError) as problem:
-            raise ValueError(f"no partitioned topic: {problem}") from None
+            raise ValueError(f"not a partitioned topic: {problem}") from None
 
     def grown_to(self, count: int) -> Partitioned:
         """ValueError when that is not more (N2)."""

@@ -36,7 +36,7 @@ class Forwarding(Enum):
     SEND = "originated here and is meant for that region"
     NOT_OURS = "came from another region: only its origin forwards a message (no loops)"
     NOT_FOR_THEM = "its sender named other regions"
-    LOCAL_MARKER = "a marker that means something only in this log"
+    LOCAL_MARKER = "a marker that is valid in this log only"
 
 
 LOCAL_MARKER_TYPES = frozenset({12, 21, 22})

@@ -206,7 +206,7 @@ class Applied(Enum):
 
     MOVED = "something was acknowledged"
     BEHIND = "all of it was acknowledged before"
-    REFUSED = "it names a place beyond the end of our log"
+    REFUSED = "it names a position beyond the end of this log"
 
 
 def own_entry_id(update: SubscriptionUpdate, region: str, ledger_id: int) -> int | None:

@@ -189,7 +189,7 @@ class _Parser:
 
     def _group(self) -> Make:
         if self._takes("?") and not self._takes(":"):
-            raise self._wrong("a group that looks around, has a name or sets flags is not offered")
+            raise self._wrong("a group with look-around, a name or flags is not supported")
         self._depth += 1
         made = self._alternatives()
         self._depth -= 1
@@ -217,12 +217,12 @@ class _Parser:
         if first == "\\":
             return self._escape()
         if first in "[&" and self._peek() == first:
-            raise self._wrong("a class within a class is not offered")
+            raise self._wrong("a class within a class is not supported")
         if self._peek() == "-" and self._text[self._at + 1 : self._at + 2] not in ("]", ""):
             self._at += 1
             last = self._take()
             if last == "\\" or last < first:
-                raise self._wrong(f"no range: {first}-{last}")
+                raise self._wrong(f"not a range: {first}-{last}")
             return lambda char: first <= char <= last
         return lambda char: char == first
 
@@ -239,13 +239,13 @@ class _Parser:
         inside, end, _ = self._text[self._at :].partition("}")
         least, comma, most = inside.partition(",")
         if not end or not least.isdecimal() or (most and not most.isdecimal()) or len(inside) > 9:
-            raise self._wrong("no number of repetitions")
+            raise self._wrong("not a number of repetitions")
         self._at += len(inside) + 1
         return int(least), int(most) if most else None if comma else int(least)
 
     def _times(self, part: Make, least: int, most: int | None) -> Make:
         if max(least, most or 0) > STATES_MAX or (most is not None and most < least):
-            raise self._wrong("no number of repetitions")
+            raise self._wrong("not a number of repetitions")
 
         def make(after: int) -> int:
             if most is None:

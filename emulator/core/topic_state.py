@@ -318,7 +318,7 @@ class TopicState:
             return self._restore(head, ledger_id, part, log_end)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
             raise CheckpointDamaged(
-                f"the head of a checkpoint cannot be read: {type(problem).__name__}: {problem}"
+                f"the checkpoint's head cannot be read: {type(problem).__name__}: {problem}"
             ) from None
 
     def _restore(
@@ -341,7 +341,7 @@ class TopicState:
         last_of = state.get("last_of", dict.fromkeys(state["watermarks"], end - 1))
         self.last_of = {region: int(last) for region, last in last_of.items()}
         if log_end is not None and end > log_end:
-            raise ValueError(f"it knows entries below {end}, and the log ends at {log_end}")
+            raise ValueError(f"it covers entries below {end}, but the log ends at {log_end}")
         for text, changed in state["parts"].items():
             number = int(text)
             stored = part(number)

@@ -166,8 +166,8 @@ class SqliteConfiguration:
         """StorageError when others who open the store would not find what is written here."""
         if not self._is_in_place():
             raise StorageError(
-                f"{self._path} is not the file any more that this region opened: it was renamed, removed or replaced; "
-                "put it back, with its -wal and -shm",
+                f"{self._path} is no longer the file that this region opened: it was renamed, removed or replaced; "
+                "restore it with its -wal and -shm files",
                 definite=definite,
             )
 
@@ -223,7 +223,7 @@ def _open(path: Path, cluster: str, known: str | None) -> Opened:
             undo.callback(others[-1].close)
             others[-1].execute("SELECT count(*) FROM meta")  # this opens its files
         if not files or _files(path) != files:
-            raise StorageError(f"{path} was replaced while it was opened", definite=True)
+            raise StorageError(f"{path} was replaced while it was being opened", definite=True)
         undo.pop_all()
     return Opened(files, identity, connection, *others)
 
@@ -234,8 +234,8 @@ def _open_first(path: Path, cluster: str, known: str | None) -> tuple[sqlite3.Co
         path.parent.mkdir(parents=True, exist_ok=True)
     elif not path.exists():
         raise StorageError(
-            f"the configuration store {path} is gone: this region used it before, and what was changed in it would be "
-            "lost; put it back, or start a new run",
+            f"the configuration store {path} is missing: this region used it before, and its changes would be lost; "
+            "restore it, or start a new run",
             definite=True,
         )
     deadline = time.monotonic() + OPEN_SECONDS
@@ -276,8 +276,8 @@ def _create(connection: sqlite3.Connection, path: Path, cluster: str, known: str
     identity = str(found["identity"])
     if known is not None and identity != known:
         raise StorageError(
-            f"{path} is another configuration store than the one that this region used before, and lacks what was "
-            "changed in that; put it back, or start a new run",
+            f"{path} is another configuration store than the one that this region used before, and lacks its "
+            "changes; restore the former one, or start a new run",
             definite=True,
         )
     return identity

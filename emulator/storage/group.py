@@ -79,10 +79,12 @@ def entry_lengths(data: bytes, place: str = "commit group") -> tuple[int, ...]:
     (count,) = _U32.unpack_from(data)
     room = len(data) - RECORD_OVERHEAD_BYTES
     if not 0 < count <= room // ENTRY_OVERHEAD_BYTES:
-        raise _damaged(place, f"{count} entries cannot be in {len(data)} bytes")
+        raise _damaged(place, f"{count} entries do not fit into {len(data)} bytes")
     lengths = struct.unpack_from(f">{count}I", data, 4)
     if sum(lengths) != room - count * ENTRY_OVERHEAD_BYTES:
-        raise _damaged(place, f"its {count} lengths add up to {sum(lengths)} bytes, not to what is there")
+        raise _damaged(
+            place, f"its {count} lengths add up to {sum(lengths)} bytes, which differs from the record"
+        )
     return lengths
 
 

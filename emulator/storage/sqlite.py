@@ -105,7 +105,7 @@ class SqliteLog:
         if self.gone is None and self.first_entry_id > start:  # trimmed while we read
             return await self.read(start, max_entries, max_bytes)
         if self.gone is None and not (found and found[0].entry_id == start):
-            raise StorageError(f"log {self.name!r} has lost its entry {start}", definite=True)
+            raise StorageError(f"log {self.name!r} lacks entry {start}", definite=True)
         return found
 
     def _read_recent(self, start: int, max_entries: int, max_bytes: int) -> list[Entry]:

@@ -22,7 +22,7 @@ def check_descriptors(data: bytes) -> None:
     try:
         files = FileDescriptorSet.FromString(base64.b64decode(said["fileDescriptorSet"], validate=True)).file
     except (KeyError, TypeError, ValueError, DecodeError):
-        raise ValueError("fileDescriptorSet: these are no descriptors of Protobuf") from None
+        raise ValueError("fileDescriptorSet: these are not Protobuf descriptors") from None
     names = [file.name for file in files]
     if said.get("rootFileDescriptorName") not in names:
         raise ValueError(

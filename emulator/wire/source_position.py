@@ -42,7 +42,7 @@ def _position(text: bytes) -> Position:
     ledger_text, _, entry_text = text.partition(b":")
     ledger, entry = int(ledger_text), int(entry_text)
     if not (_LEAST <= ledger <= _MOST and _LEAST <= entry <= _MOST):
-        raise Malformed(f"no position: {text!r}")
+        raise Malformed(f"not a position: {text!r}")
     return _new_tuple(Position, (ledger, entry))
 
 

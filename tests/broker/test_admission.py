@@ -140,7 +140,7 @@ def test_who_names_a_region_that_is_no_peer_is_sent_away_at_once() -> None:
             client.greet("geoemu-region", b"nobody")
             error = (await client.next()).error
             assert error.error == pb.AuthenticationError
-            assert "'nobody' is no peer of region us" in error.message
+            assert "'nobody' is not a peer of region us" in error.message
 
     asyncio.run(story())
 
@@ -251,5 +251,5 @@ def test_an_entry_that_another_region_never_takes_parks_its_replicator_alone(
         asyncio.run(story())
     assert len([line for line in caplog.messages if "parked" in line]) == 1
     down = [at for at, line in enumerate(caplog.messages) if line == "link to eu down"]
-    closed = next(at for at, line in enumerate(caplog.messages) if "the region stops" in line)
+    closed = next(at for at, line in enumerate(caplog.messages) if "the region is stopping" in line)
     assert not [at for at in down if at < closed]

@@ -179,7 +179,7 @@ def test_a_time_at_the_end_of_time_keeps_nobody_from_changing_what_it_set(hybrid
 
 def test_a_path_that_no_store_can_hold_is_no_path() -> None:
     """On SQLite it would end the carrier for good: the same message is applied again and again."""
-    with pytest.raises(ValueError, match="is no text"):
+    with pytest.raises(ValueError, match="is not a text"):
         Event.from_json(event("tenant/\ud800", kind="Created"))
 
 

@@ -222,4 +222,4 @@ def test_what_is_kept_beside_policies_is_not_read_as_one(caplog: pytest.LogCaptu
             await world.running["us"].metadata.put(SyncExcludedPath("eu").text, b'["namespace/a"]')
 
     asyncio.run(story())
-    assert "is no document" not in caplog.text
+    assert "is not a document" not in caplog.text

@@ -124,7 +124,7 @@ def test_whoever_has_no_key_is_given_nothing_and_it_stays_for_whoever_has(
 
         with caplog.at_level(logging.ERROR):
             w.play(story())
-    assert "encrypted for anna, bert; this consumer has no such private key" in caplog.text
+    assert "encrypted for anna, bert; this consumer lacks the private key" in caplog.text
 
 
 def test_a_small_queue_is_not_filled_by_what_nobody_can_read() -> None:

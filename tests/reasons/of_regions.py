@@ -825,7 +825,7 @@ async def decided(
         most, least = transaction.id.most, transaction.id.least
         life = world.running["us"].coordinators.life(most)
         live = life.core.live[least]
-        live.status, live.why = Status.COMMITTING, "its client asked"
+        live.status, live.why = Status.COMMITTING, "requested by its client"
         life.teller.refused[least] = dict(refusals)
 
         def confirm() -> None:

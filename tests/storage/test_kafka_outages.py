@@ -209,7 +209,7 @@ async def test_closing_does_not_wait_for_ever_for_a_kafka_that_is_away(
         (
             "k:1",
             {"security_protocol": "SASL_SSL", "sasl_mechanism": "GSSAPI"},
-            "is not offered; offered are PLAIN",
+            "is not supported; supported are PLAIN",
         ),
         ("k:1", {"security_protocol": "SSL", "ssl_cafile": "/nowhere"}, "cannot be used"),
     ],

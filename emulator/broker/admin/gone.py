@@ -43,4 +43,4 @@ async def answer_to(call: Call, problem: GoneMeanwhile) -> HttpError:
                 return missing(call)
     elif "namespace" in call.names:
         call.place.namespace(call.names["tenant"], call.names["namespace"])
-    return HttpError(409, f"{problem}: it was loaded again while this was under way. Ask again")
+    return HttpError(409, f"{problem}: it was loaded again during the request; repeat the request")

@@ -38,14 +38,14 @@ class Guard:
         if not self._is_ours(host, head.came_by):
             raise HttpError(
                 421,
-                f"Host {head.host!r} is no name of region {self._region}: it accepts changes for "
-                f"{self._known(head.came_by)}; list other names in the topology's admin_hosts",
+                f"Host {head.host!r} is not a name of region {self._region}, which accepts changes addressed to "
+                f"{self._known(head.came_by)}; add other names to admin_hosts in the topology",
             )
         origin = head.headers.get("origin")
         if origin is not None and not self._is_ours(host_in(origin.partition("://")[2]), head.came_by):
             raise HttpError(
                 403,
-                f"a page of {origin!r} may change nothing in region {self._region}: its origin is none of "
+                f"a web page of {origin!r} may not change anything in region {self._region}: allowed origins are "
                 f"{self._known(head.came_by)}",
             )
 

@@ -48,7 +48,7 @@ def _number(raw: dict[str, Any], name: str) -> int:
     if value is None:
         return -1
     if not isinstance(value, int) or isinstance(value, bool) or not -LONG <= value < LONG:
-        raise HttpError(400, f"{name}: {str(value)[:100]!r} is no whole number")
+        raise HttpError(400, f"{name}: {str(value)[:100]!r} is not a whole number")
     return value
 
 

@@ -24,7 +24,7 @@ def check_home(region: Region, named: str) -> None:
     """HttpError 412 unless it is a region."""
     known = regions_of(region)
     if named not in known:
-        raise HttpError(412, f"{named} is no region; there are {', '.join(sorted(known))}")
+        raise HttpError(412, f"{named} is not a region; there are {', '.join(sorted(known))}")
 
 
 def check_sharing(region: Region, namespace: str, named: tuple[str, ...]) -> None:
@@ -38,8 +38,8 @@ def check_sharing(region: Region, namespace: str, named: tuple[str, ...]) -> Non
     if asked not in named:
         raise HttpError(
             412,
-            f"the list lacks {asked}, which is asked to keep it: a region shares its own messages; to take {asked} "
-            f"out, ask another region of its cluster, and to end replication name {asked} alone",
+            f"the list lacks {asked}, the region that received the request: to remove {asked}, send the request to "
+            f"another region of its cluster; to end replication, name {asked} alone",
         )
     _check_peers(region, named)
     check_tenant_allows(region, namespace.partition("/")[0], named)
@@ -55,7 +55,9 @@ def _check_peers(region: Region, named: tuple[str, ...]) -> None:
         said = {} if stored is None or stored.value is None else json.loads(stored.value)
         for peer in said.get("peerClusterNames") or ():
             if peer in named:
-                raise HttpError(409, f"{peer} is a peer cluster of {name}: they share no messages")
+                raise HttpError(
+                    409, f"{peer} is a peer cluster of {name}: peer clusters do not replicate to each other"
+                )
 
 
 def check_tenant_allows(region: Region, tenant: str, named: Collection[str]) -> None:

@@ -200,11 +200,11 @@ class Table:
             alike = self._by_length.setdefault(len(resource.segments), [])
             for other in alike:
                 if resource.overlaps(other):
-                    raise ValueError(f"{resource.path} and {other.path} could answer one request")
+                    raise ValueError(f"{resource.path} and {other.path} match the same request")
             alike.append(resource)
 
     def find(self, head: Head) -> Found:
-        """The row for a request. HttpError 404 or 405 when there is none, 400 when its path or query is no text."""
+        """The row for a request. HttpError 404 or 405 when there is none, 400 when its path or query is not text."""
         target, _, query = head.target.partition("#")[0].partition("?")
         path = split_path(target)
         matches = [
@@ -224,19 +224,19 @@ class Table:
         allow = sorted(methods | ({"HEAD"} if "GET" in methods else set()))
         raise HttpError(
             405,
-            f"{head.method} is not offered for {target}; there is {', '.join(allow)}",
+            f"{head.method} is not supported by {target}; supported: {', '.join(allow)}",
             headers=(("allow", ", ".join(allow)),),
         )
 
     def _not_offered(self, target: str, path: tuple[str, ...]) -> HttpError:
         beginnings = (path[:length] for length in range(1, len(path) + 1))
         found = next((self._absent[one] for one in beginnings if one in self._absent), None)
-        return HttpError(*(found or (404, f"{target} is not offered by this region")))
+        return HttpError(*(found or (404, f"{target} is not supported by this region")))
 
 
 def split_path(target: str) -> tuple[str, ...]:
     """Segments of a path, unquoted after splitting, so that an encoded slash stays inside of its segment. Slashes at
-    the end mean nothing. HttpError 400 for what is no text."""
+    the end mean nothing. HttpError 400 for what is not text."""
     scheme, separator, rest = target.partition("://")
     if separator and scheme.isalpha():
         target = rest.partition("/")[2]  # A whole URL, as proxies are asked.

@@ -107,7 +107,7 @@ class Admin:
                 raise _refused(refusal) from None
         except StorageError as failure:
             logger.warning("%s %s: %s", head.method, found.resource.path, failure)
-            raise HttpError(503, f"the store is away: {failure}") from None
+            raise HttpError(503, f"the configuration store is unavailable: {failure}") from None
         return _saying_kept(response) if found.resource.kept else response
 
 

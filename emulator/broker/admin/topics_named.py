@@ -29,9 +29,7 @@ async def one_topic(call: Call) -> Topic:
     names = names_of(call)
     region = call.place.region
     if region.partitioned.get(region.check_topic(topic_name(call.names))) is not None:
-        raise HttpError(
-            405, f"{topic_name(call.names)} has partitions: ask one of them, {names[0]} or another"
-        )
+        raise HttpError(405, f"{topic_name(call.names)} has partitions: name one of them, such as {names[0]}")
     return await region.directory.acquire(names[0], Wish.EXISTING)
 
 
@@ -59,6 +57,6 @@ def missing(call: Call) -> HttpError:
     name = call.names["subscription"]
     if name.startswith("pulsar.repl."):
         return HttpError(
-            412, f"{name}: a replicator passes over nothing; take its region from the list of regions"
+            412, f"{name}: a replicator cannot skip messages; remove its region from replication_clusters"
         )
     return HttpError(404, f"Subscription {name} not found for topic {topic_name(call.names)}")

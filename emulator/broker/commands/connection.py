@@ -226,7 +226,7 @@ class ClientConnection(asyncio.Protocol):
 
     def break_off(self, problem: ProtocolError) -> None:
         """The client broke a rule that leaves nothing to say."""
-        logger.warning("%s: %s: closing", self.address, problem)
+        logger.warning("connection %s: %s; it is closed", self.address, problem)
         self._broken = True
         if self.standing is Standing.STRANGER:
             self.write(answers.handshake_error(problem))
@@ -405,7 +405,7 @@ class ClientConnection(asyncio.Protocol):
             raise ProtocolError(ServerError.NotAllowedError, "this connection has too many producers")
         for former in (self.producers.get(producer.producer_id), self.claims.get(producer.producer_id)):
             if former is not None:
-                self.forget_producer(former, "its client opened it anew")
+                self.forget_producer(former, "its client opened it again")
         self.claims[producer.producer_id] = producer
         self.pressure.producer_came(producer.held_bytes)
         self.hurry(producer.topic.keep_alive_interval_ms)
@@ -433,7 +433,7 @@ class ClientConnection(asyncio.Protocol):
         self._told_to_wait.pop(producer.producer_id, None)
         refuse(self, self.table.rows[CommandType.PRODUCER], producer.request, problem)
 
-    def forget_producer(self, producer: Producer, why: str = "it was sent away") -> None:
+    def forget_producer(self, producer: Producer, why: str = "its client was disconnected") -> None:
         """It sends nothing any more; what it sent stays."""
         if self.claims.get(producer.producer_id) is producer:
             del self.claims[producer.producer_id]

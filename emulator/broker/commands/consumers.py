@@ -243,7 +243,7 @@ async def get_last_message_id(connection: ClientConnection, command: ConsumerReq
     subscription, topic = consumer.subscription, consumer.subscription.topic
     if not topic.keeps_messages:
         raise ProtocolError(
-            ServerError.NotAllowedError, f"{topic.full_name} keeps no messages: it has no last one"
+            ServerError.NotAllowedError, f"{topic.full_name} is not persistent: it has no last message"
         )
     last, batch_index = await positions.last_message(_source(consumer))
     mark_delete = Position(topic.ledger_id, subscription.cursor.mark_delete)

@@ -128,5 +128,5 @@ def _not_legal(connection: CommandingConnection, type_: int, command: bytes) -> 
         refuse(connection, row, row.decode(command), problem)
         return
     # Newer clients may send what was never offered: nobody is harmed.
-    sentence = connection.table.not_offered.get(type_, "not known here")
+    sentence = connection.table.not_offered.get(type_, "not supported by this region")
     logger.info("ignored: connection %s, command %d: %s", connection.address, type_, sentence)

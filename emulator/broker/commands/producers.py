@@ -61,7 +61,12 @@ async def create_again(connection: ClientConnection, command: CreateProducer) ->
             except StorageDamaged:
                 raise
             except StorageError as failure:
-                logger.info("%s cannot wait for %s yet: %s", command.producer_name, command.topic, failure)
+                logger.info(
+                    "producer %s cannot be queued for %s yet: %s",
+                    command.producer_name,
+                    command.topic,
+                    failure,
+                )
             except ProtocolError as problem:
                 if problem.code is not ServerError.ServiceNotReady:
                     raise
@@ -86,7 +91,7 @@ async def _open(connection: ClientConnection, command: CreateProducer) -> None:
     try:
         await _enter(connection, producer, topic)
     except BaseException:
-        topic.access.left(producer, "it gave up")
+        topic.access.left(producer, "its client stopped waiting")
         raise
 
 
@@ -103,7 +108,9 @@ async def _enter(connection: ClientConnection, producer: Producer, topic: Topic)
         await topic.issued_so_far()
     command = producer.request
     if connection.opening.get(("producer", command.producer_id)) is not command or not connection.is_open:
-        topic.access.left(producer, "it gave up")  # The client gave up meanwhile: leave nothing behind.
+        topic.access.left(
+            producer, "its client stopped waiting"
+        )  # The client gave up meanwhile: leave nothing behind.
         return
     if topic.closed:
         raise ProtocolError(ServerError.ServiceNotReady, f"{topic.full_name} is being loaded again")
@@ -163,7 +170,7 @@ async def _make_room(connection: ClientConnection, producer: Producer, topic: To
         return
     if old.connection is connection and old.producer_id == producer.producer_id:
         topic.access.hand_over(old, producer)
-        connection.forget_producer(old, "its client opened it anew")
+        connection.forget_producer(old, "its client opened it again")
         return
     if isinstance(producer.publisher, Peer):
         # It is told: this request may be the late one, of an earlier connection whose bytes a healed link let through,
@@ -177,7 +184,7 @@ async def _make_room(connection: ClientConnection, producer: Producer, topic: To
         )
     if _holder(topic, name) is old:
         topic.access.hand_over(old, producer)
-        old.connection.forget_producer(old, "its connection was dead")
+        old.connection.forget_producer(old, "its connection did not respond")
         old.connection.abort()
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def connect(connection: ClientConnection, command: Connect) -> None:
     if connection.standing is not Standing.STRANGER or connection.handshake is not None:
-        raise ProtocolError(ServerError.UnknownError, "CONNECT may be sent once", closes_connection=True)
+        raise ProtocolError(ServerError.UnknownError, "CONNECT may be sent once only", closes_connection=True)
     config, method = connection.region.config, command.auth_method_name
     if method == proof.METHOD:
         draw = connection.region.environment.random.randbytes
@@ -33,7 +33,7 @@ def connect(connection: ClientConnection, command: Connect) -> None:
 def prove(connection: ClientConnection, command: AuthResponse) -> None:
     handshake, connection.handshake = connection.handshake, None
     if handshake is None:
-        sentence = "AUTH_RESPONSE, but nothing was asked"
+        sentence = "AUTH_RESPONSE without a challenge"
         raise ProtocolError(ServerError.UnknownError, sentence, closes_connection=True)
     peer = handshake.challenge.judge(connection.region.config, command.method, command.data)
     _welcome(connection, handshake.greeting, peer)

@@ -76,7 +76,7 @@ def _refused(type_: int, name: str, body_name: str, sentence: str) -> Row[comman
     return Row(type_, name, read, handle, _error, _region)
 
 
-_OWN_COORDINATORS: Final = "only this region's own coordinators tell its topics how a transaction ended"
+_OWN_COORDINATORS: Final = "only coordinators of this region may end a transaction on its topics"
 
 ROWS: Final[tuple[AnyRow, ...]] = (
     # The connection.
@@ -389,8 +389,8 @@ NOT_OFFERED: Final[dict[int, str]] = {
     CommandType.ADD_PARTITION_TO_TXN_RESPONSE: _FROM_BROKERS,
     CommandType.ADD_SUBSCRIPTION_TO_TXN_RESPONSE: _FROM_BROKERS,
     CommandType.END_TXN_RESPONSE: _FROM_BROKERS,
-    CommandType.END_TXN_ON_PARTITION_RESPONSE: "nothing was asked: a region ends its transactions in itself",
-    CommandType.END_TXN_ON_SUBSCRIPTION_RESPONSE: "nothing was asked: a region ends its transactions in itself",
+    CommandType.END_TXN_ON_PARTITION_RESPONSE: "unexpected response: a region sends no requests to end transactions",
+    CommandType.END_TXN_ON_SUBSCRIPTION_RESPONSE: "unexpected response: a region sends no requests to end transactions",
     CommandType.TC_CLIENT_CONNECT_RESPONSE: _FROM_BROKERS,
     CommandType.WATCH_TOPIC_LIST_SUCCESS: _FROM_BROKERS,
     CommandType.WATCH_TOPIC_UPDATE: _FROM_BROKERS,

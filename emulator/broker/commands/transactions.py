@@ -62,7 +62,7 @@ def _check_key(connection: ClientConnection, command: ConnectCoordinator) -> Non
         raise ProtocolError(ServerError.NotAllowedError, sentence)
     held = connection.transaction_keys.get(number)
     if held is not None and held.key != command.key:
-        sentence = f"this connection has transaction key {held.key!r} at coordinator {number} already"
+        sentence = f"this connection already has transaction key {held.key!r} at coordinator {number}"
         raise ProtocolError(ServerError.NotAllowedError, sentence)
 
 
@@ -91,7 +91,7 @@ async def _key_granted(connection: ClientConnection, command: NewTransaction, tu
     read the answer yet."""
     async with turn:
         if command.coordinator not in connection.transaction_keys:
-            sentence = "the transaction key that this connection asked for was refused"
+            sentence = "the transaction key of this connection was refused"
             raise ProtocolError(ServerError.NotAllowedError, sentence)
 
 
@@ -116,7 +116,7 @@ def _participant(region: ServingRegion, topic: str) -> str:
     name = region.check_topic(topic)
     if not name.is_persistent:
         raise ProtocolError(
-            ServerError.NotAllowedError, f"{name} keeps no messages: it cannot take part in a transaction"
+            ServerError.NotAllowedError, f"{name} is not persistent: it cannot take part in a transaction"
         )
     return str(name)
 

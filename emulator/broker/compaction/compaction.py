@@ -100,7 +100,7 @@ class Compaction:
             if log is not None:
                 self.reading.view = CompactedView(log, row)
             else:  # the topic was being deleted
-                logger.error("%s: its compacted log is missing; it is read as it is", topic.full_name)
+                logger.error("%s: its compacted log is missing; the topic's own log is read", topic.full_name)
         first, end = topic.log.first_entry_id, topic.log.next_entry_id
         if end > first:
             not_compacted = end - max(first, self.reading.horizon)
@@ -155,7 +155,7 @@ class Compaction:
     # One compaction.
 
     async def _run(self, running: asyncio.Future[None]) -> None:
-        status, error = Status.ERROR, "the topic left memory"
+        status, error = Status.ERROR, "the topic was unloaded"
         try:
             await self._compact()
             status, error = Status.SUCCESS, ""
@@ -264,7 +264,7 @@ class Compaction:
         self.reading.view, row = view, view.row
         self._generation = row.generation
         logger.info(
-            "%s is compacted below %d: %d entries stay, %d do not",
+            "%s is compacted below %d: %d entries are kept, %d are removed",
             self._topic.full_name,
             row.horizon,
             row.entries,
@@ -292,7 +292,9 @@ class Compaction:
             try:
                 await work
             except StorageError as failure:
-                logger.warning("%s: old compacted logs stay for now: %s", self._topic.full_name, failure)
+                logger.warning(
+                    "%s: old compacted logs could not be deleted yet: %s", self._topic.full_name, failure
+                )
             finally:
                 self._deleting.discard(done)
                 done.set_result(None)

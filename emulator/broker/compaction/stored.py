@@ -46,7 +46,7 @@ class Row:
             return cls(**{name: int(fields[name]) for name in cls.__slots__})
         except _UNREADABLE as problem:
             raise StorageDamaged(
-                f"{key} is damaged ({type(problem).__name__}: {problem}): what was compacted is not known"
+                f"{key} is damaged ({type(problem).__name__}: {problem}): the compacted log is unknown"
             ) from None
 
 

@@ -98,7 +98,9 @@ class Announcer:
             return self._channel
 
     def _refusal(self, problem: ProtocolError | StorageError) -> StorageError:
-        sentence = f"the event topic {self._settings.topic} takes no messages, and no change is made without: {problem}"
+        sentence = (
+            f"cannot publish to the event topic {self._settings.topic}, so the change is not made: {problem}"
+        )
         return StorageError(sentence, definite=True)
 
 

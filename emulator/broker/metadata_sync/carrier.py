@@ -155,9 +155,7 @@ class Carrier:
         for cluster in found.keys() - {
             name for name, said in self._told_apart.items() if found.get(name) == said
         }:
-            sentence = (
-                "metadata_sync_excluded_paths differ: %s. What is changed there stays where it is changed"
-            )
+            sentence = "metadata_sync_excluded_paths differ: %s; changes of these paths are not synchronised"
             logger.warning(sentence, found[cluster])
         self._told_apart = found
 
@@ -290,7 +288,7 @@ class Carrier:
         unseen = self._unseen
         if unseen and now >= self._asked_until:
             whom = unseen[int(now / ANSWER_SECONDS) % len(unseen)]  # one of them may not be there
-            logger.info("cluster %s had declared this one lost, and is asked for all that it has", whom)
+            logger.info("cluster %s had declared this cluster lost; all its metadata is requested", whom)
             await self._request(whom, {}, now)
             return
         if mine != self._had:
@@ -305,7 +303,7 @@ class Carrier:
             self._behind_since = now
         elif now - self._behind_since >= BEHIND_SECONDS and now >= self._asked_until:
             whom = max(sorted(lacks), key=lambda source: len(lacks[source]))
-            logger.info("cluster %s is asked for what it has and this cluster lacks", whom)
+            logger.info("cluster %s: the metadata that this cluster lacks is requested", whom)
             await self._request(whom, mine, now)
 
     async def _recover(self, mine: dict[str, int], now: float) -> bool:
@@ -317,7 +315,7 @@ class Carrier:
         if not whom or turn % 2 or now < self._asked_until:
             return False
         cluster, number = whom[turn // 2 % len(whom)], self._settings.draw() or 1
-        logger.info("cluster %s is asked for all that it has: a record here was damaged", cluster)
+        logger.info("cluster %s: all its metadata is requested, because a record here was damaged", cluster)
         self._inbox.recoveries[cluster] = number
         own = f"{self._settings.here.cluster}:{self._clock.incarnation}"
         await self._request(cluster, {**mine, own: 0}, now, number)
@@ -375,6 +373,8 @@ async def _adopt(metadata: Metadata, settings: SyncSettings) -> None:
                 try:
                     transaction.adopt(path)
                 except UNREADABLE as problem:  # others need not wait for a document that nobody can read
-                    logger.error("%s is damaged, and not sent to other clusters: %s", path, problem)
+                    logger.error(
+                        "metadata sync: %s is damaged and not sent to other clusters: %s", path, problem
+                    )
 
         await metadata.transact(settings.transaction(work))

@@ -142,7 +142,7 @@ class Channel:
             await asyncio.wait([last], timeout=LOOK_SECONDS)
         if not last.done():
             self.close()
-            raise StorageError(f"{self._topic.full_name} does not say that it is stored", definite=False)
+            raise StorageError(f"{self._topic.full_name} did not acknowledge the event", definite=False)
 
     def stored(self, publishes: Sequence[PendingPublish]) -> None:
         for _ in publishes:

@@ -195,7 +195,7 @@ def incomplete(change: Change | None) -> list[str]:
 def _names(value: bytes) -> list[str]:
     names = json.loads(value)
     if not isinstance(names, list) or any(not isinstance(one, str) for one in names):
-        raise ValueError(f"{str(names)[:80]!r} is no list of clusters")
+        raise ValueError(f"{str(names)[:80]!r} is not a list of clusters")
     return names
 
 

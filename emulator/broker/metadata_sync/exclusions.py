@@ -20,12 +20,12 @@ class Difference(NamedTuple):
 
     def __str__(self) -> str:
         said = (
-            [f"{', '.join(self.only_there)} is excluded in {self.cluster}, and not here"]
+            [f"{', '.join(self.only_there)} is excluded in {self.cluster} but not here"]
             if self.only_there
             else []
         )
         if self.only_here:
-            said.append(f"{', '.join(self.only_here)} is excluded here, and not in {self.cluster}")
+            said.append(f"{', '.join(self.only_here)} is excluded here but not in {self.cluster}")
         return "; ".join(said)
 
 

@@ -82,11 +82,7 @@ def _why_excluded(metadata: Metadata, synchronizer: Synchronizer, path: str) -> 
     if not excluded:
         return NO_REASON  # the event topic's own
     sharing = sorted(synchronizer.settings.clusters - set(_excluding(metadata, synchronizer, path)))
-    also = (
-        f"; {', '.join(sharing)} did not say to exclude it, too, and changes it without this one"
-        if sharing
-        else ""
-    )
+    also = f"; {', '.join(sharing)} did not exclude it; its changes are not applied here" if sharing else ""
     return Cause.PATH_EXCLUDED(path=excluded[0], also=also)
 
 

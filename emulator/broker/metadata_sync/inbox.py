@@ -189,7 +189,7 @@ class Inbox:
         self._figures.lost += tally.lost
         self._figures.from_the_future += len(tally.from_the_future)
         for event in tally.from_the_future[:10]:
-            sentence = "%s was changed at %s: the clock of that cluster is wrong, or this one's"
+            sentence = "metadata event %s is dated in the future (%s): the clock of its cluster or of this one is wrong"
             logger.warning(sentence, event.full_path, event.stamp)
         undone = [
             (event, ours)
@@ -198,7 +198,12 @@ class Inbox:
         ]
         self._figures.undone += len(undone)
         for event, ours in undone[:10]:
-            logger.info("%s: the change %s made here lost to %s", event.full_path, ours, event.stamp)
+            logger.info(
+                "metadata path %s: the local change %s is replaced by the newer %s",
+                event.full_path,
+                ours,
+                event.stamp,
+            )
 
     # The gate.
 
@@ -210,7 +215,7 @@ class Inbox:
                 self._check(one, message)
             except (ValueError, RecursionError) as problem:
                 self._figures.refused += 1
-                logger.warning("entry %d of the event topic is not obeyed: %s", one.entry_id, problem)
+                logger.warning("entry %d of the event topic is ignored: %s", one.entry_id, problem)
                 continue
             if message.source != self._settings.here.cluster:
                 if self._may_be_obeyed(message):
@@ -224,7 +229,9 @@ class Inbox:
         """A region speaks for its own cluster. ValueError."""
         region = one.region or self._settings.region
         if self._settings.regions.get(region) != message.source:
-            raise ValueError(f"region {region} speaks for cluster {message.source}, which it is not part of")
+            raise ValueError(
+                f"region {region} sent an event of cluster {message.source}, to which it does not belong"
+            )
 
     def _may_be_obeyed(self, message: Message) -> bool:
         """INV-82. What is passed over comes again once its source has seen to it that it was lost."""
@@ -232,7 +239,10 @@ class Inbox:
             return True
         if isinstance(message, Answer) and message.is_whole:
             return True
-        logger.info("cluster %s was declared lost, and is not obeyed before it knows", message.source)
+        logger.info(
+            "cluster %s was declared lost; its events are ignored until it has learned of that",
+            message.source,
+        )
         return False
 
     def _speaks(self, message: Events | Answer) -> bool:

@@ -35,7 +35,7 @@ class Held(NamedTuple):
         """ValueError and others for what `encode` did not make."""
         raw = json.loads(value)
         if not isinstance(raw["region"], str):
-            raise ValueError(f"region {raw['region']!r} is no name")
+            raise ValueError(f"region {raw['region']!r} is not a name")
         return cls(raw["region"], number(raw, "number"), number(raw, "beat"))
 
     @classmethod

@@ -96,10 +96,10 @@ class SyncSettings:
         if topic != self.topic:
             return
         if not subscription:
-            sentence = f"{topic} has the metadata events of clusters: only regions publish there"
+            sentence = f"{topic} is the metadata event topic: only regions may publish to it"
             raise ProtocolError(ServerError.NotAllowedError, sentence)
         if subscription == SUBSCRIPTION:
-            sentence = f"subscription {subscription} of {topic} is the regions' own: choose another name"
+            sentence = f"subscription {subscription} of {topic} is reserved for regions: choose another name"
             raise ProtocolError(ServerError.NotAllowedError, sentence)
 
     def covers(self, path: str) -> bool:

@@ -67,7 +67,7 @@ class Synchronizer:
         self.figures.failures += 1
         failure = f"{type(problem).__name__}: {problem}"
         if failure != self.failure:
-            logger.error("metadata sync failed, and begins again", exc_info=problem)
+            logger.error("metadata sync failed and is restarted", exc_info=problem)
         self.failure = failure
         self._let_go()
         await asyncio.sleep(FAILED_SECONDS)
@@ -86,12 +86,14 @@ class Synchronizer:
             self.carrier = await Carrier.begin(
                 host, host.metadata, self.settings, self.figures, self._news.set
             )
-            logger.info("this region carries the metadata events of cluster %s", self.settings.here.cluster)
+            logger.info(
+                "this region is now the metadata sync leader of cluster %s", self.settings.here.cluster
+            )
         await self.carrier.step()
 
     def _tell(self, failure: str) -> None:
         if failure and failure != self.failure:
-            logger.warning("metadata events are not carried now: %s", failure)
+            logger.warning("metadata sync is interrupted and will be retried: %s", failure)
         self.failure = failure
 
     def _let_go(self) -> None:
@@ -114,4 +116,4 @@ class Synchronizer:
             async with asyncio.timeout(1.0):
                 await self.lease.give_up()
         except (StorageError, TimeoutError) as failure:
-            logger.warning("the lease of metadata events is not given up: %s", failure or "no answer")
+            logger.warning("the metadata sync lease could not be released: %s", failure or "no answer")

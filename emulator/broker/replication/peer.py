@@ -264,7 +264,7 @@ class PeerLink(asyncio.Protocol):
             if self._frames.failed is not None:
                 raise self._frames.failed
         except ProtocolError as problem:
-            logger.warning("peer %s broke the protocol: %s", self.config.region, problem)
+            logger.warning("link to %s: the peer violated the protocol: %s", self.config.region, problem)
             if self._transport is not None:
                 self._transport.abort()
         self._confirm(receipts)

@@ -65,11 +65,9 @@ def challenge(config: RegionConfig, claimed: bytes, random_bytes: Callable[[int]
     """Ask a connection that names a region for its proof. ProtocolError when it names none of our peers."""
     name = claimed.decode(errors="replace")
     if name not in {peer.region for peer in config.peers}:
-        raise _not_proven(f"{name!r} is no peer of region {config.region}")
+        raise _not_proven(f"{name!r} is not a peer of region {config.region}")
     if not config.run_secret:
-        raise _not_proven(
-            f"region {config.region} was told no secret of its run, so nobody can prove to be a peer"
-        )
+        raise _not_proven(f"region {config.region} has no run secret, so no peer can be authenticated")
     return Challenge(name, random_bytes(NONCE_BYTES))
 
 
@@ -91,7 +89,7 @@ def publisher_of(peer: Peer | None, name: str, connection: str) -> Publisher:
     if peer is None:
         raise ProtocolError(
             ServerError.NotAllowedError,
-            f"producer name {name!r} belongs to a region; this connection has not proven to be one",
+            f"producer name {name!r} belongs to a region; this connection is not authenticated as one",
         )
     source, _, _ = name.removeprefix(REPLICATOR_PREFIX).partition("-->")
     if source != peer.region:

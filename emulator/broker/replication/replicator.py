@@ -78,7 +78,10 @@ class Replicator:
             position = Position.parse(stored.value.decode())
         except ValueError as problem:
             logger.warning(
-                "%s is damaged (%s): all is sent again, and %s drops what it has", key, problem, self.remote
+                "%s is damaged (%s): all entries are sent again; region %s drops duplicates",
+                key,
+                problem,
+                self.remote,
             )
             return beginning
         return position.entry if position.ledger == self.topic.ledger_id else -1
@@ -173,7 +176,7 @@ class Replicator:
         if not self.life.is_connected:
             return
         if not self.progress.received(self.topic.ledger_id, positions):
-            logger.warning("%s acknowledged out of turn: one of %s", self.remote, positions)
+            logger.warning("region %s acknowledged entries of %s out of order", self.remote, positions)
             self._open_later(Cause.RECEIPT_OUT_OF_TURN(region=self.remote))
             return
         self._keeper.soon(PROGRESS_WRITE_DELAY_SECONDS)

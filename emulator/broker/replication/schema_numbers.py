@@ -52,7 +52,7 @@ class SchemaNumbers:
         else:
             there = await self._peer.ask_schema_version(str(self._topic), found.schema)
             if len(there) not in (0, len(version)):
-                sentence = f"it calls it by {len(there):,} bytes; a version has {len(version)}"
+                sentence = f"its version there has {len(there):,} bytes instead of {len(version)}"
                 raise ProtocolError(ServerError.UnknownError, sentence)
         if len(self._there) >= KNOWN_MAX:
             self._there.clear()

@@ -197,7 +197,8 @@ class PendingAcksOfSubscription:
 
     async def _end_alone(self, txn: TxnId, committed: bool) -> None:
         logger.warning(
-            "%s, subscription %s: transaction %s is nobody's any more",
+            "%s, subscription %s: transaction %s is not open at its coordinator; its pending acknowledgements are "
+            "ended",
             self._subscription.topic.full_name,
             self._subscription.name,
             txn.text,
@@ -205,7 +206,7 @@ class PendingAcksOfSubscription:
         try:
             await self.end(txn, committed=committed)
         except GeoemuError as failure:
-            logger.warning("%s is not ended yet: %s", txn.text, failure)
+            logger.warning("transaction %s is not ended yet: %s", txn.text, failure)
 
     def over_upto(self, most: int, low_watermark: int) -> None:
         """All transactions of this coordinator up to this number are over."""

@@ -67,7 +67,7 @@ def _telling(key: StoredKey) -> Iterator[None]:
         yield
     except StorageDamaged as damage:
         raise StorageDamaged(
-            f"{key.text} is damaged ({damage}): mend it, or remove it and its parts to have the subscription begin anew"
+            f"{key.text} is damaged ({damage}): repair it, or delete it and its parts to recreate the subscription"
         ) from None
 
 

@@ -210,14 +210,16 @@ class Subscription:
         topic.region.transactions.check_acknowledge(txn, topic.full_name, self.name)
         if self._seeks:
             raise ProtocolError(
-                ServerError.ServiceNotReady, f"subscription {self.name} is being sent elsewhere"
+                ServerError.ServiceNotReady, f"a seek of subscription {self.name} is in progress"
             )
         end_entry_id = topic.readable_end
         claims = [
             claim for ledger, claim in ids if ledger == topic.ledger_id and 0 <= claim.entry_id < end_entry_id
         ]
         if len(claims) < len(ids):
-            raise ProtocolError(ServerError.NotAllowedError, "an entry that nobody was given is acknowledged")
+            raise ProtocolError(
+                ServerError.NotAllowedError, "an entry was acknowledged that was not dispatched"
+            )
         consumer.acked_ms = self.acked_ms = topic.region.environment.wall_clock_ms()
         if self.pending_acks is None:
             self.pending_acks = PendingAcksOfSubscription(self)

@@ -132,13 +132,13 @@ class TopicAccess:
         if not self._is_patient:
             return
         if self._machine.awaited is not None:
-            self._say(f"it is kept for {self._machine.awaited!r}, which had it before the topic was loaded")
+            self._say(f"it is reserved for {self._machine.awaited!r}, the owner before the topic was loaded")
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(self._patience_seconds, self._patience_over)
 
     def _patience_over(self) -> None:
         former = self._machine.awaited
-        self._carry_out(self._machine.patience_over(), f"{former!r} did not come back in time")
+        self._carry_out(self._machine.patience_over(), f"{former!r} did not reconnect in time")
 
     # What it is told.
 
@@ -147,14 +147,14 @@ class TopicAccess:
         waits = producer.access_mode is AccessMode.WAIT_FOR_EXCLUSIVE
         draw = self._topic.region.environment.random.getrandbits(32) if waits else 0
         now_us = int(asyncio.get_running_loop().time() * 1_000_000) + self._wall_minus_loop_us
-        why = f"{producer.producer_name!r} asked for it ({producer.access_mode.label})"
+        why = f"{producer.producer_name!r} requested it ({producer.access_mode.label})"
         self._carry_out(self._machine.enter(producer, now_us, draw), why)
 
     def left(self, producer: Producer, why: str = "it left") -> None:
         """A producer that entered is gone: closed, or its connection was lost. Harmless when it never entered."""
         if not self._closed:
             self._waited.pop(producer, None)
-            self._carry_out(self._machine.left(producer), f"{producer.producer_name!r} is gone: {why}")
+            self._carry_out(self._machine.left(producer), f"{producer.producer_name!r} closed: {why}")
 
     def hand_over(self, old: Producer, new: Producer) -> None:
         """The client of `old` is back as `new`, which enters next, or leaves."""
@@ -164,7 +164,7 @@ class TopicAccess:
         """From now on clients publish in another region only; empty: here."""
         if home != self._machine.home:
             self._carry_out(
-                self._machine.move_home(home), f"clients publish in {home or 'this region'} from now on"
+                self._machine.move_home(home), f"clients may now publish in {home or 'this region'}"
             )
 
     # What it tells.
@@ -239,9 +239,9 @@ class TopicAccess:
     def evict(self, producer: Producer, why: str) -> None:
         """It publishes no more, from now on."""
         self._figures.fences += 1
-        logger.info("%s: %s is fenced off: %s", self._topic.full_name, producer.producer_name, why)
+        logger.info("%s: producer %s is fenced: %s", self._topic.full_name, producer.producer_name, why)
         producer.connection.close_producer(producer)
-        self._topic.transactions.owner_lost(producer.producer_name, "its producer was fenced off")
+        self._topic.transactions.owner_lost(producer.producer_name, "its producer was fenced")
 
     def _begin_writing(self, change: Change, why: str) -> None:
         self._writing = asyncio.get_running_loop().create_future()
@@ -251,9 +251,11 @@ class TopicAccess:
         try:
             grant = await self._stored(change, why)
         except StorageError as failure:
-            logger.error("%s: exclusive access was not stored: %s", self._topic.full_name, failure)
+            logger.error(
+                "%s: the change of exclusive access could not be stored: %s", self._topic.full_name, failure
+            )
             if not self._closed:
-                self._carry_out(self._machine.not_written(str(failure)), "a grant could not be stored")
+                self._carry_out(self._machine.not_written(str(failure)), "the new owner could not be stored")
             return
         finally:
             writing.set_result(None)
@@ -266,7 +268,7 @@ class TopicAccess:
         its owner hears of it. StorageError when it is not, or nobody knows."""
         await self.everything_issued()
         if self._closed:
-            raise StorageError("the topic is not served here any more", definite=True)
+            raise StorageError("the topic was unloaded", definite=True)
         grant = change.at(self._topic.log.next_entry_id)
         await self.make_durable(grant, why)
         return grant
@@ -290,20 +292,20 @@ class TopicAccess:
         owner, epoch = grant.owner, grant.epoch
         if change.step is Step.GRANT:
             self._owner_changes(owner, epoch)
-            self._say(f"{owner!r} was given it in epoch {epoch}, because {why}")
+            self._say(f"{owner!r} became the owner in epoch {epoch}, because {why}")
         elif change.step is Step.BAR:
-            self._say(f"epoch {epoch} is nobody's, because {why}")
+            self._say(f"epoch {epoch} has no owner, because {why}")
         elif change.step is Step.END:
-            self._say(f"{owner!r} lost it, because {why}, and nobody waited")
+            self._say(f"{owner!r} is no longer the owner, because {why}; no producer waits")
         else:
-            self._say(f"{owner!r} came back and keeps it in epoch {epoch}")
+            self._say(f"{owner!r} reconnected and remains the owner in epoch {epoch}")
 
     def _owner_changes(self, owner: str, epoch: int) -> None:
         """What the former owner did not commit, the new one does not wait for (decision 0027)."""
         former, self._granted_to = self._granted_to, owner
         if former and former != owner:
             self._topic.transactions.owner_lost(
-                former, f"{owner!r} owns {self._topic.full_name} in epoch {epoch}"
+                former, f"{owner!r} became the owner of {self._topic.full_name} in epoch {epoch}"
             )
 
     def _say(self, sentence: str) -> None:
@@ -382,7 +384,7 @@ def _decoded(key: str, value: bytes) -> Grant:
             raise ValueError(f"epoch {grant.epoch} is not that of the key")
     except _UNREADABLE as problem:
         raise StorageDamaged(
-            f"{key} is damaged ({type(problem).__name__}: {problem}): who owns the topic is not known"
+            f"{key} is damaged ({type(problem).__name__}: {problem}): the owner of the topic is unknown"
         ) from None
     return grant
 
@@ -394,12 +396,16 @@ def _line_before(store: Store, topic: str) -> dict[str, int]:
     try:
         return {str(name): int(arrived_us) for name, arrived_us in json.loads(stored.value)}
     except _UNREADABLE:
-        logger.warning("%s: who waited for it cannot be read: they queue anew", topic)
+        logger.warning(
+            "%s: the stored wait queue cannot be read; producers are queued in the order in which they "
+            "reconnect",
+            topic,
+        )
         return {}
 
 
 def _line_not_kept(failure: BaseException) -> None:
-    logger.warning("who waits for exclusive access was not stored: %s", failure)
+    logger.warning("the wait queue for exclusive access could not be stored: %s", failure)
 
 
 def _habits(chosen: Compatibility) -> Habits:

@@ -101,7 +101,7 @@ class Checkpoints:
         def done(put: asyncio.Future[int]) -> None:
             failure = put.exception()
             if failure is not None:
-                logger.warning("checkpoint of %s not written: %s", self._topic, failure)
+                logger.warning("checkpoint of topic %s could not be written: %s", self._topic, failure)
             if told is not None:
                 told(failure is None)
 

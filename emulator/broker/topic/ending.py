@@ -67,7 +67,7 @@ class Ending:
         topic.flush()
         await topic.issued_so_far()
         if topic.closed:
-            raise GoneMeanwhile(f"{topic.full_name} is not served here any more")
+            raise GoneMeanwhile(f"{topic.full_name} was unloaded")
         key, last = TerminatedKey(topic.full_name).text, topic.last_position
         try:
             topic.region.store.get(key)  # a key whose last put failed is refused until somebody looked (S5)

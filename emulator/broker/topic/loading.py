@@ -35,8 +35,7 @@ def check_is_whole(log: Log, name: TopicName, damage: CheckpointDamaged) -> None
     """CheckpointDamaged when entries were let go of: what they said is in no other place than the checkpoint."""
     if log.first_entry_id > 0:
         raise CheckpointDamaged(
-            f"{damage}, and the log of {name} begins at entry {log.first_entry_id}: what came before it cannot "
-            "be made again"
+            f"{damage}, and the log of {name} begins at entry {log.first_entry_id}: earlier state cannot be rebuilt"
         ) from None
 
 

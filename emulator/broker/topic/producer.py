@@ -284,7 +284,9 @@ class Producer:
         """An entry of a transaction, as it is stored. The log has to say so itself: clients that name the transaction
         only in the command (Go) have it written into the metadata. ProtocolError when it is refused."""
         if self.source_region is not None:
-            sentence = "an entry of a transaction came from another region: transactions end in their own"
+            sentence = (
+                "an entry of a transaction came from another region: a transaction belongs to one region"
+            )
             raise self._refused(Refusal(LASTING, sentence, scope_of(self.publisher)), info.source_position)
         told = None if send.txn_least is None else TxnId(send.txn_most or 0, send.txn_least)
         if told is not None and info.txn is not None and told != info.txn:
@@ -302,8 +304,13 @@ class Producer:
         where = f" ({source_position} there)" if source_position is not None else ""
         sentence = refusal.sentence + where
         if refusal.scope is Scope.ATTACHMENT:
-            logger.warning("%s: %s must attach again: %s", self.topic.full_name, self.producer_name, sentence)
-            self.connection.forget_producer(self, "what it sent was refused")
+            logger.warning(
+                "topic %s: producer %s is closed and must reconnect: %s",
+                self.topic.full_name,
+                self.producer_name,
+                sentence,
+            )
+            self.connection.forget_producer(self, "its message was refused")
         return ProtocolError(refusal.code, sentence)
 
     def stored(self, publishes: Sequence[PendingPublish]) -> None:

@@ -170,7 +170,7 @@ class Topic:
             at = topic.checkpoints.restore(log.next_entry_id)
         except CheckpointDamaged as damage:
             check_is_whole(log, name, damage)
-            logger.warning("%s: all of %s is made again from the log", damage, name)
+            logger.warning("topic %s: %s is rebuilt from the log", damage, name)
             topic.close("its checkpoint is damaged")
             topic = cls(region, name, log, deduplicates=deduplicates)
             at = 0

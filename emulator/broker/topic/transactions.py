@@ -143,7 +143,11 @@ class TopicTransactions:
                 self._look_again()
                 return
             if status is None or status.is_over:
-                logger.warning("%s: transaction %s is nobody's any more", self._topic.full_name, txn.text)
+                logger.warning(
+                    "%s: transaction %s is not open at its coordinator; it is ended here",
+                    self._topic.full_name,
+                    txn.text,
+                )
                 self._topic.region.spawn(self._end_alone(txn, status is Status.COMMITTED))
 
     def _stop_timer(self) -> None:
@@ -159,7 +163,9 @@ class TopicTransactions:
         try:
             await asyncio.shield(self.end(txn, committed=committed))
         except GeoemuError as failure:
-            logger.warning("%s: %s is not ended yet: %s", self._topic.full_name, txn.text, failure)
+            logger.warning(
+                "%s: transaction %s is not ended yet: %s", self._topic.full_name, txn.text, failure
+            )
 
     def over_upto(self, most: int, low_watermark: int) -> None:
         """All transactions of this coordinator up to this number are over."""

@@ -102,7 +102,7 @@ class Trimmer:
             return
         self.floor = before
         await topic.log.trim(before)
-        logger.info("%s: entries below %d are let go", topic.full_name, topic.log.first_entry_id)
+        logger.info("%s: entries below %d are removed", topic.full_name, topic.log.first_entry_id)
         if not topic.closed:
             self._pass_trimmed()
             topic.checkpoints.forget_parts_below(topic.log.first_entry_id)

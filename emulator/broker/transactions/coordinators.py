@@ -48,7 +48,7 @@ class Coordinators:
 
     def close(self) -> None:
         """The region stops."""
-        stopping = StorageError("the region stops", definite=False)
+        stopping = StorageError("the region is stopping", definite=False)
         for life in self._lives.values():
             life.end(stopping)
 
@@ -87,7 +87,7 @@ class Coordinators:
             before = next(book.coordinators for book in books if book.keys)
             raise StorageError(
                 f"transaction_coordinators is {self.count} and was {before}, but {held} transaction keys are bound "
-                f"to {before} coordinators: set it back, or delete the keys first",
+                f"to {before} coordinators: restore the old value, or delete the keys first",
                 definite=True,
             )
 
@@ -163,7 +163,7 @@ class Coordinators:
         """The same, for one that takes new transactions."""
         life = self.life(number)
         if number >= self.count:
-            sentence = f"transaction coordinator {number} only finishes what it began"
+            sentence = f"transaction coordinator {number} accepts no new transactions"
             raise ProtocolError(ServerError.TransactionCoordinatorNotFound, sentence)
         return life
 
@@ -205,5 +205,5 @@ class Coordinators:
         """Nothing is presumed of a coordinator that is there and cannot be asked."""
         if number < self.count or number in self._damaged:
             why = self._damaged.get(number, "it is being loaded")
-            sentence = f"transaction coordinator {number} cannot be asked: {why}"
+            sentence = f"transaction coordinator {number} is unavailable: {why}"
             raise ProtocolError(ServerError.ServiceNotReady, sentence)

@@ -339,5 +339,5 @@ def _done() -> Promised:
 
 def loading(number: int) -> ProtocolError:
     """Clients look the coordinator up again, and try once more."""
-    sentence = f"transaction coordinator {number} is being loaded: ask again"
+    sentence = f"transaction coordinator {number} is being loaded: repeat the request"
     return ProtocolError(ServerError.TransactionCoordinatorNotFound, sentence)

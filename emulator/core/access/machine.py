@@ -389,18 +389,18 @@ class Access:
         if self.owner is not None:
             return f"has an exclusive producer, {self.owner.producer_name!r}"
         if self.awaited is not None:
-            return f"is kept for its exclusive producer {self.awaited!r}, which may come back"
+            return f"is reserved for its exclusive producer {self.awaited!r}, which may reconnect"
         if self.line:
             return "has producers that wait for exclusive access"
         return "has producers already"
 
     def _fenced(self, claimant: Claimant) -> Refuse:
-        sentence = f"producer {claimant.producer_name!r} was fenced off by a newer exclusive producer"
+        sentence = f"producer {claimant.producer_name!r} was fenced by a newer exclusive producer"
         return Refuse(claimant, ServerError.ProducerFenced, sentence)
 
     def _elsewhere(self, claimant: Claimant) -> Refuse:
-        sentence = f"clients publish to this topic in region {self.home} only (exclusive_home)"
+        sentence = f"clients may publish to this topic in region {self.home} only (exclusive_home)"
         return Refuse(claimant, ServerError.NotAllowedError, sentence)
 
     def _not_stored(self, claimant: Claimant, why: str) -> Refuse:
-        return Refuse(claimant, ServerError.PersistenceError, f"exclusive access was not stored: {why}")
+        return Refuse(claimant, ServerError.PersistenceError, f"exclusive access could not be stored: {why}")

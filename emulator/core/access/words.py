@@ -54,8 +54,8 @@ class Step(Enum):
 
     GRANT = "a new epoch and its owner"
     END = "the topic has no owner any more"
-    RESUME = "the owner of before goes on in its epoch"
-    BAR = "an epoch of nobody: whoever owned the topic before is fenced off"
+    RESUME = "the former owner continues in its epoch"
+    BAR = "an epoch without an owner: the former owner is fenced"
 
 
 class Change(NamedTuple):

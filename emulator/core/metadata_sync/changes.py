@@ -94,7 +94,7 @@ class Transaction:
 
     def change(self, path: str, value: bytes | None, *, is_seed: bool, touched: Iterable[str] = ()) -> None:
         """Set a document, or delete it. `is_seed`: it stands in the topology, and carries the lowest time. `touched`:
-        elements that are set anew even if their value is the same. Overruled; ValueError for what is no document."""
+        elements that are set anew even if their value is the same. Overruled; ValueError for what is not a document."""
         self.make(path, self.drawn_up(path, value, is_seed=is_seed, touched=touched))
 
     def drawn_up(

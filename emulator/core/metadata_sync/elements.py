@@ -61,7 +61,7 @@ def split_path(full_path: str) -> tuple[str, str]:
     name, separator, element = rest.partition("/")
     path = f"{kind}/{name}"
     if not is_synced(path) or (separator and not element):
-        raise ValueError(f"path {full_path[:80]!r} is none that clusters share")
+        raise ValueError(f"path {full_path[:80]!r} is not shared by clusters")
     return path, element
 
 
@@ -70,18 +70,18 @@ def joined_path(path: str, element: str) -> str:
 
 
 def elements_of(path: str, document: bytes | None) -> dict[str, Any]:
-    """Values by element, without EXISTENCE. ValueError for what is no document."""
+    """Values by element, without EXISTENCE. ValueError for what is not a document."""
     if document is None:
         return {}
     parsed = json.loads(document)
     if not isinstance(parsed, Mapping):
-        raise ValueError(f"what is to be stored at {path} is no document")
+        raise ValueError(f"what is to be stored at {path} is not a document")
     if path.partition("/")[0] in _UNDIVIDED:
         return _of_partitioned(parsed)
     found = {_escaped(field): value for field, value in parsed.items() if field != _POLICIES}
     policies = parsed.get(_POLICIES, {})
     if not isinstance(policies, Mapping):
-        raise ValueError(f"the policies of {path} are no document")
+        raise ValueError(f"the policies of {path} are not a document")
     found |= {policy_element(name): value for name, value in policies.items()}
     return found
 
@@ -136,10 +136,10 @@ def check_element(path: str, element: str, value: Any) -> None:
         return
     if element == WHOLE:
         if not isinstance(value, Mapping) or _PARTITIONS in value:
-            raise ValueError(f"{element} of {path} is no document without its number of partitions")
+            raise ValueError(f"{element} of {path} is not a document without its number of partitions")
     elif type(value) is not int or not 1 <= value <= PARTITIONS_MAX or element != f"{_PARTITIONS}/{value}":
         raise ValueError(
-            f"{element} {str(value)[:80]!r} is no number of partitions from 1 to {PARTITIONS_MAX}"
+            f"{element} {str(value)[:80]!r} is not a number of partitions from 1 to {PARTITIONS_MAX}"
         )
 
 

@@ -103,7 +103,7 @@ class Event:
     def from_json(cls, raw: Any) -> Event:
         """The gate: what somebody says is an event. ValueError, with the rule, when it is none."""
         if not isinstance(raw, Mapping):
-            raise ValueError(f"{raw!r} is no event")
+            raise ValueError(f"{raw!r} is not an event")
         kind = raw.get("type")
         if kind not in TYPES:
             raise ValueError(f"type {kind!r} is none of {', '.join(TYPES)}")
@@ -126,7 +126,7 @@ class Event:
 def _stamp(raw: Mapping[str, Any]) -> Stamp:
     source = _text(raw, "sourceCluster", 63)
     if not is_valid_name(source):
-        raise ValueError(f"sourceCluster {source!r} is no name of a cluster")
+        raise ValueError(f"sourceCluster {source!r} is not a name of a cluster")
     return Stamp(
         number(raw, "lastUpdatedTimestamp"),
         number(raw, "counter", default=0),
@@ -148,14 +148,14 @@ def number(raw: Mapping[str, Any], name: str, default: int | None = None) -> int
     """A whole number that is not negative. ValueError."""
     value = raw.get(name, default)
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= NUMBER_MAX:
-        raise ValueError(f"{name} {value!r} is no whole number from 0 to {NUMBER_MAX}")
+        raise ValueError(f"{name} {value!r} is not a whole number from 0 to {NUMBER_MAX}")
     return value
 
 
 def _text(raw: Mapping[str, Any], name: str, characters_max: int) -> str:
     value = raw.get(name)
     if not isinstance(value, str) or not 0 < len(value) <= characters_max or not _can_be_stored(value):
-        raise ValueError(f"{name} {str(value)[:80]!r} is no text of 1 to {characters_max} characters")
+        raise ValueError(f"{name} {str(value)[:80]!r} is not a text of 1 to {characters_max} characters")
     return value
 
 

@@ -18,7 +18,7 @@ Excluded = tuple[str, ...]
 
 
 def excluded_from_json(raw: Any) -> Excluded:
-    """The gate. ValueError for what is no list of paths."""
+    """The gate. ValueError for what is not a list of paths."""
     if not isinstance(raw, list) or len(raw) > EXCLUDED_MAX:
         raise ValueError(f"excluded paths are a list of {EXCLUDED_MAX} at most")
     if any(not isinstance(one, str) or not 0 < len(one) <= EXCLUDED_CHARACTERS_MAX for one in raw):

@@ -116,7 +116,7 @@ def decode(payload: bytes) -> Message:
     """The gate: what was published as a message of the event topic. ValueError, with the rule, when it is none."""
     raw = json.loads(payload)
     if not isinstance(raw, Mapping) or raw.get("version") != VERSION:
-        raise ValueError("it is no pack of this version")
+        raise ValueError("it is not a pack of this version")
     source = _cluster(raw, "source")
     match raw.get("kind"):
         case "events":
@@ -159,7 +159,7 @@ def decode(payload: bytes) -> Message:
 def _cluster(raw: Mapping[str, Any], name: str) -> str:
     value = raw.get(name)
     if not isinstance(value, str) or not is_valid_name(value):
-        raise ValueError(f"{name} {str(value)[:80]!r} is no name of a cluster")
+        raise ValueError(f"{name} {str(value)[:80]!r} is not a name of a cluster")
     return value
 
 

@@ -181,7 +181,7 @@ def _stamp(raw: Any) -> Stamp:
     """ValueError for what is none: stamps are compared later, and a comparison cannot fail."""
     stamp = Stamp(*raw)
     if [type(one) for one in stamp] != _STAMP_TYPES:
-        raise ValueError(f"{raw!r} is no stamp")
+        raise ValueError(f"{raw!r} is not a stamp")
     return stamp
 
 

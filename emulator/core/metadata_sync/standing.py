@@ -35,7 +35,7 @@ class OwnClock:
         """ValueError and others for what `encode` did not make."""
         told = json.loads(value)
         if not isinstance(told["incarnation"], str):
-            raise ValueError(f"incarnation {told['incarnation']!r} is no text")
+            raise ValueError(f"incarnation {told['incarnation']!r} is not a text")
         reading = Reading(number(told, "time_ms"), number(told, "counter"))
         return cls(told["incarnation"], number(told, "sequence"), reading)
 
@@ -97,5 +97,5 @@ def may_go(mine: Vector, others: Mapping[str, Vector]) -> Callable[[Stamp], bool
 def vector_from_json(raw: Any) -> dict[str, int]:
     """The gate. ValueError for what is no vector."""
     if not isinstance(raw, Mapping) or len(raw) > ORIGINS_MAX:
-        raise ValueError(f"{str(raw)[:80]!r} says of no cluster what it has")
+        raise ValueError(f"{str(raw)[:80]!r} is not a version vector")
     return {origin: number(raw, origin) for origin in raw}

@@ -20,22 +20,22 @@ def _boolean(value: Any) -> bool:
 
 def _region_names(value: Any) -> tuple[str, ...]:
     if not isinstance(value, list | tuple) or not all(isinstance(name, str) for name in value):
-        raise ValueError(f"{value!r} is no list of region names")
+        raise ValueError(f"{value!r} is not a list of region names")
     wrong = [name for name in value if not is_valid_name(name)]
     if wrong:
-        raise ValueError(f"{wrong[0]!r} is no name of a region")
+        raise ValueError(f"{wrong[0]!r} is not a name of a region")
     return tuple(dict.fromkeys(value))  # a set to Pulsar, too: naming a region twice means nothing more
 
 
 def _milliseconds(value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MILLISECONDS_MAX:
-        raise ValueError(f"{value!r} is no whole number of milliseconds, 0 to {MILLISECONDS_MAX}")
+        raise ValueError(f"{value!r} is not a whole number of milliseconds, 0 to {MILLISECONDS_MAX}")
     return value
 
 
 def _region_or_none(value: Any) -> str:
     if not isinstance(value, str) or (value and not is_valid_name(value)):
-        raise ValueError(f"{value!r} is no name of a region")
+        raise ValueError(f"{value!r} is not a name of a region")
     return value
 
 
@@ -44,7 +44,7 @@ def counts(minimum: int = 0, maximum: int = 2**31 - 1) -> Codec[int]:
 
     def decode(value: Any) -> int:
         if not isinstance(value, int) or isinstance(value, bool) or not minimum <= value <= maximum:
-            raise ValueError(f"{value!r} is no whole number, {minimum} to {maximum}")
+            raise ValueError(f"{value!r} is not a whole number, {minimum} to {maximum}")
         return value
 
     return Codec(decode, int, {"type": "integer", "minimum": minimum, "maximum": maximum})
@@ -66,7 +66,7 @@ def objects_of(fields: Mapping[str, Codec[Any]]) -> Codec[Mapping[str, Any]]:
 
     def decode(value: Any) -> Mapping[str, Any]:
         if not isinstance(value, dict):
-            raise ValueError(f"{value!r} is no JSON object")
+            raise ValueError(f"{value!r} is not a JSON object")
         given = {name: value[name] for name in fields if value.get(name) is not None}
         return {name: _field(name, fields[name], one) for name, one in given.items()}
 
@@ -90,19 +90,19 @@ TEXT_LENGTH_MAX: Final = 65_536
 
 def _text(value: Any) -> str:
     if not isinstance(value, str) or len(value) > TEXT_LENGTH_MAX:
-        raise ValueError(f"{str(value)[:100]!r} is no text of at most {TEXT_LENGTH_MAX} characters")
+        raise ValueError(f"{str(value)[:100]!r} is not a text of at most {TEXT_LENGTH_MAX} characters")
     return value
 
 
 def _texts(value: Any) -> tuple[str, ...]:
     if not isinstance(value, list | tuple) or len(value) > TEXTS_MAX:
-        raise ValueError(f"{str(value)[:100]} is no list of at most {TEXTS_MAX} texts")
+        raise ValueError(f"{str(value)[:100]} is not a list of at most {TEXTS_MAX} texts")
     return tuple(dict.fromkeys(map(_text, value)))
 
 
 def _text_by_name(value: Any) -> dict[str, str]:
     if not isinstance(value, dict) or len(value) > TEXTS_MAX:
-        raise ValueError(f"{str(value)[:100]} is no JSON object of at most {TEXTS_MAX} texts")
+        raise ValueError(f"{str(value)[:100]} is not a JSON object of at most {TEXTS_MAX} texts")
     return {_text(name): _text(one) for name, one in value.items()}
 
 

@@ -11,7 +11,7 @@ BYTES_MAX: Final = 2**63 - 1
 
 def _threshold(value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= BYTES_MAX:
-        raise ValueError(f"{value!r} is no whole number of bytes, 0 to {BYTES_MAX}")
+        raise ValueError(f"{value!r} is not a whole number of bytes, 0 to {BYTES_MAX}")
     return value
 
 

@@ -26,7 +26,7 @@ class Delays(NamedTuple):
 
 def _whole_number(value: Any, name: str, least: int, most: int) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-        raise ValueError(f"{name}: {value!r} is no whole number of milliseconds, {least} to {most}")
+        raise ValueError(f"{name}: {value!r} is not a whole number of milliseconds, {least} to {most}")
     return value
 
 
@@ -48,7 +48,7 @@ def _delays_as_json(value: Delays | None) -> dict[str, Any]:
 
 def _unacked(value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= UNACKED_MAX:
-        raise ValueError(f"{value!r} is no number of messages, 0 (any) to {UNACKED_MAX}")
+        raise ValueError(f"{value!r} is not a number of messages, 0 (any) to {UNACKED_MAX}")
     return value
 
 

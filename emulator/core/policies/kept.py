@@ -20,7 +20,7 @@ LONG_MAX: Final = 2**63 - 1
 
 def _nonnegative(value: Any) -> float:
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= LONG_MAX:
-        raise ValueError(f"{value!r} is no number, 0 or more")
+        raise ValueError(f"{value!r} is not a number, 0 or more")
     return value
 
 
@@ -50,7 +50,7 @@ def _persistence(value: Any) -> Mapping[str, Any]:
 
 def _offloading(value: Any) -> Mapping[str, Any]:
     if not isinstance(value, dict) or len(value) > 100:
-        raise ValueError(f"{str(value)[:100]} is no JSON object of at most 100 fields")
+        raise ValueError(f"{str(value)[:100]} is not a JSON object of at most 100 fields")
     return {name: one for name, one in value.items() if one is not None}
 
 
@@ -89,7 +89,7 @@ def _permissions(value: Any) -> Mapping[str, Any]:
 
 def _object(value: Any) -> dict[str, Any]:
     if not isinstance(value, dict) or len(value) > 1_000:
-        raise ValueError(f"{str(value)[:100]} is no JSON object of at most 1000 fields")
+        raise ValueError(f"{str(value)[:100]} is not a JSON object of at most 1000 fields")
     return value
 
 

@@ -63,20 +63,20 @@ Quotas = Mapping[QuotaKind, Quota]
 
 
 def whole_number(value: Any, what: str, *, least: int = 0) -> int:
-    """ValueError for what is no number, OutOfRange for one that cannot be meant."""
+    """ValueError for what is not a number, OutOfRange for one that cannot be meant."""
     if isinstance(value, str) and value.lstrip("-").isdecimal():
         value = int(value)  # the command line tool quotes some of them
     if not isinstance(value, int) or isinstance(value, bool):
-        raise ValueError(f"{what}: {value!r} is no whole number")
+        raise ValueError(f"{what}: {value!r} is not a whole number")
     if not least <= value <= NUMBER_MAX:
         raise OutOfRange(f"{what}: {value} is not between {least} and {NUMBER_MAX}")
     return value
 
 
 def fields_of(value: Any, required: tuple[str, ...]) -> Mapping[str, Any]:
-    """ValueError for what is no JSON object with these fields. Others are left alone: newer tools send more."""
+    """ValueError for what is not a JSON object with these fields. Others are left alone: newer tools send more."""
     if not isinstance(value, dict):
-        raise ValueError(f"{value!r} is no object")
+        raise ValueError(f"{value!r} is not an object")
     missing = [name for name in required if value.get(name) is None]
     if missing:
         raise ValueError(f"{missing[0]} is missing")

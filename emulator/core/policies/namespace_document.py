@@ -120,7 +120,7 @@ def written(policies: Mapping[str, Any], registry: Mapping[str, Policy[Any]], re
 def read(document: Any, registry: Mapping[str, Policy[Any]], region: str) -> dict[str, Any]:
     """The policies (by name, as JSON) that a document sets. ValueError names the field that cannot be."""
     if not isinstance(document, dict):
-        raise ValueError(f"{str(document)[:100]} is no JSON object")
+        raise ValueError(f"{str(document)[:100]} is not a JSON object")
     fields = {field_of(policy): policy for policy in registry.values() if Scope.NAMESPACE in policy.scopes}
     set_: dict[str, Any] = {}
     for name, value in _renamed(document).items():
@@ -130,10 +130,10 @@ def read(document: Any, registry: Mapping[str, Policy[Any]], region: str) -> dic
         if policy is None and name not in _KNOWN:
             continue
         if policy is None:
-            raise ValueError(f"{name}: {value!r} is not offered by this region")
+            raise ValueError(f"{name}: {value!r} is not supported by this region")
         if policy.at_namespace in BY_REGION:
             if not isinstance(value, dict):
-                raise ValueError(f"{name}: {value!r} is no JSON object of regions")
+                raise ValueError(f"{name}: {value!r} is not a JSON object of regions")
             value = value.get(region)
             if value is None:
                 continue

@@ -49,7 +49,7 @@ def parse_avro(data: bytes) -> AvroSchema:
     except RecursionError:
         raise BadSchema("its types refer to each other too deeply") from None
     except _failures() as problem:
-        raise BadSchema(f"no Avro schema: {_short(str(problem))}") from None
+        raise BadSchema(f"not an Avro schema: {_short(str(problem))}") from None
 
 
 @cache

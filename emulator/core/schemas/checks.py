@@ -37,7 +37,7 @@ def check_form(schema: Schema) -> None:
             root_message(schema.data)
         case type_ if type_ not in _MAY_SAY_ANYTHING and schema.data:
             raise BadSchema(
-                f"{type_.name} says all there is to say; here are {len(schema.data):,} bytes more"
+                f"a schema of type {type_.name} has no data, but {len(schema.data):,} bytes were sent"
             )
 
 
@@ -60,7 +60,7 @@ def root_message(data: bytes) -> str:
     described = read_json(data)
     name: Any = described.get("rootMessageTypeName") if isinstance(described, dict) else None
     if not isinstance(name, str) or not name:
-        raise BadSchema("it does not say rootMessageTypeName")
+        raise BadSchema("rootMessageTypeName is missing")
     return name
 
 

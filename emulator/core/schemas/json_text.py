@@ -19,7 +19,7 @@ def read_json(data: bytes) -> Any:
     try:
         return json.loads(data.decode())  # as bytes it might be UTF-16, whose brackets were not counted
     except (ValueError, RecursionError) as problem:
-        raise BadSchema(f"no JSON: {problem}") from None
+        raise BadSchema(f"not JSON: {problem}") from None
 
 
 def _check_depth(data: bytes) -> None:

@@ -55,7 +55,7 @@ def _half(name: str, whole: Schema, data: bytes) -> Schema:
     try:
         return Schema(SchemaType[said], data)
     except KeyError:
-        raise BadSchema(f"{name}.schema.type: {said!r} is no type of schema") from None
+        raise BadSchema(f"{name}.schema.type: {said!r} is not a schema type") from None
 
 
 # As the admin API shows them.

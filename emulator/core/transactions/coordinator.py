@@ -30,11 +30,11 @@ from emulator.errors import EXPIRED_TRANSACTION, ProtocolError, ServerError
 
 E = TypeVar("E", bound=JournalEntry)
 
-ASKED: Final = "its client asked"
+ASKED: Final = "requested by its client"
 TIMED_OUT: Final = "timed out"
 FENCED: Final = "fenced"
 """A newer connection has its key, or the key was deleted. What is done with such a transaction fails as expired."""
-BY_OPERATOR: Final = "an operator asked"
+BY_OPERATOR: Final = "requested by an operator"
 DEADLINES_SPARE: Final = 1_000
 """So many deadlines of transactions that are over may be kept, besides one for each that is not."""
 
@@ -150,7 +150,9 @@ class Coordinator:
         outcome = self.outcomes.get(least)
         if outcome is not None:
             return self._decided(least, outcome.status, outcome.why)
-        what = "was ended, and its outcome is forgotten" if least < self.next_least else "was never begun"
+        what = (
+            "has ended, and its outcome is no longer stored" if least < self.next_least else "was never begun"
+        )
         return ProtocolError(ServerError.TransactionNotFound, f"transaction {self._text(least)} {what}")
 
     def _decided(self, least: int, status: Status, why: str) -> ProtocolError:

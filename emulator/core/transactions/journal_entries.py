@@ -119,7 +119,7 @@ def decode(data: bytes) -> JournalEntry:
         what, *rest = json.loads(data)
         return _read(what, rest)
     except (ValueError, TypeError, KeyError) as problem:
-        raise ValueError(f"{data[:80]!r} is no entry of a transaction log ({problem})") from None
+        raise ValueError(f"{data[:80]!r} is not an entry of a transaction log ({problem})") from None
 
 
 def _read(what: str, rest: list[Any]) -> JournalEntry:

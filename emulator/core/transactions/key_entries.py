@@ -83,7 +83,7 @@ def decode(data: bytes) -> KeyEntry:
         what, *rest = json.loads(data)
         return _read(what, rest)
     except (ValueError, TypeError) as problem:
-        raise ValueError(f"{data[:80]!r} is no entry of a log of transaction keys ({problem})") from None
+        raise ValueError(f"{data[:80]!r} is not an entry of a log of transaction keys ({problem})") from None
 
 
 def _read(what: str, rest: list[Any]) -> KeyEntry:
@@ -100,4 +100,4 @@ def _read(what: str, rest: list[Any]) -> KeyEntry:
             return Floor(epoch, coordinators)
         case "checkpoint", []:
             return KeysCheckpoint()
-    raise ValueError(f"{what!r} with values that it does not have")
+    raise ValueError(f"{what!r} with unexpected values")

@@ -201,7 +201,7 @@ class PendingAcks:
         entry_id = claim.entry_id
         wanted = Cumulative(entry_id, bits_of(claim.ack_set) if claim.ack_set else 0)
         if _counts_already(claim, cursor):
-            raise _conflict(entry_id, "is acknowledged already, and all before it")
+            raise _conflict(entry_id, "is already acknowledged cumulatively")
         self._check_cumulative_of_another(txn, entry_id, cursor)
         self._check_individual_of_others(txn, entry_id, cursor)
         held = self.by_txn.get(txn)
@@ -218,7 +218,9 @@ class PendingAcks:
         other = self._cumulative
         if other is not None and other != txn and self.covering(cursor.mark_delete + 1) is not None:
             raise _conflict(
-                entry_id, f"cannot be acknowledged with all before it: transaction {other.text} did such"
+                entry_id,
+                f"cannot be acknowledged cumulatively: transaction {other.text} holds a cumulative "
+                "acknowledgement",
             )
 
     def _check_individual_of_others(self, txn: TxnId, entry_id: int, cursor: Cursor) -> None:

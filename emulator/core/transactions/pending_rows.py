@@ -43,7 +43,7 @@ class RowName(NamedTuple):
         try:
             generation, most, least, number = map(int, text.split("_"))
         except ValueError:
-            raise StorageDamaged(f"{text!r} names no pending acknowledgements") from None
+            raise StorageDamaged(f"{text!r} does not name pending acknowledgements") from None
         return cls(generation, TxnId(most, least), number)
 
 

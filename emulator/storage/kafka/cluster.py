@@ -101,7 +101,7 @@ class Cluster:
                     raise storage_error(error) from error
                 if deadline is not None and _now() >= deadline:
                     where = ", ".join(f"{host}:{port}" for host, port in self.settings.addresses)
-                    what = f"no Kafka can be used at {where}: {error}; is it started?"
+                    what = f"no usable Kafka at {where}: {error}; is it running?"
                     raise StorageError(what, definite=True) from error
                 self.went_wrong(error)
             else:
@@ -115,19 +115,19 @@ class Cluster:
         """Say so once, if it is that nobody answers."""
         if self._away_since is None and isinstance(error, Away):
             self._away_since = _now()
-            logger.warning("Kafka does not answer; waiting for it: %s", error)
+            logger.warning("Kafka does not respond; retrying: %s", error)
 
     def went_well(self) -> None:
         """Somebody answered."""
         if self._away_since is not None:
-            logger.warning("Kafka answers again, after %.1f s", _now() - self._away_since)
+            logger.warning("Kafka responds again after %.1f s", _now() - self._away_since)
             self._away_since = None
 
     async def ask_node(self, node: int, request: Any, purpose: str = "read") -> Any:
         if node not in self._nodes:
             await self._refresh([])
         if node not in self._nodes:
-            raise Away(f"Kafka broker {node} is not known")
+            raise Away(f"Kafka broker {node} is unknown")
         connection = await self._connection(*self._nodes[node], purpose)
         return await connection.ask(request)
 

@@ -34,7 +34,7 @@ async def connect(settings: Settings, host: str, port: int) -> Connection:
     except ssl.SSLCertVerificationError as error:  # will be the same next time
         raise kafka.errors.KafkaConfigurationError(f"{host}:{port}: {error}") from error
     except (OSError, TimeoutError) as error:
-        raise Away(f"{host}:{port} cannot be reached: {error or 'no answer'}") from error
+        raise Away(f"{host}:{port} cannot be reached: {error or 'no response'}") from error
     try:
         if settings.options.sasl_mechanism:
             await _authenticate(connection, settings)
@@ -84,7 +84,7 @@ class Connection(asyncio.Protocol):
         try:
             answers = self._wire.receive_bytes(data)
         except (kafka.errors.KafkaError, ValueError, LookupError) as error:
-            self._lose(Away(f"an answer could not be understood: {error}"))
+            self._lose(Away(f"a response could not be decoded: {error}"))
             return
         for _, answer in answers:
             future = self._waiting.popleft()

@@ -110,7 +110,7 @@ class Owner:
         for _, key, value, _ in batch.records:
             content = json.loads(value or b"{}") if key in (names.FENCE_KEY, names.BURIED_KEY) else {}
             if content.get("owner", self.id) != self.id:
-                raise StorageFenced(f"a newer owner has {self._keys.topic}: {content}")
+                raise StorageFenced(f"another process owns {self._keys.topic}: {content}")
 
 
 @dataclass(slots=True)
@@ -175,7 +175,12 @@ async def _bury_predecessor(cluster: Cluster, topic: str, owner: Owner, content:
     if not before or before[-1]["id"] == owner.producer.id:
         return None
     old = Producer(before[-1]["id"], before[-1]["epoch"] + 1)
-    logger.warning("%s: the owner before had producer id %d, ours is %d", topic, old.id, owner.producer.id)
+    logger.warning(
+        "Kafka topic %s: the previous owner had producer id %d, this process has %d",
+        topic,
+        old.id,
+        owner.producer.id,
+    )
     undertaker = Writer(cluster, old)
     await _read_keys(cluster, topic, content, await undertaker.write_record(Partition(topic), _burial(owner)))
     return undertaker

@@ -82,7 +82,7 @@ class Settings:
             )
         if read.security_protocol.startswith("SASL"):
             if read.sasl_mechanism not in MECHANISMS:
-                rule = f"is not offered; offered are {', '.join(MECHANISMS)}"
+                rule = f"is not supported; supported are {', '.join(MECHANISMS)}"
                 wrong("options.sasl_mechanism", read.sasl_mechanism, rule)
             if not read.sasl_plain_username or read.sasl_plain_password is None:
                 wrong("options.sasl_plain_username", "", "is required with SASL, and sasl_plain_password too")
@@ -93,7 +93,7 @@ class Settings:
             try:
                 tls = _tls_context(read)
             except (OSError, ssl.SSLError) as error:
-                wrong("options.ssl_cafile", read.ssl_cafile, f"or its neighbours cannot be used: {error}")
+                wrong("options.ssl_cafile", read.ssl_cafile, f"or a related option cannot be used: {error}")
         if problems:
             raise ConfigurationError(problems)
         return cls(region, addresses, read, tls)

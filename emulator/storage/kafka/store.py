@@ -241,7 +241,7 @@ class KafkaStore:
             ) as error:  # Kafka will not let us look now; whether it lets us write is another thing
                 if str(error) != said:
                     said = str(error)
-                    logger.warning("it cannot be seen whether %s has another owner: %s", self._prefix, error)
+                    logger.warning("cannot check whether %s has another owner: %s", self._prefix, error)
         if isinstance(self._writer.ended, StorageFenced):
             self.fenced.set_result(self._writer.ended)
 
@@ -292,7 +292,7 @@ class KafkaStore:
         try:
             await self.cluster.delete_topics(topics)
         except (Away, kafka.errors.KafkaError) as error:
-            logger.warning("%d topics of deleted logs stay for now: %s", len(topics), error)
+            logger.warning("%d Kafka topics of deleted logs could not be deleted yet: %s", len(topics), error)
 
     def _in_background(self, work: Any) -> None:
         task = asyncio.get_running_loop().create_task(work)

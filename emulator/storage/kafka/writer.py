@@ -192,7 +192,7 @@ class Writer:
         self._wake.set()
         done, _ = await asyncio.wait([self._task], timeout=timeout_seconds)
         if not done:
-            self.stop(StorageError("the store was closed before Kafka took it", definite=False))
+            self.stop(StorageError("the store was closed before Kafka acknowledged it", definite=False))
         self.ended = self.ended or StorageError("the store is closed", definite=True)
 
     def stop(self, error: StorageError) -> None:
@@ -287,7 +287,7 @@ class Writer:
             try:
                 check(code, message)
             except _FENCED as error:
-                self.ended = StorageFenced(f"a newer owner has {batch.partition.topic}: {error}")
+                self.ended = StorageFenced(f"another process owns {batch.partition.topic}: {error}")
                 again.append(batch)
             except kafka.errors.KafkaError as error:
                 if is_passing(error):

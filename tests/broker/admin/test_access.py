@@ -154,6 +154,6 @@ def test_an_interval_that_is_none_is_refused(value: object, expected: int) -> No
             await w.ready()
             status, reason = await asked(w, "POST", KEEP_ALIVE, value)
             assert status == expected
-            assert "is no whole number of milliseconds, 0 to 3600000" in reason
+            assert "is not a whole number of milliseconds, 0 to 3600000" in reason
 
         w.play(story())

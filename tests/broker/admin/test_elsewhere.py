@@ -186,7 +186,7 @@ def test_the_only_bundle_can_be_listed_and_emptied(us: Served) -> None:
 
 def test_nothing_is_offloaded_on_request(us: Served) -> None:
     reply = us.ask("PUT", f"{TOPIC}/offload", b'{"ledgerId": 1, "entryId": 1}')
-    assert (reply.status, reply.json()["reason"]) == (412, "a region moves nothing to another store")
+    assert (reply.status, reply.json()["reason"]) == (412, "a region does not offload to another store")
     assert us.ask("PUT", f"{TOPIC}-other/offload").status == 404
 
 

@@ -94,7 +94,7 @@ def test_reading_is_not_guarded(method: str) -> None:
 
 
 def test_the_refusal_tells_which_option_to_set() -> None:
-    with pytest.raises(HttpError, match=r"'evil' is no name of region us.*192\.168\.7\.20.*admin_hosts"):
+    with pytest.raises(HttpError, match=r"'evil' is not a name of region us.*192\.168\.7\.20.*admin_hosts"):
         GUARD.check(Head("PUT", "/", {"host": "evil"}))
 
 
@@ -112,7 +112,7 @@ def test_the_address_that_the_client_connected_to_may_be_called(came_by: str, ho
     everywhere.check(Head("PUT", "/", {"host": host, "origin": f"http://{host}"}, came_by=came_by))
     for other in ("10.1.2.4", "evil.example", "0.0.0.0", "", "[::]"):
         with pytest.raises(
-            HttpError, match=f"is no name of region us: it accepts changes for {came_by}, localhost;"
+            HttpError, match=f"is not a name of region us: it accepts changes for {came_by}, localhost;"
         ):
             everywhere.check(Head("PUT", "/", {"host": other}, came_by=came_by))
     with pytest.raises(HttpError, match="may change nothing"):

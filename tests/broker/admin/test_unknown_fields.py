@@ -87,7 +87,7 @@ def test_quotas_of_a_backlog_are_part_of_the_document(us: Served) -> None:
 
 def test_what_pulsar_has_and_a_region_has_not_is_still_refused(us: Served) -> None:
     reply = us.ask("PUT", "/admin/v2/namespaces/public/new", b'{"migrated": true}')
-    assert (reply.status, reply.json()["reason"]) == (400, "migrated: True is not offered by this region")
+    assert (reply.status, reply.json()["reason"]) == (400, "migrated: True is not supported by this region")
 
 
 @pytest.mark.parametrize("name", ["excluded", "isExcluded"])

@@ -203,7 +203,10 @@ def test_explain_names_the_transaction_that_blocks_a_topic() -> None:
                 "OPEN; begun without a key; participants are persistent://public/default/orders" in one.what
             )
             await transaction.commit()
-            assert explain(region, "transaction", transaction.id.text).what == "COMMITTED: its client asked"
+            assert (
+                explain(region, "transaction", transaction.id.text).what
+                == "COMMITTED: requested by its client"
+            )
             assert explain(region, "topic", "orders").why == ""
 
     asyncio.run(story())
@@ -219,7 +222,7 @@ def test_a_key_shows_each_of_its_transactions_with_its_state_and_its_last_client
         play(
             at,
             lambda client: at.region.coordinators.life(committed.id.most).finish(
-                committed.id.least, commit=True, why="its client asked"
+                committed.id.least, commit=True, why="requested by its client"
             ),
         )
         still_open = play(at, begin)

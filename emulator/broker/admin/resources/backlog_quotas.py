@@ -48,7 +48,7 @@ def _operations(place_of: Callable[[Call], StoredKey], *where: Query) -> tuple[O
     async def post(call: Call) -> Response:
         place = place_of(call)
         if call.body is None:
-            raise HttpError(400, "a quota is required; DELETE removes it")
+            raise HttpError(400, "a quota is required; use DELETE to remove it")
         kind, quota = _kind(call), call.body
         await call.place.region.policies.change(
             place, BACKLOG_QUOTAS, lambda present: {**(present or {}), kind: quota}

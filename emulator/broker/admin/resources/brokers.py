@@ -52,7 +52,9 @@ async def active(call: Call) -> Response:
     """HttpError 404 for a cluster that is not this region: its broker is asked for at its own port."""
     cluster = call.names.get("cluster")
     if cluster is not None and cluster != call.place.region.config.region:
-        raise HttpError(404, f"Cluster {cluster} does not exist or is another region: ask that one")
+        raise HttpError(
+            404, f"Cluster {cluster} does not exist or is another region: send the request to that region"
+        )
     return Response([broker_id(call)])
 
 

@@ -110,7 +110,7 @@ async def change(call: Call) -> Response:
         if value and present.get(field, value if field.startswith("service") else None) != value:
             raise HttpError(
                 412,
-                f"{field}: {name} is a region of the topology, which says where it is ({present.get(field)})",
+                f"{field}: {name} is a region of the topology, which defines its address ({present.get(field)})",
             )
     return Response(status=204)
 
@@ -152,7 +152,7 @@ async def set_peers(call: Call) -> Response:
 
 def _parse_peers(raw: Any) -> list[str] | None:
     if raw is not None and (not isinstance(raw, list) or not all(isinstance(one, str) for one in raw)):
-        raise HttpError(400, f"{str(raw)[:100]} is no list of names of clusters")
+        raise HttpError(400, f"{str(raw)[:100]} is not a list of names of clusters")
     return raw
 
 

@@ -72,7 +72,7 @@ async def offloading(call: Call) -> Response:
 
 async def offload(call: Call) -> Response:
     _topic(call)
-    raise HttpError(412, "a region moves nothing to another store")
+    raise HttpError(412, "a region does not offload to another store")
 
 
 async def migration(call: Call) -> Response:
@@ -92,7 +92,7 @@ async def migrate_namespace(call: Call) -> Response:
 
 def _stays(call: Call) -> Response:
     if call.query.get("migrated", False):
-        raise HttpError(412, "migrated: true: a region sends no client to another cluster for good")
+        raise HttpError(412, "migrated: true: a region does not migrate clients to another cluster")
     return Response(status=204)
 
 
@@ -109,13 +109,13 @@ async def hash_positions(call: Call) -> Response:
 
 def _names(raw: Any) -> Any:
     if raw is not None and (not isinstance(raw, list) or not all(isinstance(one, str) for one in raw)):
-        raise HttpError(400, f"{str(raw)[:100]} is no list of names of topics")
+        raise HttpError(400, f"{str(raw)[:100]} is not a list of names of topics")
     return raw
 
 
 def _any_object(raw: Any) -> Any:
     if raw is not None and not isinstance(raw, dict):
-        raise HttpError(400, f"{str(raw)[:100]} is no JSON object")
+        raise HttpError(400, f"{str(raw)[:100]} is not a JSON object")
     return raw
 
 
@@ -135,7 +135,7 @@ RESOURCES = (
         f"{_TOPIC}/offload",
         Scope.TOPIC,
         get=reads(offloading, "NOT_RUN: a region does not offload."),
-        put=changes(offload, "Refused (412): a region moves nothing to another store."),
+        put=changes(offload, "Refused (412): a region does not offload to another store."),
     ),
     Resource(
         "/admin/v2/clusters/{cluster}/migrate",

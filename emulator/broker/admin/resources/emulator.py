@@ -90,7 +90,7 @@ async def set_link(call: Call) -> Response:
     place, here = call.place, call.place.region.config.region
     source, target = call.names["source"], call.names["target"]
     if here not in (source, target):
-        raise HttpError(404, f"{source} -> {target} does not end in {here}")
+        raise HttpError(404, f"{source} -> {target} does not end at {here}")
     link = place.links.get(target if source == here else source)
     if link is None:
         raise HttpError(404, f"no link {source} -> {target}; peers are: {', '.join(sorted(place.links))}")

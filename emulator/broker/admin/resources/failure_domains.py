@@ -34,7 +34,7 @@ def _named(call: Call) -> str:
     """Its path. HttpError 412 for a name that nobody can have."""
     cluster, domain = _cluster(call), call.names["domain"]
     if not is_valid_name(domain):
-        raise HttpError(412, f"{domain[:100]!r} is no name of a failure domain")
+        raise HttpError(412, f"{domain[:100]!r} is not a name of a failure domain")
     return _path(cluster, domain)
 
 

@@ -15,7 +15,7 @@ def _losses(call: Call) -> Losses:
     if synchronizer is None:
         raise HttpError(
             412,
-            "clusters of this run do not synchronise metadata, so no cluster keeps anything for another one",
+            "clusters of this run do not synchronise metadata, so none can be declared lost",
         )
     known = sorted(synchronizer.settings.clusters)
     if call.names["cluster"] not in known:

@@ -167,7 +167,7 @@ def _parse_roles(raw: Any) -> list[str] | None:
     if raw is None:
         return None
     if not isinstance(raw, list) or len(raw) > 1_000 or not all(isinstance(one, str) for one in raw):
-        raise HttpError(400, f"{str(raw)[:100]} is no list of at most 1000 names")
+        raise HttpError(400, f"{str(raw)[:100]} is not a list of at most 1000 names")
     return list(dict.fromkeys(raw))
 
 

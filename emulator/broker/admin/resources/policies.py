@@ -109,7 +109,7 @@ def _row(
         if value is None and policy.set_without_body:
             value = True
         if value is None:
-            raise HttpError(400, f"{policy.name}: a value is needed; DELETE takes it away")
+            raise HttpError(400, f"{policy.name}: a value is required; use DELETE to remove it")
         check(call, policy, value)
         await call.place.region.policies.set(place, policy, value)
         return Response(status=204)
@@ -125,7 +125,7 @@ def _row(
         try:
             raw = json.loads(text)
         except ValueError:
-            raise HttpError(400, f"{policy.name}: {text!r} is no value") from None
+            raise HttpError(400, f"{policy.name}: {text!r} is not a value") from None
         return parse(raw)
 
     behind = policy.query_at_topic if scope is Scope.TOPIC else ""

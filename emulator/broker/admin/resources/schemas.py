@@ -46,7 +46,7 @@ async def newest(call: Call) -> Response:
 async def one(call: Call) -> Response:
     text = call.names["version"]
     if not (text.isascii() and text.isdecimal() and len(text) < 20):
-        raise HttpError(404, f"{text!r} is no version of a schema")
+        raise HttpError(404, f"{text!r} is not a schema version")
     return Response(_shown(await call.place.region.schemas.at(_topic(call), int(text))))
 
 
@@ -108,7 +108,7 @@ def _parse(raw: Any) -> Schema | None:
         raise HttpError(400, "a schema is an object with type, schema and properties")
     type_ = SchemaType.__members__.get(str(raw.get("type")))
     if type_ is None or type_ in _NEVER_REGISTERED:
-        raise HttpError(400, f"type: {raw.get('type')!r} is no type of schema that can be registered")
+        raise HttpError(400, f"type: {raw.get('type')!r} is not a schema type that can be registered")
     text, properties = raw.get("schema"), raw.get("properties")
     if not isinstance(text, str | None):
         raise HttpError(400, "schema: must be a text")

@@ -42,7 +42,7 @@ async def get(call: Call) -> Response:
 
 async def set_(call: Call) -> Response:
     if call.body is None:
-        raise HttpError(400, "a rate is required; DELETE unsets it")
+        raise HttpError(400, "a rate is required; use DELETE to remove it")
     return await _change(call, call.body)
 
 

@@ -84,10 +84,10 @@ def _names(raw: dict[str, Any], field: str) -> tuple[str, ...]:
         or len(found) > NAMES_MAX
         or not all(isinstance(one, str) and len(one) < 1_000 for one in found)
     ):
-        raise HttpError(400, f"{field}: {str(found)[:100]} is no list of at most {NAMES_MAX} names")
+        raise HttpError(400, f"{field}: {str(found)[:100]} is not a list of at most {NAMES_MAX} names")
     wrong = [one for one in found if field == "allowedClusters" and one and not is_valid_name(one)]
     if wrong:
-        raise HttpError(412, f"{field}: {wrong[0]!r} is no name of a cluster")
+        raise HttpError(412, f"{field}: {wrong[0]!r} is not a name of a cluster")
     return tuple(dict.fromkeys(found))
 
 

@@ -190,7 +190,7 @@ async def in_buffer(call: Call) -> Response:
     txn = TxnId(_number(call.names["most"], "coordinator"), _number(call.names["least"], "transaction"))
     found = topic.state.buffer.open.get(txn)
     if found is None:
-        raise HttpError(404, f"{topic.full_name} has nothing open of transaction {txn.text}")
+        raise HttpError(404, f"{topic.full_name} has no open messages of transaction {txn.text}")
     start = f"{topic.ledger_id}:{found.first_entry_id}"
     return Response({"startPosition": start, "aborted": False, "messages": found.messages})
 
@@ -223,7 +223,7 @@ async def in_pending_acks(call: Call) -> Response:
     txn = TxnId(_number(call.names["most"], "coordinator"), _number(call.names["least"], "transaction"))
     held = acks.by_txn.get(txn)
     if held is None:
-        raise HttpError(404, f"the subscription holds nothing of transaction {txn.text}")
+        raise HttpError(404, f"the subscription has no pending acknowledgements of transaction {txn.text}")
     cumulative = None if held.cumulative is None else f"{topic.ledger_id}:{held.cumulative.entry_id}"
     return Response(
         {"cumulativeAckPosition": cumulative, "individualAcks": len(held.entries) + len(held.batches)}
@@ -314,7 +314,7 @@ def _key(call: Call) -> tuple[Life, KeyState]:
     if len(found) > 1:
         owners = ", ".join(repr(state.owner) for _, state in found)
         raise HttpError(
-            409, f"transaction key {name!r} is of several owners: say OWNER&{name} for one of {owners}"
+            409, f"transaction key {name!r} belongs to several owners: use OWNER&{name} with one of {owners}"
         )
     return found[0]
 
