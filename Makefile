@@ -18,14 +18,14 @@ VENV := .venv/bin
 .PHONY: help setup run test test-all bench lint
 
 help:
-	@echo "make run      lose a region of topology.yaml and read the verdict (RUNTIME=process|compose, ENGINE=spark|embedded, SCENARIO=file)"
-	@echo "make test     run the tests that take seconds (ARGS=...)"
-	@echo "make test-all run all tests: containers, Kafkas, Spark, swarms as well (ARGS=...)"
-	@echo "make lint     style, types, and who may import whom"
-	@echo "make bench    measure against a peer (needs cc); docs/BENCHMARKS.md says what the figures mean"
-	@echo "make setup    only what all of these do first: .venv, pinned packages, Java"
+	@echo "make run      kill a region of topology.yaml for good and print the verdict (RUNTIME=process|compose, ENGINE=spark|embedded, SCENARIO=file)"
+	@echo "make test     run the tests without the long ones (ARGS=...)"
+	@echo "make test-all run all tests, including containers, Kafka, Spark and swarms (ARGS=...)"
+	@echo "make lint     check style, types and import rules"
+	@echo "make bench    measure against a peer (needs cc); docs/BENCHMARKS.md explains the figures"
+	@echo "make setup    only prepare: .venv, pinned packages, Java"
 
-# What a goal does first: `make setup GOAL=run` brings no more than a drill and its verdict need.
+# What a goal does first: `make setup GOAL=run` installs only what a run and its verdict need.
 setup:
 	@PYTHON=$(PYTHON) scripts/setup $(GOAL)
 
@@ -40,8 +40,8 @@ run: GOAL = light
 run: setup
 	@$(VENV)/geoemu run $(SCENARIO) --engine embedded
 	@echo
-	@echo "setup: That verdict is by the embedded engine. The next ones are by Spark, which is fetched now (half a gigabyte)"
-	@echo "setup: and judges this run again. Ctrl-C leaves it at that; make run ENGINE=embedded never fetches it"
+	@echo "setup: The embedded engine computed this verdict. Spark, which computes the next ones, is downloaded now (0.5 GB)"
+	@echo "setup: and verifies this run again. Ctrl-C skips that; make run ENGINE=embedded never downloads Spark"
 	@PYTHON=$(PYTHON) scripts/setup run
 	@$(VENV)/geoemu verify
 else

@@ -189,7 +189,7 @@ class HistoryWriter:
         except BlockingIOError:
             os.close(self._file)
             raise BlockingIOError(f"{path} is being written by another process; name another actor") from None
-        _seal(self._file, "its writer came back", self._now_ms())
+        _seal(self._file, "its writer reopened the file", self._now_ms())
         self._digest, self._lines = _read_so_far(self._file)
         head = {"format": FORMAT_VERSION, "run": run_name(path.parent.parent), "program": program}
         self._write("head", "fact", **head, others=list(others) or None)

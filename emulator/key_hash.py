@@ -13,7 +13,7 @@ INT_MAX: Final = 0x7FFF_FFFF
 class KeyHash(Enum):
     """How keys become numbers."""
 
-    JAVA_STRING = "Java's String.hashCode: what clients take if they are told nothing"
+    JAVA_STRING = "Java's String.hashCode, the default of clients"
     MURMUR3 = "MurmurHash3 of the key in UTF-8"
 
     def __call__(self, key: str) -> int:

@@ -77,7 +77,7 @@ def read_declared(path: Path) -> DeclaredTopology:
         if not cluster_path.exists():
             existing = sorted(other.stem for other in cluster_path.parent.glob("*.yaml"))
             file.report(
-                ("clusters", index), f"must have its file {cluster_path}, which is not there", existing
+                ("clusters", index), f"must have its file {cluster_path}, which does not exist", existing
             )
             declared.clusters_missing = True
             continue

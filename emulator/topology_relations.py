@@ -42,7 +42,7 @@ def _check_links(declared: DeclaredTopology, content: TopologyFile) -> None:
             if key in seen:
                 line = declared.file.line(seen[key])
                 declared.file.report(
-                    path, f"must be said once; {source} to {target} is already on line {line}"
+                    path, f"must be stated once; {source} to {target} is already on line {line}"
                 )
                 break
             seen[key] = path
@@ -66,7 +66,7 @@ def _check_ends(declared: DeclaredTopology, path: KeyPath, exception: LinkExcept
     both_ways, one_way = exception.between is not None, ends != (None, None)
     if both_ways == one_way or (one_way and None in ends):
         if not _ends_were_wrong(file, path):
-            file.report(path, "must say either between: [a, b] or from: a and to: b")
+            file.report(path, "must contain either between: [a, b] or from: a and to: b")
         return False
     if exception.between is not None:
         places = [((*path, "between", index), name) for index, name in enumerate(exception.between)]
@@ -134,7 +134,7 @@ def _check_names_and_ports(declared: DeclaredTopology) -> None:
     for cluster in declared.clusters:
         for name in cluster.written_names:
             if name in names:
-                rule = f"must be a name of its own; {names[name]} has a region of that name"
+                rule = f"must be unique; {names[name]} has a region of that name"
                 cluster.file.report(("regions", name), rule, about_key=True)
             names.setdefault(name, cluster.file.name)
     for cluster, name, part in declared.regions():
@@ -145,7 +145,7 @@ def _check_names_and_ports(declared: DeclaredTopology) -> None:
             users = ports.setdefault(port, [])
             user = next((user for user, other in users if _overlap(address, other)), None)
             if port and user:
-                cluster.file.report(("regions", name, key), f"must be a port of its own; {user} uses it")
+                cluster.file.report(("regions", name, key), f"must be an unused port; {user} uses it")
             users.append((f"{key} of {name}", address))
 
 
@@ -222,8 +222,8 @@ def _no_common_topic(named: dict[str, str], topic: str) -> str:
 _LOCAL_EVENT_TOPIC = "metadata_sync_event_topic"
 _EVENT_TOPIC = "configuration_metadata_sync_event_topic"
 LOCAL_STORE_RULE = (
-    "must be left out: it would share what is local to a region, its cursors and positions, which mean nothing in "
-    "another one; configuration_metadata_sync_event_topic shares tenants, namespaces and policies"
+    "must be omitted: it would share cursors and positions, which are local to a region; "
+    "configuration_metadata_sync_event_topic shares tenants, namespaces and policies"
 )
 
 
@@ -273,9 +273,9 @@ def _check_pulsar_peers(declared: DeclaredTopology, content: TopologyFile) -> No
     tokens: dict[str, str] = {}
     for name, peer in (content.pulsar_peers or {}).items():
         if name in declared.region_names():
-            rule = "must be a name of its own; a region has it"
+            rule = "must be unique; a region has this name"
             declared.file.report(("pulsar_peers", name), rule, about_key=True)
         if peer.token in tokens:
-            rule = f"must be a token of its own; {tokens[peer.token]} has the same"
+            rule = f"must be unique; {tokens[peer.token]} has the same token"
             declared.file.report(("pulsar_peers", name, "token"), rule)
         tokens.setdefault(peer.token, name)

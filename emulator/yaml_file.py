@@ -135,7 +135,7 @@ def _unreadable(path: Path, name: str, error: OSError) -> Problem:
     if isinstance(error, FileNotFoundError):
         meant = nearest(path.name, [other.name for other in path.parent.glob("*.yaml")])
         return Problem(name, None, "", "", "cannot be read: no such file", meant)
-    why = "it is a folder" if isinstance(error, IsADirectoryError) else str(error.strerror or error)
+    why = "it is a directory" if isinstance(error, IsADirectoryError) else str(error.strerror or error)
     return Problem(name, None, "", "", f"cannot be read: {why}")
 
 
@@ -276,7 +276,7 @@ class _Reading:
         return merged | values
 
     def _repeated(self, key_node: yaml.Node, path: KeyPath) -> None:
-        rule = f"must stand here once; it is already on line {self._file.lines[path]}"
+        rule = f"must occur once; it is already on line {self._file.lines[path]}"
         self._file.problems.append(Problem(self._file.name, _line(key_node), path_text(path), "", rule))
 
     def _merged(self, node: yaml.Node, path: KeyPath) -> dict[str, Any]:

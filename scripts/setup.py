@@ -2,7 +2,7 @@
 
     scripts/setup [--is-done] light|run|compose|test|bench
 
-`run` brings no more than a drill and its verdict need; `light` less than that, for a verdict without Spark and Java;
+`run` installs only what a run and its verdict need; `light` less than that, for a verdict without Spark and Java;
 `compose` adds what starts containers, `test` that, the light engine, browsers' drivers and linters, `bench` the broker
 that ours is compared with. What may stop it is looked at first, so that nothing is half done: then it says the one line
 to type and ends with exit code 2. Done once, it does nothing the next time (a stamp in `.venv` tells). Only the
@@ -84,7 +84,7 @@ def main(arguments: list[str]) -> int:
         print(f"setup: {stopped}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("setup: interrupted. To go on, type the same again", file=sys.stderr)
+        print("setup: interrupted. To continue, type the same command again", file=sys.stderr)
         return 130
     return 0
 
@@ -135,7 +135,7 @@ def fingerprint() -> str:
 def one_at_a_time() -> Iterator[None]:
     """Two `make` at once must not install over one another."""
     with open(__file__) as lock:
-        line = Line("setup: ", "waiting for another set-up")
+        line = Line("setup: ", "waiting for another setup")
         while not _is_ours(lock):
             obey()
             line.show()
@@ -158,16 +158,14 @@ def _is_ours(lock: TextIO) -> bool:
 def look_at_the_disk(goal: str) -> None:
     """Told before anything is fetched. What fails later for want of it speaks of something else."""
     if not os.access(ROOT, os.W_OK | os.X_OK):
-        raise Stopped(
-            f"{ROOT} cannot be written, and .venv is made there. Type this in a copy of it that is yours"
-        )
+        raise Stopped(f"{ROOT} is not writable, but .venv is created there. Use a copy that you own")
     wanted_bytes = FREE_BYTES["spark" if "spark" in GOALS[goal] else "light"]
     for folder in (str(ROOT), tempfile.gettempdir()):
         free_bytes = shutil.disk_usage(folder).free
         if free_bytes < wanted_bytes:
             raise Stopped(
-                f"{wanted_bytes / 1e9:.1f} GB are needed for a while and {folder} has {free_bytes / 1e9:.1f}. "
-                "Make room there (TMPDIR names another folder for what is temporary); then type the same again"
+                f"{wanted_bytes / 1e9:.1f} GB of temporary space are needed and {folder} has {free_bytes / 1e9:.1f}. "
+                "Free space there, or set TMPDIR to another folder; then type the same command again"
             )
 
 
@@ -196,8 +194,8 @@ def provide_venv() -> list[str]:
     if apt_install(package, "python3-venv", why="what Python needs for .venv") and create_venv():
         return inner
     raise Stopped(
-        f"{sys.executable} can make no virtual environment: it has neither ensurepip nor pip. "
-        f"Type: sudo apt-get install {package}"
+        f"{sys.executable} cannot create a virtual environment: it has neither ensurepip nor pip. Type: sudo "
+        f"apt-get install {package}"
     )
 
 
@@ -242,7 +240,7 @@ def install(pip: list[str], what: str, *options: str) -> None:
     say(f"Installing {what}")
     reports = ("--progress-bar", "raw") if reports_progress(pip) else ()
     command = [*pip, "install", *PIP, *reports, *options]
-    done = watch(command, prefix="setup:   ", text="asking for packages", reader=PipReader())
+    done = watch(command, prefix="setup:   ", text="resolving packages", reader=PipReader())
     if done.returncode != 0:
         raise Stopped(pip_sentence(done))
 
@@ -265,10 +263,10 @@ class PipReader:
             r"(?:Downloading|Using cached) ([\w.]+-\d+(?:\.\w+)*?)(?:-|\.tar|\.whl|\.zip)", line
         ):
             self.package = match[1]
-            return f"fetching {self.package}"
+            return f"downloading {self.package}"
         if match := re.match(r"Progress (\d+) of (\d+)", line):
             have, size = (int(part) / 1e6 for part in match.groups())
-            return f"fetching {self.package}: {have:.0f} of {size:.0f} MB"
+            return f"downloading {self.package}: {have:.0f} of {size:.0f} MB"
         if match := re.match(r"Building wheel for (\S+)", line):
             return f"unpacking {match[1]}"
         if line.startswith("Installing collected packages:"):
@@ -280,13 +278,14 @@ def pip_sentence(done: Done) -> str:
     """Why pip could not, in one sentence if it is the network."""
     if match := NO_NETWORK.search(done.output):
         return (
-            f"pip cannot reach the package registry ({match[0]}). Look at the network, or tell pip of a proxy "
-            "(HTTPS_PROXY) or a mirror (PIP_INDEX_URL); then type the same again"
+            f"pip cannot reach the package registry ({match[0]}). Check the network, or set a proxy (HTTPS_PROXY) "
+            "or a mirror (PIP_INDEX_URL) for pip; then type the same command again"
         )
     lines = [line for line in done.output.splitlines() if line.strip() and not line.startswith("Progress")]
     errors = [line for line in lines if line.lstrip().startswith("ERROR")] or lines
     return (
-        "pip could not install:\n  " + "\n  ".join(errors[-8:]) + "\nWhen that is gone, type the same again"
+        "pip could not install:\n  "
+        "" + "\n  ".join(errors[-8:]) + "\nWhen the cause is removed, type the same command again"
     )
 
 
@@ -303,7 +302,7 @@ def provide_java() -> None:
     if home:
         found = f"Java {version}" if version else "no Java"
         raise Stopped(
-            f"Spark needs Java {JAVA_MIN} or newer and JAVA_HOME ({home}) has {found}. Type: unset JAVA_HOME"
+            f"Spark needs Java {JAVA_MIN} or newer but JAVA_HOME ({home}) has {found}. Type: unset JAVA_HOME"
         )
     if apt_install(*JAVA_PACKAGES, why=f"Java {JAVA_MIN} or newer, for Spark"):
         java = find_java()
@@ -328,11 +327,11 @@ def java_version(java: str) -> int | None:
 
 def lay_out_classes() -> None:
     """Every later verdict by Spark is the quicker for it. Without it all works the same, so nothing stops here."""
-    say("Laying out the classes of Spark (once, 150 MB; each verdict begins the sooner)")
+    say("Creating a class archive for Spark (once, 150 MB; verdicts start faster)")
     command = [str(VENV_PYTHON), "-m", "spark_jobs.archive"]
-    done = watch(command, prefix="setup:   ", text="starting Spark to see what it loads")
+    done = watch(command, prefix="setup:   ", text="starting Spark to record the classes that it loads")
     if done.returncode != 0:
-        say("That did not work; verdicts begin later, and are the same")
+        say("No class archive was created; verdicts start more slowly and are the same")
 
 
 def java_line() -> str:
@@ -355,10 +354,10 @@ def apt_install(*candidates: str, why: str) -> bool:
     if apt is None:
         return False
     say(f"Installing {why}, with apt-get")
-    updated = _apt([*apt, "update"], "asking what packages there are")
+    updated = _apt([*apt, "update"], "updating the list of packages")
     failed = []
     for name in candidates:
-        done = _apt([*apt, "install", "--yes", "--no-install-recommends", name], f"fetching {name}")
+        done = _apt([*apt, "install", "--yes", "--no-install-recommends", name], f"downloading {name}")
         if done.returncode == 0:
             return True
         failed.append(done)

@@ -36,7 +36,7 @@ from tests.test_cli import ROOT, geoemu
     ],
 )
 def test_what_is_so_already_is_said_and_not_done(verb: str, state: RegionState) -> None:
-    assert nothing_to_do(verb, "eu", state) == f"eu is {state} already: nothing was done"
+    assert nothing_to_do(verb, "eu", state) == f"eu is already {state}: nothing was done"
 
 
 @pytest.mark.parametrize(

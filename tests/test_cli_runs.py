@@ -130,8 +130,8 @@ def test_several_regions_and_whole_clusters_at_once(folder: Path) -> None:
     ]
     typed(folder, "start", "eu-central")
     assert sorted(typed(folder, "lose", "--cluster", "americas").splitlines()) == [
-        "us-east is lost; other regions wait for it as long as replication_clusters name it",
-        "us-west is lost; other regions wait for it as long as replication_clusters name it",
+        "us-east is lost; other regions wait for it while replication_clusters name it",
+        "us-west is lost; other regions wait for it while replication_clusters name it",
     ]
     assert states(folder) == {"us-east": "lost", "us-west": "lost", "eu-central": "running"}
     for verb in ("kill", "lose"):
@@ -166,7 +166,7 @@ def test_what_changes_nothing_is_no_fault_of_the_run(folder: Path) -> None:
         assert refused.returncode == 2
         assert "has ended: start a new one with `geoemu up`" in refused.stderr
     assert "links" not in typed(folder, "status")
-    assert "had ended already" in typed(folder, "down")
+    assert "had already ended" in typed(folder, "down")
     facts = [(e.op, e.region) for e in read_events(folder / CURRENT / "history" / "operator.jsonl")]
     assert facts == [("kill", "us-east"), ("lose", "us-east")]
 
@@ -313,7 +313,7 @@ def test_nothing_is_left_when_up_is_killed(folder: Path) -> None:
     wait_until(lambda: living(folder / CURRENT) == [], "regions end when their owner is gone")
     done = geoemu("start", "us-east", folder=folder)
     assert done.returncode == 2
-    assert "is gone, and its regions with it: start a new run with `geoemu up`" in done.stderr
+    assert "has ended, and so have its regions: start a new run with `geoemu up`" in done.stderr
 
 
 def test_a_port_in_use_is_named_and_nothing_starts(folder: Path) -> None:

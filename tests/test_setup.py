@@ -169,7 +169,7 @@ def test_a_folder_that_is_read_only_is_told_before_anything_is_fetched(
     monkeypatch.setattr(setup, "ROOT", Path("/proc/self"))
     monkeypatch.setattr(os, "access", lambda path, mode: path != setup.ROOT)
     assert stopped_by_the_disk(setup, capfd) == (
-        "setup: /proc/self cannot be written, and .venv is made there. Type this in a copy of it that is yours\n"
+        "setup: /proc/self is not writable, but .venv is created there. Use a copy that you own\n"
     )
 
 
@@ -223,8 +223,8 @@ ERROR: Could not find a version that satisfies the requirement rich==15 (from ve
 def test_without_a_network_it_says_so_in_one_line(setup: ModuleType) -> None:
     sentence = setup.pip_sentence(setup.Done(1, NO_NETWORK * 20))
     assert sentence == (
-        "pip cannot reach the package registry (name resolution). Look at the network, or tell pip of a proxy "
-        "(HTTPS_PROXY) or a mirror (PIP_INDEX_URL); then type the same again"
+        "pip cannot reach the package registry (name resolution). Check the network, or set a proxy (HTTPS_PROXY) "
+        "or a mirror (PIP_INDEX_URL) for pip; then type the same command again"
     )
 
 
@@ -232,7 +232,7 @@ def test_another_failure_of_pip_is_shown(setup: ModuleType) -> None:
     output = "Progress 1 of 2\nCollecting a\nERROR: THESE PACKAGES DO NOT MATCH THE HASHES\n"
     assert setup.pip_sentence(setup.Done(1, output)) == (
         "pip could not install:\n  ERROR: THESE PACKAGES DO NOT MATCH THE HASHES\n"
-        "When that is gone, type the same again"
+        "When the cause is removed, type the same command again"
     )
 
 
@@ -296,7 +296,7 @@ def test_an_interrupted_set_up_ends_with_one_line(number: signal.Signals, tmp_pa
     hanging = int(ready.read_text())
     program.send_signal(number)
     _, said = program.communicate(timeout=20)
-    assert said == "setup: interrupted. To go on, type the same again\n"
+    assert said == "setup: interrupted. To continue, type the same command again\n"
     assert program.returncode == 130
     assert not Path(f"/proc/{hanging}").exists()
 

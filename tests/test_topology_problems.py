@@ -120,8 +120,8 @@ CASES = [
         topology.yaml:5: links.exceptions[0].between[1]: "us-wst": must be a region; there are us-east, us-west, eu-central (did you mean 'us-west'?)
         topology.yaml:6: links.exceptions[1].to: "us-east": must be another region: there is no link from a region to itself
         topology.yaml:7: links.exceptions[2].between: ["us-east"]: must name two regions
-        topology.yaml:8: links.exceptions[3]: {"from": "us-east", "latency_ms": 1}: must say either between: [a, b] or from: a and to: b
-        topology.yaml:9: links.exceptions[4]: {"between": ["us-east", "us-west"], "from": "us-east", "to"…: must say either between: [a, b] or from: a and to: b
+        topology.yaml:8: links.exceptions[3]: {"from": "us-east", "latency_ms": 1}: must contain either between: [a, b] or from: a and to: b
+        topology.yaml:9: links.exceptions[4]: {"between": ["us-east", "us-west"], "from": "us-east", "to"…: must contain either between: [a, b] or from: a and to: b
         topology.yaml:10: links.exceptions[5]: {"between": ["us-east", "eu-central"]}: must change something: give latency_ms, jitter_ms or bandwidth_bytes_per_second
         topology.yaml:11: links.exceptions[6]: 7: must be a mapping
         topology.yaml:12: links.exceptions[7].between[1]: 7: must be text
@@ -230,7 +230,7 @@ CASES = [
         """,
         """
         topology.yaml:4: settings.configuration_metadata_sync_event_topic: "non-persistent://public/default/events": must name a persistent topic without partitions
-        topology.yaml:5: settings.metadata_sync_event_topic: "persistent://public/default/local": must be left out: it would share what is local to a region, its cursors and positions, which mean nothing in another one; configuration_metadata_sync_event_topic shares tenants, namespaces and policies
+        topology.yaml:5: settings.metadata_sync_event_topic: "persistent://public/default/local": must be omitted: it would share cursors and positions, which are local to a region; configuration_metadata_sync_event_topic shares tenants, namespaces and policies
         clusters/europe.yaml:3: settings.configuration_metadata_sync_event_topic: "events": must be the same everywhere; us has non-persistent://public/default/events
         """,
         {
@@ -302,7 +302,7 @@ CASES = [
           older: {}
         """,
         """
-        topology.yaml:4: pulsar_peers.us-east: must be a name of its own; a region has it
+        topology.yaml:4: pulsar_peers.us-east: must be unique; a region has this name
         topology.yaml:5: pulsar_peers.old.may[0]: "everything": must be replicated-subscriptions or unknown-markers
         topology.yaml:5: pulsar_peers.old.token: "one": must be a token of its own; us-east has the same
         topology.yaml:6: pulsar_peers.older.token: is required
@@ -330,8 +330,8 @@ CASES = [
         clusters: [europe]
         """,
         """
-        topology.yaml:6: links.defaults.latency_ms: must stand here once; it is already on line 5
-        topology.yaml:7: clusters: must stand here once; it is already on line 2
+        topology.yaml:6: links.defaults.latency_ms: must occur once; it is already on line 5
+        topology.yaml:7: clusters: must occur once; it is already on line 2
         """,
     ),
     Case(

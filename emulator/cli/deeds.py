@@ -19,7 +19,7 @@ _IS_SO: dict[str, frozenset[RegionState]] = {
     "resume": frozenset({"running"}),
 }
 """Verb -> the states in which nothing is left to do."""
-LOST: Final = "lost; other regions wait for it as long as replication_clusters name it"
+LOST: Final = "lost; other regions wait for it while replication_clusters name it"
 """What a region is that `lose` killed."""
 _DEAD: frozenset[RegionState] = frozenset({"killed", "lost"})
 
@@ -36,7 +36,5 @@ def nothing_to_do(verb: str, region: str, state: RegionState) -> str | None:
     :raises Refused: if the region is in a state in which what the verb says cannot happen
     """
     if verb == "stop" and state in _DEAD:
-        raise Refused(
-            f"{region} is {state}: it cannot end in order any more; `geoemu start {region}` brings it back"
-        )
-    return f"{region} is {state} already: nothing was done" if state in _IS_SO.get(verb, ()) else None
+        raise Refused(f"{region} is {state} and cannot be stopped; `geoemu start {region}` starts it again")
+    return f"{region} is already {state}: nothing was done" if state in _IS_SO.get(verb, ()) else None

@@ -99,7 +99,7 @@ def _last_values(file: Path) -> Mapping[str, Any]:
 def as_text(found: list[Difference], one: Path, other: Path) -> str:
     """One line a difference."""
     if not found:
-        return f"{one} and {other} were told the same"
+        return f"{one} and {other} have the same configuration"
     return "\n".join(f"{each.what}: {_shown(each.one)} | {_shown(each.other)}" for each in found)
 
 

@@ -113,7 +113,7 @@ async def _ask(region: RegionStatus, kind: str, name: str) -> Said:
 def _no_answer(region: RegionStatus, silence: str) -> str:
     if region.state == "lost":
         return f"it is {LOST}"
-    return f"it is {region.state} and gives no answer ({silence})"
+    return f"it is {region.state} and does not respond ({silence})"
 
 
 async def _get(region: RegionStatus, target: str) -> Answer:

@@ -43,7 +43,8 @@ def run_against(status: RunStatus, region: str, arguments: Sequence[str]) -> int
     java = shutil.which("java")
     if java is None:
         raise Refused(
-            f"there is no Java, which pulsar-admin needs; the same over HTTP: curl {found.admin_url}/admin/v2/clusters"
+            "pulsar-admin needs Java, which is not installed; the same over HTTP: curl "
+            f"{found.admin_url}/admin/v2/clusters"
         )
     jars = f"{_fetched()}/*"
     main = "org.apache.pulsar.admin.cli.PulsarAdminTool"
@@ -67,13 +68,13 @@ def _fetched() -> Path:
         return jars
     maven = shutil.which("mvn")
     if maven is None:
-        raise Refused("there is no Maven (mvn), which fetches pulsar-admin the first time")
+        raise Refused("Maven (mvn) is not installed; it is needed to download pulsar-admin the first time")
     _folder().mkdir(parents=True, exist_ok=True)
     (_folder() / "pom.xml").write_text(_POM)
     command = [maven, "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={jars}.part"]
     done = subprocess.run(command, cwd=_folder(), capture_output=True, text=True, timeout=FETCH_SECONDS)
     if done.returncode:
-        raise Refused(f"Maven could not fetch pulsar-admin: {(done.stdout + done.stderr).strip()[-500:]}")
+        raise Refused(f"Maven could not download pulsar-admin: {(done.stdout + done.stderr).strip()[-500:]}")
     Path(f"{jars}.part").rename(jars)
     return jars
 

@@ -150,7 +150,8 @@ class Simulate:
         keep_run(outcome, path)
         note_made_by(path, __version__, self._replay(seed), scenario=self.subject)
         print(
-            f"the run folder of seed {seed}{which and ', shrunk'}: {path} (geoemu verify {path})", flush=True
+            f"the run directory of seed {seed}{which and ', shrunk'}: {path} (geoemu verify {path})",
+            flush=True,
         )
 
 
@@ -182,7 +183,9 @@ def _check_known(option: str, value: str, known: list[str], otherwise: str = "")
             raise ConfigurationError([problem])
         guess = nearest(value, known)
         hint = f"; did you mean {guess}?" if guess else ""
-        choice = ", ".join(known) if len(known) <= TOLD_MAX else f"the {len(known)} of docs/INVARIANTS.md"
+        choice = (
+            ", ".join(known) if len(known) <= TOLD_MAX else f"the {len(known)} mutants of docs/INVARIANTS.md"
+        )
         rule = f"must be one of {choice}{otherwise}{hint}"
         problem = Problem("command line", None, option, value, rule)
         raise ConfigurationError([problem])

@@ -24,7 +24,10 @@ async def tap_run(run: Runtime, name: str) -> None:
         try:
             opened = await tap.open((one.name, one.service_url) for one in status.regions)
             show_table(("region", "clients"), [(one.name, one.service_url) for one in opened])
-            print(f"what passes is written to {run.run_dir}/history/{name}.jsonl; Ctrl-C ends it", flush=True)
+            print(
+                f"operations are recorded in {run.run_dir}/history/{name}.jsonl; Ctrl-C ends the tap",
+                flush=True,
+            )
             while not told.happened and not (await run.status()).ended:
                 await asyncio.sleep(LOOK_SECONDS)
         finally:

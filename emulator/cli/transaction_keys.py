@@ -33,7 +33,7 @@ async def ask(run: Runtime, region: str, method: str, key: str | None) -> Any:
             raise NoAnswer("it has no address")
         answer = await call(url.hostname, url.port, method, target, seconds=ANSWER_SECONDS)
     except NoAnswer as silence:
-        raise RuntimeFailure(f"region {region} is {found.state} and gives no answer ({silence})") from None
+        raise RuntimeFailure(f"region {region} is {found.state} and does not respond ({silence})") from None
     if answer.status >= 400:
         raise RuntimeFailure(f"region {region}: {answer.json()['reason']}")
     return answer.json() if answer.body else None

@@ -301,10 +301,10 @@ class ComposeRuntime(RecordedRun):
         try:
             report = await ask(region, self._linked.running_peers(record, states, name))
         except NoAnswer:
-            return "starting", "it does not answer"
+            return "starting", "it does not respond"
         lacks = [report.waiting_for] if report.waiting_for else []
         if kafka := await self._missing_kafka(name):
-            lacks.append(f"{kafka} does not run: `geoemu start {name}`")
+            lacks.append(f"{kafka} is not running: `geoemu start {name}`")
         return ("running" if report.ready or region.was_ready else "starting"), "; ".join(lacks)
 
     async def logs(self, region: str, *, follow: bool = False) -> AsyncIterator[str]:
@@ -406,7 +406,7 @@ class ComposeRuntime(RecordedRun):
         refuse_unknown(self._directory.read(), region)
         containers = await self._containers()
         if _state(containers, region) == "gone":
-            raise RuntimeFailure(f"{region} does not run: `geoemu start {region}`")
+            raise RuntimeFailure(f"{region} is not running: `geoemu start {region}`")
         return containers[region]
 
     def _prepare_start(self, record: RunRecord, name: str) -> None:
@@ -438,7 +438,7 @@ class ComposeRuntime(RecordedRun):
         if slow:
             raise RuntimeFailure(
                 f"{' and '.join(slow)} did not end within {STOP_SECONDS:g} s and had to be killed: "
-                f"`geoemu logs {slow[0]}` shows what it did last"
+                f"`geoemu logs {slow[0]}` shows its last log lines"
             )
 
     async def _last_words(self, name: str, state: ProcessState) -> str:

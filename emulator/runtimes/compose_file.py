@@ -216,7 +216,7 @@ def dashboard_files(plan: Plan) -> dict[str, str]:
 
 def compose_file(plan: Plan) -> str:
     """The text of compose.yaml. Paths in it are relative to the run directory, where it belongs."""
-    reserved = {VERIFY_SERVICE: "service that judges the run"}
+    reserved = {VERIFY_SERVICE: "service that verifies the run"}
     if plan.dashboards:
         reserved |= dict.fromkeys((PROMETHEUS_SERVICE, GRAFANA_SERVICE), "service that shows figures")
     for name in plan.topology.region_names:
@@ -248,8 +248,8 @@ def _head(plan: Plan) -> str:
 #
 #   docker compose up --detach --wait      in this folder starts it; so does `geoemu up --runtime compose`,
 #                                          into a run directory of its own
-#   geoemu status --run-dir .              from then on geoemu's verbs work on it, too
-#   docker compose run --rm verify         judges it from inside of its network; so does `geoemu verify --in-network`
+#   geoemu status --run-dir .              from then on geoemu's commands work on it, too
+#   docker compose run --rm verify         verifies it inside its network; so does `geoemu verify --in-network`
 name: {plan.project}
 """
 
@@ -268,7 +268,7 @@ x-region: &region
   restart: "no" # a killed region stays killed
   stop_grace_period: 10s
   networks: [regions]
-  # Healthy: it accepts publishes. What its peers do makes no difference.
+  # Healthy: it accepts publishes. The state of its peers does not matter.
   healthcheck: {{ test: [CMD, healthy], interval: 2s, timeout: 3s, retries: 15 }}
 """
 
@@ -277,7 +277,7 @@ x-region: &region
 _KAFKA = """\
 x-kafka: &kafka
   image: {image}
-  user: "{user}:0" # the official image lets this group write what it must
+  user: "{user}:0" # the official image grants this group write access
   init: true
   cap_drop: [ALL]
   security_opt: ["no-new-privileges:true"]
@@ -286,7 +286,7 @@ x-kafka: &kafka
   restart: "no"
   stop_grace_period: 10s
   networks: [regions]
-  # Healthy: it answers which versions it speaks (ApiVersions, without an error), which an open port does not promise.
+  # Healthy: it answers which versions it speaks (ApiVersions, without an error), which an open port does not prove.
   healthcheck:
     test:
       - CMD
@@ -319,7 +319,7 @@ x-kafka-environment: &kafka-environment
   KAFKA_SHARE_COORDINATOR_STATE_TOPIC_MIN_ISR: "1"
   KAFKA_LOG_RETENTION_MS: "-1"
   KAFKA_MESSAGE_MAX_BYTES: "16777216"
-  KAFKA_PRODUCER_ID_EXPIRATION_MS: "2147483647" # the fence holds as long as Kafka remembers who wrote last
+  KAFKA_PRODUCER_ID_EXPIRATION_MS: "2147483647" # fencing works while Kafka remembers the last producer
   KAFKA_TRANSACTIONAL_ID_EXPIRATION_MS: "2147483647"
   KAFKA_LOG_MESSAGE_TIMESTAMP_AFTER_MAX_MS: "9223372036854775807" # regions' clocks may be skewed
   KAFKA_BROKER_SESSION_TIMEOUT_MS: "1000" # back 3 s after a kill instead of 12

@@ -50,7 +50,7 @@ PANELS: Final = (
         "{{cluster}} -> {{remote_cluster}}",
     ),
     Panel(
-        "Not yet in another region, entries",
+        "Replication backlog, entries",
         "sum by (cluster, remote_cluster) (pulsar_replication_backlog)",
         "{{cluster}} -> {{remote_cluster}}",
     ),
@@ -79,7 +79,7 @@ PANELS: Final = (
         "{{cluster}}",
     ),
     Panel("Open transactions", "sum by (cluster) (pulsar_txn_active_count)", "{{cluster}}"),
-    Panel("Regions that answer", 'sum by (instance) (up{job="broker"})', "{{instance}}"),
+    Panel("Regions that respond", 'sum by (instance) (up{job="broker"})', "{{instance}}"),
 )
 
 

@@ -51,7 +51,7 @@ class Engine:
             self._client.ping()
         except (DockerException, RequestException) as failure:
             raise Refused(
-                "no Docker engine answers: start one (`sudo systemctl start docker`, or `sudo dockerd`), or use "
+                "no Docker engine responds: start one (`sudo systemctl start docker`, or `sudo dockerd`), or use "
                 f"--runtime process ({_short(failure)})"
             ) from failure
 
@@ -218,7 +218,7 @@ def _sentences(what: str, ignore: tuple[int, ...] = ()) -> Iterator[None]:
         if failure.status_code not in ignore:
             raise RuntimeFailure(f"{what}: {failure.explanation or failure}") from failure
     except (DockerException, RequestException) as failure:
-        raise RuntimeFailure(f"{what}: the Docker engine does not answer ({_short(failure)})") from failure
+        raise RuntimeFailure(f"{what}: the Docker engine does not respond ({_short(failure)})") from failure
 
 
 async def _in_thread(work: Callable[[], T]) -> T:

@@ -59,8 +59,8 @@ def stale_sentence(kind: str, image: str, labels: Mapping[str, str]) -> str | No
         return None
     where = "" if root == Path.cwd() else f"cd {root}; "
     return (
-        f"{image} was not built from the sources that are here, and is used as it is: "
-        f"`{where}bash compose/images.sh {kind}` builds it anew"
+        f"{image} was not built from the present sources and is used unchanged: `{where}bash compose/images.sh "
+        f"{kind}` rebuilds it"
     )
 
 

@@ -70,8 +70,8 @@ def _let_maven_fetch() -> Path:
     folder = jars_folder()
     if shutil.which("mvn") is None:
         raise RuntimeFailure(
-            f"Kafka's jars are not in {folder}, and there is no Maven (mvn) to fetch them: "
-            f"install it (`sudo apt-get install maven`)"
+            f"Kafka's jars are not in {folder}, and Maven (mvn), which downloads them, is not installed: install it "
+            "(`sudo apt-get install maven`)"
         )
     fresh = folder.with_name(f"{folder.name}.{os.getpid()}")
     command = ["mvn", "-q", "-B", "-f", str(SETTINGS / "pom.xml"), "dependency:copy-dependencies"]
@@ -79,7 +79,7 @@ def _let_maven_fetch() -> Path:
         [*command, "-DincludeScope=runtime", f"-DoutputDirectory={fresh}"], capture_output=True, text=True
     )
     if done.returncode:
-        raise RuntimeFailure(f"Maven could not fetch Kafka's jars: {(done.stdout + done.stderr)[-500:]}")
+        raise RuntimeFailure(f"Maven could not download Kafka's jars: {(done.stdout + done.stderr)[-500:]}")
     try:
         fresh.rename(folder)  # whole or not at all
     except OSError:  # somebody else was faster
@@ -216,7 +216,7 @@ class KafkaServer:
         try:
             done = subprocess.run(command, capture_output=True, text=True)
         except FileNotFoundError as error:
-            raise RuntimeFailure("Kafka needs Java 17 or newer: no program `java` is there") from error
+            raise RuntimeFailure("Kafka needs Java 17 or newer: `java` is not installed") from error
         if done.returncode:
             raise RuntimeFailure(f"Kafka could not prepare its folder: {(done.stdout + done.stderr)[-500:]}")
 

@@ -92,7 +92,7 @@ class LinkedRegions:
         refuse_unknown(self._directory.read(), name)
         state = (await self._look())[name]
         if state == "paused":
-            raise Refused(f"{name} is paused and hears nothing: `geoemu resume {name}` first")
+            raise Refused(f"{name} is paused and cannot receive requests: run `geoemu resume {name}` first")
         with self._directory.edit() as record:
             record.regions[name].clock_ahead_ms = ahead_ms
             self._noted(record, [name])
@@ -103,9 +103,9 @@ class LinkedRegions:
         try:
             answer = await call(region.host, region.admin_port, "PUT", "/geoemu/v1/clock", body)
         except NoAnswer as silence:
-            raise RuntimeFailure(f"{name} was not told of its clock: {silence}") from None
+            raise RuntimeFailure(f"the clock of {name} could not be set: {silence}") from None
         if answer.status != 204:
-            raise RuntimeFailure(f"the clock of {name} was not set: {describe(answer)}")
+            raise RuntimeFailure(f"the clock of {name} could not be set: {describe(answer)}")
 
     # --- losses -----------------------------------------------------------------------------------------
 
@@ -159,8 +159,8 @@ class LinkedRegions:
                     await asyncio.sleep(self._poll_seconds)
         except TimeoutError:
             raise RuntimeFailure(
-                f"{name} did not take over the state of link {link[0]} -> {link[1]} ({reason}): "
-                f"`geoemu logs {name}` shows what it does"
+                f"{name} did not apply the state of link {link[0]} -> {link[1]} ({reason}): "
+                f"`geoemu logs {name}` shows its log"
             ) from None
 
     # --- ready ------------------------------------------------------------------------------------------
@@ -182,7 +182,7 @@ class LinkedRegions:
             raise RuntimeFailure("\n".join(map(str, failures.exceptions))) from None
 
     async def _wait_until_one_ready(self, name: str, peers: Sequence[str] | None) -> None:
-        missing = "it does not answer"
+        missing = "it does not respond"
         try:
             async with asyncio.timeout(self._ready_seconds):
                 while True:
@@ -208,7 +208,7 @@ class LinkedRegions:
         except TimeoutError:
             raise RuntimeFailure(
                 f"{name} is not ready after {self._ready_seconds:g} s ({missing}): "
-                f"`geoemu logs {name}` shows what it does"
+                f"`geoemu logs {name}` shows its log"
             ) from None
 
     def _note_ready(self, name: str) -> None:

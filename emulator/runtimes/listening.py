@@ -70,16 +70,16 @@ def _resolved(region: Region) -> str:
 
 def _refusal(exposed: list[Region]) -> str:
     return (
-        f"{_who(exposed)} would listen on {_where(exposed)}, which other machines can reach, and regions authenticate "
-        f"no client: add --insecure (insecure=True in a program) to allow that, or name a loopback address "
+        f"{_who(exposed)} would listen on {_where(exposed)}, which other machines can reach, and regions do not "
+        "authenticate clients: add --insecure (insecure=True in a program) to allow that, or name a loopback address "
         f"({PLACES})"
     )
 
 
 def _untold(regions: list[Region]) -> str:
     return (
-        f"lookups cannot tell clients the address of {_who(regions)}: a container does not see which address of this "
-        f"machine a client connected to. Name what clients are told with `host` of the region, or listen on one "
+        f"lookups cannot return the address of {_who(regions)}: a container cannot see to which address of this "
+        "machine a client connected. Set `host` of the region to the address that clients use, or listen on one "
         f"address instead of {_where(regions)}"
     )
 
@@ -94,7 +94,7 @@ def _warning(exposed: list[Region]) -> str:
 def _kafkas(exposed: list[Region]) -> str:
     """Which Kafkas of ours are published beside their regions."""
     owners = [one for one in exposed if one.log.backend == "kafka" and not one.log.bootstrap_servers]
-    return f"; so can it read and change the logs on the Kafkas of {_who(owners)}" if owners else ""
+    return f"; it can also read and change the logs in the Kafkas of {_who(owners)}" if owners else ""
 
 
 def _who(exposed: list[Region]) -> str:

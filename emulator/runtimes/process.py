@@ -196,7 +196,7 @@ class ProcessRuntime(RecordedRun):
     async def pause(self, region: str) -> None:
         refuse_unknown(self._directory.read(), region)
         if not self._signal(region, signal.SIGSTOP):
-            raise RuntimeFailure(f"{region} does not run: `geoemu start {region}`")
+            raise RuntimeFailure(f"{region} is not running: `geoemu start {region}`")
         await self._wait_for_state(region, "paused", "gone")
 
     async def resume(self, region: str) -> None:
@@ -204,7 +204,7 @@ class ProcessRuntime(RecordedRun):
         refuse_unknown(record, region)
         state = self._state(record, region)
         if state == "gone":
-            raise RuntimeFailure(f"{region} does not run: `geoemu start {region}`")
+            raise RuntimeFailure(f"{region} is not running: `geoemu start {region}`")
         if state == "paused":
             await self._linked.thaw(region, lambda: self._wake_up(region))
         await self._linked.wait_until_linked(region)
@@ -267,7 +267,7 @@ class ProcessRuntime(RecordedRun):
             expected = self._linked.running_peers(record, self._states(record), name)
             report = await ask(region, expected)
         except NoAnswer:
-            return "starting", "it does not answer"
+            return "starting", "it does not respond"
         return ("running" if report.ready or region.was_ready else "starting"), report.waiting_for
 
     def _stopped_itself(self, process: ProcessIdentity, name: str) -> bool:
@@ -341,7 +341,7 @@ class ProcessRuntime(RecordedRun):
                     record.regions[name].stopped = False
             raise RuntimeFailure(
                 f"{' and '.join(slow)} did not end within {STOP_SECONDS:g} s and had to be killed: "
-                f"`geoemu logs {slow[0]}` shows what it did last"
+                f"`geoemu logs {slow[0]}` shows its last log lines"
             )
 
     async def _end(self, name: str) -> bool:
@@ -362,7 +362,7 @@ class ProcessRuntime(RecordedRun):
         if state == "paused":
             return f"{name} was paused before it was ready: `geoemu resume {name}`"
         if record.regions[name].stopped:
-            return f"{name} was told to stop before it was ready"
+            return f"{name} was stopped before it was ready"
         process = record.regions[name].process
         codes = [child.returncode for child in self._children if process and child.pid == process.pid]
         how = f" with exit code {codes[0]}" if codes and codes[0] is not None else ""
@@ -376,8 +376,8 @@ class ProcessRuntime(RecordedRun):
             raise Refused(f"the run in {self.run_dir} has ended: start a new one with `geoemu up`")
         if not record.detached and state_of(record.owner) == "gone":
             raise Refused(
-                f"the program that owned the run in {self.run_dir} (process {record.owner.pid}) is gone, "
-                f"and its regions with it: start a new run with `geoemu up`"
+                f"the program that owned the run in {self.run_dir} (process {record.owner.pid}) has ended, and so "
+                "have its regions: start a new run with `geoemu up`"
             )
 
 

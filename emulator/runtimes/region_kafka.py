@@ -46,7 +46,7 @@ def folder_of(region_dir: Path) -> Path:
 def plan(region_dir: Path) -> None:
     """This region gets a Kafka of its own. Refused when the jars are not there."""
     if find_jars() is None:
-        raise Refused(f"the topology names no Kafka, and its jars are not here to start one: type `{FETCH}`")
+        raise Refused(f"the topology names no Kafka, and the jars to start one are missing: type `{FETCH}`")
     folder_of(region_dir).mkdir()
 
 
@@ -107,7 +107,7 @@ def keep(folder: Path, port: int, owner_pid: int) -> None:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda *_: told_to_stop.set())
     jars = find_jars()
-    assert jars is not None, "whoever starts us has looked"
+    assert jars is not None, "the caller has checked this"
     server = KafkaServer(folder, jars, port=port)
     server.start()
     try:

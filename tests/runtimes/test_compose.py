@@ -390,7 +390,7 @@ def test_what_compose_complains_of_is_passed_on(run_dir: Path, tmp_path: Path) -
 
 def test_no_engine_is_refused_with_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/nobody.sock")
-    with pytest.raises(Refused, match="no Docker engine answers: start one"):
+    with pytest.raises(Refused, match="no Docker engine responds: start one"):
         ComposeRuntime.create(small_topology(tmp_path), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 

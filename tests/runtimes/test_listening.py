@@ -84,7 +84,7 @@ def test_an_address_that_other_machines_reach_is_refused(folder: Path, make: Mak
         make(topology, folder / "run")
     assert str(refusal.value) == (
         f"us-east, us-west and eu-central would listen on {address} (every address of this machine), which other "
-        f"machines can reach, and regions authenticate no client: add --insecure (insecure=True in a program) to "
+        f"machines can reach, and regions do not authenticate clients: add --insecure (insecure=True in a program) to "
         f"allow that, or name a loopback address (--listen, or `listen` or `host` of the region)"
     )
     assert not (folder / "run" / "run.json").exists(), "nothing was made"
@@ -112,7 +112,7 @@ def test_the_warning_names_the_kafkas_that_are_published_with_their_regions(
     topology = with_host(listening_on(load_topology(path), "0.0.0.0"), "a.example")
     render(topology, folder / "run", insecure=True)
     (line,) = caplog.messages
-    assert line.endswith("; so can it read and change the logs on the Kafkas of eu-central")
+    assert line.endswith("; it can also read and change the logs in the Kafkas of eu-central")
 
 
 def test_a_topology_that_names_another_address_needs_the_same_permission(folder: Path) -> None:
@@ -186,7 +186,7 @@ def test_a_container_on_every_address_needs_a_name_to_tell_clients(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     topology = listening_on(small_topology(folder), "0.0.0.0")
-    with pytest.raises(Refused, match=r"lookups cannot tell clients the address of us-east.* with `host`"):
+    with pytest.raises(Refused, match=r"lookups cannot return the address of us-east.* with `host`"):
         render(topology, folder / "run", insecure=True)
     assert caplog.messages == [], "what is refused needs no warning"
     render(with_host(topology, "a.example"), folder / "run", insecure=True)

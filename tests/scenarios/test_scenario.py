@@ -283,7 +283,7 @@ def test_a_topic_that_keeps_nothing_is_refused_in_one_sentence() -> None:
         ("", "story.yaml:1: null: must be a mapping"),
         ("- a\n- b", 'story.yaml:1: ["a", "b"]: must be a mapping'),
         ("just text", 'story.yaml:1: "just text": must be a mapping'),
-        ("name: a\nname: b", "story.yaml:2: name: must stand here once; it is already on line 1"),
+        ("name: a\nname: b", "story.yaml:2: name: must occur once; it is already on line 1"),
         ("actors: {producers: 5}", "story.yaml:1: actors.producers: 5: must be a list"),
         ("actors: [a]", 'story.yaml:1: actors: ["a"]: must be a mapping'),
         ("steps: [5]", "story.yaml:1: steps[0]: 5: must be a mapping"),

@@ -28,7 +28,7 @@ from emulator.cli.verbs.application import app
 from emulator.region_config import LinkShape
 from emulator.runtimes.contract import LinkStatus
 
-UNKNOWN_TO_THE_RUN = "what curl does is not in the run's history, and is over when the region restarts"
+UNKNOWN_TO_THE_RUN = "changes by curl are not recorded in the run's history and end when the region restarts"
 
 
 @app.command(epilog="Example: geoemu cut us-east eu-central --one-way")
@@ -78,7 +78,7 @@ def latency(
         other_region=b,
         detail=latency_detail(time, one_way=one_way),
     )
-    print(f"{a} {'->' if one_way else '<->'} {b} takes {time:g} ms")
+    print(f"{a} {'->' if one_way else '<->'} {b} has a latency of {time:g} ms")
 
 
 @app.command(epilog="Example: geoemu skew us-east +250ms", context_settings={"ignore_unknown_options": True})

@@ -108,7 +108,7 @@ def render(
         f"{output}/compose.yaml is written: `docker compose --file {output}/compose.yaml up --detach --wait`"
     )
     if dashboards:
-        print("with --profile dashboards before `up`: figures at http://127.0.0.1:3000")
+        print("with --profile dashboards before `up`: dashboards at http://127.0.0.1:3000")
 
 
 @app.command(epilog="Example: geoemu status --json")
@@ -138,7 +138,7 @@ def down(run_dir: RunDir = None) -> None:
     async def end() -> str:
         was_over = (await run.status()).ended
         await run.down()  # all the same: what somebody started by hand ends, too
-        return "had ended already" if was_over else "has ended"
+        return "had already ended" if was_over else "has ended"
 
     print(f"the run in {run.run_dir} {asyncio.run(end())}")
 

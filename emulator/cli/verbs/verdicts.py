@@ -105,7 +105,7 @@ def verify(
     if directory and run_dir and directory != run_dir:
         raise typer.BadParameter("name one run directory only", param_hint="--run-dir")
     if master is not None and engine == "embedded":
-        raise typer.BadParameter("a cluster is Spark's", param_hint="--engine")
+        raise typer.BadParameter("only Spark uses a cluster", param_hint="--engine")
     path = directory or run_dir or find_run(None).path
     if in_network:
         here_only = {
@@ -118,7 +118,9 @@ def verify(
             "--message": message,
         }
         if unfit := next((option for option, given in here_only.items() if given), None):
-            raise typer.BadParameter(f"{unfit} is for a verdict on this machine", param_hint="--in-network")
+            raise typer.BadParameter(
+                f"{unfit} applies only to a verdict on this machine", param_hint="--in-network"
+            )
         command = in_network_command(path.resolve(), as_json=as_json)
     else:
         command = verify_command(
