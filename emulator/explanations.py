@@ -101,27 +101,29 @@ class Kind:
 
 
 KINDS: Mapping[str, Kind] = {
-    "topic": Kind(("TOPIC",), "who publishes and reads, and whether everything stored is visible"),
+    "topic": Kind(
+        ("TOPIC",), "its producers, subscriptions and owner, and whether all stored messages are visible"
+    ),
     "subscription": Kind(
         ("TOPIC", "SUBSCRIPTION"),
-        "where its cursor is, who holds it, why its position is not carried to other regions",
+        "its cursor, what it waits for, and why its position is not sent to other regions",
     ),
     "replication": Kind(
-        ("TOPIC", "REGION"), "how far that region is behind, and why the replicator does not send"
+        ("TOPIC", "REGION"), "the backlog of the replicator to that region, and why it does not send"
     ),
     "snapshot": Kind(
         ("TOPIC",), "the newest snapshot of replicated subscriptions, and why there is no newer one"
     ),
     "metadata": Kind(
         ("PATH",),
-        "what this region knows of a path of its cluster's configuration store, and whether it is away",
+        "the value and origin of a path of the configuration store, and whether the store is available",
     ),
     "link": Kind(("REGION", "REGION"), "whether it is established, and why not"),
     "transaction": Kind(
         ("COORDINATOR,NUMBER",),
-        "whether it is open, under which key, who takes part in it, who was not told yet how it ended",
+        "its state, key and participants, and which participants have not stored its outcome",
     ),
     "transaction-key": Kind(
-        ("KEY",), "its epoch, the client that it was granted to last, and its transactions with their status"
+        ("KEY",), "its epoch, the client that used it last, and its transactions with their status"
     ),
 }

@@ -203,7 +203,7 @@ class HistoryWriter:
         """Append one event, stamped now. Survives a crash of this process as soon as it returns. Fields that are None
         are left out. `actor`: whose doing it is, where the writer writes for several."""
         if op in FRAME:
-            raise NotAHistory(f"op: {op} is written by the writer itself")
+            raise NotAHistory(f"op: {op} is written by the recorder itself")
         self._write(op, outcome, **fields)
 
     def opened_producer(

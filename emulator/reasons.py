@@ -27,11 +27,11 @@ class Question(Enum):
     SNAPSHOT = "why a topic has no newer snapshot of replicated subscriptions"
     POSITION = "why the position of a subscription is not sent to other regions"
     DELIVERY = "why messages of a subscription are not consumed"
-    TOPIC = "why a topic is not served, or what it stored is not everywhere"
+    TOPIC = "why a topic is not served, or its entries are not in every region"
     VISIBILITY = "why stored messages are not readable yet"
     ACCESS = "why a producer waits for exclusive access"
     METADATA = "why a path of the configuration store has its value, and why it may be older than elsewhere"
-    TRANSACTION = "why a transaction is not over"
+    TRANSACTION = "why a transaction has not ended"
     READINESS = "why a region is not ready for clients"
 
 
@@ -54,21 +54,21 @@ class Cause(Enum):
 
     LINK_NOT_TRIED = Row(
         Question.LINK,
-        "no connection to {region} was tried yet",
+        "no connection to {region} has been attempted yet",
         "the region has just started",
-        ("region {region} to answer; connecting is tried again for ever",),
+        ("region {region} to respond; the connection is retried without limit",),
     )
     LINK_REFUSED = Row(
         Question.LINK,
         "{region} refuses the link: {message}",
         "the remote region answered the newest handshake with an error",
-        ("region {region} to accept the link; connecting is tried again for ever",),
+        ("region {region} to accept the link; the connection is retried without limit",),
     )
     LINK_SILENT = Row(
         Question.LINK,
-        "{region} does not answer",
+        "{region} does not respond",
         "the remote region sent nothing for `peer_keep_alive_interval_ms`, so this region closed the connection",
-        ("region {region} to answer; connecting is tried again for ever",),
+        ("region {region} to respond; the connection is retried without limit",),
     )
     LINK_CUT = Row(
         Question.LINK,
@@ -80,19 +80,19 @@ class Cause(Enum):
         Question.LINK,
         "cannot connect to {region}: {failure}",
         "the newest attempt to connect failed",
-        ("region {region} to answer; connecting is tried again for ever",),
+        ("region {region} to respond; the connection is retried without limit",),
     )
     LINK_LOST = Row(
         Question.LINK,
         "connection to {region} lost: {failure}",
         "the connection ended, and the next attempt to connect has no outcome yet",
-        ("region {region} to answer; connecting is tried again for ever",),
+        ("region {region} to respond; the connection is retried without limit",),
     )
     LINK_HANDSHAKE = Row(
         Question.LINK,
-        "connected to {region}, which has not answered the handshake yet",
+        "connected to {region}, which has not responded to the handshake yet",
         "the connection is open, the response CONNECTED is missing, and the attempt before was not refused",
-        ("region {region} to answer the handshake",),
+        ("region {region} to respond to the handshake",),
     )
 
     # One replicator.
@@ -100,7 +100,7 @@ class Cause(Enum):
     NOT_REPLICATED = Row(
         Question.REPLICATION,
         "the topic is not replicated from {here} to {region}: its replication_clusters are {clusters}",
-        "`replication_clusters` of the topic or its namespace leave the remote region out",
+        "`replication_clusters` of the topic or its namespace do not include the remote region",
         ("replication_clusters to include {region}",),
     )
     REPLICATOR_CLOSED = Row(
@@ -116,68 +116,69 @@ class Cause(Enum):
     )
     ENTRY_TOO_LARGE = Row(
         Question.REPLICATION,
-        "parked: {region} does not take an entry: {position} has {size} bytes, more than the maximum of {limit} there",
+        "parked: {region} rejects an entry: {position} has {size} bytes, more than the maximum of {limit} there",
         "the next entry does not fit into a frame of the remote region",
         ("max_message_bytes of {region} to be raised, and the link or the topic to be opened again",),
     )
     ENTRY_REFUSED = Row(
         Question.REPLICATION,
-        "parked: {region} does not take an entry: {message}",
+        "parked: {region} rejects an entry: {message}",
         "the remote region rejected an entry for good",
         ("{region} to accept the entry, and the link or the topic to be opened again",),
     )
     SCHEMA_REFUSED = Row(
         Question.REPLICATION,
-        "held: {region} does not take schema {number} of {topic}: {message}",
+        "held: {region} rejects schema {number} of {topic}: {message}",
         "the remote region rejected the schema of the next entry, or cannot register it now",
-        ("{region} to take the schema",),
+        ("{region} to accept the schema",),
     )
     SCHEMA_ASKED = Row(
         Question.REPLICATION,
-        "{region} was asked for the number of schema {number}",
-        "the remote region has not answered yet which version the schema of the next entry has there",
+        "{region} was asked for its version of schema {number}",
+        "the remote region has not returned its version of the schema of the next entry yet",
         ("the response of {region}",),
     )
     REPLICATOR_REFUSED = Row(
         Question.REPLICATION,
         "{region} refuses: {message}",
-        "the remote region rejected or closed the producer of this replicator; it is asked again after a delay",
+        "the remote region rejected or closed the producer of this replicator; it is requested again after a delay",
         ("the producer at {region}",),
     )
     RECEIPT_OUT_OF_TURN = Row(
         Question.REPLICATION,
-        "{region} acknowledged entries out of turn",
+        "{region} acknowledged entries out of order",
         "a receipt named another entry than the oldest one in flight; the producer is opened again after a delay",
         ("the producer at {region}",),
     )
     PRODUCER_UNANSWERED = Row(
         Question.REPLICATION,
-        "{region} did not answer the request for a producer within {seconds:g} s; it is sent again",
-        "the link is established and the remote region ignores the request",
+        "{region} did not respond to the request for a producer within {seconds:g} s; it is sent again",
+        "the link is established and the remote region does not respond",
         ("the producer at {region}",),
     )
     REPLICATOR_RESTS = Row(
         Question.REPLICATION,
-        "the replicator rests: no client uses the topic, and {region} has all of it",
-        "the topic is unused for as long as the policy for inactive topics says; the next message ends it",
+        "the replicator is idle: no client uses the topic, and {region} has all entries",
+        "the topic has been unused for the time in `inactive_topic_policies`; the replicator continues with the "
+        "next message",
     )
     PRODUCER_ASKED = Row(
         Question.REPLICATION,
         "{region} has not opened the producer yet",
-        "the link is established and the remote region has not answered the request for a producer",
+        "the link is established and the remote region has not responded to the request for a producer",
         ("the producer at {region}",),
     )
     REPLICATION_RATE = Row(
         Question.REPLICATION,
-        "replicator_dispatch_rate allows no more at the moment",
-        "the rate limit of replicators is used up",
+        "replicator_dispatch_rate is exhausted",
+        "the rate limit of replicators is exhausted",
         ("the rate limit, in {wait_ms} ms",),
     )
     LINK_FULL = Row(
         Question.REPLICATION,
-        "the link takes no more at the moment",
+        "the link's send buffer is full",
         "the connection's send buffer is full",
-        ("bytes under way on the link",),
+        ("bytes in flight on the link",),
     )
     READING_STORE = Row(
         Question.REPLICATION,
@@ -187,8 +188,8 @@ class Cause(Enum):
     )
     IN_FLIGHT = Row(
         Question.REPLICATION,
-        "entries are under way",
-        "entries were sent and are not acknowledged by the remote region",
+        "entries are in flight",
+        "entries were sent and the remote region has not acknowledged them yet",
         ("receipts of {region}",),
     )
 
@@ -201,8 +202,8 @@ class Cause(Enum):
     )
     SNAPSHOT_NO_REMOTES = Row(
         Question.SNAPSHOT,
-        "no snapshot: the topic is replicated to no other region",
-        "`replication_clusters` of the topic or its namespace name this region only",
+        "no snapshot: the topic is not replicated to another region",
+        "`replication_clusters` of the topic or its namespace contain this region only",
         ("replication_clusters to include another region",),
     )
     SNAPSHOT_NO_MESSAGE = Row(
@@ -225,7 +226,7 @@ class Cause(Enum):
     SNAPSHOT_REPLICATOR_DOWN = Row(
         Question.SNAPSHOT,
         "no snapshot: the replicator from {here} to {region} is not connected for {waited}",
-        "the link is established, and the replicator to that region is refused, parked or resting",
+        "the link is established, and the replicator to that region is refused, parked or idle",
         ("the replicator to {region}, as `explain replication` describes it",),
     )
     SNAPSHOT_ONE_WAY = Row(
@@ -237,8 +238,8 @@ class Cause(Enum):
     )
     SNAPSHOT_UNANSWERED = Row(
         Question.SNAPSHOT,
-        "waiting for the answer of {regions} (round {round}) for {waited}",
-        "the oldest snapshot under way that no broken link made doubtful lacks responses",
+        "waiting for the response of {regions} (round {round}) for {waited}",
+        "the oldest pending snapshot whose links did not break lacks responses",
         (
             "the response of {regions}",
             "or replication_clusters to leave out the region that does not respond",
@@ -246,20 +247,20 @@ class Cause(Enum):
     )
     SNAPSHOT_STORING = Row(
         Question.SNAPSHOT,
-        "snapshot {snapshot} is complete; its marker is being stored, begun {waited} ago",
+        "snapshot {snapshot} is complete; its marker is not stored yet, after {waited}",
         "all responses arrived, and the marker is not durable yet",
         ("the store of this region",),
     )
     SNAPSHOT_NONE_YET = Row(
         Question.SNAPSHOT,
         "no snapshot yet",
-        "none was started since the topic was loaded",
+        "no snapshot was started since the topic was loaded",
         ("the first snapshot",),
     )
     SNAPSHOT_NOT_DUE = Row(
         Question.SNAPSHOT,
         "the next snapshot is due in {wait_ms} ms (snapshot_interval_ms)",
-        "there are messages behind the newest snapshot, and the interval since it is not over",
+        "there are messages after the newest snapshot, and the interval since it is not over",
     )
     SNAPSHOT_NOT_NEEDED = Row(
         Question.SNAPSHOT,
@@ -272,8 +273,7 @@ class Cause(Enum):
     POSITION_NOT_APPLIED_THERE = Row(
         Question.POSITION,
         "{region} does not apply its positions: the subscription is not replicated in {region}",
-        "the region has a subscription of that name whose `replicated` is off; `geoemu explain` compares the answers of"
-        " the regions",
+        "the region has a subscription of that name whose `replicated` is off; `geoemu explain` compares the regions",
         ("replication of the subscription to be turned on in {region}",),
     )
     POSITION_NOT_APPLIED_HERE = Row(
@@ -289,20 +289,20 @@ class Cause(Enum):
     )
     POSITION_FOLLOWS = Row(
         Question.POSITION,
-        "consumers here acknowledged nothing that other regions did not report",
-        "the position came from another region; only consumers of this region would make it news",
+        "consumers here have acknowledged nothing beyond the position that other regions reported",
+        "the position came from another region; it is sent again when consumers of this region move it",
     )
     SNAPSHOT_NOT_REACHED = Row(
         Question.POSITION,
         "mark-delete {mark_delete} has not reached the oldest of {count} known snapshots"
-        " (entry {entry}, {distance} further)",
+        " (entry {entry}, {distance} entries later)",
         "an entry before the oldest known snapshot is not acknowledged",
         ("acknowledgements up to entry {entry}",),
     )
     UPDATE_WITH_NEXT_MOVE = Row(
         Question.POSITION,
-        "the position of the snapshot at entry {entry} is sent when mark-delete moves next",
-        "consumers here acknowledged messages behind a gap, after mark-delete had reached a snapshot by an update",
+        "the position of the snapshot at entry {entry} is sent with the next mark-delete movement",
+        "consumers here acknowledged messages after a gap, after an update had moved mark-delete to a snapshot",
         ("acknowledgement of entry {gap}",),
     )
 
@@ -310,7 +310,7 @@ class Cause(Enum):
 
     SEEKING = Row(
         Question.DELIVERY,
-        "a seek of the subscription is under way",
+        "a seek of the subscription is in progress",
         "the new position is not durable yet",
         ("the store of this region",),
     )
@@ -318,7 +318,7 @@ class Cause(Enum):
         Question.DELIVERY,
         "no consumer is connected here",
         "messages are not acknowledged and the subscription has no consumer in this region",
-        ("a consumer, here or in a region that carries its position here",),
+        ("a consumer in this region, or in a region that sends its position to this one",),
     )
     SETTLING = Row(
         Question.DELIVERY,
@@ -328,8 +328,8 @@ class Cause(Enum):
     )
     FAILOVER_PAUSE = Row(
         Question.DELIVERY,
-        "consumer {consumer!r} has just become active and waits {wait_ms} ms for acknowledgements of the one before",
-        "the active consumer changed while the one before is still connected (`failover_delay_ms`)",
+        "consumer {consumer!r} has just become active and waits {wait_ms} ms for acknowledgements of its predecessor",
+        "the active consumer changed while its predecessor is still connected (`failover_delay_ms`)",
     )
     SUBSCRIPTION_UNACKED_MAX = Row(
         Question.DELIVERY,
@@ -361,7 +361,7 @@ class Cause(Enum):
     )
     CONNECTION_FULL = Row(
         Question.DELIVERY,
-        "{count} wait for consumer {consumer!r}: its connection takes no more bytes",
+        "{count} wait for consumer {consumer!r}: its connection's send buffer is full",
         "the send buffer of the consumer's connection is full",
         ("the client of {consumer!r} to read from its connection",),
     )
@@ -373,14 +373,14 @@ class Cause(Enum):
     )
     NO_OWNER_OF_KEYS = Row(
         Question.DELIVERY,
-        "{count} have keys that no connected consumer takes",
+        "{count} have keys that no connected consumer accepts",
         "Key_Shared with hash ranges: no consumer has a range with their keys",
         ("a consumer with their hash range",),
     )
     DISPATCH_RATE = Row(
         Question.DELIVERY,
-        "{setting} allows no more at the moment",
-        "the rate limit of the subscription or of the topic is used up",
+        "{setting} is exhausted",
+        "the rate limit of the subscription or topic is exhausted",
         ("the rate limit, in {wait_ms} ms",),
     )
     READING_MESSAGES = Row(
@@ -397,7 +397,7 @@ class Cause(Enum):
     )
     NOT_ACKNOWLEDGED = Row(
         Question.DELIVERY,
-        "{count} handed out and not acknowledged",
+        "{count} dispatched and not acknowledged",
         "consumers received them",
         ("acknowledgements of its consumers",),
     )
@@ -439,7 +439,7 @@ class Cause(Enum):
 
     TRANSACTION_OPEN = Row(
         Question.VISIBILITY,
-        "nothing from {position} on is readable ({count} entries): transaction {transaction}{producers}"
+        "entries from {position} on are not readable ({count} entries): transaction {transaction}{producers}"
         " has been open for {seconds:.1f} s{holder}",
         "a transaction published here and has neither been committed nor aborted",
         ("transaction {transaction}",),
@@ -449,24 +449,24 @@ class Cause(Enum):
 
     ACCESS_ELSEWHERE = Row(
         Question.ACCESS,
-        "{producer!r} waits, as clients publish in {region} only",
+        "{producer!r} waits: clients may publish in {region} only",
         "the policy `exclusive_home` names another region",
         ("the policy exclusive_home to change",),
     )
     ACCESS_KEPT = Row(
         Question.ACCESS,
-        "{producer!r} waits, as the former owner may come back",
+        "{producer!r} waits: the former owner may reconnect",
         "the topic was loaded again and its owner has `exclusive_patience_ms` to reconnect",
-        ("{owner!r}, or its patience to be over",),
+        ("{owner!r} to reconnect, or its time-out (exclusive_patience_ms) to expire",),
     )
     ACCESS_OWNED = Row(
         Question.ACCESS,
         "{producer!r} waits for exclusive access: {owner!r} owns the topic, {published} and its connection"
         " {address} is alive",
         "a producer with exclusive access is open; it counts as open until its client closes it or its connection ends,"
-        " also when the program behind it has forgotten it",
+        " even if the program no longer uses it",
         (
-            "{owner!r} to leave",
+            "{owner!r} to close",
             "or its client at {address} to end the connection",
             "or a producer with ExclusiveWithFencing to take the topic",
         ),
@@ -475,11 +475,11 @@ class Cause(Enum):
         Question.ACCESS,
         "{producer!r} waits for exclusive access",
         "producers with shared access are open",
-        ("shared producers to leave: {producers}",),
+        ("shared producers to close: {producers}",),
     )
     ACCESS_CHANGES = Row(
         Question.ACCESS,
-        "{producer!r} waits for exclusive access, which is being granted or taken back",
+        "{producer!r} waits for exclusive access, which is being granted or revoked",
         "the change of the owner is not durable yet",
         ("the store",),
     )
@@ -488,7 +488,7 @@ class Cause(Enum):
 
     STORE_AWAY = Row(
         Question.METADATA,
-        "it may be older than what the cluster agreed on, as the configuration store is away: {failure}",
+        "the value may be outdated: the configuration store is unavailable: {failure}",
         "the region cannot read the configuration store of its cluster",
         ("the configuration store of the cluster",),
     )
@@ -505,14 +505,14 @@ class Cause(Enum):
     )
     PATH_EXCLUDED = Row(
         Question.METADATA,
-        "metadata_sync_excluded_paths has {path}, so it is this cluster's own{also}",
+        "metadata_sync_excluded_paths contains {path}, so the path is local to this cluster{also}",
         "the cluster excludes the path from synchronisation",
     )
     PATH_NOT_COMPARED = Row(
         Question.METADATA,
         "this cluster has not compared the path with other clusters yet",
         "no region of the cluster has recorded the path since it was written",
-        ("the region of this cluster that carries its metadata events",),
+        ("the metadata sync leader of this cluster",),
     )
     EVENT_APPLIED = Row(
         Question.METADATA,
@@ -522,11 +522,11 @@ class Cause(Enum):
     EVENT_LOST = Row(
         Question.METADATA,
         "{element}{value} of {event} lost to {winner}",
-        "a newer event for that part of the path won; the last ones are remembered",
+        "a newer event for that part of the path won; the most recent losses are stored",
     )
     CLUSTER_EXCLUDES = Row(
         Question.METADATA,
-        "cluster {cluster} excludes it (metadata_sync_excluded_paths) and receives nothing of it",
+        "cluster {cluster} excludes the path (metadata_sync_excluded_paths) and does not receive it",
         "the other cluster has the path in its `metadata_sync_excluded_paths`",
     )
     RECORDS_INCOMPLETE = Row(
@@ -537,22 +537,22 @@ class Cause(Enum):
     )
     EVENTS_NOT_CARRIED = Row(
         Question.METADATA,
-        "no region of this cluster carries its metadata events, so {clusters} did not confirm these changes",
-        "another cluster has not confirmed an event of the path, and no region here holds the lease",
-        ("a region of this cluster to carry its metadata events",),
+        "this cluster has no metadata sync leader, so {clusters} did not confirm these changes",
+        "another cluster has not confirmed an event of the path, and no region here has the lease",
+        ("a region of this cluster to become metadata sync leader",),
     )
     EVENT_TOPIC_FAILS = Row(
         Question.METADATA,
-        "metadata events are not carried now, so {clusters} did not confirm these changes: {failure}",
-        "another cluster has not confirmed an event of the path, and reading or writing the event topic failed; it is"
-        " tried again",
+        "metadata sync is interrupted, so {clusters} did not confirm these changes: {failure}",
+        "another cluster has not confirmed an event of the path, and reading or writing the event topic failed; it "
+        "is retried",
         ("the event topic: {failure}",),
     )
     CLUSTERS_BEHIND = Row(
         Question.METADATA,
         "{clusters} did not confirm {count} of these changes",
         "a cluster that is not declared lost has not confirmed an event of the path",
-        ("cluster {clusters} to say that it has {count} of these changes",),
+        ("cluster {clusters} to confirm {count} of these changes",),
     )
 
     # Transactions.
@@ -566,12 +566,12 @@ class Cause(Enum):
     PARTICIPANT_REFUSED = Row(
         Question.TRANSACTION,
         "{why}; {participant} has not stored the outcome: {failure}",
-        "the transaction is decided, and a participant failed to store the outcome; it is tried again",
-        ("{participant} to be told: {failure}",),
+        "the transaction is decided, and a participant failed to store the outcome; it is retried",
+        ("{participant} to store the outcome: {failure}",),
     )
     PARTICIPANTS_PENDING = Row(
         Question.TRANSACTION,
-        "{why}; its participants are being told",
+        "{why}; its participants have not confirmed the outcome yet",
         "the transaction is decided, and participants have not confirmed the outcome yet",
         ("the participants of the transaction",),
     )
@@ -579,7 +579,7 @@ class Cause(Enum):
     KEY_IN_USE = Row(
         Question.TRANSACTION,
         "transaction {transaction} is {status}",
-        "a transaction that was begun under the key is not over; the newest ones are named",
+        "a transaction of the key has not ended; the newest ones are listed",
         ("transaction {transaction}",),
     )
 

@@ -93,10 +93,10 @@ def test_curl_does_what_the_verb_would_have_done_and_regions_print_json_when_tol
     printed = typed(folder, "transactions", "list-transaction-keys", "us-east", "--curl")
     assert [json.loads(one) for one in done_by_shell(printed)] == [[]]
     refused = geoemu("explain", "colour", "red", "--curl", folder=folder)
-    assert (refused.returncode, "is no kind" in refused.stderr) == (2, True)
+    assert (refused.returncode, "is not a kind" in refused.stderr) == (2, True)
 
     typed(folder, "restart", "us-west")
     lines = typed(folder, "logs", "us-west").splitlines()
     events = [json.loads(line)["event"] for line in lines]
-    assert len([one for one in events if "serves on port" in one]) == 2, "after a restart, too"
+    assert len([one for one in events if "listens on port" in one]) == 2, "after a restart, too"
     typed(folder, "down")

@@ -49,7 +49,7 @@ def test_what_is_not_so_yet_is_done(verb: str, state: RegionState) -> None:
 
 @pytest.mark.parametrize("state", ["killed", "lost"])
 def test_the_dead_do_not_end_in_order(state: RegionState) -> None:
-    with pytest.raises(Refused, match=f"eu is {state}: it cannot end in order any more; `geoemu start eu`"):
+    with pytest.raises(Refused, match=f"eu is {state} and cannot be stopped; `geoemu start eu`"):
         nothing_to_do("stop", "eu", state)
 
 

@@ -110,7 +110,7 @@ def test_a_detached_run_from_up_to_down(folder: Path) -> None:
     assert typed(folder, "resume", "us-west") == "us-west is ready again\n"
     assert typed(folder, "restart", "eu-central") == "eu-central is ready again\n"
     assert states(folder) == dict.fromkeys(REGIONS, "running")
-    assert "region us-east serves on port" in typed(folder, "logs", "us-east")
+    assert "region us-east listens on port" in typed(folder, "logs", "us-east")
 
     assert typed(folder, "down") == f"the run in {status['run']} has ended\n"
     assert living(folder / CURRENT) == []
@@ -135,7 +135,7 @@ def test_several_regions_and_whole_clusters_at_once(folder: Path) -> None:
     ]
     assert states(folder) == {"us-east": "lost", "us-west": "lost", "eu-central": "running"}
     for verb in ("kill", "lose"):
-        assert typed(folder, verb, "us-east") == "us-east is lost already: nothing was done\n"
+        assert typed(folder, verb, "us-east") == "us-east is already lost: nothing was done\n"
     for wrong, said in (
         (["us-west", "us-esat"], "no region 'us-esat' in this run: did you mean us-east?"),
         (["--cluster", "america"], "no cluster 'america' in this run: did you mean americas?"),
@@ -158,7 +158,7 @@ def test_what_changes_nothing_is_no_fault_of_the_run(folder: Path) -> None:
     assert (refused.returncode, refused.stdout) == (2, "")
     assert "us-east is killed: it cannot end in order any more" in refused.stderr
     typed(folder, "lose", "us-east")
-    assert typed(folder, "kill", "us-east") == "us-east is lost already: nothing was done\n"
+    assert typed(folder, "kill", "us-east") == "us-east is already lost: nothing was done\n"
     assert "all links are up, but none reaches us-east" in typed(folder, "status")
     assert "has ended" in typed(folder, "down")
     for verb in (("kill", "us-west"), ("cut", "us-west", "eu-central"), ("heal",), ("start", "us-east")):
@@ -259,7 +259,7 @@ def test_regions_explain_why_and_a_slip_is_understood(folder: Path) -> None:
     policies = typed(folder, "explain", "metadata", "namespace/public/default")
     assert policies.startswith("us-east, us-west, eu-central: metadata namespace/public%2Fdefault\n")
     typed(folder, "kill", "us-west")
-    assert "us-west: it is killed and gives no answer" in typed(
+    assert "us-west: it is killed and does not respond" in typed(
         folder, "explain", "link", "us-east", "us-west"
     )
     for words, said in {

@@ -57,7 +57,7 @@ def test_runs_that_were_told_the_same_differ_in_nothing(tmp_path: Path) -> None:
     for folder in (one, other):
         learned(folder, NAMESPACE, {"policies": {"deduplication": True}})
     assert differences(one, other) == []
-    assert "were told the same" in as_text([], one, other)
+    assert "have the same configuration" in as_text([], one, other)
 
 
 def test_settings_links_and_policies_are_told(tmp_path: Path) -> None:

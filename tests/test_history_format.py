@@ -171,7 +171,7 @@ def test_what_is_no_history_is_not_written(tmp_path: Path) -> None:
         history.received("us", "orders", "billing", "here")
     with pytest.raises(NotAHistory, match="session: is required of publish asked"):
         history.write("publish", "asked", region="us", topic="t", producer="p", sequence_id=1)
-    with pytest.raises(NotAHistory, match="end is written by the writer itself"):
+    with pytest.raises(NotAHistory, match="end is written by the recorder itself"):
         history.write("end", "fact", lines=1, digest="0" * 64)
     history.close()
     with pytest.raises(NotAHistory, match="the history is closed"):

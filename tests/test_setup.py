@@ -179,7 +179,7 @@ def test_a_disk_that_is_too_full_is_told_before_anything_is_fetched(
     monkeypatch.setattr(setup, "STAMP", Path("/nowhere"))
     monkeypatch.setattr(setup.shutil, "disk_usage", lambda folder: SimpleNamespace(free=300_000_000))
     assert stopped_by_the_disk(setup, capfd).startswith(
-        f"setup: 2.0 GB are needed for a while and {setup.ROOT} has 0.3. Make room there"
+        f"setup: 2.0 GB of temporary space are needed and {setup.ROOT} has 0.3. Free space there"
     )
 
 

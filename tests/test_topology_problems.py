@@ -37,7 +37,7 @@ CASES = [
         tenats: [public]
         """,
         """
-        topology.yaml:3: tenats: is no key here; there are name, runtime, clusters, links, tenants, namespaces, pulsar_peers, log, settings, compatibility, admin_hosts (did you mean 'tenants'?)
+        topology.yaml:3: tenats: is not a key here; there are name, runtime, clusters, links, tenants, namespaces, pulsar_peers, log, settings, compatibility, admin_hosts (did you mean 'tenants'?)
         """,
     ),
     Case(
@@ -97,7 +97,7 @@ CASES = [
           - americas
         """,
         """
-        topology.yaml:4: clusters[1]: "europa": must have its file FOLDER/clusters/europa.yaml, which is not there (did you mean 'europe'?)
+        topology.yaml:4: clusters[1]: "europa": must have its file FOLDER/clusters/europa.yaml, which does not exist (did you mean 'europe'?)
         topology.yaml:5: clusters[2]: "americas": must be listed once
         """,
     ),
@@ -138,7 +138,7 @@ CASES = [
             - {between: [us-west, us-east], latency_ms: 3}
         """,
         """
-        topology.yaml:7: links.exceptions[2]: {"between": ["us-west", "us-east"], "latency_ms": 3}: must be said once; us-west to us-east is already on line 5
+        topology.yaml:7: links.exceptions[2]: {"between": ["us-west", "us-east"], "latency_ms": 3}: must be stated once; us-west to us-east is already on line 5
         """,
     ),
     Case(
@@ -194,12 +194,12 @@ CASES = [
         clusters: [americas, europe]
         """,
         """
-        clusters/americas.yaml:5: regions.us-east.admin_port: 6650: must be a port of its own; service_port of us-east uses it
+        clusters/americas.yaml:5: regions.us-east.admin_port: 6650: must be an unused port; service_port of us-east uses it
         clusters/americas.yaml:6: regions.us-west.service_port: 65536: must be at most 65535
         clusters/americas.yaml:7: regions.all: must not be a region's name: all means every region
         clusters/americas.yaml:8: regions...: must be 1 to 63 of a-z A-Z 0-9 . _ - and begin with a letter or digit
-        clusters/europe.yaml:3: regions.us-east: must be a name of its own; FOLDER/clusters/americas.yaml has a region of that name
-        clusters/europe.yaml:4: regions.eu-central.service_port: 6650: must be a port of its own; service_port of us-east uses it
+        clusters/europe.yaml:3: regions.us-east: must be unique; FOLDER/clusters/americas.yaml has a region of that name
+        clusters/europe.yaml:4: regions.eu-central.service_port: 6650: must be an unused port; service_port of us-east uses it
         clusters/europe.yaml:5: regions.eu-west.host: "a host": must be an IPv4 address, an IPv6 address without brackets, or a host name; without a port
         """,
         {
@@ -255,7 +255,7 @@ CASES = [
         """
         topology.yaml:4: settings.peer_reconnect_backoff_ms: 2000: peer_reconnect_backoff_ms (2000) must not be more than peer_reconnect_backoff_ms_max (250)
         topology.yaml:5: settings.snapshot_cache_size: 0: must be at least 1
-        topology.yaml:6: settings.snapshot_intervall_ms: 5: is no key here (did you mean 'snapshot_interval_ms'?)
+        topology.yaml:6: settings.snapshot_intervall_ms: 5: is not a key here (did you mean 'snapshot_interval_ms'?)
         clusters/americas.yaml:5: regions.us-west.settings.peer_reconnect_backoff_ms_max: 1999: peer_reconnect_backoff_ms (2000) must not be more than peer_reconnect_backoff_ms_max (1999)
         """,
         {
@@ -304,7 +304,7 @@ CASES = [
         """
         topology.yaml:4: pulsar_peers.us-east: must be unique; a region has this name
         topology.yaml:5: pulsar_peers.old.may[0]: "everything": must be replicated-subscriptions or unknown-markers
-        topology.yaml:5: pulsar_peers.old.token: "one": must be a token of its own; us-east has the same
+        topology.yaml:5: pulsar_peers.old.token: "one": must be unique; us-east has the same token
         topology.yaml:6: pulsar_peers.older.token: is required
         """,
     ),
@@ -418,7 +418,7 @@ def test_a_topology_that_is_not_there(tmp_path: Path) -> None:
     _, _, copy = told.partition("copy the sample: ")
     subprocess.run(shlex.split(copy), cwd=nowhere, check=True)
     assert load_topology(nowhere / "topology.yaml").regions
-    assert problems_of(tmp_path / "clusters") == "clusters: cannot be read: it is a folder"
+    assert problems_of(tmp_path / "clusters") == "clusters: cannot be read: it is a directory"
 
 
 def test_a_topology_that_is_no_text(tmp_path: Path) -> None:

@@ -213,7 +213,7 @@ class Region:
                 continue
             kind = kind_of(name)
             if kind is None:
-                strangers.append(f"{name!r} is no topic")
+                strangers.append(f"{name!r} is not a topic name")
             elif kind is LogKind.MESSAGES:
                 strangers.append(f"the namespace of {name} was deleted")
         if strangers:

@@ -122,7 +122,7 @@ NEXT_STAGES = {
 class Skip(Enum):
     """Why a tick began no snapshot. Values are sentences for people and labels for metrics."""
 
-    NO_REMOTES = "the topic is replicated to no other region"
+    NO_REMOTES = "the topic is not replicated to another region"
     DISCONNECTED = "a link is down"
     IDLE = "no message since the last snapshot"
     UNANSWERED = "the first snapshot still waits for answers"

@@ -71,7 +71,9 @@ def test_a_damaged_grant_costs_its_topic_one_clear_sentence_and_other_topics_not
             await owner.producer.close()
             await store(w, GrantKey.of(TOPIC, 0).text, value)
             await unload(w)
-            with pytest.raises(ClientError, match=r"grant/.* is damaged .*: who owns the topic is not known"):
+            with pytest.raises(
+                ClientError, match=r"grant/.* is damaged .*: the owner of the topic is unknown"
+            ):
                 await w.client("us").producer(TOPIC, access_mode=EXCLUSIVE)
             other = await w.client("us").producer(OTHER, access_mode=EXCLUSIVE)
             await other.send(b"fine")

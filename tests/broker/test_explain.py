@@ -100,7 +100,9 @@ def test_a_subscription_nobody_reads_waits_for_a_consumer() -> None:
             one = asked(world, "us", "subscription", "orders billing")
             assert "1 of the entries behind it" in one.what
             assert one.why == "no consumer is connected here"
-            assert one.waits_for == ("a consumer, here or in a region that carries its position here",)
+            assert one.waits_for == (
+                "a consumer in this region, or in a region that sends its position to this one",
+            )
 
     asyncio.run(story())
 
@@ -121,7 +123,11 @@ def test_a_snapshot_that_cannot_complete_names_the_link() -> None:
 @pytest.mark.parametrize(
     ("kind", "name", "sentence"),
     [
-        ("topics", "orders", "'topics' is no kind (did you mean 'topic'?); there are topic, subscription,"),
+        (
+            "topics",
+            "orders",
+            "'topics' is not a kind (did you mean 'topic'?); there are topic, subscription,",
+        ),
         ("topic", "ordres", "has no topic 'ordres' (did you mean 'orders'?); a name is TOPIC"),
         ("subscription", "orders biling", "(did you mean 'orders billing'?); a name is TOPIC SUBSCRIPTION"),
         ("link", "us asia", "region us has no link 'us asia'"),

@@ -339,7 +339,7 @@ def test_explain_tells_which_event_won_which_lost_and_who_lacks_it() -> None:
             assert re.search(r"true of americas #\d+ at [\d:.TZ-]+ lost to europe #\d+ at 20", told()[0])
             world.cut("us", "eu")
             await us.policies.set(NAMESPACE, DEDUPLICATION, True)
-            assert told()[1] == ("cluster europe to say that it has 1 of these changes",)
+            assert told()[1] == ("cluster europe to confirm 1 of these changes",)
 
     run(story)
 
@@ -365,13 +365,15 @@ def test_clusters_that_exclude_different_paths_are_told(caplog: pytest.LogCaptur
                 explain(eu, "metadata", "namespace/acme/orders"),
             )
             assert "cluster europe excludes it" in here.why
-            assert "namespace/acme/orders, so it is this cluster's own; americas did not say" in there.why
+            assert (
+                "namespace/acme/orders, so the path is local to this cluster; americas did not" in there.why
+            )
             assert "excludes it" not in explain(us, "metadata", "namespace/acme/bills").why
             lines = [
                 one.getMessage() for one in caplog.records if "excluded_paths differ" in one.getMessage()
             ]
             assert len(lines) == 2, lines
-            assert "namespace/acme/orders, tenant/test is excluded in europe, and not here" in "".join(lines)
+            assert "namespace/acme/orders, tenant/test is excluded in europe but not here" in "".join(lines)
 
     run(story)
 

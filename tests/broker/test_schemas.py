@@ -295,14 +295,14 @@ def test_a_deleted_schema_is_still_found_by_its_version_and_its_number_is_not_gi
 @pytest.mark.parametrize(
     ("schema", "why"),
     [
-        (Schema(SchemaType.AVRO, b"{"), "no JSON"),
-        (Schema(SchemaType.AVRO, b'{"type":"record"}'), "no Avro schema"),
+        (Schema(SchemaType.AVRO, b"{"), "not JSON"),
+        (Schema(SchemaType.AVRO, b'{"type":"record"}'), "not an Avro schema"),
         (
             Schema(SchemaType.AVRO, b'{"type":"array","items":' * 5_000 + b'"int"' + b"}" * 5_000),
             "deeper than",
         ),
         (Schema(SchemaType.AVRO, b'["int","string"]'), "a union"),
-        (Schema(SchemaType.JSON, b"[]" * 3), "no JSON"),
+        (Schema(SchemaType.JSON, b"[]" * 3), "not JSON"),
         (Schema(SchemaType.INT32, b"4"), "says all there is to say"),
         (Schema(SchemaType.KEY_VALUE, b"\0\0\0\x09x"), "bytes in"),
         (Schema(SchemaType.PROTOBUF_NATIVE, b"{}"), "rootMessageTypeName"),

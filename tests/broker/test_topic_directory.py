@@ -211,8 +211,8 @@ def test_a_region_starts_beside_logs_that_it_cannot_serve(caplog: pytest.LogCapt
     asyncio.run(story())
     lines = [record.getMessage() for record in caplog.records if "left alone" in record.getMessage()]
     assert len(lines) == 1
-    assert "'no topic at all' is no topic" in lines[0]
-    assert "the namespace of persistent://gone/away/orders is gone" in lines[0]
+    assert "'no topic at all' is not a topic name" in lines[0]
+    assert "the namespace of persistent://gone/away/orders was deleted" in lines[0]
 
 
 def test_a_start_does_not_open_what_nobody_uses() -> None:

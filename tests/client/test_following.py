@@ -123,7 +123,7 @@ def test_whoever_is_only_ever_sent_to_no_address_is_told_so() -> None:
     async def story() -> None:
         async with scripted() as (script, client), asyncio.timeout(5):
             script.lookups_say = "http://nonsense"
-            with pytest.raises(ClientError, match="orders is said to be served at 'http://nonsense'"):
+            with pytest.raises(ClientError, match="the lookup of orders returned 'http://nonsense'"):
                 await client.producer("orders")
 
     asyncio.run(story())

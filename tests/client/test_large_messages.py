@@ -228,7 +228,7 @@ def test_pieces_in_a_transaction_and_batches_of_pieces_are_refused() -> None:
                 await client.producer(TOPIC, batching=Batching(), chunking=True)
             producer = await client.producer(TOPIC, chunking=True)
             transaction = await client.new_transaction()
-            with pytest.raises(ClientError, match="where the region takes"):
+            with pytest.raises(ClientError, match="the region's maximum is"):
                 await producer.send(noise(BYTES_MAX), transaction=transaction)
 
         w.play(story())

@@ -34,7 +34,9 @@ def test_a_number_that_cannot_be_meant_is_refused_at_once(count: int, mode: Acce
     async def story() -> None:
         async with scripted() as (script, client), asyncio.timeout(2):
             script.partitions = count
-            with pytest.raises(ClientError, match=f"orders is said to have {count} partitions") as refusal:
+            with pytest.raises(
+                ClientError, match=f"the region reports {count} partitions of orders"
+            ) as refusal:
                 await client.producer("orders", access_mode=mode)
             assert refusal.value.definite
             assert topics(script) == []

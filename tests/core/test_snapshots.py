@@ -154,7 +154,7 @@ def test_a_snapshot_whose_marker_is_not_durable_is_not_completed():
     assert controller.counters.completed == 0
     assert controller.last_completed is None
     assert controller.pending["s"].stage is Stage.STORING
-    assert controller.why_not() == "snapshot s is complete; its marker is being stored, begun 0.0 s ago"
+    assert controller.why_not() == "snapshot s is complete; its marker is not stored yet, after 0.0 s"
     controller.tick(30_000, "next", last_data_position=FIRST_MESSAGE)
     assert controller.counters.timed_out == 1, "it was never stored"
     assert list(controller.pending) == ["next"]
@@ -198,7 +198,7 @@ def test_no_snapshot_while_a_link_is_down():
     assert controller.why_not() == "no snapshot: link to c is down for 3.0 s"
     assert controller.counters.skipped[Skip.DISCONNECTED] == 3
     assert begin(controller, "s", now_ms=6_000) == [request("s")]
-    assert controller.why_not() == "waiting for the answer of b and c (round 1) for 0.0 s"
+    assert controller.why_not() == "waiting for the response of b and c (round 1) for 0.0 s"
 
 
 def test_links_of_others_do_not_matter():
@@ -315,7 +315,7 @@ def test_without_other_regions_there_is_nothing_to_ask():
     """apache/pulsar #21495, #23198."""
     controller = controller_of_a()
     assert begin(controller, "s") == []
-    assert controller.why_not() == "no snapshot: the topic is replicated to no other region"
+    assert controller.why_not() == "no snapshot: the topic is not replicated to another region"
 
 
 # Afterthoughts.

@@ -247,7 +247,7 @@ def test_a_region_that_was_paused_and_replaced_wakes_up_to_send_its_clients_away
             await run._engine.resume(old)
             await until(lambda: not is_running(old.id), "the old one ends")
             assert exit_code(old.id) == 1
-            assert "a newer owner has this region's log" in await run._engine.output(old)
+            assert "another process owns this region's log" in await run._engine.output(old)
             ended_ms = time.time() * 1000
             await until(lambda: not stays.counts.connected, "the old one sent its client away")
             await published_more(goes_on)

@@ -63,7 +63,7 @@ def test_a_kafka_that_is_gone_is_told_of_and_comes_back_with_its_region(run: Com
 
     tell(kill_kafka())
     waiting_for = {region.name: region.waiting_for for region in tell(run.status()).regions}
-    assert "kafka-us-west does not run: `geoemu start us-west`" in waiting_for["us-west"]
+    assert "kafka-us-west is not running: `geoemu start us-west`" in waiting_for["us-west"]
     tell(run.start("us-west"))
     assert received(run, "us-west", "kept", 1) == ["before"]
     assert states(tell(run.status())) == dict.fromkeys(run.topology.region_names, "running")

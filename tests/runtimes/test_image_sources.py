@@ -66,12 +66,12 @@ def test_a_renamed_file_is_a_change(sources: Path) -> None:
 
 
 def test_the_sentence_says_what_to_type(sources: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    said = "x:local was not built from the sources that are here, and is used as it is: "
+    said = "x:local was not built from the present sources and is used unchanged: "
     other = {SOURCES_LABEL: "other"}
-    command = f"`cd {sources}; bash compose/images.sh region` builds it anew"
+    command = f"`cd {sources}; bash compose/images.sh region` rebuilds it"
     assert stale_sentence("region", "x:local", other) == said + command
     monkeypatch.chdir(sources)
-    assert stale_sentence("region", "x:local", {}) == said + "`bash compose/images.sh region` builds it anew"
+    assert stale_sentence("region", "x:local", {}) == said + "`bash compose/images.sh region` rebuilds it"
 
 
 def test_nothing_is_said_of_images_of_others_or_where_there_are_no_sources(sources: Path) -> None:

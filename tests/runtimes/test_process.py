@@ -237,7 +237,7 @@ def test_a_paused_region_is_resumed_not_started(tmp_path: Path) -> None:
             await runtime.start("us-east")
         await runtime.stop("us-east")
         for verb in (runtime.pause, runtime.resume):
-            with pytest.raises(RuntimeFailure, match="us-east does not run: `geoemu start us-east`"):
+            with pytest.raises(RuntimeFailure, match="us-east is not running: `geoemu start us-east`"):
                 await verb("us-east")
 
     tell(tmp_path, story)

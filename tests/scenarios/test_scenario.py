@@ -149,7 +149,7 @@ steps:
         " must be a number greater than 0, or `unlimited`",
         'story.yaml:6: actors.producers[1].name: "a": another actor has this name',
         'story.yaml:6: actors.producers[1].batching: "maybe": must be true or false',
-        "story.yaml:6: actors.producers[1].mesages: 5: is no key here (did you mean 'messages'?)",
+        "story.yaml:6: actors.producers[1].mesages: 5: is not a key here (did you mean 'messages'?)",
         "story.yaml:8: actors.consumers[0]:"
         ' {"name": "c", "region": "eu-central", "subscription": "s", …:'
         " a shared subscription allows individual acknowledgements only",
@@ -160,7 +160,7 @@ steps:
         " a, a, c, d, producers, consumers, programs, hosts, tasks, all",
         'story.yaml:12: steps[1].kill: "us-wset":'
         " must be a region of the topology: us-east, us-west, eu-central (did you mean 'us-west'?)",
-        'story.yaml:13: steps[2].explode: "us-west": is no key here',
+        'story.yaml:13: steps[2].explode: "us-west": is not a key here',
         "story.yaml:14: steps[3].wait: 10: must be a duration with its unit, like 500ms, 10s or 2m",
         'story.yaml:15: steps[4].wait_until.within: "soon":'
         " must be a duration with its unit, like 500ms, 10s or 2m",
@@ -291,7 +291,7 @@ def test_a_topic_that_keeps_nothing_is_refused_in_one_sentence() -> None:
         ("{[a]: b}", "story.yaml:1: must have plain text as keys"),
         ("name: producers", "story.yaml:1: name: \"producers\": 'producers' is reserved"),
         ("name: *nobody", "story.yaml:1: must be valid YAML: "),
-        ("5: 6", "story.yaml:1: 5: 6: is no key here"),
+        ("5: 6", "story.yaml:1: 5: 6: is not a key here"),
     ],
 )
 def test_text_that_is_no_scenario_gets_an_answer_too(text: str, problem: str) -> None:

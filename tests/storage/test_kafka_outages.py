@@ -107,8 +107,8 @@ async def test_kill_9_of_kafka_under_load_only_takes_time(
     await load.stop()
     said = [record.getMessage() for record in caplog.records if record.name.startswith("emulator")]
     assert len(said) == 2, said
-    assert "does not answer" in said[0]
-    assert "answers again" in said[1]
+    assert "does not respond" in said[0]
+    assert "responds again" in said[1]
     await store.close()
     await check(load, server, prefix)
 
@@ -173,7 +173,7 @@ async def test_a_region_that_starts_before_its_kafka_waits_for_it(server: KafkaS
 @on_a_loop
 async def test_a_kafka_that_never_comes_is_told_in_one_sentence():
     """With the address, and what to do."""
-    with pytest.raises(StorageError, match=r"no Kafka can be used at 127\.0\.0\.1:1: .*is it started\?"):
+    with pytest.raises(StorageError, match=r"no usable Kafka at 127\.0\.0\.1:1: .*is it running\?"):
         await open_kafka("eu", "127.0.0.1:1", {"open_timeout_ms": 50})
 
 

@@ -82,7 +82,7 @@ def _why_excluded(metadata: Metadata, synchronizer: Synchronizer, path: str) -> 
     if not excluded:
         return NO_REASON  # the event topic's own
     sharing = sorted(synchronizer.settings.clusters - set(_excluding(metadata, synchronizer, path)))
-    also = f"; {', '.join(sharing)} did not exclude it; its changes are not applied here" if sharing else ""
+    also = f"; {', '.join(sharing)} did not exclude it and may have another value" if sharing else ""
     return Cause.PATH_EXCLUDED(path=excluded[0], also=also)
 
 

@@ -75,7 +75,7 @@ def test_explain_tells_owner_epoch_order_and_the_last_change() -> None:
             owner, *_ = await an_owner_and_two_who_wait(w)
             one = (await w.ask_admin("us", "GET", EXPLAIN)).json()
             assert "'owner' (WaitForExclusive" in one["what"]
-            assert "owns it in epoch 0" in one["what"]
+            assert "is the owner in epoch 0" in one["what"]
             assert "2 wait: 'high' (priority 5), 'low'" in one["what"]
             assert one["waits_for"][0] == "'owner' to leave"
             assert one["waits_for"][1].startswith("or its client at ")
@@ -85,7 +85,7 @@ def test_explain_tells_owner_epoch_order_and_the_last_change() -> None:
             await w.simulation.until(lambda: broker_of(w).directory.serving[TOPIC].access.epoch == 1)
             one = (await w.ask_admin("us", "GET", EXPLAIN)).json()
             assert (
-                "'high' was given it in epoch 1, because 'owner' is gone: its connection was lost"
+                "'high' became the owner in epoch 1, because 'owner' closed: its connection was lost"
                 in one["what"]
             )
 

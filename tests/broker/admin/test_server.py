@@ -44,7 +44,7 @@ def test_head_of_what_is_not_there(us: Served) -> None:
 def test_a_method_that_is_not_offered_is_told_which_are(us: Served) -> None:
     reply = us.ask("DELETE", "/admin/v2/clusters")
     assert (reply.status, reply.headers["allow"]) == (405, "GET, HEAD")
-    assert "DELETE is not offered for /admin/v2/clusters" in reply.json()["reason"]
+    assert "DELETE is not supported by /admin/v2/clusters" in reply.json()["reason"]
 
 
 @pytest.mark.parametrize("target", ["//[", "http://[/x", "/%", "/admin/v2/persistent/%2F/%2F/%2F/stats", "*"])

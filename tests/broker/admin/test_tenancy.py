@@ -105,7 +105,7 @@ def test_a_namespace_is_created_with_its_policies(us: Served) -> None:
 @pytest.mark.parametrize(
     ("body", "status", "words"),
     [
-        (b'{"replication_clusters": ["mars"]}', 412, "mars is no region"),
+        (b'{"replication_clusters": ["mars"]}', 412, "mars is not a region"),
         (b'{"replication_clusters": "us"}', 400, "replication_clusters: 'us'"),
         (b'{"deduplicationEnabled": "yes"}', 400, "deduplicationEnabled: 'yes'"),
         (b'{"encryption_required": true}', 400, "encryption_required"),

@@ -92,4 +92,4 @@ def test_what_is_not_offered_is_ignored_with_a_line_in_the_log(caplog: pytest.Lo
     with caplog.at_level(logging.INFO):
         asyncio.run(story())
     assert "command 9: only a broker sends it" in caplog.text
-    assert "command 99: not known here" in caplog.text
+    assert "command 99: not supported by this region" in caplog.text

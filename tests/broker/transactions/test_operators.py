@@ -248,9 +248,9 @@ def test_explain_names_the_epoch_the_last_client_and_the_transactions_of_a_key()
             async with Client(f"pulsar://127.0.0.1:{world.ports['us']}", transaction_key="task-1") as client:
                 transaction = await begin(client)
                 one = explain(region, "transaction-key", "task-1")
-                assert re.match(
-                    r"epoch 0, last granted to \S+ at .+; transactions: \(\d,0\) OPEN$", one.what
-                ), one
+                assert re.match(r"epoch 0, last used by \S+ at .+; transactions: \(\d,0\) OPEN$", one.what), (
+                    one
+                )
                 assert one.why == f"transaction {transaction.id.text} is OPEN"
                 assert one.waits_for == (f"transaction {transaction.id.text}",)
                 await transaction.commit()
