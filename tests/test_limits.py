@@ -24,13 +24,13 @@ def test_limits_are_read_with_measure_actor_operator_and_value() -> None:
     ("written", "said"),
     [
         ("gap", "'gap' is not a limit: write for example gap<=5s"),
-        ("gap>5s", "'gap>5s' is no limit"),
+        ("gap>5s", "'gap>5s' is not a limit"),
         ("gpa<=5s", "'gpa' is not a measure: must be one of .* \\(did you mean 'gap'\\?\\)"),
         ("backlog<=5s", "'backlog' is not a measure: must be one of unrecovered, redelivered, gap"),
         ("gap<=5", "gap: '5' must be a duration with its unit, like 500ms, 10s or 2m"),
         ("unrecovered<=-1", "unrecovered: '-1' must be a whole number, 0 or more"),
         ("redelivered<=2s", "redelivered: '2s' must be a whole number"),
-        ("outage[]<=2s", "is no limit"),
+        ("outage[]<=2s", "is not a limit"),
     ],
 )
 def test_what_is_no_limit_is_told_with_its_rule(written: str, said: str) -> None:

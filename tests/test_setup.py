@@ -84,7 +84,7 @@ def test_java_home_counts_more_than_the_path(
     fake_java(tmp_path, 'java version "1.8.0_402"')
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     assert run_without_rights(setup, monkeypatch, os.environ["PATH"]) == (
-        f"Spark needs Java 17 or newer and JAVA_HOME ({tmp_path}) has Java 8. Type: unset JAVA_HOME"
+        f"Spark needs Java 17 or newer but JAVA_HOME ({tmp_path}) has Java 8. Type: unset JAVA_HOME"
     )
 
 
@@ -207,8 +207,8 @@ def test_pip_tells_what_it_does(setup: ModuleType) -> None:
     ]
     assert [reader(line) for line in lines] == [
         None,
-        "fetching pyspark-4.3.0",
-        "fetching pyspark-4.3.0: 120 of 456 MB",
+        "downloading pyspark-4.3.0",
+        "downloading pyspark-4.3.0: 120 of 456 MB",
         "unpacking pyspark",
         "installing 3 packages",
     ]

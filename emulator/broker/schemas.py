@@ -172,7 +172,7 @@ class Schemas:
                 if part.type is SchemaType.PROTOBUF_NATIVE:
                     check_descriptors(part.data)
         except ValueError as problem:
-            raise _incompatible(f"not a {schema.type.name} schema: {problem}") from None
+            raise _incompatible(f"not a valid {schema.type.name} schema: {problem}") from None
 
     async def _why_not(self, topic: TopicName, schema: Schema, *, may_add: bool) -> str:
         """Why a schema that is not known may not be added; empty: it may."""

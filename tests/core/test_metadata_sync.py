@@ -632,7 +632,7 @@ def test_a_policy_of_a_newer_cluster_is_stored_as_it_came() -> None:
         ({"kind": "other"}, "kind 'other' is not known"),
         ({"kind": "standing", "vector": {}, "excluded": "all"}, "a list of 1000 at most"),
         ({"kind": "standing", "vector": {}, "excluded": [""]}, "a text of 1 to 4096 characters"),
-        ({"source": "a b"}, "no name of a cluster"),
+        ({"source": "a b"}, "not a name of a cluster"),
         ({"source": "eu"}, "eu speaks for us"),
         ({"after": -1}, "after -1 is not a whole number"),
         ({"upto": True}, "upto True is not a whole number"),

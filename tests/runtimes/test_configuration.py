@@ -65,7 +65,7 @@ def test_a_store_that_was_moved_away_is_noticed_and_no_new_one_is_made(tmp_path:
             set_deduplication(status["us-west"].admin_url)
         assert refused.value.code == 503
         await runtime.kill("us-east")
-        with pytest.raises(RuntimeFailure, match="is gone: this region used it before"):
+        with pytest.raises(RuntimeFailure, match="is missing: this region used it before"):
             await runtime.start("us-east")
         folder.with_suffix(".away").rename(folder)
         await runtime.start("us-east")

@@ -186,7 +186,7 @@ def test_a_container_on_every_address_needs_a_name_to_tell_clients(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     topology = listening_on(small_topology(folder), "0.0.0.0")
-    with pytest.raises(Refused, match=r"lookups cannot return the address of us-east.* with `host`"):
+    with pytest.raises(Refused, match=r"lookups cannot return the address of us-east.*`host` of the region"):
         render(topology, folder / "run", insecure=True)
     assert caplog.messages == [], "what is refused needs no warning"
     render(with_host(topology, "a.example"), folder / "run", insecure=True)

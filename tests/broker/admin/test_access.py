@@ -77,7 +77,7 @@ def test_explain_tells_owner_epoch_order_and_the_last_change() -> None:
             assert "'owner' (WaitForExclusive" in one["what"]
             assert "is the owner in epoch 0" in one["what"]
             assert "2 wait: 'high' (priority 5), 'low'" in one["what"]
-            assert one["waits_for"][0] == "'owner' to leave"
+            assert one["waits_for"][0] == "'owner' to close"
             assert one["waits_for"][1].startswith("or its client at ")
             assert one["waits_for"][2:] == ["or a producer with ExclusiveWithFencing to take the topic"]
             owner.die()

@@ -61,7 +61,7 @@ def test_a_tenant_of_the_topology_allows_all_regions(us: Served) -> None:
         (b'{"allowedClusters": [""]}', 412, "Clusters can not be empty"),
         (b'{"allowedClusters": ["mars"]}', 412, "Clusters do not exist"),
         (b'{"allowedClusters": ["a b"]}', 412, "is not a name of a cluster"),
-        (b'{"allowedClusters": "us"}', 400, "no list"),
+        (b'{"allowedClusters": "us"}', 400, "not a list"),
         (b"[]", 400, "JSON object"),
         (b"{", 400, "not JSON"),
     ],

@@ -73,19 +73,29 @@ def in_schema(answer: pb.BaseCommand) -> Refusal:
 
 
 REFUSED: dict[str, tuple[pb.BaseCommand, Callable[[pb.BaseCommand], Refusal], int, str]] = {
-    "a producer with a schema": (producer(schema=BROKEN), in_error, pb.IncompatibleSchema, "no AVRO schema"),
+    "a producer with a schema": (
+        producer(schema=BROKEN),
+        in_error,
+        pb.IncompatibleSchema,
+        "not a valid AVRO schema",
+    ),
     "a producer of a reserved subscription": (
         producer(initial_subscription_name="pulsar.dedup"),
         in_error,
         pb.NotAllowedError,
         "'pulsar.dedup' is reserved",
     ),
-    "a consumer with a schema": (subscribe(schema=BROKEN), in_error, pb.IncompatibleSchema, "no AVRO schema"),
+    "a consumer with a schema": (
+        subscribe(schema=BROKEN),
+        in_error,
+        pb.IncompatibleSchema,
+        "not a valid AVRO schema",
+    ),
     "a consumer with a schema whose name is half a character": (
         subscribe(schema=HALF_A_CHARACTER),
         in_error,
         pb.IncompatibleSchema,
-        "no AVRO schema",
+        "not a valid AVRO schema",
     ),
     "a producer of a subscription with an endless name": (
         producer(initial_subscription_name="n" * 4_097),

@@ -134,7 +134,7 @@ def test_a_pattern_that_is_none_is_refused_and_so_are_too_many() -> None:
         async with regions("us") as world, raw_client(world) as client:
             refused = (await client.ask(watch("(?=a)"))).error
             assert refused.error == pb.NotAllowedError
-            assert "is not offered" in refused.message
+            assert "is not supported" in refused.message
             for watcher_id in range(WATCHERS_MAX):
                 assert (await client.ask(watch(watcher_id=watcher_id))).HasField("watchTopicListSuccess")
             assert (await client.ask(watch(watcher_id=WATCHERS_MAX))).error.error == pb.NotAllowedError

@@ -12,7 +12,7 @@ REFUSALS = {
     r"functions\.|sources?\.|sinks?\.|worker\.|packages\.": "503",
     r"proxyStats\.": "404 proxy statistics",
     r"brokerStats\.getAllocatorStats": "404 allocator",
-    r"namespaces\.(getNamespaces\(String tenant, String cluster|getReplicationConfigVersion)": "404 .*not offered",
+    r"namespaces\.(getNamespaces\(String tenant, String cluster|getReplicationConfigVersion)": "404 .*not supported",
     r"namespaces\.splitNamespaceBundle": "412 a bundle cannot be split",
     r"namespaces\.deleteNamespaceBundle\(String namespace, String bundleRange\)": "409 Cannot delete non empty",
     r"nonPersistentTopics\.(getStats|getInternalStats|unload)": "404 topic non-persistent",

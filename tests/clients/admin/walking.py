@@ -123,7 +123,7 @@ def _outcome(us: Served, admin: Admin, command: Command, schema: str) -> Outcome
         return Outcome(command.path, WORKED, "")
     found = _REASON.search(text)
     reason = found[1].strip() if found else (text.strip() or "it says nothing").splitlines()[0]
-    word = NOT_OFFERED if "is not offered" in reason else REFUSED
+    word = NOT_OFFERED if "is not supported by" in reason else REFUSED
     return Outcome(command.path, word, reason.replace(str(us.admin_port), "PORT").replace("|", "/")[:160])
 
 
