@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The images that `geoemu up --runtime compose` starts, and the one that judges a run from inside of its network:
+# The images that `geoemu up --runtime compose` starts, and the one that verifies a run inside its network:
 #
 #   bash compose/images.sh [region] [kafka] [spark]
 #
