@@ -30,3 +30,14 @@ def test_without_maven_it_says_what_is_missing(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setattr(shutil, "which", lambda name: "/usr/bin/java" if name == "java" else None)
     with pytest.raises(Refused, match="there is no Maven"):
         pulsar_admin.run_against(STATUS, "us", ["clusters", "list"])
+
+
+def test_the_walk_over_all_commands_uses_the_libraries_that_the_command_fetches() -> None:
+    walked = (Path(__file__).parent / "clients" / "admin" / "pom.xml").read_text()
+    assert walked.split() == pulsar_admin._POM.split()
+
+
+def test_other_libraries_are_not_taken_from_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = pulsar_admin._folder()
+    monkeypatch.setattr(pulsar_admin, "_POM", pulsar_admin._POM.replace("2.17.2", "2.14.3"))
+    assert pulsar_admin._folder() != before

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import subprocess
@@ -13,6 +14,9 @@ from emulator.runtimes.contract import Refused, RunStatus
 
 VERSION: Final = "4.0.6"
 """Of Pulsar's tools."""
+JACKSON_VERSION: Final = "2.17.2"
+"""Maven alone would choose a jackson-core that is too old for jackson-databind: the tool would wait for five minutes
+instead of reading a load report."""
 FETCH_SECONDS: Final = 900
 _POM: Final = f"""<?xml version="1.0" encoding="UTF-8"?>
 <project>
@@ -25,6 +29,16 @@ _POM: Final = f"""<?xml version="1.0" encoding="UTF-8"?>
       <groupId>org.apache.pulsar</groupId>
       <artifactId>pulsar-client-tools</artifactId>
       <version>{VERSION}</version>
+    </dependency>
+    <dependency>
+      <groupId>com.fasterxml.jackson.core</groupId>
+      <artifactId>jackson-core</artifactId>
+      <version>{JACKSON_VERSION}</version>
+    </dependency>
+    <dependency>
+      <groupId>com.fasterxml.jackson.core</groupId>
+      <artifactId>jackson-databind</artifactId>
+      <version>{JACKSON_VERSION}</version>
     </dependency>
   </dependencies>
 </project>
@@ -58,7 +72,7 @@ def run_against(status: RunStatus, region: str, arguments: Sequence[str]) -> int
 
 def _folder() -> Path:
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return cache / "geoemu" / f"pulsar-admin-{VERSION}"
+    return cache / "geoemu" / f"pulsar-admin-{hashlib.sha256(_POM.encode()).hexdigest()[:12]}"
 
 
 def _fetched() -> Path:

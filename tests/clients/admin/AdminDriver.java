@@ -18,6 +18,7 @@ public final class AdminDriver {
         var properties = new Properties();
         properties.setProperty("webServiceUrl", arguments[0]);
         properties.setProperty("brokerServiceUrl", arguments[1]);
+        var tool = new PulsarAdminTool(properties);
         var answers = System.out;
         var lines = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (var line = lines.readLine(); line != null; line = lines.readLine()) {
@@ -27,7 +28,6 @@ public final class AdminDriver {
             System.setErr(to);
             boolean done;
             try {
-                var tool = new PulsarAdminTool(properties);
                 if (line.equals("tree")) {
                     leaves("", tool.commander, to);
                     done = true;

@@ -1,29 +1,12 @@
-"""What each command of pulsar-admin is given, and what stands ready for it."""
+"""Sample arguments for each command of pulsar-admin, and what must exist in the region before the walk."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 TOPIC = "persistent://public/default/orders"
 PARTITIONED = "persistent://public/default/parts"
-OTHER_GROUPS = {
-    "functions": "Pulsar Functions are not part of an emulated region.",
-    "functions-worker": "Pulsar Functions are not part of an emulated region.",
-    "sources": "Pulsar IO is not part of an emulated region.",
-    "sinks": "Pulsar IO is not part of an emulated region.",
-    "packages": "Packages are for Pulsar Functions, which are not part of an emulated region.",
-    "bookies": "A region keeps its log in one store of its own: there are no bookies.",
-    "proxy-stats": "A region is asked directly: there is no proxy.",
-    "ns-isolation-policy": "A region is one broker: nothing is kept apart.",
-    "resource-quotas": "A region is one broker: no load is balanced.",
-    "broker-stats": "Load reports are for balancing load; `/metrics` has the figures.",
-    "non-persistent": "Pulsar has it under `topics`, too.",
-    "persistent": "Pulsar has it under `topics`, too.",
-    "documents": "It prints help.",
-    "transactions": "It has a page of its own where transactions are offered.",
-}
-"""Groups of commands that are not walked, and why."""
 SAMPLES = {
     "<tenant>": "public",
     "<cluster>": "us",
@@ -77,9 +60,68 @@ SAMPLES = {
     "--cluster": "us",
     "--brokers": "b1",
     "--bundle": "0x00000000_0xffffffff",
+    "<namespace>": "public/default",
+    "<clusterName>": "us",
+    "<policyName>": "apart",
+    "<packageName>": "function://public/default/f@v1",
+    "<allocatorName>": "default",
+    "--namespace": "public/default",
+    "--namespaces": "public/default",
+    "--primary": "b1",
+    "--auto-failover-policy-type": "min_available",
+    "--auto-failover-policy-params": "min_limit=1,usage_threshold=80",
+    "--topic": TOPIC,
+    "--subscription-name": "billing",
+    "--sub-name": "billing",
+    "--coordinator-id": "0",
+    "--most-sig-bits": "0",
+    "--least-sig-bits": "0",
+    "--ledger-id": "1",
+    "--entry-id": "0",
+    "--bookie": "x",
+    "--rack": "r",
+    "--type": "function",
+    "--description": "d",
+    "--path": "{schema}",
+    "--state": '{"key":"k","stringValue":"v"}',
+    "--broker": "{broker}",
 }
 """What parameters are given that a command must have; a number for those that are not here."""
+_OF_FUNCTION = "--tenant public --namespace default --name f"
 MORE = {
+    **{
+        f"functions {verb}": _OF_FUNCTION
+        for verb in ["delete", "get", "restart", "stop", "start", "status", "stats"]
+    },
+    **{
+        f"{group} {verb}": _OF_FUNCTION
+        for group in ("sources", "sinks")
+        for verb in ["delete", "get", "restart", "stop", "start", "status"]
+    },
+    **{
+        f"functions {verb}": f"{_OF_FUNCTION} --classname C --jar {{schema}} --inputs {TOPIC}"
+        for verb in ("create", "update", "localrun")
+    },
+    **{
+        f"sources {verb}": f"{_OF_FUNCTION} --classname C --archive {{schema}} -o {TOPIC}"
+        for verb in ("create", "update", "localrun")
+    },
+    **{
+        f"sinks {verb}": f"{_OF_FUNCTION} --classname C --archive {{schema}} --inputs {TOPIC}"
+        for verb in ("create", "update", "localrun")
+    },
+    "functions querystate": f"{_OF_FUNCTION} --key k",
+    "functions putstate": _OF_FUNCTION,
+    "functions trigger": f"{_OF_FUNCTION} --trigger-value v",
+    "functions upload": "--source-file {schema} --path f",
+    "functions download": "--destination-file {schema}.received --path f",
+    "packages download": "--path {schema}.received",
+    "resource-quotas get": "--namespace public/default --bundle 0x00000000_0xffffffff",
+    "transactions scale-transactionCoordinators": "--replicas 8",
+    "persistent create-subscription": "--subscription third",
+    "persistent unsubscribe": "--subscription spare",
+    "persistent reset-cursor": "--time 1h",
+    "persistent get-message-by-id": "",
     "brokers update-dynamic-config": "--value true",
     "tenants create": "--allowed-clusters us",
     "tenants update": "--allowed-clusters us",
@@ -122,7 +164,18 @@ OPTIONAL_SAMPLES = {
     "--enable-delete-while-inactive": "",
 }
 """What a command is given that must have nothing, and does nothing without any."""
+_PASSING = "non-persistent://public/default/passing"
 OF = {
+    **{
+        f"non-persistent {verb}": (_PASSING,)
+        for verb in ("lookup", "stats", "stats-internal", "get-partitioned-topic-metadata")
+    },
+    "non-persistent create-partitioned-topic": ("non-persistent://public/default/passing-parts",),
+    "persistent create-partitioned-topic": ("persistent://public/default/more-parts",),
+    "persistent delete-partitioned-topic": ("persistent://public/default/more-parts",),
+    "persistent update-partitioned-topic": ("persistent://public/default/other-parts",),
+    "persistent delete": ("persistent://public/default/doomed",),
+    "persistent terminate": ("persistent://public/default/ending-too",),
     "tenants create": ("acme",),
     "tenants update": ("acme",),
     "tenants delete": ("acme",),
@@ -150,6 +203,9 @@ PARTITIONED_COMMANDS = frozenset(
         "topics partitioned-stats-internal",
         "topics partitioned-lookup",
         "topics create-missed-partitions",
+        "persistent get-partitioned-topic-metadata",
+        "persistent partitioned-stats",
+        "persistent partitioned-stats-internal",
     }
 )
 LAST = (
@@ -159,9 +215,16 @@ LAST = (
     "delete",
     "delete-partitioned-topic",
     "delete-failure-domain",
+    "delete-bookie-rack",
 )
 """Words of commands that come last in their group: they take away what others need."""
 READY = (
+    ("PUT", "/admin/v2/persistent/public/default/doomed", None),
+    ("PUT", "/admin/v2/persistent/public/default/ending-too", None),
+    ("PUT", "/admin/v2/persistent/public/default/other-parts/partitions", b"2"),
+    ("PUT", "/admin/v2/non-persistent/public/default/passing", None),
+    ("POST", "/admin/v2/bookies/racks-info/x?group=g", b'{"rack": "r"}'),
+    ("POST", "/admin/v2/clusters/us/namespaceIsolationPolicies/apart", b"{}"),
     ("PUT", "/admin/v2/persistent/public/default/orders", None),
     ("PUT", "/admin/v2/persistent/public/default/ending", None),
     ("PUT", "/admin/v2/persistent/public/default/parts/partitions", b"2"),
@@ -169,6 +232,11 @@ READY = (
     (
         "PUT",
         "/admin/v2/persistent/public/default/orders/subscription/billing",
+        b'{"ledgerId":-1,"entryId":-1}',
+    ),
+    (
+        "PUT",
+        "/admin/v2/persistent/public/default/orders/subscription/spare",
         b'{"ledgerId":-1,"entryId":-1}',
     ),
     ("PUT", "/admin/v2/resourcegroups/small", b"{}"),
@@ -199,21 +267,27 @@ class Command:
     def group(self) -> str:
         return self.path.partition(" ")[0]
 
-    def words(self, schema_file: str) -> list[str]:
-        """The command with arguments."""
+    def words(self, names: Mapping[str, str]) -> list[str]:
+        """Return the command with its arguments; `names` are the placeholders in them."""
         words = self.path.split()
         given = OF.get(self.path)
         for at, position in enumerate(self.positions):
             if position in self.required:
                 default = PARTITIONED if self.path in PARTITIONED_COMMANDS else SAMPLES.get(position, "1")
                 words.append(given[at] if given else default)
-        more = MORE.get(self.path, "").format(schema=schema_file).split()
-        for names in self.options:
-            if names[0] in self.required and not set(names) & set(more):
-                words += [names[0], _sample(names)]
-        if not more and not any(names[0] in self.required for names in self.options):
+        more = MORE.get(self.path, "").split()
+        for options in self.options:
+            if options[0] in self.required and not set(options) & set(more):
+                words += [options[0], _sample(options)]
+        if not more and not any(options[0] in self.required for options in self.options):
             more = next(_optional(self.options), [])
-        return words + more
+        return [_filled(word, names) for word in words + more]
+
+
+def _filled(word: str, names: Mapping[str, str]) -> str:
+    for name, value in names.items():
+        word = word.replace(f"{{{name}}}", value)
+    return word
 
 
 def _sample(names: tuple[str, ...]) -> str:

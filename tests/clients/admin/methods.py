@@ -123,13 +123,10 @@ OF_METHODS: Mapping[str, Mapping[str, str]] = {
 """The same for single methods, by group and name. `{k}` counts the overloads of a name."""
 ROWS = (
     *READY,
-    ("PUT", "/admin/v2/non-persistent/public/default/passing", None),
-    ("PUT", "/admin/v2/persistent/public/default/doomed", None),
     ("PUT", "/admin/v2/persistent/public/default/doomed-parts/partitions", b"2"),
     ("PUT", "/admin/v2/clusters/doomed", b"{}"),
     ("PUT", "/admin/v2/tenants/doomed", b'{"allowedClusters": ["us"]}'),
     ("PUT", "/admin/v2/namespaces/public/doomed", None),
-    ("POST", "/admin/v2/bookies/racks-info/x?group=g", b'{"rack": "r"}'),
     ("POST", "/admin/v2/clusters/us/namespaceIsolationPolicies/x", b"{}"),
 )
 """What must be there."""

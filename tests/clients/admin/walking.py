@@ -1,6 +1,6 @@
-"""Walks the command tree of Java's pulsar-admin in one resident JVM, and tells what came of each command.
+"""Runs every command of Java's pulsar-admin in one resident JVM and records the outcomes.
 
-python -m tests.clients.admin.walking docs/PULSAR_ADMIN.md      # writes its table anew
+python -m tests.clients.admin.walking docs/PULSAR_ADMIN.md      # writes its tables again
 """
 
 from __future__ import annotations
@@ -10,19 +10,23 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 
 from emulator.client import Client
 from tests.broker.admin.served import Served, served
-from tests.clients.admin.commands import OTHER_GROUPS, READY, TOPIC, Command, read_tree
+from tests.clients.admin.commands import READY, TOPIC, Command, read_tree
+from tests.clients.admin.refusals import why
 from tests.clients.driving import _built, _folder
 
 HERE = Path(__file__).parent
 BEGIN, END = "<!-- commands: begin -->", "<!-- commands: end -->"
-WORKED, REFUSED, NOT_OFFERED = "works", "refused", "not offered"
+REQUEST_SECONDS = "60"
+"""The limit of one request: a client that cannot read a response would wait for five minutes."""
+WORKED, REFUSED = "works", "refused"
 _REASON = re.compile(r"Reason: (.*)")
 
 
@@ -84,7 +88,7 @@ def pulsar_admin(us: Served) -> Iterator[Admin]:
 
 
 def outcomes() -> list[Outcome]:
-    """Of every command of the groups that are walked."""
+    """Run every command of the tree once."""
     with served() as us, pulsar_admin(us) as admin, tempfile.TemporaryDirectory() as folder:
         schema = Path(folder) / "schema.json"
         schema.write_text('{"type": "STRING", "schema": "", "properties": {}}')
@@ -92,8 +96,9 @@ def outcomes() -> list[Outcome]:
         publish_some(us)
         done, tree = admin.ask("tree")
         assert done, tree
-        walked = [one for one in read_tree(tree) if one.group not in OTHER_GROUPS]
-        return [_outcome(us, admin, one, str(schema)) for one in walked]
+        (broker,) = us.get("/admin/v2/brokers")
+        names = {"schema": str(schema), "broker": broker}
+        return [_outcome(us, admin, one, names) for one in read_tree(tree)]
 
 
 def make_ready(us: Served, rows: Iterable[tuple[str, str, bytes | None]] = READY) -> None:
@@ -113,33 +118,44 @@ def publish_some(us: Served) -> None:
     asyncio.run(publish())
 
 
-def _outcome(us: Served, admin: Admin, command: Command, schema: str) -> Outcome:
-    words = command.words(schema)
-    if command.path == "topics get-message-by-id":
+def _outcome(us: Served, admin: Admin, command: Command, names: Mapping[str, str]) -> Outcome:
+    words = command.words(names)
+    if command.path.endswith(" get-message-by-id"):
         ledger = str(us.get("/admin/v2/persistent/public/default/orders/lastMessageId")["ledgerId"])
-        words = ["topics", "get-message-by-id", TOPIC, "--ledgerId", ledger, "--entryId", "0"]
-    done, text = admin.ask(*words)
+        words = [*command.path.split(), TOPIC, "--ledgerId", ledger, "--entryId", "0"]
+    done, text = admin.ask("--request-timeout", REQUEST_SECONDS, *words)
     if done:
         return Outcome(command.path, WORKED, "")
     found = _REASON.search(text)
     reason = found[1].strip() if found else (text.strip() or "it says nothing").splitlines()[0]
-    word = NOT_OFFERED if "is not supported by" in reason else REFUSED
-    return Outcome(command.path, word, reason.replace(str(us.admin_port), "PORT").replace("|", "/")[:160])
+    return Outcome(command.path, REFUSED, reason.replace(str(us.admin_port), "PORT").replace("|", "/")[:160])
 
 
 def table(found: list[Outcome]) -> str:
-    """As Markdown, in the order of names."""
-    rows = [
-        f"| `{one.command}` | {one.word} | {one.reason} |"
-        for one in sorted(found, key=lambda one: one.command)
+    """Return the refused commands with reasons, then the others by group, as Markdown."""
+    ordered = sorted(found, key=lambda one: one.command)
+    refused = [
+        f"| `{one.command}` | {one.reason} | {why(one.command, one.reason) or ''} |"
+        for one in ordered
+        if one.word != WORKED
     ]
-    groups = [f"| `{name} …` | not walked | {why} |" for name, why in sorted(OTHER_GROUPS.items())]
-    return "\n".join(["| command | outcome | reason |", "|---|---|---|", *rows, *groups])
+    names = [one.command.split(maxsplit=1) for one in ordered if one.word == WORKED]
+    groups = [
+        f"| `{group}` | {', '.join(f'`{verb}`' for _, verb in verbs)} |"
+        for group, verbs in groupby(names, key=lambda one: one[0])
+    ]
+    head = ["| refused | error | why |", "|---|---|---|", *refused]
+    return "\n".join([*head, "", "| group | commands that work |", "|---|---|", *groups])
 
 
 def working(page: str) -> set[str]:
-    """Commands of which a page says that they work."""
-    return set(re.findall(rf"^\| `([^`]+)` \| {WORKED} \|", page, re.MULTILINE))
+    """Return the commands that work according to a page."""
+    _, _, rows = page.partition("| commands that work |")
+    return {
+        f"{group} {verb}"
+        for group, verbs in re.findall(r"^\| `([^`]+)` \| (.*) \|$", rows, re.MULTILINE)
+        for verb in re.findall(r"`([^`]+)`", verbs)
+    }
 
 
 def main() -> None:
