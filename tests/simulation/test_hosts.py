@@ -102,9 +102,9 @@ def test_the_figures_of_a_story_have_the_load_of_the_busiest_host_and_the_time_w
     figures = told("uptime-checkers").figures
     loads = {name: value for name, value in figures.items() if "most topics" in name}
     assert loads == {
-        "fifo-1 killed: most topics of one host then": 16,
-        "balanced-1 killed: most topics of one host then": 10,
-        "random-1 killed: most topics of one host then": 11,
+        "fifo-1 killed: most topics of one host afterwards": 16,
+        "balanced-1 killed: most topics of one host afterwards": 10,
+        "random-1 killed: most topics of one host afterwards": 11,
     }
     assert 0 < figures["fifo-1 killed: last topic without an owner for (s)"] < 2
 
@@ -184,7 +184,7 @@ def test_upstream_priorities_count_for_nothing() -> None:
     outcome = run_story(load_story(find_scenario(Path("last-resort")), topology), 1)
     assert outcome.violation is not None
     assert "primary-2 owns 4, not 6" in outcome.violation.sentence
-    assert outcome.figures["primary-1 killed: most topics of one host then"] == 4
+    assert outcome.figures["primary-1 killed: most topics of one host afterwards"] == 4
     first_heirs = owners([event for event in outcome.events if event.actor != "primary-1"], "backup")
     assert first_heirs == {"backup-1": 4}
 
