@@ -21,14 +21,16 @@ def test_a_region_that_there_is_not() -> None:
 
 def test_without_a_java_it_says_how_else_to_ask(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda name: None)
-    with pytest.raises(Refused, match=r"there is no Java.*curl http://127\.0\.0\.1:2/admin/v2/clusters"):
+    with pytest.raises(
+        Refused, match=r"needs Java, which is not installed.*curl http://127\.0\.0\.1:2/admin/v2/clusters"
+    ):
         pulsar_admin.run_against(STATUS, "us", ["clusters", "list"])
 
 
 def test_without_maven_it_says_what_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(shutil, "which", lambda name: "/usr/bin/java" if name == "java" else None)
-    with pytest.raises(Refused, match="there is no Maven"):
+    with pytest.raises(Refused, match=r"Maven \(mvn\) is not installed"):
         pulsar_admin.run_against(STATUS, "us", ["clusters", "list"])
 
 
