@@ -174,7 +174,7 @@ def test_a_promotion_that_a_failing_store_prevents_comes_when_it_is_well_again()
             await other.opening
             await other.producer.close()
             standing = broker_of(w).directory.serving[TOPIC].access.standing
-            await w.simulation.until(lambda: "nobody waited" in standing.last_change)
+            await w.simulation.until(lambda: "no producer waits" in standing.last_change)
             assert standing.ownerless_since is None, "those who were refused wait no more"
 
         w.play(story())

@@ -54,7 +54,7 @@ def test_what_is_as_it_should_be_needs_no_reason() -> None:
             one = asked(world, "us", "replication", "orders eu")
             assert (one.name, one.what, one.why, one.waits_for) == (
                 f"{TOPIC} eu",
-                "eu has everything",
+                "eu has all entries",
                 "",
                 (),
             )
@@ -98,7 +98,7 @@ def test_a_subscription_nobody_reads_waits_for_a_consumer() -> None:
             await consumer.close()
             await (await us.producer(TOPIC)).send(b"hello")
             one = asked(world, "us", "subscription", "orders billing")
-            assert "1 of the entries behind it" in one.what
+            assert "1 of the entries after it" in one.what
             assert one.why == "no consumer is connected here"
             assert one.waits_for == (
                 "a consumer in this region, or in a region that sends its position to this one",

@@ -364,11 +364,11 @@ def test_clusters_that_exclude_different_paths_are_told(caplog: pytest.LogCaptur
                 explain(us, "metadata", "namespace/acme/orders"),
                 explain(eu, "metadata", "namespace/acme/orders"),
             )
-            assert "cluster europe excludes it" in here.why
+            assert "cluster europe excludes the path" in here.why
             assert (
                 "namespace/acme/orders, so the path is local to this cluster; americas did not" in there.why
             )
-            assert "excludes it" not in explain(us, "metadata", "namespace/acme/bills").why
+            assert "excludes the path" not in explain(us, "metadata", "namespace/acme/bills").why
             lines = [
                 one.getMessage() for one in caplog.records if "excluded_paths differ" in one.getMessage()
             ]

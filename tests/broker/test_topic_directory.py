@@ -209,7 +209,9 @@ def test_a_region_starts_beside_logs_that_it_cannot_serve(caplog: pytest.LogCapt
             assert world.running["us"].directory.names("public/default") == []
 
     asyncio.run(story())
-    lines = [record.getMessage() for record in caplog.records if "left alone" in record.getMessage()]
+    lines = [
+        record.getMessage() for record in caplog.records if "which are not changed" in record.getMessage()
+    ]
     assert len(lines) == 1
     assert "'no topic at all' is not a topic name" in lines[0]
     assert "the namespace of persistent://gone/away/orders was deleted" in lines[0]

@@ -479,7 +479,7 @@ def test_why_not_tells_the_round_and_who_is_missing():
     answer(controller, "s", "eu", Position(1, 1))
     answer(controller, "s", "ap", Position(1, 1))
     answer(controller, "s/2", "eu", Position(1, 1), now_ms=1_500)
-    assert controller.why_not() == "waiting for the answer of ap (round 2) for 1.5 s"
+    assert controller.why_not() == "waiting for the response of ap (round 2) for 1.5 s"
 
 
 def test_a_quiet_topic_needs_no_newer_snapshot_and_a_new_message_needs_one():

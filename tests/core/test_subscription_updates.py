@@ -132,7 +132,7 @@ def test_a_subscription_gives_the_reason_why_it_sends_no_update():
     assert subscription.why_not(5, ahead_of_peers=True) == "", "for lack of a snapshot: the topic knows why"
     subscription.snapshot_offered(snapshot_at(12), 5)
     assert subscription.why_not(5, ahead_of_peers=True) == (
-        "mark-delete 5 has not reached the oldest of 1 known snapshots (entry 12, 7 further)"
+        "mark-delete 5 has not reached the oldest of 1 known snapshots (entry 12, 7 entries later)"
     )
     assert subscription.why_not(12, ahead_of_peers=True).cause is Cause.UPDATE_WITH_NEXT_MOVE
 
