@@ -1,4 +1,4 @@
-# Everything sets itself up first; the second time that takes no time.
+# Each goal first sets up what it needs; later runs find it installed.
 
 PYTHON   ?= python3
 SCENARIO ?= emulator/scenarios/region-failover.yaml
@@ -6,8 +6,8 @@ SCENARIO ?= emulator/scenarios/region-failover.yaml
 GOAL     ?= test
 # process or compose; empty: what topology.yaml says.
 RUNTIME  ?=
-# spark or embedded: who works the verdict out. embedded needs no Java and far fewer downloads. Empty: Spark, but the very
-# first verdict does not wait for it.
+# Engine of the verdict: spark or embedded, which needs neither Java nor large downloads. Empty: Spark, except for the
+# very first verdict.
 ENGINE   ?=
 # Passed on: make test ARGS="-k topology -x"
 ARGS     ?=
@@ -18,7 +18,7 @@ VENV := .venv/bin
 .PHONY: help setup run test test-all bench lint
 
 help:
-	@echo "make run      kill a region of topology.yaml for good and print the verdict (RUNTIME=process|compose, ENGINE=spark|embedded, SCENARIO=file)"
+	@echo "make run      kill a region of topology.yaml under load and print the verdict (RUNTIME=process|compose, ENGINE=spark|embedded, SCENARIO=file)"
 	@echo "make test     run the tests without the long ones (ARGS=...)"
 	@echo "make test-all run all tests, including containers, Kafka, Spark and swarms (ARGS=...)"
 	@echo "make lint     check style, types and import rules"

@@ -207,7 +207,7 @@ _SERVICES = """\
     image: {grafana_image}
     user: "{user}"
     environment:
-      GF_AUTH_ANONYMOUS_ENABLED: "true" # whoever reaches this machine's 127.0.0.1 may look
+      GF_AUTH_ANONYMOUS_ENABLED: "true" # any user of this machine may read
       GF_AUTH_DISABLE_LOGIN_FORM: "true"
       GF_ANALYTICS_REPORTING_ENABLED: "false"
       GF_ANALYTICS_CHECK_FOR_UPDATES: "false"
