@@ -239,7 +239,7 @@ def test_where_the_library_is_missing_that_is_said_and_others_go_on(monkeypatch:
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(ValueError, match="install cryptography"):
         Encryption({"anna": pem})
-    with pytest.raises(Unreadable, match="no such private key"):
+    with pytest.raises(Unreadable, match="lacks the private key"):
         PayloadOpener(Decryption()).open(context, encrypted)
 
 

@@ -224,7 +224,7 @@ def test_pieces_in_a_transaction_and_batches_of_pieces_are_refused() -> None:
 
         async def story() -> None:
             client = w.client("us")
-            with pytest.raises(ValueError, match="in batches or in pieces"):
+            with pytest.raises(ValueError, match="batching and chunking cannot be combined"):
                 await client.producer(TOPIC, batching=Batching(), chunking=True)
             producer = await client.producer(TOPIC, chunking=True)
             transaction = await client.new_transaction()

@@ -236,7 +236,7 @@ def test_a_list_of_topics_is_one_consumer_with_or_without_partitions() -> None:
                 await consumer.last_message_id()
             ids = await consumer.last_message_ids()
             assert set(ids) == set(consumer.consumers)
-            with pytest.raises(ClientError, match="does not say of which topic"):
+            with pytest.raises(ClientError, match="does not name its topic"):
                 await consumer.acknowledge(MessageId(1, 1))
 
         w.play(story())

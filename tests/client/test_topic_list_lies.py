@@ -104,7 +104,7 @@ def test_a_list_without_bound_is_refused_and_what_was_known_stays() -> None:
 def test_an_answer_to_something_else_is_an_error() -> None:
     async def story() -> None:
         topics, _ = topics_of(LookedUp(1, "pulsar://x:1"))
-        with pytest.raises(ClientError, match=re.escape("answered with LookedUp")):
+        with pytest.raises(ClientError, match=re.escape("request for topics: LookedUp")):
             await topics.names()
 
     asyncio.run(story())

@@ -125,7 +125,7 @@ def test_when_a_cause_ends_the_next_one_is_given() -> None:
             world.heal("us", "ap")
             await until(lambda: "link to eu is down" in why())
             await world.start("eu")
-            await until(lambda: "consumers here acknowledged nothing" in why())
+            await until(lambda: "consumers here have acknowledged nothing" in why())
             assert "no snapshot" not in why()
 
     asyncio.run(story())
