@@ -256,7 +256,13 @@ def _storing(figures: Figures, topic: Topic, of: Mapping[str, str]) -> None:
         ("pulsar_entry_size_sum", size.total),
     ]
     for name, value in rows:
-        unit = "their bytes" if "size_sum" in name else "their milliseconds" if "_sum" in name else "so many"
+        unit = (
+            "their bytes"
+            if "size_sum" in name
+            else "their milliseconds"
+            if "_sum" in name
+            else "their number"
+        )
         figures.add(
             name, "gauge", f"Of the entries stored per second: {unit}, by the unit in its name.", value, **of
         )
