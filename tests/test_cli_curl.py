@@ -69,7 +69,7 @@ def test_curl_does_what_the_verb_would_have_done_and_regions_print_json_when_tol
     assert [one["ready"] for one in answers] == [True, True, True]
 
     skew = geoemu("skew", "us-east", "-2s", "--curl", folder=folder)
-    assert "not in the run's history" in skew.stderr
+    assert "not recorded in the run's history" in skew.stderr
     ask_clock = skew.stdout[skew.stdout.index("http") :]
     before = json.loads(done_by_shell(f"curl -s {ask_clock}")[0])
     assert before["ahead_ms"] == 0, "printing it did nothing"

@@ -397,7 +397,7 @@ def test_sealing_says_what_it_found(folder: Path) -> None:
 
 def test_a_tap_records_whoever_connects_to_it_until_it_is_interrupted(folder: Path) -> None:
     typed(folder, "up", "--detach")
-    with in_foreground(folder, "tap", until="is written to") as tap:
+    with in_foreground(folder, "tap", until="are recorded in") as tap:
         again = geoemu("tap", folder=folder)
         assert (again.returncode, "--name" in again.stderr) == (2, True)
         tap.send_signal(signal.SIGINT)

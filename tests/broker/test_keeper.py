@@ -159,7 +159,7 @@ def test_a_closed_keeper_settles_when_its_puts_do_and_begins_no_further_step() -
         assert settling.done()
         assert store.under_way == {}
         for one in (waiting, keeper.now()):
-            with pytest.raises(StorageError, match="not kept here"):
+            with pytest.raises(StorageError, match="not stored here"):
                 await one
         assert failures == []
 

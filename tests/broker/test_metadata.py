@@ -211,7 +211,7 @@ def test_that_the_store_goes_away_and_answers_again_is_told_once_each(tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("hurt", "said"), [(Path.unlink, "is gone"), (_replace, "is another configuration store")]
+    ("hurt", "said"), [(Path.unlink, "is missing"), (_replace, "is another configuration store")]
 )
 def test_a_region_that_knows_the_store_makes_no_new_one(
     hurt: Callable[[Path], object], said: str, tmp_path: Path

@@ -246,7 +246,7 @@ def test_exclusive_access_is_not_lazy() -> None:
 
         async def story() -> None:
             await create(w)
-            with pytest.raises(ValueError, match="not lazy"):
+            with pytest.raises(ValueError, match="lazy is not supported"):
                 await client_of(w).producer("orders", access_mode=EXCLUSIVE, lazy=True)
 
         w.play(story())

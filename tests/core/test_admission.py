@@ -76,7 +76,7 @@ def test_a_client_speaks_for_its_own_producer_only(says: Says, size: int, why: s
         (replace(FROM_EU, marker_type=10), SnapshotRequest("1", "ap"), "in the name of 'ap'"),
         (replace(FROM_EU, marker_type=11), SnapshotResponse("1", "eu", HERE), ""),
         (replace(FROM_EU, marker_type=11), SnapshotResponse("1", "us", HERE), "in the name of 'us'"),
-        (replace(FROM_EU, marker_type=12), Snapshot("1", HERE, ()), "only in its own log"),
+        (replace(FROM_EU, marker_type=12), Snapshot("1", HERE, ()), "in its own log only"),
         (replace(FROM_EU, marker_type=99), None, "marker type 99 of 'eu' is not known here"),
     ],
 )

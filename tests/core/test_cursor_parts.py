@@ -283,7 +283,7 @@ def test_a_garbled_part_is_refused(keep):
 @pytest.mark.parametrize("text", ["", "1", "1-", "a-b", "-1-2"])
 def test_what_names_no_part_is_refused(text):
     assert str(PartName.parse("4-17")) == "4-17"
-    with pytest.raises(StorageError, match="names no part"):
+    with pytest.raises(StorageError, match="does not name a part"):
         PartName.parse(text)
 
 

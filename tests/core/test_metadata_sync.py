@@ -628,7 +628,7 @@ def test_a_policy_of_a_newer_cluster_is_stored_as_it_came() -> None:
 @pytest.mark.parametrize(
     ("change", "rule"),
     [
-        ({"version": 2}, "no pack of this version"),
+        ({"version": 2}, "not a pack of this version"),
         ({"kind": "other"}, "kind 'other' is not known"),
         ({"kind": "standing", "vector": {}, "excluded": "all"}, "a list of 1000 at most"),
         ({"kind": "standing", "vector": {}, "excluded": [""]}, "a text of 1 to 4096 characters"),
@@ -637,7 +637,7 @@ def test_a_policy_of_a_newer_cluster_is_stored_as_it_came() -> None:
         ({"after": -1}, "after -1 is not a whole number"),
         ({"upto": True}, "upto True is not a whole number"),
         ({"events": {}}, "events must be a list"),
-        ({"events": [{"path": "broker-policies/all", "type": "Created"}]}, "none that clusters share"),
+        ({"events": [{"path": "broker-policies/all", "type": "Created"}]}, "not shared by clusters"),
         ({"events": [{"path": NAMESPACE, "type": "Made"}]}, "type 'Made' is none of"),
         ({"events": [{"path": NAMESPACE, "type": "Created"}]}, "sourceCluster"),
     ],

@@ -218,7 +218,7 @@ def test_what_is_acknowledged_is_nobodys() -> None:
     with pytest.raises(ProtocolError, match="acknowledged already"):
         acks.acknowledge(T1, [Claim(3)], cursor)
     cursor.ack_cumulative(4)
-    with pytest.raises(ProtocolError, match="and all before it"):
+    with pytest.raises(ProtocolError, match="already acknowledged cumulatively"):
         acks.acknowledge_cumulative(T1, Claim(4), cursor)
 
 
@@ -237,7 +237,7 @@ def test_rows_of_another_generation_are_to_be_deleted() -> None:
 def test_a_row_that_cannot_be_read_is_an_error(row: bytes) -> None:
     with pytest.raises(StorageDamaged, match="0_0_1_0 cannot be read"):
         PendingRows(PendingAcks()).load(0, {RowName(0, T1, 0): row})
-    with pytest.raises(StorageDamaged, match="names no pending"):
+    with pytest.raises(StorageDamaged, match="does not name pending"):
         RowName.parse("1_2_x_3")
 
 
@@ -281,6 +281,6 @@ def test_a_cumulative_acknowledgement_that_acknowledges_nothing_is_a_conflict_wi
     held = acks.end(T1)
     assert held is not None
     commit(held, cursor)
-    with pytest.raises(ProtocolError, match="entry 5 is acknowledged already"):
+    with pytest.raises(ProtocolError, match="entry 5 is already acknowledged cumulatively"):
         acks.acknowledge_cumulative(T2, claim_of(5, [0]), cursor)
     acks.acknowledge_cumulative(T2, claim_of(5, [0, 1]), cursor)

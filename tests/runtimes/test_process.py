@@ -363,7 +363,9 @@ os.kill(os.getpid(), signal.SIGKILL)
 def test_a_run_ends_when_its_owner_is_killed(tmp_path: Path) -> None:
     runtime = make_and_die(tmp_path, detached=False)
     wait_until(lambda: living(runtime.run_dir) == [], "its regions end by themselves")
-    with pytest.raises(Refused, match=r"the program that owned the run .* is gone, and its regions with it"):
+    with pytest.raises(
+        Refused, match=r"the program that owned the run .* has ended, and so have its regions"
+    ):
         asyncio.run(runtime.start("us-east"))
     assert living(runtime.run_dir) == []
 

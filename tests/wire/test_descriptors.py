@@ -20,9 +20,9 @@ def test_a_message_that_a_file_describes_is_found() -> None:
     [
         ({"rootMessageTypeName": "Item"}, "no file describes 'Item'"),
         ({"rootFileDescriptorName": "other.proto"}, "not among the files"),
-        ({"fileDescriptorSet": "%%%"}, "no descriptors"),
-        ({"fileDescriptorSet": 5}, "no descriptors"),
-        ({"fileDescriptorSet": "//8="}, "no descriptors"),
+        ({"fileDescriptorSet": "%%%"}, "not Protobuf descriptors"),
+        ({"fileDescriptorSet": 5}, "not Protobuf descriptors"),
+        ({"fileDescriptorSet": "//8="}, "not Protobuf descriptors"),
         ({"rootMessageTypeName": []}, "no file describes"),
         ({"rootFileDescriptorName": {}}, "not among the files"),
     ],

@@ -101,7 +101,7 @@ def test_a_topic_takes_nothing_of_a_transaction_that_was_not_told_of_it() -> Non
         async with regions("us") as world, world.client("us") as client:
             producer = await client.producer("orders")
             transaction = await client.new_transaction()
-            with pytest.raises(ClientError, match="was not told"):
+            with pytest.raises(ClientError, match="was not added to it"):
                 producer.send_nowait(b"1", transaction=transaction)
 
     asyncio.run(story())

@@ -17,7 +17,7 @@ REFUSALS = {
     r"namespaces\.deleteNamespaceBundle\(String namespace, String bundleRange\)": "409 Cannot delete non empty",
     r"nonPersistentTopics\.(getStats|getInternalStats|unload)": "404 topic non-persistent",
     r"topics\.createShadowTopic": "412 PULSAR.SHADOW_SOURCE",
-    r"topics\.triggerOffload": "412 a region moves nothing",
+    r"topics\.triggerOffload": "412 a region does not offload",
     r"topics\.revokePermissions": "412 Permissions are not set",
     r"transactions\.(abort|getTransactionIn|getTransactionMetadata)": "404 .*(transaction|nothing)",
     r"transactions\.scaleTransactionCoordinators": "406 transaction_coordinators",

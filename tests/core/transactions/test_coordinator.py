@@ -224,7 +224,7 @@ def test_what_was_read_before_a_checkpoint_is_forgotten() -> None:
 
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b'["began"]', b'["x",1]', b'["decided",1,"NO",""]', b"7"])
 def test_what_is_no_entry_is_refused(data: bytes) -> None:
-    with pytest.raises(ValueError, match="no entry of a transaction log"):
+    with pytest.raises(ValueError, match="not an entry of a transaction log"):
         decode(data)
 
 
@@ -302,7 +302,7 @@ def test_a_key_does_not_list_a_transaction_whose_outcome_is_forgotten() -> None:
 def test_an_outcome_of_an_older_version_without_a_key_is_read() -> None:
     assert decode(b'["ended",7,"COMMITTED","asked"]') == Ended(7, Status.COMMITTED, "asked")
     for data in (b'["ended",7,"COMMITTED","asked",["","task"]]', b'["ended",7,"COMMITTED","asked",null]'):
-        with pytest.raises(ValueError, match="no entry of a transaction log"):
+        with pytest.raises(ValueError, match="not an entry of a transaction log"):
             decode(data)
 
 

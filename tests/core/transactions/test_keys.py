@@ -232,7 +232,7 @@ def test_a_key_s_age_and_number_of_epochs_survive_checkpoints_and_begin_anew_aft
     ],
 )
 def test_what_is_no_entry_of_a_log_of_keys_is_refused(data: bytes) -> None:
-    with pytest.raises(ValueError, match="no entry of a log of transaction keys"):
+    with pytest.raises(ValueError, match="not an entry of a log of transaction keys"):
         decode(data)
 
 
