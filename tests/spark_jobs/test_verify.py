@@ -142,7 +142,7 @@ def test_the_embedded_engine_needs_neither_java_nor_spark(drill_template: Path, 
 def test_a_cluster_is_not_the_embedded_engines(tmp_path: Path) -> None:
     told = run(tmp_path, "--engine", "embedded", "--master", "spark://127.0.0.1:1")
     assert told.returncode == 2
-    assert "--master is Spark's" in told.stderr
+    assert "--master requires Spark" in told.stderr
 
 
 def test_no_such_folder(tmp_path: Path) -> None:
