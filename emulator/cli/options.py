@@ -184,7 +184,7 @@ JitterMilliseconds = Annotated[
         "--jitter",
         metavar="TIME",
         parser=_milliseconds,
-        help=("Additional random latency, at most. Default: unchanged."),
+        help=("Maximum of the additional random latency. Default: unchanged."),
     ),
 ]
 

@@ -14,7 +14,7 @@ from emulator.cli.verbs.application import app
 Region = Annotated[str, typer.Argument(metavar="REGION", help="The region to query.")]
 Arguments = Annotated[
     list[str],
-    typer.Argument(metavar="-- ARGUMENTS...", help="Arguments of pulsar-admin: topics stats orders."),
+    typer.Argument(metavar="-- ARGUMENTS...", help="Arguments of pulsar-admin, such as topics stats orders."),
 ]
 
 

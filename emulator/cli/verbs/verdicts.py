@@ -77,7 +77,7 @@ def verify(
         typer.Argument(metavar="RUN_DIR", help="The run directory. Default: the latest run of this folder."),
     ] = None,
     run_dir: Annotated[
-        Path | None, typer.Option("--run-dir", metavar="DIR", help=("The run directory, as an option."))
+        Path | None, typer.Option("--run-dir", metavar="DIR", help=("The run directory, instead of RUN_DIR."))
     ] = None,
     master: Annotated[
         str | None,
