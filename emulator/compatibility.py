@@ -74,10 +74,10 @@ SWITCHES: Mapping[str, Switch] = {
         "each time they connect",
     ),
     "metadata_conflicts": Switch(
-        what="which of two changes of one path wins, made in different clusters",
+        what="which of two changes wins that different clusters made to one path",
         upstream=(
-            "the event's time against the time at which this cluster applied the present value, then "
-            "the name that sorts last; deletions are not remembered"
+            "the event's time is compared with the time at which this cluster applied the present value; on a "
+            "tie the cluster whose name sorts last wins; deletions are not remembered"
         ),
         here=(
             "the later one, then the cluster whose name sorts first, then the later of one cluster; "

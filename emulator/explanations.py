@@ -109,7 +109,7 @@ KINDS: Mapping[str, Kind] = {
         "its cursor, what it waits for, and why its position is not sent to other regions",
     ),
     "replication": Kind(
-        ("TOPIC", "REGION"), "the backlog of the replicator to that region, and why it does not send"
+        ("TOPIC", "REGION"), "the backlog of the replicator to a region, and why it does not send"
     ),
     "snapshot": Kind(
         ("TOPIC",), "the newest snapshot of replicated subscriptions, and why there is no newer one"
