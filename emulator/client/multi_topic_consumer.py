@@ -70,7 +70,7 @@ class MultiTopicConsumer(Consumer):
         while True:
             deadline = self.client.settings.operation_timeout_seconds
             names = await self.client.persist(self._names.names, deadline_seconds=deadline)
-            new = names - self.consumers.keys()
+            new = sorted(names - self.consumers.keys())
             await self._all_of(new, self._open)
             if not new or self._names.come_and_go:
                 return
@@ -112,9 +112,9 @@ class MultiTopicConsumer(Consumer):
                 await self._become(await self.client.persist(self._names.names, deadline_seconds=None))
 
     async def _become(self, names: frozenset[str]) -> None:
-        for topic in self.consumers.keys() - names:
+        for topic in sorted(self.consumers.keys() - names):
             await self.consumers.pop(topic).close()
-        await self._all_of(names - self.consumers.keys(), self._open_if_possible)
+        await self._all_of(sorted(names - self.consumers.keys()), self._open_if_possible)
 
     async def _open_if_possible(self, topic: str) -> None:
         with contextlib.suppress(ClientError):
