@@ -60,7 +60,7 @@ def slow_down(
     messages = sum(max(1, one.info.num_messages) for one in clients)
     throttle.take(messages, sum(len(one.data) for one in clients), asyncio.get_running_loop().time() * 1000)
     published = [cast(ClientAttachment, one.attachment) for one in clients]
-    hold_back(throttle, {*attached, *published})
+    hold_back(throttle, dict.fromkeys((*attached, *published)))
 
 
 def hold_back(throttle: Throttle, attached: Iterable[ClientAttachment]) -> None:
