@@ -35,7 +35,7 @@ class Losses:
     @property
     def declared(self) -> dict[str, int]:
         """How often each other cluster was."""
-        times = {cluster: self.of(cluster).times for cluster in self._settings.clusters}
+        times = {cluster: self.of(cluster).times for cluster in sorted(self._settings.clusters)}
         return {cluster: often for cluster, often in times.items() if often}
 
     async def declare(self, cluster: str, *, lost: bool) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, NamedTuple, Protocol
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
 from emulator.broker.transactions.journal import CHECKPOINT_ENTRIES, Journal, damaged
 from emulator.core.transactions import key_entries
@@ -33,8 +33,9 @@ class Closable(Protocol):
     def cut_off(self) -> None: ...
 
 
-Holders = dict[tuple[str, str], WeakSet[Closable]]
-"""(owner, key) -> the connection that was accepted last, and those that it has not fenced durably yet."""
+Holders = dict[tuple[str, str], WeakKeyDictionary[Closable, None]]
+"""(owner, key) -> the connection that was accepted last, and those that it has not fenced durably yet; in the order in
+which they connected."""
 
 
 class _Fence(NamedTuple):
@@ -132,9 +133,9 @@ class KeyLife:
         except ProtocolError:
             await self._settled()
             raise
-        holders = self.holders.setdefault((owner, key), WeakSet())
+        holders = self.holders.setdefault((owner, key), WeakKeyDictionary())
         former = [one for one in holders if one is not connection]
-        holders.add(connection)
+        holders[connection] = None
         written = self._issue(*entries, granted)
         why = f"{FENCED}: its key has a newer connection (epoch {granted.epoch})"
         await self._fenced(_Fence(owner, key, granted.epoch, why, former), written)
@@ -196,10 +197,10 @@ class KeyLife:
             done.set_result(None)
 
     def _close_former(self, fence: _Fence) -> None:
-        holders = self.holders.get((fence.owner, fence.key), WeakSet())
+        holders = self.holders.get((fence.owner, fence.key), WeakKeyDictionary())
         for connection in fence.former:
             connection.cut_off()
-            holders.discard(connection)
+            holders.pop(connection, None)
         if not holders:
             self.holders.pop((fence.owner, fence.key), None)
 
