@@ -44,7 +44,7 @@ REFUSALS: Final[Sequence[Refusal]] = (
     ),
     Refusal(
         r"broker-stats monitoring-metrics",
-        r"it says nothing",
+        r"no message",
         "The tool fails on an empty list; `/metrics` has the figures.",
     ),
     Refusal(

@@ -127,7 +127,7 @@ def _outcome(us: Served, admin: Admin, command: Command, names: Mapping[str, str
     if done:
         return Outcome(command.path, WORKED, "")
     found = _REASON.search(text)
-    reason = found[1].strip() if found else (text.strip() or "it says nothing").splitlines()[0]
+    reason = found[1].strip() if found else (text.strip() or "no message").splitlines()[0]
     return Outcome(command.path, REFUSED, reason.replace(str(us.admin_port), "PORT").replace("|", "/")[:160])
 
 

@@ -133,7 +133,7 @@ def _row(
     setting = changes(set_, f"Set `{policy.name}`.", *where, *told, body=Body(parse, policy.codec.schema))
     is_put_too = policy.namespaces_put and scope is Scope.NAMESPACE
     by_put = segment in (TOPICS_SET_BY_PUT if scope is Scope.TOPIC else SET_BY_PUT)
-    unset = "204 if it is not set." if policy.unset is None else f"`{policy.unset}` where it does not set it."
+    unset = "204 if it is not set." if policy.unset is None else f"`{policy.unset}` if it is not set."
     return Resource(
         path,
         scope,
