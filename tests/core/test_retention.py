@@ -77,7 +77,7 @@ def test_what_is_remembered_of_a_long_log_is_little_and_nearly_exact() -> None:
 
 def test_the_least_that_anybody_needs_counts() -> None:
     needs = Needs()
-    assert needs.first(10) == Need(10, "nobody")
+    assert needs.first(10) == Need(10, "no component")
     needs.add("cursors", lambda: [Need(4, "subscription a"), Need(9, "subscription b")])
     needs.add("replicators", lambda: [Need(3, "the replicator to eu")])
     assert needs.first(10) == Need(3, "the replicator to eu")

@@ -118,7 +118,7 @@ def test_an_outcome_is_forgotten_after_its_time_and_when_there_are_too_many() ->
     assert made.status(first) is Status.COMMITTED
     commit(made, begin(made), now_ms=10_001)
     assert made.status(first) is None
-    with refusal(ServerError.TransactionNotFound, "forgotten"):
+    with refusal(ServerError.TransactionNotFound, "no longer stored"):
         made.decide(first, commit=True, why="asked")
     for _ in range(3):
         commit(made, begin(made), now_ms=10_002)
