@@ -117,7 +117,7 @@ def test_topics_that_nobody_takes_over_are_in_the_figures() -> None:
         event(1, "connect", "ok", topic="t", topic_epoch=0),
         event(2, "note", "fact", detail="kill h-1"),
     ]
-    assert ownership_figures(events) == {"h-1 killed: topics that found no other owner": 1}
+    assert ownership_figures(events) == {"h-1 killed: topics without a new owner": 1}
 
 
 def test_an_owner_publishes_who_it_is_and_its_priority() -> None:
@@ -232,7 +232,7 @@ def test_producers_that_wait_take_turns_by_their_priority(tmp_path: Path) -> Non
 def test_a_producer_that_waits_stays_where_it_is(tmp_path: Path) -> None:
     path = tmp_path / "waiters.yaml"
     path.write_text(WAITERS.replace("finish: first", "move: {producer: first, to: us-west}"))
-    with pytest.raises(ConfigurationError, match="first waits for a topic of its region"):
+    with pytest.raises(ConfigurationError, match="first waits for exclusive access in its region"):
         load_story(path, TOPOLOGY)
 
 
