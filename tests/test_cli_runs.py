@@ -153,7 +153,7 @@ def test_several_regions_and_whole_clusters_at_once(folder: Path) -> None:
 def test_what_changes_nothing_is_no_fault_of_the_run(folder: Path) -> None:
     typed(folder, "up", "-d")
     typed(folder, "kill", "us-east")
-    assert typed(folder, "kill", "us-east") == "us-east is killed already: nothing was done\n"
+    assert typed(folder, "kill", "us-east") == "us-east is already killed: nothing was done\n"
     refused = geoemu("stop", "us-east", folder=folder)
     assert (refused.returncode, refused.stdout) == (2, "")
     assert "us-east is killed: it cannot end in order any more" in refused.stderr
@@ -176,7 +176,7 @@ def test_links_are_cut_held_and_healed_and_a_restarted_region_knows(folder: Path
     assert typed(folder, "cut", "us-east", "us-west", "--one-way") == "us-east -> us-west is cut\n"
     assert typed(folder, "hold", "us-west", "eu-central") == "us-west <-> eu-central is held\n"
     slowed = typed(folder, "latency", "us-west", "us-east", "250ms", "--jitter", "20ms", "--one-way")
-    assert slowed == "us-west -> us-east takes 250 ms\n"
+    assert slowed == "us-west -> us-east has a latency of 250 ms\n"
     typed(folder, "restart", "us-west")
     shown = typed(folder, "status")
     for line in (

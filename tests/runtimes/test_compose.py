@@ -292,10 +292,10 @@ def test_logs_are_what_it_printed_and_goes_on_to_print_over_its_starts(run: Comp
         first = await anext(lines)
         assert "us-west" in first
         assert first in [line async for line in run.logs("us-west")]
-        seen = asyncio.create_task(_until(lines, "serves"))
+        seen = asyncio.create_task(_until(lines, "listens on port"))
         await seen
         await run.restart("us-west")
-        await _until(lines, "serves")
+        await _until(lines, "listens on port")
         await lines.aclose()  # type: ignore[attr-defined]
 
     async def _until(lines: Any, text: str) -> None:
@@ -403,7 +403,7 @@ def test_down_leaves_no_container_and_keeps_logs_and_output(run_dir: Path, run: 
     assert tell(run._containers()) == {}
     for region in REGIONS:
         assert (run_dir / "regions" / region / "log.sqlite").exists()
-        assert "serves" in (run_dir / "regions" / region / "output.log").read_text()
+        assert "listens on port" in (run_dir / "regions" / region / "output.log").read_text()
     with pytest.raises(Refused, match="has ended"):
         tell(run.start("us-east"))
     tell(run.down())
