@@ -156,7 +156,7 @@ def test_what_changes_nothing_is_no_fault_of_the_run(folder: Path) -> None:
     assert typed(folder, "kill", "us-east") == "us-east is already killed: nothing was done\n"
     refused = geoemu("stop", "us-east", folder=folder)
     assert (refused.returncode, refused.stdout) == (2, "")
-    assert "us-east is killed: it cannot end in order any more" in refused.stderr
+    assert "us-east is killed and cannot be stopped" in refused.stderr
     typed(folder, "lose", "us-east")
     assert typed(folder, "kill", "us-east") == "us-east is already lost: nothing was done\n"
     assert "all links are up, but none reaches us-east" in typed(folder, "status")
