@@ -1,7 +1,8 @@
-"""Topics that somebody deleted here, while other regions still have them (docs/components/life.md, L6).
+"""Topics that a user deleted here while other regions still have them (docs/components/life.md, L6).
 
-A replicator that asks for such a topic would bring it back in silence. It is refused, and says why, until somebody uses
-the topic here again, or deletes it there, too. What nobody used and went by itself is no deletion in this sense.
+A replicator that opens a producer for such a topic would create it again unnoticed. It is refused, with the reason,
+until a client uses the topic here again or the topic is deleted there, too. The deletion of an inactive topic by its
+policy does not count.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What nobody uses: since when, and whether it goes (docs/components/life.md, L7)."""
+"""Inactive topics and subscriptions: since when, and whether they are deleted (docs/components/life.md, L7)."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class Place:
     """Where the server listens; known once it does."""
 
     def url(self, came_by: str) -> str:
-        """What a client outside is told that connected to our address `came_by`."""
+        """The admin URL for clients outside, of which one connected to our address `came_by`."""
         config = self.region.config
         host = in_url(config.advertised_host or came_by)
         return f"http://{host}:{config.advertised_admin_port or self.port}"

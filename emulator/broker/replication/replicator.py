@@ -176,7 +176,9 @@ class Replicator:
         if not self.life.is_connected:
             return
         if not self.progress.received(self.topic.ledger_id, positions):
-            logger.warning("region %s acknowledged entries of %s out of order", self.remote, positions)
+            logger.warning(
+                "region %s acknowledged entries of %s out of order", self.remote, self.topic.full_name
+            )
             self._open_later(Cause.RECEIPT_OUT_OF_TURN(region=self.remote))
             return
         self._keeper.soon(PROGRESS_WRITE_DELAY_SECONDS)
