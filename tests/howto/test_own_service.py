@@ -94,4 +94,4 @@ def test_the_same_from_a_program(folder: Path) -> None:
         promised = [geoemu.Contract.between("billing", "orders", "invoices")]
         verdict = geo.verify(contract=promised, engine="embedded")
     assert verdict.is_valid, str(verdict)
-    assert "20 acknowledged messages, each answered" in verdict.finding("INV-20").sentence
+    assert "20 acknowledged messages, each with a result" in verdict.finding("INV-20").sentence
