@@ -7,7 +7,7 @@ from functools import partial
 
 from emulator.core.cursor import Cursor
 from emulator.core.cursor_parts import CursorParts, PartName
-from emulator.core.snapshots import PENDING_MAX, Effect, SnapshotController
+from emulator.core.snapshots import Effect, PendingSnapshot, SnapshotController
 from emulator.core.subscription_updates import Applied, apply_update
 from emulator.markers import SnapshotRequest
 from emulator.model import Position
@@ -30,11 +30,12 @@ class _EndlessSnapshots(SnapshotController):
 
 
 class _ImpatientSnapshots(SnapshotController):
-    def _lose_patience(self) -> None:
-        self._room = PENDING_MAX
+    @property
+    def _waited_for(self) -> list[PendingSnapshot]:
+        return []
 
-    def _is_under_way(self, last_data_position: Position) -> bool:
-        return False
+    def _allow(self, milliseconds: int) -> None:
+        """Give each snapshot the same time, however many timed out."""
 
 
 def _go_where_told(
