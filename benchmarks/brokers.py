@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from emulator.region_config import LogConfig, NamespaceConfig, RegionConfig
+from emulator.config.region import LogConfig, NamespaceConfig, RegionConfig
 
 READY_SECONDS_MAX = 15
 

@@ -21,12 +21,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.brokers import resident_bytes
+from emulator.config.loading import load_topology
 from emulator.errors import GeoemuError
 from emulator.runtimes.compose import ComposeRuntime
 from emulator.runtimes.compose_file import KAFKA_LABEL
 from emulator.runtimes.docker_engine import Engine
 from emulator.runtimes.process import ProcessRuntime
-from emulator.topology_file import load_topology
 
 SQLITE, KAFKA = Path("topology.yaml"), Path("compose/topology.yaml")
 """The same three regions."""

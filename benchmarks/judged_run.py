@@ -16,8 +16,8 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 
-from emulator.history import framed, payload_digest
-from emulator.model import Position
+from emulator.model.values import Position
+from emulator.run.history import framed, payload_digest
 from emulator.storage.group import encode_group
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.entry_building import build_entry, with_replication

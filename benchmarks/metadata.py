@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from emulator.client import Client
+from emulator.config.loading import load_topology
 from emulator.runtimes.admin_client import NoAnswer, call
 from emulator.runtimes.contract import RegionStatus
 from emulator.runtimes.process import ProcessRuntime
-from emulator.topology_file import load_topology
 
 NAMESPACES = 10_000
 ROUNDS = 100

@@ -16,11 +16,11 @@ import sys
 from pathlib import Path
 from random import Random
 
+from emulator.config.region import BrokerSettings, LinkShape, NamespaceConfig
+from emulator.config.topology import Cluster, Link, Region, Topology
 from emulator.core.metadata_sync.elements import is_synced
-from emulator.region_config import BrokerSettings, LinkShape, NamespaceConfig
+from emulator.model.stored_keys import NamespacePath
 from emulator.simulation.world import SERVICE_PORT, World
-from emulator.stored_keys import NamespacePath
-from emulator.topology import Cluster, Link, Region, Topology
 
 SEEDS = 200
 NAMES = tuple(f"c{number}" for number in range(5))

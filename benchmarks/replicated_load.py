@@ -20,9 +20,9 @@ from pathlib import Path
 
 from benchmarks.brokers import RunningBroker, processor_seconds
 from benchmarks.load_generator import new_topic, publish
-from emulator.region_config import LinkShape
+from emulator.config.loading import load_topology
+from emulator.config.region import LinkShape
 from emulator.runtimes.process import ProcessRuntime
-from emulator.topology_file import load_topology
 
 MESSAGES = 60_000
 SOURCE = "us-east"

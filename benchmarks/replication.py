@@ -18,8 +18,8 @@ from pathlib import Path
 
 from benchmarks.brokers import resident_bytes
 from emulator.client import Client, ClientSettings
+from emulator.config.loading import load_topology
 from emulator.runtimes.process import ProcessRuntime
-from emulator.topology_file import load_topology
 
 MESSAGES = 200
 PAUSE_SECONDS = 0.005

@@ -30,7 +30,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.brokers import free_port, resident_bytes
-from emulator.region_config import LogConfig, NamespaceConfig, RegionConfig
+from emulator.config.region import LogConfig, NamespaceConfig, RegionConfig
 from tests.clients.driving import CLIENTS, Driver, Failed, driver
 
 READY_SECONDS_MAX = 20.0

@@ -144,3 +144,7 @@ class StorageFull(StorageError):
 
 class RuntimeFailure(GeoemuError):
     """A region or engine did not do what it was told; the message says what to do next."""
+
+
+class Refused(RuntimeFailure):
+    """What was asked makes no sense for this run or folder; nothing was done. The message says what to do."""

@@ -22,9 +22,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from emulator.answers import Contract
     from emulator.errors import ConfigurationError, GeoemuError, RuntimeFailure
     from emulator.recording import recorded
+    from emulator.run.service_contract import Contract
     from geoemu.run import Geo, attach, up
     from geoemu.verdict import Finding, Verdict
 
@@ -43,7 +43,7 @@ __all__ = [
 
 _HOMES = {
     "ConfigurationError": "emulator.errors",
-    "Contract": "emulator.answers",
+    "Contract": "emulator.run.service_contract",
     "Finding": "geoemu.verdict",
     "Geo": "geoemu.run",
     "GeoemuError": "emulator.errors",
@@ -58,7 +58,7 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
         return getattr(import_module(_HOMES[name]), name)
-    from emulator import renamed
+    from emulator.model import renamed
 
     if name in renamed.PYTHON:
         raise AttributeError(f"geoemu.{renamed.sentence(name, renamed.PYTHON[name])}")

@@ -12,25 +12,25 @@ from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
 
-from emulator.answers import Contract, write_answers
 from emulator.cli.regions import regions_meant
 from emulator.cli.tap import history_of
 from emulator.cli.verifier import verify_command, verify_now
+from emulator.config.loading import load_topology
 from emulator.errors import RuntimeFailure
-from emulator.history import HistoryWriter, latency_detail
-from emulator.model import TopicName, seconds_in
+from emulator.model.renamed import renamed_arguments
+from emulator.model.values import TopicName, seconds_in
 from emulator.recording import recorded
 from emulator.recording.journal import end_journals
 from emulator.recording.sealing import seal_actors
 from emulator.recording.surroundings import surroundings
-from emulator.renamed import renamed_arguments
+from emulator.run.history import HistoryWriter, latency_detail
+from emulator.run.service_contract import Contract, write_answers
 from emulator.runtimes.contract import RegionState, RegionStatus, Runtime
 from emulator.runtimes.listening import listening_on
 from emulator.runtimes.opening import create_run, open_run
 from emulator.runtimes.operator import operator_history
 from emulator.scenarios.topics import read_topics_over_http, survey
 from emulator.tap.tap import Tap
-from emulator.topology_file import load_topology
 from geoemu.background import Background
 from geoemu.verdict import Verdict, verdict_from
 

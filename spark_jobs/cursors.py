@@ -11,7 +11,7 @@ import json
 import struct
 from collections.abc import Iterable, Mapping
 
-from emulator.stored_keys import CursorKey, CursorPartKey, parse_key
+from emulator.model.stored_keys import CursorKey, CursorPartKey, parse_key
 
 PART_IDS = 4096
 _PART = struct.Struct(">BQqBB")

@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 from crc32c import crc32c
 
-from emulator import markers
 from emulator.errors import ProtocolError, StorageError
-from emulator.history import transaction_text
-from emulator.model import SOURCE_POSITION_PROPERTY
+from emulator.model import markers
+from emulator.model.values import SOURCE_POSITION_PROPERTY
+from emulator.run.history import transaction_text
 from emulator.storage.group import decode_group
 from emulator.wire.markers import decode_marker
 from emulator.wire.metadata import EntryDetails, EntryInfo, read_entry

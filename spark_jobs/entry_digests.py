@@ -1,7 +1,7 @@
 """What an entry says, as numbers that can be compared: with what was asked for, and between regions.
 
     payload     of the payload as the application gave it: opened, never encrypted
-    attributes  of key, ordering key, event time and properties; 0 when there are none (emulator.history)
+    attributes  of key, ordering key, event time and properties; 0 when there are none (emulator.run.history)
     bytes       of all that every region must store alike: those two, the rest of the metadata, the publish time
 
 Replication adds two things to the metadata, where an entry comes from and where it stood; they are left out.
@@ -12,8 +12,8 @@ from __future__ import annotations
 import base64
 from hashlib import blake2b
 
-from emulator.history import attributes_digest
-from emulator.model import SOURCE_POSITION_PROPERTY
+from emulator.model.values import SOURCE_POSITION_PROPERTY
+from emulator.run.history import attributes_digest
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.protobuf import UNREADABLE, malformed
 
@@ -31,7 +31,7 @@ _OF_THE_REGION = (
 
 
 def digest_of(data: bytes) -> int:
-    """64 bits, signed; as `emulator.history.payload_digest` writes them."""
+    """64 bits, signed; as `emulator.run.history.payload_digest` writes them."""
     return int.from_bytes(blake2b(data, digest_size=8).digest(), "big", signed=True)
 
 

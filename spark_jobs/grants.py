@@ -14,7 +14,7 @@ from itertools import groupby
 
 import pyarrow as pa
 
-from emulator.stored_keys import GrantKey, parse_key
+from emulator.model.stored_keys import GrantKey, parse_key
 from spark_jobs.engines.current import small_frame
 from spark_jobs.evidence import Ownership
 from spark_jobs.origins import history_topic

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from emulator.history import run_name
+from emulator.run.history import run_name
 from spark_jobs.engines.current import read
 from spark_jobs.engines.frames import DataFrame, F
 from spark_jobs.history_files import ROW_SCHEMA, HistoryFile, Slice, look_at, read_rows

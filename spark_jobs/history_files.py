@@ -17,7 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from emulator.history_format import FRAME, LineCheck, Wrong
+from emulator.run.history_schema import FRAME, LineCheck, Wrong
 from spark_jobs.run_folder import Damage
 
 ROW_SCHEMA = pa.schema(
@@ -95,7 +95,7 @@ class HistoryFile:
 
 
 def look_at(path: Path, run: str, there: Collection[str]) -> HistoryFile:
-    """Whether a file is whole, and how its lines are shared out. `run`: `emulator.history.run_name`; `there`: the
+    """Whether a file is whole, and how its lines are shared out. `run`: `emulator.run.history.run_name`; `there`: the
     history files of the run, without suffix."""
     data = path.read_bytes()
     problems, torn = _frame_problems(data, run, there)

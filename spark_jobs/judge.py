@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from emulator.limits import Limit
+from emulator.run.limits import Limit
 from spark_jobs import history, source
 from spark_jobs.checks import CHECKS, answered
 from spark_jobs.checks.finding import Found

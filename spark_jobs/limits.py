@@ -1,4 +1,4 @@
-"""Holds the figures of a run against the limits that a person set for it (`emulator.limits`).
+"""Holds the figures of a run against the limits that a person set for it (`emulator.run.limits`).
 
 A limit is kept, missed or unknown, and whatever the verdict is stays as it is. What a program is told (exit code) goes
 by the gravest of all: a violated promise, then a missed limit, then doubt. A missed limit outweighs doubt because it is
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from emulator.limits import COUNTS, Limit
+from emulator.run.limits import COUNTS, Limit
 from spark_jobs.durations import duration_text
 from spark_jobs.verdict import EXIT_CODES, Verdict
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from emulator.stored_keys import (
+from emulator.model.stored_keys import (
     NamespacePath,
     PartitionedTopicPath,
     StoredKey,

@@ -10,8 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from emulator.model import TopicName
-from emulator.stored_keys import (
+from emulator.model.stored_keys import (
     SYNC_APPLIED_PATH,
     SYNC_CLOCK_PATH,
     NamespacePath,
@@ -19,6 +18,7 @@ from emulator.stored_keys import (
     SyncRecordPath,
     TopicPoliciesPath,
 )
+from emulator.model.values import TopicName
 from spark_jobs.metadata_fold import Stamp, as_written, decides, is_shared
 from spark_jobs.run_folder import RunFolder
 from spark_jobs.source_sqlite import connect_read_only

@@ -15,8 +15,7 @@ from itertools import permutations
 from pathlib import Path
 from typing import Any
 
-from emulator.model import TopicName
-from emulator.stored_keys import (
+from emulator.model.stored_keys import (
     BROKER_POLICIES_PATH,
     NamespacePath,
     RegionTopicPoliciesPath,
@@ -24,6 +23,7 @@ from emulator.stored_keys import (
     TopicPoliciesPath,
     parse_path,
 )
+from emulator.model.values import TopicName
 from spark_jobs.lifetimes import KEPT, Lifetime, lifetime_over
 
 DELIVERIES_FILE = "metadata.jsonl"

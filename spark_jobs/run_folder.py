@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from emulator.answers import Contract, read_answers
-from emulator.model import TopicName
+from emulator.model.values import TopicName
+from emulator.run.service_contract import Contract, read_answers
 from spark_jobs.lifetimes import KEPT, NEVER_MS, Lifetime
 from spark_jobs.policy_changes import Owed, read_changes
 

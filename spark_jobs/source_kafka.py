@@ -13,8 +13,8 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from emulator.model.stored_keys import CursorKey, CursorPartKey, GrantKey, parse_key
 from emulator.storage.group import encode_group
-from emulator.stored_keys import CursorKey, CursorPartKey, GrantKey, parse_key
 from spark_jobs.run_folder import RegionLog
 from spark_jobs.source_contract import Group, Head, LogDamaged, RowRange, StoredValue
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
 
-from emulator.stored_keys import CursorKey, CursorPartKey, GrantKey
+from emulator.model.stored_keys import CursorKey, CursorPartKey, GrantKey
 from spark_jobs.run_folder import RegionLog
 from spark_jobs.source_contract import Group, Head, LogDamaged, RowRange, StoredValue
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any
 
-from emulator.model import TopicName
+from emulator.model.values import TopicName
 from spark_jobs.checks.judging import count
 from spark_jobs.engines.frames import Column, DataFrame, F
 from spark_jobs.evidence import Evidence

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from emulator.history import run_name
-from emulator.made_by import MadeBy, read_made_by
+from emulator.run.history import run_name
+from emulator.run.manifest import MadeBy, read_made_by
 from spark_jobs.run_folder import RunFolder
 
 StepOutcome = Literal["done", "failed", "interrupted", "not tried"]

@@ -12,7 +12,7 @@ The fate of what belongs to no transaction is null. What a region acknowledged i
 
 from __future__ import annotations
 
-from emulator.markers import TXN_ABORT, TXN_COMMIT
+from emulator.model.markers import TXN_ABORT, TXN_COMMIT
 from spark_jobs.engines.frames import DataFrame, F
 
 COMMITTED, ABORTED, OPEN = "committed", "aborted", "open"

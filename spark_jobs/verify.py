@@ -15,7 +15,7 @@ import signal
 import sys
 from pathlib import Path
 
-from emulator.limits import LIMITS_FILE, Limit, parse_limits, read_limits
+from emulator.run.limits import LIMITS_FILE, Limit, parse_limits, read_limits
 from spark_jobs.engines.contract import Engine, EngineUnavailable
 from spark_jobs.engines.starting import ENGINES, choose, started
 from spark_jobs.run_folder import looks_like_a_run, open_run_folder

@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 from emulator.core.schemas.key_value import join_data
-from emulator.model import Schema, SchemaType
+from emulator.model.values import Schema, SchemaType
 
 
 def record(*fields: str, name: str = "Order", type_: SchemaType = SchemaType.AVRO) -> Schema:

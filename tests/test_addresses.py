@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from emulator.addresses import in_url, is_host, is_loopback, is_wildcard, nearby
+from emulator.net.addresses import in_url, is_host, is_loopback, is_wildcard, nearby
 
 
 @pytest.mark.parametrize(

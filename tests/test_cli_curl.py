@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from emulator.cli.curl import Request, as_curl
-from emulator.history import read_events
-from emulator.region_config import RegionConfig
+from emulator.config.region import RegionConfig
+from emulator.run.history import read_events
 from tests.runtimes.fixtures import end_all, wait_until, write_topology
 from tests.test_cli import ROOT
 from tests.test_cli_runs import CURRENT, geoemu, typed

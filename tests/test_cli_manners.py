@@ -15,9 +15,9 @@ from emulator.cli import patience as patience_module
 from emulator.cli.deeds import nothing_to_do, refuse_ended
 from emulator.cli.options import seconds
 from emulator.cli.patience import patience
-from emulator.errors import Problem
-from emulator.runtimes.contract import Refused, RegionState, RunStatus
-from emulator.spelling import nearest
+from emulator.errors import Problem, Refused
+from emulator.model.suggestions import nearest
+from emulator.runtimes.contract import RegionState, RunStatus
 from tests.runtimes.fixtures import wait_until
 from tests.test_cli import ROOT, geoemu
 

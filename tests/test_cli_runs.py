@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from emulator.history import HistoryWriter, read_events
+from emulator.run.history import HistoryWriter, read_events
 from tests.runtimes.fixtures import REGIONS, end_all, living, wait_until, write_topology
 from tests.test_cli import ROOT, geoemu
 

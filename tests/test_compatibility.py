@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from emulator.compatibility import CHOICES, SWITCHES, Compatibility, table
-from emulator.region_config import RegionConfig
+from emulator.config.compatibility import CHOICES, SWITCHES, Compatibility, table
+from emulator.config.region import RegionConfig
 from tests.broker.admin.served import served
 
 ROOT = Path(__file__).parents[1]

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from emulator.cli.differences import as_text, differences
-from emulator.region_config import BrokerSettings, LinkShape
-from emulator.runtimes.contract import Refused
-from emulator.runtimes.processes import ProcessIdentity
-from emulator.runtimes.run_directory import RegionRecord, RunDirectory, RunRecord
-from emulator.topology import Cluster, Link, Region, Topology
+from emulator.config.region import BrokerSettings, LinkShape
+from emulator.config.topology import Cluster, Link, Region, Topology
+from emulator.errors import Refused
+from emulator.run.directory import RegionRecord, RunDirectory, RunRecord
+from emulator.run.processes import ProcessIdentity
 from tests.test_cli import geoemu
 
 NAMESPACE = "namespace/public%2Fdefault"

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import emulator
-from emulator.stored_keys import KINDS, PATHS
+from emulator.model.stored_keys import KINDS, PATHS
 
 ROOT = Path(__file__).parent.parent
 BEGINNING = 105

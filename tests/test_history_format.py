@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from emulator.history import (
+from emulator.run.history import (
     Event,
     HistoryWriter,
     NotAHistory,
@@ -18,7 +18,7 @@ from emulator.history import (
     read_events,
     seal_history,
 )
-from emulator.history_format import (
+from emulator.run.history_schema import (
     COMMON,
     FIELDS,
     FRAME,
@@ -65,7 +65,7 @@ def lines_of_every_kind() -> list[dict[str, object]]:
 
 
 def test_the_schema_is_written_from_the_tables() -> None:
-    assert SCHEMA_FILE.read_text() == schema_text(), "python -m emulator.history_format"
+    assert SCHEMA_FILE.read_text() == schema_text(), "python -m emulator.run.history_schema"
 
 
 def test_an_event_has_every_field_that_is_not_of_the_frame() -> None:

@@ -16,8 +16,8 @@ import pytest
 import typer
 
 from emulator.cli.verbs import app
-from emulator.compatibility import SWITCHES
-from emulator.reasons import Cause
+from emulator.config.compatibility import SWITCHES
+from emulator.model.reasons import Cause
 from spark_jobs.hints import HINTS
 
 ROOT = Path(__file__).parents[1]

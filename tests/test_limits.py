@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emulator.limits import COUNTS, MEASURES, Limit, as_text, parse_limit, parse_limits
+from emulator.run.limits import COUNTS, MEASURES, Limit, as_text, parse_limit, parse_limits
 
 
 def test_limits_are_read_with_measure_actor_operator_and_value() -> None:

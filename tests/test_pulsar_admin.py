@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from emulator.cli import pulsar_admin
-from emulator.runtimes.contract import Refused, RegionStatus, RunStatus
+from emulator.errors import Refused
+from emulator.runtimes.contract import RegionStatus, RunStatus
 
 US = RegionStatus("us", "americas", "running", "pulsar://127.0.0.1:1", "http://127.0.0.1:2", 3)
 STATUS = RunStatus(Path("runs/1"), "process", (US,), ())

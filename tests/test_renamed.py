@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 import geoemu
-from emulator import renamed
+from emulator.config.loading import load_topology
+from emulator.config.topology import Topology
 from emulator.errors import ConfigurationError
-from emulator.limits import Limit, parse_limit, read_limits
+from emulator.model import renamed
+from emulator.run.limits import Limit, parse_limit, read_limits
 from emulator.scenarios.scenario import parse_scenario
-from emulator.topology import Topology
-from emulator.topology_file import load_topology
 
 NEW = """\
 name: renamed

@@ -5,7 +5,7 @@ from dataclasses import fields
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emulator.stored_keys import KINDS, CursorKey, ProgressKey, StoredKey, parse_key
+from emulator.model.stored_keys import KINDS, CursorKey, ProgressKey, StoredKey, parse_key
 
 NAMES = st.text(st.sampled_from("a/%2F\0:é") | st.characters(exclude_categories=["Cs"]), max_size=8)
 KEYS: st.SearchStrategy[StoredKey] = st.sampled_from(sorted(KINDS)).flatmap(

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from emulator.region_config import REGION_CONFIG_VERSION, RegionConfig
-from emulator.runtimes.contract import RUN_VERSION, Refused
-from emulator.runtimes.run_directory import RunDirectory
+from emulator.config.loading import load_topology
+from emulator.config.region import REGION_CONFIG_VERSION, RegionConfig
+from emulator.config.topology import TOPOLOGY_VERSION, Topology
+from emulator.errors import Refused
+from emulator.model.stored_keys import STORE_FORMAT
+from emulator.run.directory import RUN_VERSION, RunDirectory
 from emulator.storage.sqlite_file import FORMAT_VERSION
-from emulator.stored_keys import STORE_FORMAT
-from emulator.topology import TOPOLOGY_VERSION, Topology
-from emulator.topology_file import load_topology
 
 ROOT = Path(__file__).parents[1]
 
@@ -70,10 +70,10 @@ def test_the_page_tells_the_versions_as_they_are() -> None:
     text = (ROOT / "docs" / "components" / "stored-state.md").read_text()
     known = {
         "RUN_VERSION": RUN_VERSION,
-        "topology.py": TOPOLOGY_VERSION,
-        "region_config.py": REGION_CONFIG_VERSION,
+        "config/topology.py": TOPOLOGY_VERSION,
+        "config/region.py": REGION_CONFIG_VERSION,
         "sqlite_file.py": int(FORMAT_VERSION),
-        "stored_keys.py": STORE_FORMAT,
+        "model/stored_keys.py": STORE_FORMAT,
     }
     for place, version in known.items():
         (row,) = [line for line in text.splitlines() if place in line]

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from emulator.config.loading import load_topology
+from emulator.config.region import BrokerSettings, LinkShape, LogConfig, NamespaceConfig, RegionConfig
+from emulator.config.topology import Topology, nearest, region_config
 from emulator.errors import ConfigurationError
-from emulator.region_config import BrokerSettings, LinkShape, LogConfig, NamespaceConfig, RegionConfig
-from emulator.topology import Topology, nearest, region_config
-from emulator.topology_file import load_topology
 from tests.topology_files import write_topology
 
 SAMPLE = Path(__file__).parent.parent / "topology.yaml"
@@ -231,7 +231,7 @@ class TestTopologyJson:
             Topology.from_json(text)
 
     def test_reading_it_needs_no_yaml_and_no_pydantic(self) -> None:
-        code = "import sys, emulator.topology; print({'yaml', 'pydantic'} & set(sys.modules))"
+        code = "import sys, emulator.config.topology; print({'yaml', 'pydantic'} & set(sys.modules))"
         assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "set()"
 
 

@@ -13,8 +13,8 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from emulator.config.loading import load_topology
 from emulator.errors import ConfigurationError, Problem
-from emulator.topology_file import load_topology
 from tests.topology_files import write_topology
 
 SAMPLE = Path(__file__).parent.parent / "topology.yaml"

@@ -9,14 +9,14 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
-from emulator.topology_schema import SCHEMAS_DIR, schemas
+from emulator.config.json_schema import SCHEMAS_DIR, schemas
 
 ROOT = Path(__file__).parent.parent
 
 
 @pytest.mark.parametrize("name", ["topology.schema.json", "cluster.schema.json"])
 def test_the_shipped_schema_is_current(name: str) -> None:
-    assert (SCHEMAS_DIR / name).read_text() == schemas()[name], "run: python -m emulator.topology_schema"
+    assert (SCHEMAS_DIR / name).read_text() == schemas()[name], "run: python -m emulator.config.json_schema"
 
 
 def errors(schema: str, text: str) -> list[str]:

@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Final
 
 from emulator.errors import ProtocolError, ServerError
+from emulator.model.stored_keys import DeletedKey
 from emulator.storage.contract import Store
-from emulator.stored_keys import DeletedKey
 
 REMEMBERED_MAX: Final = 10_000
 """More than that, and those deleted longest ago are forgotten."""

@@ -16,8 +16,8 @@ from typing import Any
 
 from emulator.broker.environment import Environment
 from emulator.broker.metadata import Metadata
-from emulator.model import Change
-from emulator.stored_keys import SchemaPath
+from emulator.model.stored_keys import SchemaPath
+from emulator.model.values import Change
 
 
 class Deliveries:

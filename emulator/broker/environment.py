@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from emulator.broker.parts import REAL, Parts
-from emulator.network import Network
-from emulator.region_config import RegionConfig
+from emulator.config.region import RegionConfig
+from emulator.net.network import Network
 from emulator.storage.configuration import ConfigurationMedium
 from emulator.storage.contract import Store
 

@@ -23,10 +23,10 @@ from emulator.broker.subscription.subscription import Subscription
 from emulator.broker.topic.topic import Topic
 from emulator.broker.topic_slot import SlotState
 from emulator.core.metadata_sync.elements import readable
-from emulator.explanations import KINDS, Explanation, explained
-from emulator.model import TopicName
-from emulator.reasons import NO_REASON, Cause, Reason
-from emulator.spelling import nearest
+from emulator.model.explanations import KINDS, Explanation, explained
+from emulator.model.reasons import NO_REASON, Cause, Reason
+from emulator.model.suggestions import nearest
+from emulator.model.values import TopicName
 
 Words = tuple[str, ...]
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from emulator.broker.topic.producer import Producer
 from emulator.broker.topic.topic import Topic
-from emulator.reasons import NO_REASON, Cause, Reason
+from emulator.model.reasons import NO_REASON, Cause, Reason
 
 NAMED_MAX: Final = 20
 """So many of those who wait, or of those they wait for, are named."""

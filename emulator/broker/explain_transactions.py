@@ -8,10 +8,10 @@ from emulator.broker.region import Region
 from emulator.broker.topic.topic import Topic
 from emulator.core.transactions.coordinator import Transaction
 from emulator.core.transactions.status import Status, TxnId
-from emulator.explanations import Explanation, explained
-from emulator.model import Position
-from emulator.reasons import NO_REASON, Cause, Reason
-from emulator.transaction_names import SEPARATOR, full_text
+from emulator.model.explanations import Explanation, explained
+from emulator.model.reasons import NO_REASON, Cause, Reason
+from emulator.model.transaction_names import SEPARATOR, full_text
+from emulator.model.values import Position
 
 NAMED_MAX = 10
 

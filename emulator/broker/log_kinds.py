@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from emulator.model import TopicName
+from emulator.model.values import TopicName
 
 
 class LogKind(Enum):

@@ -20,7 +20,6 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
-from emulator.addresses import in_url
 from emulator.broker.admin.server import Admin
 from emulator.broker.clock import ShiftedClock
 from emulator.broker.deliveries import Deliveries
@@ -28,12 +27,13 @@ from emulator.broker.environment import Environment
 from emulator.broker.log_lines import FORMATS, set_format
 from emulator.broker.region import Region
 from emulator.broker.replication.shaping import ShapedLink, ShapedNetwork
+from emulator.config.region import RegionConfig
 from emulator.errors import GeoemuError
-from emulator.network import SocketNetwork
-from emulator.region_config import RegionConfig
+from emulator.model.stored_keys import CONFIGURATION_KEY
+from emulator.net.addresses import in_url
+from emulator.net.network import SocketNetwork
 from emulator.storage.configuration import ConfigurationMedium
 from emulator.storage.contract import Store
-from emulator.stored_keys import CONFIGURATION_KEY
 
 logger = logging.getLogger(__name__)
 

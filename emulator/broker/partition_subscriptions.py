@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from emulator.broker.parts import Parts
 from emulator.broker.subscription.stored_cursor import StoredCursor, stored_cursors
-from emulator.model import TopicName
+from emulator.model.stored_keys import CursorKey, parse_key
+from emulator.model.values import TopicName
 from emulator.storage.contract import Log, Store
-from emulator.stored_keys import CursorKey, parse_key
 
 
 async def begin_like_the_first(store: Store, name: TopicName, log: Log, parts: Parts) -> None:

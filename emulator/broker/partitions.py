@@ -15,9 +15,9 @@ from emulator.broker.topic_slot import Wish
 from emulator.core.partitions import Partitioned, is_news, partition_names
 from emulator.core.policies.creation import AUTO_TOPIC_CREATION
 from emulator.errors import ProtocolError, ServerError, StorageError
-from emulator.model import TopicName
+from emulator.model.stored_keys import DeletedPartitionedTopicPath, PartitionedTopicPath, parse_path
+from emulator.model.values import TopicName
 from emulator.storage.configuration import Conflict
-from emulator.stored_keys import DeletedPartitionedTopicPath, PartitionedTopicPath, parse_path
 
 logger = logging.getLogger(__name__)
 

@@ -53,8 +53,8 @@ from emulator.core.topic_state import TopicState
 from emulator.core.transactions.coordinator import Coordinator
 from emulator.core.transactions.keys import KeyBook
 from emulator.core.transactions.pending_acks import PendingAcks
-from emulator.markers import Marker, SubscriptionUpdate
-from emulator.model import Schema
+from emulator.model.markers import Marker, SubscriptionUpdate
+from emulator.model.values import Schema
 from emulator.storage.contract import Store
 from emulator.wire.metadata import EntryInfo, scan_entry
 

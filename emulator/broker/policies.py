@@ -23,16 +23,14 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from emulator.broker.metadata import Metadata
+from emulator.config.region import NamespaceConfig
 from emulator.core.metadata_sync.changes import Overruled
 from emulator.core.metadata_sync.elements import policy_element
 from emulator.core.policies.declaration import Policy, Scope, effective
 from emulator.core.policies.lifetime import MESSAGE_TTL, RETENTION, Retention
 from emulator.core.policies.registry import REGISTRY
 from emulator.errors import ProtocolError, ServerError
-from emulator.model import Change, TopicName
-from emulator.region_config import NamespaceConfig
-from emulator.storage.configuration import Conflict
-from emulator.stored_keys import (
+from emulator.model.stored_keys import (
     BROKER_POLICIES_PATH,
     SEEDED_PATH,
     BrokerPoliciesPath,
@@ -43,6 +41,8 @@ from emulator.stored_keys import (
     TopicPoliciesPath,
     parse_path,
 )
+from emulator.model.values import Change, TopicName
+from emulator.storage.configuration import Conflict
 
 logger = logging.getLogger(__name__)
 

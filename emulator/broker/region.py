@@ -8,7 +8,6 @@ import logging
 from collections.abc import Coroutine
 from typing import Any
 
-from emulator.addresses import in_url
 from emulator.broker.access_figures import AccessFigures
 from emulator.broker.budgets import Account
 from emulator.broker.commands.connection import ClientConnection
@@ -34,14 +33,11 @@ from emulator.broker.topic_lists import TopicLists
 from emulator.broker.topic_slot import Wish
 from emulator.broker.transactions.contract import TransactionAuthority
 from emulator.broker.transactions.coordinators import Coordinators
+from emulator.config.region import RegionConfig
 from emulator.core.policies.limits import MAX_TOPICS
 from emulator.errors import ProtocolError, ServerError, StorageDamaged, StorageError, StorageFenced
-from emulator.model import Change, TopicName
-from emulator.network import Listener
-from emulator.reasons import Cause, Reason
-from emulator.region_config import RegionConfig
-from emulator.storage.contract import Replaceable, Store
-from emulator.stored_keys import (
+from emulator.model.reasons import Cause, Reason
+from emulator.model.stored_keys import (
     FORMAT_KEY,
     STARTS_KEY,
     STORE_FORMAT,
@@ -50,6 +46,10 @@ from emulator.stored_keys import (
     parse_key,
     parse_path,
 )
+from emulator.model.values import Change, TopicName
+from emulator.net.addresses import in_url
+from emulator.net.network import Listener
+from emulator.storage.contract import Replaceable, Store
 
 logger = logging.getLogger(__name__)
 

@@ -27,9 +27,9 @@ from emulator.core.schemas.problems import BadSchema, Incompatible
 from emulator.core.schemas.strategy import Strategy
 from emulator.core.schemas.versions import Version, Versions, identity_of
 from emulator.errors import ProtocolError, ServerError, StorageError
-from emulator.model import Change, Schema, SchemaType, TopicName
+from emulator.model.stored_keys import SchemaPath, parse_path
+from emulator.model.values import Change, Schema, SchemaType, TopicName
 from emulator.storage.configuration import Conflict
-from emulator.stored_keys import SchemaPath, parse_path
 from emulator.wire.descriptors import check_descriptors
 
 logger = logging.getLogger(__name__)

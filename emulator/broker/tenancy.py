@@ -15,9 +15,7 @@ from emulator.broker.metadata import Metadata
 from emulator.broker.partitions import PartitionedTopics
 from emulator.broker.schemas import Schemas
 from emulator.broker.topic_directory import Directory
-from emulator.model import TopicName
-from emulator.storage.configuration import ABSENT, Conflict
-from emulator.stored_keys import (
+from emulator.model.stored_keys import (
     NamespacePath,
     RegionTopicPoliciesPath,
     StoredKey,
@@ -25,6 +23,8 @@ from emulator.stored_keys import (
     TopicPoliciesPath,
     parse_path,
 )
+from emulator.model.values import TopicName
+from emulator.storage.configuration import ABSENT, Conflict
 
 
 class Missing(Exception):

@@ -31,9 +31,9 @@ from emulator.core.policies.topics import (
     REPLICATION_CLUSTERS,
 )
 from emulator.errors import CheckpointDamaged, ProtocolError, ServerError, StorageError
-from emulator.model import TopicName
+from emulator.model.stored_keys import OwesKey, PendingAckKey, keys_of_topic, parse_key
+from emulator.model.values import TopicName
 from emulator.storage.contract import Log
-from emulator.stored_keys import OwesKey, PendingAckKey, keys_of_topic, parse_key
 
 logger = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from emulator.broker.log_kinds import LogKind
 from emulator.broker.topic_slot import Slot, SlotState, TopicMoved, Wish
 from emulator.errors import GeoemuError, ProtocolError, ServerError, StorageDamaged, StorageError
-from emulator.model import NON_PERSISTENT, TopicName
+from emulator.model.values import NON_PERSISTENT, TopicName
 
 if TYPE_CHECKING:
     from emulator.broker.topic.topic import Topic

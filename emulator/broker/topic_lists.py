@@ -13,7 +13,7 @@ from typing import Final, Protocol
 
 from emulator.broker.topic_slot import SlotState, TopicMoved
 from emulator.core.topic_patterns import TopicPattern
-from emulator.model import TopicName
+from emulator.model.values import TopicName
 
 LOOK_SECONDS: Final = 0.02
 HIDDEN_PREFIX: Final = "__"

@@ -12,7 +12,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
 from emulator.errors import GeoemuError, ProtocolError, ServerError
-from emulator.model import TopicName
+from emulator.model.values import TopicName
 
 if TYPE_CHECKING:
     from emulator.broker.topic.topic import Topic

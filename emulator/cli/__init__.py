@@ -16,8 +16,7 @@ import signal
 import sys
 from collections.abc import Sequence
 
-from emulator.errors import ConfigurationError, GeoemuError
-from emulator.runtimes.contract import Refused
+from emulator.errors import ConfigurationError, GeoemuError, Refused
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

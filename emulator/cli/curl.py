@@ -8,8 +8,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from emulator.region_config import LinkShape
-from emulator.runtimes.contract import LinkStatus, Refused, RegionStatus, Runtime
+from emulator.config.region import LinkShape
+from emulator.errors import Refused
+from emulator.run.directory import LinkStatus
+from emulator.runtimes.contract import RegionStatus, Runtime
 from emulator.runtimes.region_admin import link_request
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from emulator.runtimes.contract import Refused, RegionState, RunStatus
+from emulator.errors import Refused
+from emulator.runtimes.contract import RegionState, RunStatus
 
 _IS_SO: dict[str, frozenset[RegionState]] = {
     "kill": frozenset({"killed", "lost", "stopped"}),

@@ -12,9 +12,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from emulator.runtimes.contract import Refused
-from emulator.runtimes.run_directory import RunDirectory
-from emulator.topology import Topology
+from emulator.config.topology import Topology
+from emulator.errors import Refused
+from emulator.run.directory import RunDirectory
 
 ABSENT = "-"
 POLICY_KINDS = ("tenant/", "namespace/", "topic-policies/", "broker-policies/", "partitioned-topic/")

@@ -11,21 +11,21 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Literal
 
 from emulator import __version__
-from emulator.answers import write_answers
 from emulator.cli.interruption import INTERRUPTED_EXIT_CODE, interruption
 from emulator.cli.options import DEFAULT_TOPOLOGY
 from emulator.cli.patience import patience
 from emulator.cli.verifier import Verdict, WaitingVerifier, verify_command
-from emulator.errors import RuntimeFailure
-from emulator.limits import LIMITS_FILE, as_text, parse_limits
-from emulator.made_by import note_made_by
-from emulator.runtimes.contract import Refused, Runtime
+from emulator.errors import Refused, RuntimeFailure
+from emulator.run.limits import LIMITS_FILE, as_text, parse_limits
+from emulator.run.manifest import note_made_by
+from emulator.run.service_contract import write_answers
+from emulator.runtimes.contract import Runtime
 from emulator.runtimes.listening import listening_on
 from emulator.runtimes.opening import create_run
 
 if TYPE_CHECKING:
+    from emulator.config.topology import Topology
     from emulator.scenarios.scenario import Scenario
-    from emulator.topology import Topology
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +75,8 @@ class Drill:
             return INTERRUPTED_EXIT_CODE
 
     def _read(self) -> tuple[Topology, Scenario]:
+        from emulator.config.loading import load_topology
         from emulator.scenarios.scenario import find_scenario, load_scenario
-        from emulator.topology_file import load_topology
 
         topology = listening_on(load_topology(self.topology), self.listen)
         scenario = load_scenario(find_scenario(self.scenario), topology)

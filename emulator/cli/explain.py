@@ -13,11 +13,11 @@ from urllib.parse import quote, urlsplit
 from emulator.cli.curl import Request
 from emulator.cli.deeds import LOST
 from emulator.errors import ConfigurationError, Problem
-from emulator.explanations import KINDS, Explanation, with_conflicts
+from emulator.model.explanations import KINDS, Explanation, with_conflicts
+from emulator.model.suggestions import nearest
 from emulator.runtimes.admin_client import Answer, NoAnswer, call
 from emulator.runtimes.contract import RegionStatus, RunStatus, Runtime
 from emulator.runtimes.opening import open_run
-from emulator.spelling import nearest
 
 NEW_LINE = "\n" + " " * 13
 """Below what stands beside a word of the answer."""

@@ -7,12 +7,12 @@ from typing import Annotated, Literal
 
 import typer
 
-from emulator.addresses import HOST_RULE, is_host
 from emulator.errors import GeoemuError
-from emulator.explanations import KINDS
-from emulator.model import seconds_in
+from emulator.model.explanations import KINDS
+from emulator.model.values import seconds_in
+from emulator.net.addresses import HOST_RULE, is_host
+from emulator.run.directory import find_run
 from emulator.runtimes.opening import RUNTIMES
-from emulator.runtimes.run_directory import find_run
 
 
 def _complete_region(context: typer.Context, incomplete: str) -> list[str]:
@@ -241,7 +241,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def _limits(text: str) -> str:
-    from emulator.limits import parse_limits
+    from emulator.run.limits import parse_limits
 
     try:
         parse_limits(text)

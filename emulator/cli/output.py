@@ -7,8 +7,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from emulator.reasons import Cause
-from emulator.region_config import LinkShape
+from emulator.config.region import LinkShape
+from emulator.model.reasons import Cause
 from emulator.runtimes.contract import RunStatus
 
 _STYLES = {

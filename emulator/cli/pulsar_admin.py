@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from emulator.runtimes.contract import Refused, RunStatus
+from emulator.errors import Refused
+from emulator.runtimes.contract import RunStatus
 
 VERSION: Final = "4.0.6"
 """Of Pulsar's tools."""

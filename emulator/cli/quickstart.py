@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from emulator.region_config import NamespaceConfig
+from emulator.config.region import NamespaceConfig
 from emulator.runtimes.contract import RegionStatus
 
 RECEIVE_MS = 5_000

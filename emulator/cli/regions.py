@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from emulator.runtimes.contract import Refused
-from emulator.spelling import nearest
-from emulator.topology import Topology
+from emulator.config.topology import Topology
+from emulator.errors import Refused
+from emulator.model.suggestions import nearest
 
 
 def regions_meant(topology: Topology, regions: Sequence[str] | None, cluster: str | None) -> list[str]:

@@ -18,9 +18,9 @@ from emulator import __version__
 from emulator.cli.options import DEFAULT_TOPOLOGY
 from emulator.cli.patience import patience
 from emulator.errors import ConfigurationError, Problem
-from emulator.made_by import note_made_by
+from emulator.model.suggestions import nearest
+from emulator.run.manifest import note_made_by
 from emulator.simulation.names import RENAMED
-from emulator.spelling import nearest
 
 if TYPE_CHECKING:
     from emulator.simulation.fleet import SeedResult
@@ -102,9 +102,9 @@ class Simulate:
         return self._read_story(list(KINDS))
 
     def _read_story(self, kinds: list[str]) -> Story:
+        from emulator.config.loading import load_topology
         from emulator.scenarios.scenario import find_scenario, shipped_scenarios
         from emulator.simulation.story.run import load_story
-        from emulator.topology_file import load_topology
 
         path = find_scenario(Path(self.subject))
         if not path.exists():
@@ -157,9 +157,9 @@ class Simulate:
 
 def worlds() -> dict[str, str]:
     """Return workloads and shipped scenarios with a description of each."""
+    from emulator.config.yaml_source import read_yaml
     from emulator.scenarios.scenario import SHIPPED, shipped_scenarios
     from emulator.simulation.draw.kinds import KINDS
-    from emulator.yaml_file import read_yaml
 
     known = {name: kind.about for name, kind in KINDS.items()}
     for name in shipped_scenarios():
@@ -221,8 +221,8 @@ def _free_folder(parent: Path, name: str) -> Path:
 
 def keep_run(outcome: Outcome, path: Path) -> None:
     """Write the logs and histories of a simulated run as an ordinary run folder that has ended."""
-    from emulator.runtimes.processes import identify
-    from emulator.runtimes.run_directory import RunDirectory, RunRecord, links_of, region_record
+    from emulator.run.directory import RunDirectory, RunRecord, links_of, region_record
+    from emulator.run.processes import identify
     from emulator.simulation.run_folder import write_evidence
 
     topology = outcome.plan.topology

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from emulator.cli.interruption import interruption
 from emulator.cli.output import show_table
-from emulator.history import HistoryWriter
-from emulator.runtimes.contract import Refused, Runtime
+from emulator.errors import Refused
+from emulator.run.history import HistoryWriter
+from emulator.runtimes.contract import Runtime
 from emulator.tap.tap import Tap
 
 LOOK_SECONDS = 0.25

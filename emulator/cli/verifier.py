@@ -69,9 +69,9 @@ def verify_command(
 
 def in_network_command(run_dir: Path, *, as_json: bool = False) -> list[str]:
     """The same, as a container in the network of a run's regions. Refused where that cannot be."""
+    from emulator.errors import Refused
     from emulator.runtimes.compose_command import compose_command
     from emulator.runtimes.compose_file import VERIFY_SERVICE, settings_from
-    from emulator.runtimes.contract import Refused
     from emulator.runtimes.docker_engine import Engine
     from emulator.runtimes.image_sources import stale_sentence
 

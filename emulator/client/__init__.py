@@ -38,8 +38,8 @@ from emulator.client.vocabulary import (
     MessageId,
     Standing,
 )
-from emulator.key_hash import KeyHash
-from emulator.model import AccessMode, Schema, SchemaType
+from emulator.model.key_hash import KeyHash
+from emulator.model.values import AccessMode, Schema, SchemaType
 from emulator.wire.compression import Compression
 
 __all__ = [

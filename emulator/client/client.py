@@ -21,9 +21,9 @@ from emulator.client.vocabulary import (
     Standing,
 )
 from emulator.errors import ServerError
-from emulator.model import AccessMode, Schema
-from emulator.network import Network
-from emulator.transaction_names import check_key
+from emulator.model.transaction_names import check_key
+from emulator.model.values import AccessMode, Schema
+from emulator.net.network import Network
 from emulator.wire import requests
 from emulator.wire.compression import Compression
 from emulator.wire.replies import SchemaFound
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from emulator.client.table_view import TableView
     from emulator.client.topic_names import TopicNames
     from emulator.client.transactions import Coordinators, Transaction
-    from emulator.key_hash import KeyHash
+    from emulator.model.key_hash import KeyHash
 
 Made = TypeVar("Made", "Producer", "Consumer", "Reader")
 

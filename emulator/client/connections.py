@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 from emulator.client.connection import Connection, answered_otherwise
 from emulator.client.vocabulary import FINAL_ERRORS, ClientError, ClientSettings
 from emulator.errors import ServerError
-from emulator.model import PARTITIONS_MAX
-from emulator.network import Network, SocketNetwork
+from emulator.model.values import PARTITIONS_MAX
+from emulator.net.network import Network, SocketNetwork
 from emulator.wire import requests
 from emulator.wire.replies import LookedUp, Partitions
 

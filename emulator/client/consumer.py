@@ -13,7 +13,7 @@ from emulator.client.encryption import Decryption
 from emulator.client.inbox import Inbox
 from emulator.client.messages import Message
 from emulator.client.vocabulary import ClientError, ConsumerType, InitialPosition, MessageId
-from emulator.model import Schema
+from emulator.model.values import Schema
 
 if TYPE_CHECKING:
     from emulator.client.client import Client

@@ -19,8 +19,8 @@ from emulator.client.topic_consumer import TopicConsumer
 from emulator.client.topic_names import NamedTopics
 from emulator.client.topic_producer import TopicProducer
 from emulator.client.vocabulary import MessageId
-from emulator.key_hash import KeyHash
-from emulator.model import AccessMode
+from emulator.model.key_hash import KeyHash
+from emulator.model.values import AccessMode
 
 if TYPE_CHECKING:
     from emulator.client.client import Client

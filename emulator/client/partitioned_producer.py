@@ -20,7 +20,7 @@ from emulator.client.producer import Producer, ProducerWish
 from emulator.client.topic_producer import TopicProducer
 from emulator.client.vocabulary import ClientError, MessageId, Standing
 from emulator.errors import ServerError
-from emulator.model import AccessMode
+from emulator.model.values import AccessMode
 
 if TYPE_CHECKING:
     from emulator.client.client import Client

@@ -13,7 +13,7 @@ from emulator.client.encryption import Encryption
 from emulator.client.pending import Outgoing
 from emulator.client.priority import checked_priority
 from emulator.client.vocabulary import ClientError, MessageId, Standing
-from emulator.model import AccessMode, Schema
+from emulator.model.values import AccessMode, Schema
 from emulator.wire.compression import Compression
 
 if TYPE_CHECKING:

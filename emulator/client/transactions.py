@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Self
 from emulator.client.connection import answered_otherwise
 from emulator.client.vocabulary import ClientError
 from emulator.errors import ServerError
-from emulator.transaction_names import COORDINATORS, TxnId, check_key, coordinator_of
+from emulator.model.transaction_names import COORDINATORS, TxnId, check_key, coordinator_of
 from emulator.wire import requests, transaction_requests
 from emulator.wire.replies import CoordinatorConnected, Partitions, Reply, TransactionBegun
 from emulator.wire.transaction_requests import NO_EPOCH

@@ -19,8 +19,8 @@ from enum import Enum
 from typing import Protocol
 
 from emulator.errors import ServerError
-from emulator.markers import Marker, Snapshot, SnapshotRequest, SnapshotResponse
-from emulator.model import Position
+from emulator.model.markers import Marker, Snapshot, SnapshotRequest, SnapshotResponse
+from emulator.model.values import Position
 
 SEQUENCE_ID_MAX = 2**63 - 1
 """Clients read sequence ids as signed numbers."""

@@ -32,7 +32,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Any, Final
 
-from emulator.model import BEFORE_EVERYTHING, Position
+from emulator.model.values import BEFORE_EVERYTHING, Position
 
 PRODUCER_NAMES_MAX = 10_000
 """How many producer names are remembered per topic; upstream's default."""

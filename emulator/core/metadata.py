@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from emulator.model import Change
+from emulator.model.values import Change
 
 OnChange = Callable[[Change], None]
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from emulator.model import PARTITIONS_MAX, TopicName
+from emulator.model.values import PARTITIONS_MAX, TopicName
 
 
 @dataclass(frozen=True, slots=True)

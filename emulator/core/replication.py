@@ -27,7 +27,7 @@ from collections import deque
 from collections.abc import Iterable
 from enum import Enum
 
-from emulator.reasons import NO_REASON, Cause, Reason
+from emulator.model.reasons import NO_REASON, Cause, Reason
 
 
 class Forwarding(Enum):

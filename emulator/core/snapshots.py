@@ -63,9 +63,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
-from emulator.markers import Snapshot, SnapshotRequest, SnapshotResponse, SubscriptionUpdate
-from emulator.model import Position
-from emulator.reasons import NO_REASON, Cause, Reason, first_of
+from emulator.model.markers import Snapshot, SnapshotRequest, SnapshotResponse, SubscriptionUpdate
+from emulator.model.reasons import NO_REASON, Cause, Reason, first_of
+from emulator.model.values import Position
 
 SECOND_ROUND_SUFFIX = "/2"
 AFTERTHOUGHT_SUFFIX = "+"

@@ -27,9 +27,9 @@ from enum import Enum
 
 from emulator.core.cursor import Cursor
 from emulator.errors import ProtocolError, ServerError
-from emulator.markers import Snapshot, SubscriptionUpdate
-from emulator.model import BEFORE_EVERYTHING
-from emulator.reasons import NO_REASON, Cause, Reason
+from emulator.model.markers import Snapshot, SubscriptionUpdate
+from emulator.model.reasons import NO_REASON, Cause, Reason
+from emulator.model.values import BEFORE_EVERYTHING
 
 
 class SnapshotCache:

@@ -30,8 +30,8 @@ from emulator.core.transactions.status import TxnId
 from emulator.core.unfinished import Piece, UnfinishedMessages
 from emulator.core.visibility import Visibility
 from emulator.errors import CheckpointDamaged
-from emulator.markers import TXN_ABORT, TXN_COMMIT
-from emulator.model import Position
+from emulator.model.markers import TXN_ABORT, TXN_COMMIT
+from emulator.model.values import Position
 
 FORMAT_VERSION = 2
 """Of the head. An unknown one is not an error: everything is folded again from the log."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import pulsar  # type: ignore[import-untyped]
 
-from emulator.history import Outcome
+from emulator.run.history import Outcome
 
 NEVER_SENT = frozenset(
     {

@@ -10,6 +10,7 @@ from typing import Any
 
 import pulsar  # type: ignore[import-untyped]
 
+from emulator.errors import Refused
 from emulator.recording.consumer import RecordedConsumer, RecordedReader
 from emulator.recording.delegate import Delegate
 from emulator.recording.journal import Journal
@@ -17,7 +18,6 @@ from emulator.recording.place import Whereabouts
 from emulator.recording.producer import RecordedProducer
 from emulator.recording.publishing import Publishing
 from emulator.recording.receiving import Receiving
-from emulator.runtimes.contract import Refused
 
 NO_PROMISE = "non-persistent://"
 """Topics that keep nothing: there is nothing to hold anybody to."""

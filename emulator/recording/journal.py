@@ -13,9 +13,9 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from emulator.history import HistoryWriter, Outcome
-from emulator.runtimes.contract import Refused
-from emulator.runtimes.run_directory import RunDirectory
+from emulator.errors import Refused
+from emulator.run.directory import RunDirectory
+from emulator.run.history import HistoryWriter, Outcome
 
 _journals: dict[tuple[str, str], Journal] = {}
 """Open ones, by run and actor."""

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from emulator.addresses import is_loopback, is_wildcard
+from emulator.errors import Refused
+from emulator.net.addresses import is_loopback, is_wildcard
 from emulator.recording.surroundings import ACTOR_VARIABLE, RUN_DIR_VARIABLE
-from emulator.runtimes.contract import Refused
-from emulator.runtimes.run_directory import RegionRecord, RunDirectory, find_run
+from emulator.run.directory import RegionRecord, RunDirectory, find_run
 
 _DEFAULT_PORT = 6650
 

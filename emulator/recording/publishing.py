@@ -7,10 +7,10 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-from emulator.history import ProducerHistory, PublishHistory
 from emulator.recording.answers import message_id_text, outcome_of
 from emulator.recording.journal import Journal
 from emulator.recording.place import Whereabouts
+from emulator.run.history import ProducerHistory, PublishHistory
 
 NOWHERE_ELSE = "__local__"
 """What the client writes for a message that is not to be replicated."""

@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
-from emulator.history import Outcome, payload_digest
-from emulator.model import TopicName
+from emulator.model.values import TopicName
 from emulator.recording.answers import message_id_text
 from emulator.recording.journal import Journal
 from emulator.recording.place import Whereabouts
+from emulator.run.history import Outcome, payload_digest
 
 _PARTITION = re.compile(r"-partition-\d+$")
 

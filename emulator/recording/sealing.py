@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from emulator.errors import GeoemuError
-from emulator.history import is_closed, seal_history
-from emulator.runtimes.contract import Refused
-from emulator.runtimes.run_directory import find_run
+from emulator.errors import GeoemuError, Refused
+from emulator.run.directory import find_run
+from emulator.run.history import is_closed, seal_history
 
 
 def seal_actors(run_dir: Path | None, actors: Iterable[str]) -> Iterator[str]:

@@ -1,12 +1,12 @@
-"""The few HTTP calls that a runtime makes to its regions: `emulator.admin_calls` on real sockets."""
+"""The few HTTP calls that a runtime makes to its regions: `emulator.net.http` on real sockets."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from emulator import admin_calls
-from emulator.admin_calls import ANSWER_SECONDS, Answer, NoAnswer
-from emulator.network import SocketNetwork
+from emulator.net import http as admin_calls
+from emulator.net.http import ANSWER_SECONDS, Answer, NoAnswer
+from emulator.net.network import SocketNetwork
 
 __all__ = ["ANSWER_SECONDS", "Answer", "Exchange", "NoAnswer", "call"]
 

@@ -20,8 +20,19 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from emulator.errors import RuntimeFailure
-from emulator.region_config import RegionConfig
+from emulator.config.region import RegionConfig
+from emulator.config.topology import CONFIGURATION_FILE, Topology
+from emulator.errors import Refused, RuntimeFailure
+from emulator.run.directory import (
+    RunDirectory,
+    RunRecord,
+    claim_new_run,
+    link_statuses,
+    links_of,
+    region_record,
+    write_whole,
+)
+from emulator.run.processes import ProcessState, identify
 from emulator.runtimes.admin_client import NoAnswer
 from emulator.runtimes.compose_command import compose, compose_command
 from emulator.runtimes.compose_file import (
@@ -44,7 +55,7 @@ from emulator.runtimes.compose_file import (
     published_kafka,
     settings_from,
 )
-from emulator.runtimes.contract import Refused, RegionState, RegionStatus, RunStatus
+from emulator.runtimes.contract import RegionState, RegionStatus, RunStatus
 from emulator.runtimes.dashboards import DASHBOARD_SERVICES, PROFILE
 from emulator.runtimes.docker_engine import Container, Engine
 from emulator.runtimes.image_sources import stale_sentence
@@ -56,7 +67,6 @@ from emulator.runtimes.linked_regions import (
 from emulator.runtimes.listening import with_addresses
 from emulator.runtimes.losses import forget_store, lost_clusters, refuse_living
 from emulator.runtimes.ports import WantedPort, choose_ports
-from emulator.runtimes.processes import ProcessState, identify
 from emulator.runtimes.recorded_run import RecordedRun
 from emulator.runtimes.region_process import (
     LAST_LINES,
@@ -66,16 +76,6 @@ from emulator.runtimes.region_process import (
     output_log,
     with_links,
 )
-from emulator.runtimes.run_directory import (
-    RunDirectory,
-    RunRecord,
-    claim_new_run,
-    link_statuses,
-    links_of,
-    region_record,
-    write_whole,
-)
-from emulator.topology import CONFIGURATION_FILE, Topology
 
 logger = logging.getLogger(__name__)
 
@@ -224,7 +224,7 @@ class ComposeRuntime(RecordedRun):
             self._refuse_if_over(record)
             region = next(name for name, one in record.regions.items() if one.cluster == cluster)
         store = str(CONFIGURATION_DIR / CONFIGURATION_FILE)
-        program = ("--entrypoint", "python3", region, "-m", "emulator.lost_stores", store)
+        program = ("--entrypoint", "python3", region, "-m", "emulator.run.lost_stores", store)
         await self._compose("run", "--rm", "--no-deps", "--no-TTY", *program, seconds=LOSE_SECONDS)
         await self._keep_stores()
 

@@ -10,8 +10,7 @@ import subprocess
 from functools import cache
 from pathlib import Path
 
-from emulator.errors import RuntimeFailure
-from emulator.runtimes.contract import Refused
+from emulator.errors import Refused, RuntimeFailure
 from emulator.runtimes.dashboards import PROFILE
 
 LAST_LINES = 10

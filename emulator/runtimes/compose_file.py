@@ -25,12 +25,12 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Literal, get_args
 
-from emulator.addresses import in_url, nearby
-from emulator.region_config import RegionConfig
+from emulator.config.region import RegionConfig
+from emulator.config.topology import Region, Topology, region_config
+from emulator.errors import Refused
+from emulator.net.addresses import in_url, nearby
 from emulator.runtimes import dashboards
-from emulator.runtimes.contract import Refused
 from emulator.runtimes.dashboards import GRAFANA_SERVICE, PROMETHEUS_SERVICE
-from emulator.topology import Region, Topology, region_config
 
 INTERNAL_PORT = 6650
 PUBLISHED_PORT = 6651

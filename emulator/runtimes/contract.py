@@ -19,22 +19,14 @@ one stopped:
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol, cast
+from typing import Literal, Protocol
 
-from emulator.errors import RuntimeFailure
-from emulator.region_config import LinkShape
-from emulator.topology import Topology
-
-RUN_VERSION = 4
+from emulator.config.topology import Topology
+from emulator.run.directory import LinkStatus
 
 RegionState = Literal["starting", "running", "paused", "stopped", "killed", "lost"]
-LinkState = Literal["up", "held", "cut"]
-
-
-class Refused(RuntimeFailure):
-    """What was asked makes no sense for this run or folder; nothing was done. The message says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,28 +46,6 @@ class RegionStatus:
     pid: int | None
     waiting_for: str = ""
     """What it still lacks, as a sentence; empty when it lacks nothing."""
-
-
-@dataclass(frozen=True, slots=True)
-class LinkStatus:
-    """One direction of one link."""
-
-    source: str
-    """`from` in JSON."""
-    target: str
-    """`to` in JSON."""
-    shape: LinkShape
-    """As it is now."""
-    declared: LinkShape
-    """As the topology declares it, and `heal` makes it."""
-
-    @property
-    def state(self) -> LinkState:
-        return cast(LinkState, self.shape.state)
-
-    @property
-    def has_declared_speed(self) -> bool:
-        return replace(self.shape, state=self.declared.state) == self.declared
 
 
 @dataclass(frozen=True, slots=True)

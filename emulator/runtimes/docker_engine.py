@@ -16,9 +16,8 @@ import docker
 from docker.errors import APIError, DockerException, ImageNotFound
 from requests.exceptions import RequestException
 
-from emulator.errors import RuntimeFailure
-from emulator.runtimes.contract import Refused
-from emulator.runtimes.processes import ProcessState
+from emulator.errors import Refused, RuntimeFailure
+from emulator.run.processes import ProcessState
 
 T = TypeVar("T")
 

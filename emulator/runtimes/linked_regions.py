@@ -12,16 +12,15 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
-from emulator.errors import RuntimeFailure
-from emulator.region_config import LinkShape
+from emulator.config.region import LinkShape
+from emulator.config.topology import Topology
+from emulator.errors import Refused, RuntimeFailure
+from emulator.model.suggestions import nearest
+from emulator.run.directory import RegionRecord, RunDirectory, RunRecord, links_of
+from emulator.run.processes import ProcessState
 from emulator.runtimes.admin_client import Exchange, NoAnswer, call
-from emulator.runtimes.contract import Refused
 from emulator.runtimes.losses import lost_clusters
-from emulator.runtimes.processes import ProcessState
 from emulator.runtimes.region_admin import RegionReport, ask_region, describe, link_request
-from emulator.runtimes.run_directory import RegionRecord, RunDirectory, RunRecord, links_of
-from emulator.spelling import nearest
-from emulator.topology import Topology
 
 READY_POLL_SECONDS = 0.05
 READY_SECONDS = 30.0

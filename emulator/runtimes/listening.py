@@ -8,9 +8,9 @@ import logging
 import socket
 from collections.abc import Callable
 
-from emulator.addresses import HOST_RULE, is_host, is_loopback, is_wildcard
-from emulator.runtimes.contract import Refused
-from emulator.topology import Region, Topology
+from emulator.config.topology import Region, Topology
+from emulator.errors import Refused
+from emulator.net.addresses import HOST_RULE, is_host, is_loopback, is_wildcard
 
 logger = logging.getLogger(__name__)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from emulator.runtimes.contract import Refused
-from emulator.runtimes.processes import ProcessState
-from emulator.runtimes.run_directory import RunRecord
-from emulator.topology import CONFIGURATION_FILE
+from emulator.config.topology import CONFIGURATION_FILE
+from emulator.errors import Refused
+from emulator.run.directory import RunRecord
+from emulator.run.processes import ProcessState
 
 
 def lost_clusters(record: RunRecord) -> frozenset[str]:

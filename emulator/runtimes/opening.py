@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from emulator.runtimes.contract import Refused, Runtime
-from emulator.runtimes.run_directory import RunDirectory, find_run
-from emulator.topology import Topology
+from emulator.config.topology import Topology
+from emulator.errors import Refused
+from emulator.run.directory import RunDirectory, find_run
+from emulator.runtimes.contract import Runtime
 
 RUNTIMES = ("process", "compose")
 """Where regions can run."""

@@ -3,7 +3,7 @@ account."""
 
 from __future__ import annotations
 
-from emulator.history import HistoryWriter
+from emulator.run.history import HistoryWriter
 from emulator.runtimes.contract import Runtime
 
 TURN_SECONDS = 10.0

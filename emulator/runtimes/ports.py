@@ -15,8 +15,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from emulator.addresses import in_url
-from emulator.runtimes.contract import Refused
+from emulator.errors import Refused
+from emulator.net.addresses import in_url
 from emulator.runtimes.listening import PLACES
 
 _OUTGOING_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")

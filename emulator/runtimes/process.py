@@ -19,17 +19,27 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from emulator.errors import RuntimeFailure
-from emulator.lost_stores import put_aside
-from emulator.region_config import RegionConfig
+from emulator.config.region import RegionConfig
+from emulator.config.topology import CONFIGURATION_FILE, Topology, region_config
+from emulator.errors import Refused, RuntimeFailure
+from emulator.run.directory import (
+    RunDirectory,
+    RunRecord,
+    claim_new_run,
+    link_statuses,
+    links_of,
+    region_record,
+    write_whole,
+)
+from emulator.run.lost_stores import put_aside
+from emulator.run.processes import ProcessIdentity, ProcessState, identify, send_signal, state_of
 from emulator.runtimes import region_kafka
 from emulator.runtimes.admin_client import NoAnswer
-from emulator.runtimes.contract import Refused, RegionState, RegionStatus, RunStatus
+from emulator.runtimes.contract import RegionState, RegionStatus, RunStatus
 from emulator.runtimes.linked_regions import LinkedRegions, ask, refuse_unknown
 from emulator.runtimes.listening import with_addresses
 from emulator.runtimes.losses import lost_clusters, refuse_living
 from emulator.runtimes.ports import WantedPort, choose_ports
-from emulator.runtimes.processes import ProcessIdentity, ProcessState, identify, send_signal, state_of
 from emulator.runtimes.recorded_run import RecordedRun
 from emulator.runtimes.region_process import (
     BROKER,
@@ -40,16 +50,6 @@ from emulator.runtimes.region_process import (
     output_log,
     start_region,
 )
-from emulator.runtimes.run_directory import (
-    RunDirectory,
-    RunRecord,
-    claim_new_run,
-    link_statuses,
-    links_of,
-    region_record,
-    write_whole,
-)
-from emulator.topology import CONFIGURATION_FILE, Topology, region_config
 
 READY_POLL_SECONDS = 0.02
 SIGNAL_POLL_SECONDS = 0.005

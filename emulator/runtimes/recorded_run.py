@@ -6,10 +6,10 @@ from __future__ import annotations
 from functools import cached_property
 from pathlib import Path
 
-from emulator.runtimes.contract import Refused
+from emulator.config.topology import Topology
+from emulator.errors import Refused
+from emulator.run.directory import RunDirectory
 from emulator.runtimes.linked_regions import LinkedRegions
-from emulator.runtimes.run_directory import RunDirectory
-from emulator.topology import Topology
 
 
 class RecordedRun:

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 from urllib.parse import quote
 
-from emulator.region_config import LinkShape
+from emulator.config.region import LinkShape
 from emulator.runtimes.admin_client import Answer, NoAnswer, call
 
 

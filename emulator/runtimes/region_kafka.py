@@ -21,8 +21,8 @@ import threading
 from collections.abc import Iterable
 from pathlib import Path
 
-from emulator.errors import RuntimeFailure
-from emulator.runtimes.contract import Refused
+from emulator.errors import Refused, RuntimeFailure
+from emulator.run.processes import ProcessIdentity, identify, send_signal, state_of
 from emulator.runtimes.kafka_server import (
     READY_SECONDS_MAX,
     STOP_SECONDS_MAX,
@@ -30,7 +30,6 @@ from emulator.runtimes.kafka_server import (
     fetch_jars,
     find_jars,
 )
-from emulator.runtimes.processes import ProcessIdentity, identify, send_signal, state_of
 from emulator.runtimes.region_process import environment, last_lines
 
 OWNER_CHECK_SECONDS = 0.5

@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import emulator
-from emulator.region_config import LinkShape, PeerConfig, RegionConfig
-from emulator.runtimes.run_directory import write_whole
+from emulator.config.region import LinkShape, PeerConfig, RegionConfig
+from emulator.run.directory import write_whole
 
 BROKER: tuple[str, ...] = (sys.executable, "-m", "emulator.broker.main")
 """The program of a region; it is given the path of its region.json."""

@@ -28,7 +28,7 @@ from typing import Any, NoReturn
 
 import pulsar  # type: ignore[import-untyped]
 
-from emulator.history import HistoryWriter
+from emulator.run.history import HistoryWriter
 from emulator.scenarios.consumer_actor import ConsumerActor
 from emulator.scenarios.producer_actor import ProducerActor
 from emulator.scenarios.workload import ConsumerPart, ProducerPart

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import emulator
-from emulator.history import seal_history
+from emulator.run.history import seal_history
 from emulator.scenarios.workload import (
     ActorFailure,
     ConsumerPart,

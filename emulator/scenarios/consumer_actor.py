@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pulsar  # type: ignore[import-untyped]
 
-from emulator.history import HistoryWriter, Outcome, payload_digest
 from emulator.recording.answers import message_id_text
+from emulator.run.history import HistoryWriter, Outcome, payload_digest
 from emulator.scenarios.pulsar_client import (
     RETRY_SECONDS,
     Pause,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from itertools import chain
 
-from emulator.model import TopicName
+from emulator.model.values import TopicName
 from emulator.scenarios.playing import Playing
 from emulator.scenarios.topics import Survey, survey
 from emulator.scenarios.workload import ConsumerPart, HostPart, Part, ProgramPart, TaskPart

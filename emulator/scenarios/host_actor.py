@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from emulator.client import Client
-from emulator.history import HistoryWriter, Outcome, new_session
+from emulator.run.history import HistoryWriter, Outcome, new_session
 from emulator.scenarios.host_at_work import HostAtWork
 from emulator.scenarios.own_producer import OwnProducer
 from emulator.scenarios.task_at_work import TaskAtWork

@@ -25,8 +25,8 @@ from pydantic import (
     Field,
 )
 
-from emulator.answers import Contract
-from emulator.limits import Limit
+from emulator.run.limits import Limit
+from emulator.run.service_contract import Contract
 from emulator.scenarios.cast import Cast
 from emulator.scenarios.steps import (
     StepEntry,

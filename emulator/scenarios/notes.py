@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from emulator.history import Outcome
+from emulator.run.history import Outcome
 
 
 class Notes(Protocol):

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from emulator.client import AccessMode, Batching, Client, ClientError, MessageId, Producer, Standing
-from emulator.history import Outcome, attributes_digest, payload_digest
+from emulator.run.history import Outcome, attributes_digest, payload_digest
 from emulator.scenarios.notes import Notes
 from emulator.scenarios.workload import AccessWord, Counts, ProducerPart
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from emulator.model import TopicName
+from emulator.model.values import TopicName
 from emulator.scenarios.playing import Playing, StepFailed
 
 CREATED = (204, 409)

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from emulator.model import TopicName
+from emulator.config.yaml_source import YamlFile
+from emulator.model.values import TopicName
 from emulator.scenarios.language import ScenarioFile
 from emulator.scenarios.workload import ConsumerPart, HostPart, Part, ProducerPart, ProgramPart, TaskPart
-from emulator.yaml_file import YamlFile
 
 
 def with_partitions(file: YamlFile, written: ScenarioFile, parts: tuple[Part, ...]) -> tuple[Part, ...]:

@@ -10,8 +10,8 @@ from typing import Any
 
 import pulsar  # type: ignore[import-untyped]
 
-from emulator.history import HistoryWriter, Outcome, attributes_digest, new_session, payload_digest
 from emulator.recording.answers import message_id_text, outcome_of
+from emulator.run.history import HistoryWriter, Outcome, attributes_digest, new_session, payload_digest
 from emulator.scenarios.lanes import Lane, choose
 from emulator.scenarios.pulsar_client import (
     RETRY_SECONDS,

@@ -7,8 +7,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from emulator.history import seal_history
-from emulator.model import TopicName
+from emulator.model.values import TopicName
+from emulator.run.history import seal_history
 
 
 class ProgramHistory:

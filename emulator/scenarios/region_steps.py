@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from emulator.history import latency_detail, skew_detail
+from emulator.run.history import latency_detail, skew_detail
 from emulator.scenarios.asking import unwelcome
 from emulator.scenarios.playing import Playing, StepFailed
 from emulator.scenarios.steps import AdminCall, Heal, Latency, Lose, OnLink, OnRegion, Skew

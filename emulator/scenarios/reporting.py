@@ -9,7 +9,7 @@ import contextlib
 from typing import Any, Final
 
 from emulator.client import Client, ClientError, Transaction
-from emulator.history import Outcome, transaction_text
+from emulator.run.history import Outcome, transaction_text
 from emulator.scenarios.notes import Notes
 from emulator.scenarios.replayed import heartbeat, key_of, report
 from emulator.scenarios.writer import Tally, Writer

@@ -15,11 +15,14 @@ from typing import Any
 
 import yaml
 
-from emulator.answers import Contract
+from emulator.config.topology import Topology
+from emulator.config.yaml_source import KeyPath, YamlFile, one_of, parse_yaml, read_yaml
 from emulator.errors import ConfigurationError, Problem
-from emulator.limits import Limit
-from emulator.model import TopicName
-from emulator.renamed import report_renamed
+from emulator.model.renamed import report_renamed
+from emulator.model.suggestions import nearest
+from emulator.model.values import TopicName
+from emulator.run.limits import Limit
+from emulator.run.service_contract import Contract
 from emulator.scenarios.cast import ConsumerEntry, ProducerEntry, ProgramEntry
 from emulator.scenarios.conditions import ProgramDid, Published, Received
 from emulator.scenarios.hosts import HostDid, HostEntry, TopicsOwned
@@ -31,9 +34,6 @@ from emulator.scenarios.tasks import TaskDid, TaskEntry
 from emulator.scenarios.wanted import AS_DECLARED, WantedSettings
 from emulator.scenarios.words import GROUPS, Names
 from emulator.scenarios.workload import ConsumerPart, HostPart, Part, ProducerPart, ProgramPart, TaskPart
-from emulator.spelling import nearest
-from emulator.topology import Topology
-from emulator.yaml_file import KeyPath, YamlFile, one_of, parse_yaml, read_yaml
 
 SHIPPED = Path(__file__).parent
 """Where the scenarios that come with geoemu are; people copy and change them."""

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
-from emulator.admin_calls import NoAnswer, call
-from emulator.history import HistoryWriter, Outcome
-from emulator.network import SocketNetwork
+from emulator.net.http import NoAnswer, call
+from emulator.net.network import SocketNetwork
+from emulator.run.history import HistoryWriter, Outcome
 from emulator.runtimes.contract import RegionStatus, Runtime
 from emulator.scenarios.topics import ReadTopics, read_topics_over_http
 from emulator.scenarios.workload import (

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from emulator.history import HistoryWriter
 from emulator.recording.surroundings import Addressed
+from emulator.run.history import HistoryWriter
 from emulator.tap.tap import Tap
 
 

@@ -28,7 +28,7 @@ from emulator.client import (
     Transaction,
 )
 from emulator.errors import ServerError
-from emulator.history import Outcome
+from emulator.run.history import Outcome
 from emulator.scenarios.notes import Notes
 from emulator.scenarios.task_notes import TaskNotes
 from emulator.scenarios.workload import Counts, TaskPart

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from emulator.client import ClientError, Message, MessageId, Transaction
-from emulator.history import Outcome, attributes_digest, payload_digest, transaction_text
+from emulator.run.history import Outcome, attributes_digest, payload_digest, transaction_text
 from emulator.scenarios.notes import Notes
 from emulator.scenarios.workload import TaskPart
 

@@ -7,10 +7,10 @@ from typing import Annotated, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from emulator.model.transaction_names import check_key
 from emulator.scenarios.words import NewActorName, Region, Seconds, TaskName, TimeSpan, Topic, lasting, rule
 from emulator.scenarios.workload import AcknowledgeMode, ConsumerType, TaskPart
 from emulator.scenarios.written import Deadline, Written, exactly_one
-from emulator.transaction_names import check_key
 
 
 class TaskEntry(Written):

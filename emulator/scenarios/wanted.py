@@ -7,8 +7,8 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
+from emulator.config.topology import Topology
 from emulator.scenarios.written import Written
-from emulator.topology import Topology
 
 
 class WantedSettings(Written):

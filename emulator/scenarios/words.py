@@ -15,8 +15,8 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from emulator.model import TopicName, seconds_in
-from emulator.renamed import VALUES
+from emulator.model.renamed import VALUES
+from emulator.model.values import TopicName, seconds_in
 
 GROUPS = ("producers", "consumers", "programs", "hosts", "tasks", "all")
 """Words for several actors at once; no actor may be called so."""

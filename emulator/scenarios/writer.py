@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from emulator.client import ClientError, Producer, Transaction
-from emulator.history import Outcome, attributes_digest, payload_digest, transaction_text
+from emulator.run.history import Outcome, attributes_digest, payload_digest, transaction_text
 from emulator.scenarios.notes import Notes
 
 

@@ -23,7 +23,7 @@ from emulator.client import (
     MessageId,
     Producer,
 )
-from emulator.history import payload_digest
+from emulator.run.history import payload_digest
 from emulator.simulation.evidence import full
 from emulator.simulation.host import HostState
 from emulator.simulation.plan import ConsumerPlan, ProducerPlan, ReaderPlan

@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Literal, NamedTuple
 
-from emulator.history import Event
+from emulator.run.history import Event
 from emulator.simulation.evidence import Evidence, Origin, Stored, full, origin_of, seconds_of
 
 

@@ -12,12 +12,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from emulator.client import AccessMode, Client, ClientError, MessageId, Producer, Standing
-from emulator.history import payload_digest
+from emulator.model.stored_keys import GrantKey
+from emulator.run.history import payload_digest
 from emulator.simulation.actors import RETRY_SECONDS, Actor
 from emulator.simulation.claims import Attempt, Ending, Sent, read_row
 from emulator.simulation.evidence import Deed, full
 from emulator.simulation.plan import ClaimantPlan
-from emulator.stored_keys import GrantKey
 
 if TYPE_CHECKING:
     from emulator.simulation.record import Record

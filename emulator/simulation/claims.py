@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from emulator.errors import ServerError
-from emulator.model import AccessMode
-from emulator.stored_keys import GrantKey, parse_key
+from emulator.model.stored_keys import GrantKey, parse_key
+from emulator.model.values import AccessMode
 
 Place = tuple[str, str]
 """Region and full name of the topic."""

@@ -12,16 +12,16 @@ from functools import lru_cache
 from math import inf
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from emulator.config.region import NamespaceConfig
 from emulator.errors import GeoemuError
-from emulator.history import Event
-from emulator.markers import TXN_ABORT, TXN_COMMIT
-from emulator.model import Position, TopicName
-from emulator.region_config import NamespaceConfig
+from emulator.model.markers import TXN_ABORT, TXN_COMMIT
+from emulator.model.stored_keys import parse_key
+from emulator.model.values import Position, TopicName
+from emulator.run.history import Event
 from emulator.simulation.claims import Claims, GrantRow, Place, grants_in
 from emulator.simulation.clocks import EPOCH_MS
 from emulator.simulation.medium import DurableLog, Medium
 from emulator.simulation.stored_cursor import StoredCursor, cursors_in
-from emulator.stored_keys import parse_key
 from emulator.wire.metadata import scan_entry
 from emulator.wire.payloads import split_batch
 

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from emulator.network import Listener
-from emulator.region_config import LinkShape
+from emulator.config.region import LinkShape
+from emulator.net.network import Listener
 from emulator.simulation.connection import Endpoint, Kind, Pipe
 from emulator.simulation.loop import HostLoop, VirtualTime
 
@@ -203,7 +203,7 @@ class SimulatedNetwork:
 
 
 class HostNetwork:
-    """One host's access to the network: implements `emulator.network.Network`."""
+    """One host's access to the network: implements `emulator.net.network.Network`."""
 
     def __init__(self, network: SimulatedNetwork, name: str, index: int, place: str) -> None:
         self.name = name
@@ -218,7 +218,7 @@ class HostNetwork:
         self._servers: dict[int, SimulatedServer] = {}
         self._next_port = FIRST_FREE_PORT
 
-    # As emulator.network.Network.
+    # As emulator.net.network.Network.
 
     async def listen(
         self, protocol_factory: Callable[[], asyncio.Protocol], host: str, port: int

@@ -9,14 +9,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from emulator.history import Event
+from emulator.model.stored_keys import GrantKey
+from emulator.run.history import Event
 from emulator.simulation.checkers import Judgement, Violation
 from emulator.simulation.evidence import Deed
 from emulator.simulation.guard import ReachedOutside
 from emulator.simulation.loop import SimulationError
 from emulator.simulation.plan import Plan
 from emulator.simulation.world import World
-from emulator.stored_keys import GrantKey
 
 Figures = Mapping[str, float]
 """What was measured -> how much; a unit is part of the name."""

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from emulator.client import Batching
+from emulator.config.topology import Topology
 from emulator.simulation.faults import Fault
 from emulator.simulation.medium import DiskFaults
-from emulator.topology import Topology
 
 if TYPE_CHECKING:
     from emulator.simulation.vocabulary.word import Act

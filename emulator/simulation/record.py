@@ -1,11 +1,11 @@
-"""What clients asked and what they were told, in the order in which it happened: events of `emulator.history`."""
+"""What clients asked and what they were told, in the order in which it happened: events of `emulator.run.history`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from emulator.history import Event, Outcome
+from emulator.run.history import Event, Outcome
 from emulator.simulation.claims import Claims
 from emulator.simulation.clocks import EPOCH_MS
 from emulator.simulation.evidence import Asked, Deed, Given, Windows, full, note_publish, origin_of

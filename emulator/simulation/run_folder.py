@@ -13,14 +13,14 @@ from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 
-from emulator.history import Event, framed, run_name
+from emulator.config.topology import CONFIGURATION_FILE, region_config
+from emulator.run.history import Event, framed, run_name
 from emulator.simulation.outcome import Outcome, StoredLog
 from emulator.simulation.world import SERVICE_PORT
 from emulator.storage.configuration_sqlite import FORMAT_VERSION as CONFIGURATION_VERSION
 from emulator.storage.configuration_sqlite import TABLES as CONFIGURATION_TABLES
 from emulator.storage.group import encode_group
 from emulator.storage.sqlite_file import FORMAT_VERSION, TABLES
-from emulator.topology import CONFIGURATION_FILE, region_config
 
 
 def write_evidence(outcome: Outcome, folder: Path) -> None:

@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from emulator.config.topology import Topology
 from emulator.simulation.checkers import Violation
 from emulator.simulation.evidence import seconds_of
 from emulator.simulation.outcome import Outcome
 from emulator.simulation.plan import Plan
 from emulator.simulation.seams import AS_SHIPPED, Seams
 from emulator.simulation.swarm import run_plan
-from emulator.topology import Topology
 
 Change = dict[str, Any]
 T = TypeVar("T")

@@ -11,7 +11,7 @@ import struct
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from emulator.stored_keys import CursorKey, CursorPartKey, StoredKey
+from emulator.model.stored_keys import CursorKey, CursorPartKey, StoredKey
 
 FORMAT = 2
 PART_IDS = 4_096

@@ -14,9 +14,7 @@ from dataclasses import dataclass, field
 from functools import cmp_to_key
 from typing import Any, NamedTuple
 
-from emulator.simulation.evidence import scan_once
-from emulator.simulation.medium import Medium
-from emulator.stored_keys import (
+from emulator.model.stored_keys import (
     NamespacePath,
     PartitionedTopicPath,
     StoredKey,
@@ -25,6 +23,8 @@ from emulator.stored_keys import (
     TopicPoliciesPath,
     parse_path,
 )
+from emulator.simulation.evidence import scan_once
+from emulator.simulation.medium import Medium
 
 EVENT_TOPIC = "persistent://pulsar/system/metadata-events"
 OF_THE_EVENT_TOPIC = "namespace/pulsar%2Fsystem"

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from emulator.client import ClientError, MessageId, Producer
-from emulator.history import payload_digest, transaction_text
+from emulator.run.history import payload_digest, transaction_text
 from emulator.simulation.record import Record
 from emulator.simulation.tasks import Work
 

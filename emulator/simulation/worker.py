@@ -22,7 +22,7 @@ from emulator.client import (
     Producer,
     Transaction,
 )
-from emulator.history import payload_digest
+from emulator.run.history import payload_digest
 from emulator.simulation.actors import RETRY_SECONDS, Actor, place_of, text_of
 from emulator.simulation.evidence import Deed
 from emulator.simulation.plan import WorkerPlan

@@ -26,15 +26,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from emulator.admin_calls import Answer, call
 from emulator.broker.admin.server import Admin
 from emulator.broker.deliveries import Deliveries
 from emulator.broker.environment import Environment
 from emulator.broker.region import Region
 from emulator.client import Client, ClientSettings
+from emulator.config.region import BrokerSettings, LinkShape, NamespaceConfig, RegionConfig
+from emulator.config.topology import Cluster, Link, Topology, region_config
+from emulator.config.topology import Region as DeclaredRegion
 from emulator.errors import StorageError
-from emulator.network import Network
-from emulator.region_config import BrokerSettings, LinkShape, NamespaceConfig, RegionConfig
+from emulator.model.stored_keys import CursorKey, CursorPartKey
+from emulator.net.http import Answer, call
+from emulator.net.network import Network
 from emulator.simulation.actors import Actor
 from emulator.simulation.configuration import SimulatedConfiguration
 from emulator.simulation.evidence import Homes
@@ -43,9 +46,6 @@ from emulator.simulation.medium import DiskFaults, Medium
 from emulator.simulation.remote_log import RemoteFaults, RemoteLog
 from emulator.simulation.seams import AS_SHIPPED, Seams
 from emulator.simulation.simulation import DRIVER, Simulation
-from emulator.stored_keys import CursorKey, CursorPartKey
-from emulator.topology import Cluster, Link, Topology, region_config
-from emulator.topology import Region as DeclaredRegion
 
 T = TypeVar("T")
 

@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
 from emulator.errors import StorageError
-from emulator.model import Change
+from emulator.model.values import Change
 
 ABSENT = -1
 """The version of a path without a value."""

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 from emulator.errors import StorageError
-from emulator.model import Change
+from emulator.model.values import Change
 from emulator.storage.configuration import ABSENT, CHANGES_KEPT, Reading, Rows, T, check_expected
 
 

@@ -33,7 +33,7 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 from emulator.errors import StorageError, StorageFull
-from emulator.model import Change
+from emulator.model.values import Change
 from emulator.storage.configuration import ABSENT, CHANGES_KEPT, Reading, Rows, T, check_expected
 
 FORMAT_VERSION = "2"

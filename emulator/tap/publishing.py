@@ -7,7 +7,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from emulator.history import attributes_digest, new_session, payload_digest, transaction_text
+from emulator.run.history import attributes_digest, new_session, payload_digest, transaction_text
 from emulator.tap.recorder import KEEPS_NOTHING, Recorder
 from emulator.wire.codec import SendCommand, decode_receipt, decode_send
 from emulator.wire.commands import CreateProducer

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from emulator.history import Outcome, payload_digest, transaction_text
-from emulator.model import Position
+from emulator.model.values import Position
+from emulator.run.history import Outcome, payload_digest, transaction_text
 from emulator.tap.recorder import KEEPS_NOTHING, Recorder
 from emulator.wire.codec import AckCommand, decode_ack, decode_message
 from emulator.wire.consumer_commands import Redeliver, Seek, Subscribe, Unsubscribe

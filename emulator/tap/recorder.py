@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from emulator.history import HistoryWriter, Outcome
-from emulator.model import NON_PERSISTENT
+from emulator.model.values import NON_PERSISTENT
+from emulator.run.history import HistoryWriter, Outcome
 
 KEEPS_NOTHING = f"{NON_PERSISTENT}://"
 """How topics are called of which no history is written: there is nothing to hold anybody to."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import count
 from urllib.parse import urlsplit
 
-from emulator.history import HistoryWriter
+from emulator.run.history import HistoryWriter
 from emulator.tap.connection import TappedConnection
 from emulator.tap.door import Door
 from emulator.tap.recorder import Recorder

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from emulator.history import Outcome, transaction_text
+from emulator.run.history import Outcome, transaction_text
 from emulator.tap.recorder import Recorder
 from emulator.wire.observing import Begun, CoordinatorReady, Ended
 from emulator.wire.transaction_commands import ConnectCoordinator, EndTransaction, NewTransaction

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Final, cast
 
 from emulator.errors import ProtocolError, ServerError
-from emulator.model import Position, Schema
+from emulator.model.values import Position, Schema
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.commands import HANDSHAKE_REQUEST_ID, PROTOCOL_VERSION, write_schema
 from emulator.wire.frames import simple_frame

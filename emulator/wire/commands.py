@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol, Self, cast
 
-from emulator.model import AccessMode, Schema, SchemaType
+from emulator.model.values import AccessMode, Schema, SchemaType
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.codec import decode_command
 

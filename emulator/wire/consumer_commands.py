@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Self
 
-from emulator.model import Position, Schema
+from emulator.model.values import Position, Schema
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.codec import decode_command
 from emulator.wire.commands import schema_of

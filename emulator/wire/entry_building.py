@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from emulator.model import AFTER_EVERYTHING, Position
+from emulator.model.values import AFTER_EVERYTHING, Position
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.entry_layout import assemble, metadata_bounds
 from emulator.wire.metadata import TXN_LEAST_TAG, TXN_MOST_TAG, may_name_a_transaction

@@ -1,4 +1,4 @@
-"""Markers as entries: the values of `emulator/markers.py` in upstream's wire form.
+"""Markers as entries: the values of `emulator/model/markers.py` in upstream's wire form.
 
 A marker is any entry whose metadata has `marker_type` (field 20; the PIP-33 proposal says 18, which became
 the ordering key). Upstream's form is kept so that a real Pulsar region can be a peer.
@@ -11,10 +11,10 @@ from typing import Final, TypeVar
 
 from google.protobuf.message import Message
 
-from emulator import markers as kinds
 from emulator.errors import ProtocolError
-from emulator.markers import Marker, Snapshot, SnapshotRequest, SnapshotResponse, SubscriptionUpdate
-from emulator.model import Position
+from emulator.model import markers as kinds
+from emulator.model.markers import Marker, Snapshot, SnapshotRequest, SnapshotResponse, SubscriptionUpdate
+from emulator.model.values import Position
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.entry_building import build_entry
 from emulator.wire.metadata import EntryInfo

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from google.protobuf.unknown_fields import UnknownFieldSet
 
-from emulator.model import Position
+from emulator.model.values import Position
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.entry_layout import metadata_bounds
 from emulator.wire.protobuf import (

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple, TypeVar
 
 from emulator.errors import ServerError
-from emulator.model import Schema
+from emulator.model.values import Schema
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.codec import CommandType, decode_command
 from emulator.wire.commands import schema_of

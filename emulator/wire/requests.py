@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from emulator.model import Schema
+from emulator.model.values import Schema
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.commands import PROTOCOL_VERSION, write_schema
 from emulator.wire.frames import simple_frame

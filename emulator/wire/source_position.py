@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from emulator.model import AFTER_EVERYTHING, BEFORE_EVERYTHING, SOURCE_POSITION_PROPERTY, Position
+from emulator.model.values import AFTER_EVERYTHING, BEFORE_EVERYTHING, SOURCE_POSITION_PROPERTY, Position
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.protobuf import Malformed, length_delimited, parse, tag, varint
 

@@ -8,14 +8,14 @@ again; nothing is owed for it yet.
 A witness names the region where the message was acknowledged, the region where its answer was asked to be published, if
 that is another one, and the time from the earlier of both to the acknowledgement.
 
-Only runs in which somebody promised something (`emulator.answers`) are held to it.
+Only runs in which somebody promised something (`emulator.run.service_contract`) are held to it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from emulator.answers import Contract
+from emulator.run.service_contract import Contract
 from spark_jobs.checks.finding import Circumstances, Found, all_of, finding
 from spark_jobs.checks.judging import Check, count, examples, judged_or_not, of_kind, total
 from spark_jobs.engines.frames import DataFrame, F

@@ -12,7 +12,7 @@ from typing import Any
 
 import pulsar
 
-from emulator.region_config import BrokerSettings, LogConfig, NamespaceConfig, RegionConfig
+from emulator.config.region import BrokerSettings, LogConfig, NamespaceConfig, RegionConfig
 
 DEADLINE_SECONDS = 30
 NAMESPACE = NamespaceConfig("public/default", ("eu",))

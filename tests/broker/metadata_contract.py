@@ -14,7 +14,7 @@ import pytest
 
 from emulator.broker.metadata import Metadata
 from emulator.errors import StorageError
-from emulator.model import Change
+from emulator.model.values import Change
 from emulator.storage.configuration import ConfigurationMedium, Conflict, Rows
 
 DEADLINE_SECONDS = 20

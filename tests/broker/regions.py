@@ -15,8 +15,8 @@ from emulator.broker.environment import Environment
 from emulator.broker.region import Region
 from emulator.broker.replication.shaping import ShapedLink, ShapedNetwork
 from emulator.client import Client, ClientSettings
-from emulator.network import Network, SocketNetwork
-from emulator.region_config import BrokerSettings, LogConfig, NamespaceConfig, PeerConfig, RegionConfig
+from emulator.config.region import BrokerSettings, LogConfig, NamespaceConfig, PeerConfig, RegionConfig
+from emulator.net.network import Network, SocketNetwork
 from emulator.storage.configuration_memory import ConfigurationMemory, MemoryConfiguration
 from emulator.storage.memory import MemoryDisk, MemoryStore
 

@@ -9,8 +9,8 @@ from collections.abc import Callable
 import pytest
 
 from emulator.client import InitialPosition
-from emulator.markers import SubscriptionUpdate
-from emulator.model import Position
+from emulator.model.markers import SubscriptionUpdate
+from emulator.model.values import Position
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.codec import send_frame
 from emulator.wire.entry_building import build_entry, plain_entry, replication_bytes_max, with_replication

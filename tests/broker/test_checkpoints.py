@@ -9,8 +9,8 @@ from emulator.broker.topic.checkpoints import Checkpoints
 from emulator.core.id_set import PART_IDS
 from emulator.core.topic_state import TopicState
 from emulator.errors import StorageError
+from emulator.model.stored_keys import CheckpointKey
 from emulator.storage.memory import MemoryDisk, MemoryStore
-from emulator.stored_keys import CheckpointKey
 from tests.broker.regions import regions
 from tests.broker.test_replication import TOPIC, publish
 from tests.core.test_topic_state import Says

@@ -14,9 +14,9 @@ from emulator.broker.topic_slot import Wish
 from emulator.client import ClientError, InitialPosition
 from emulator.core.id_set import PART_IDS
 from emulator.errors import CheckpointDamaged, StorageDamaged
-from emulator.model import TopicName
+from emulator.model.stored_keys import CheckpointKey, CheckpointPartKey, CursorKey, CursorPartKey, ProgressKey
+from emulator.model.values import TopicName
 from emulator.storage.memory import MemoryStore
-from emulator.stored_keys import CheckpointKey, CheckpointPartKey, CursorKey, CursorPartKey, ProgressKey
 from emulator.wire.entry_building import plain_entry
 from tests.broker.regions import Regions, regions, until
 from tests.broker.test_replication import TOPIC, check_all_have, drained, publish

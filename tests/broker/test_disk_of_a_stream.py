@@ -10,8 +10,8 @@ from pathlib import Path
 from emulator.broker.environment import Environment
 from emulator.broker.region import Region
 from emulator.client import Client, ClientSettings
-from emulator.network import SocketNetwork
-from emulator.region_config import BrokerSettings, LogConfig, NamespaceConfig, RegionConfig
+from emulator.config.region import BrokerSettings, LogConfig, NamespaceConfig, RegionConfig
+from emulator.net.network import SocketNetwork
 from emulator.storage.configuration_memory import MemoryConfiguration
 from emulator.storage.sqlite import open_sqlite
 from tests.broker.regions import until

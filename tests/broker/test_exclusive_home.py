@@ -11,14 +11,14 @@ from random import Random
 
 import pytest
 
-from emulator.admin_calls import NoAnswer
 from emulator.broker.region import Region
 from emulator.client import AccessMode, ClientError
+from emulator.config.region import LinkShape, NamespaceConfig
+from emulator.config.topology import Cluster, Link, Topology
+from emulator.config.topology import Region as DeclaredRegion
 from emulator.errors import ServerError
-from emulator.region_config import LinkShape, NamespaceConfig
+from emulator.net.http import NoAnswer
 from emulator.simulation.world import World
-from emulator.topology import Cluster, Link, Topology
-from emulator.topology import Region as DeclaredRegion
 from tests.broker.test_exclusive_producers import TOPIC, Contender
 
 EXCLUSIVE, WAITING = AccessMode.EXCLUSIVE, AccessMode.WAIT_FOR_EXCLUSIVE

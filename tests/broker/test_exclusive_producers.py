@@ -12,12 +12,12 @@ import pytest
 from emulator.broker.region import Region
 from emulator.client import AccessMode, Client, ClientError, ClientSettings
 from emulator.client.producer import Producer
+from emulator.config.region import BrokerSettings
 from emulator.errors import ServerError
-from emulator.region_config import BrokerSettings
+from emulator.model.stored_keys import GrantKey, LineKey
 from emulator.simulation.medium import DiskFaults
 from emulator.simulation.remote_log import RemoteFaults
 from emulator.simulation.world import DRIVER, World, world
-from emulator.stored_keys import GrantKey, LineKey
 
 TOPIC = "persistent://public/default/orders"
 SHARED, EXCLUSIVE = AccessMode.SHARED, AccessMode.EXCLUSIVE

@@ -9,7 +9,7 @@ import pytest
 
 from emulator.broker.explain import EXPLAINERS, NotKnown, explain, names
 from emulator.client import Client
-from emulator.explanations import KINDS, Explanation
+from emulator.model.explanations import KINDS, Explanation
 from tests.broker.regions import Regions, regions, until
 
 TOPIC = "persistent://public/default/orders"

@@ -11,8 +11,8 @@ from contextlib import asynccontextmanager
 from emulator.broker.admin.server import Admin
 from emulator.broker.environment import Environment
 from emulator.broker.region import Region
-from emulator.network import SocketNetwork
-from emulator.region_config import LogConfig, NamespaceConfig, RegionConfig
+from emulator.config.region import LogConfig, NamespaceConfig, RegionConfig
+from emulator.net.network import SocketNetwork
 from emulator.storage.configuration_memory import MemoryConfiguration
 from emulator.storage.memory import MemoryStore
 from emulator.wire import pulsar_pb2 as pb

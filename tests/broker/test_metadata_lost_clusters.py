@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 from emulator.broker.region import Region
 from emulator.core.policies.topics import DEDUPLICATION
-from emulator.stored_keys import SyncRecordPath, TenantPath
+from emulator.model.stored_keys import SyncRecordPath, TenantPath
 from tests.broker.regions import Regions
 from tests.broker.test_metadata_sync import (
     NAMESPACE,

@@ -21,7 +21,7 @@ from emulator.client import InitialPosition
 from emulator.core.metadata_sync.changes import Overruled, Transaction
 from emulator.core.metadata_sync.elements import is_synced
 from emulator.core.policies.topics import DEDUPLICATION, REPLICATION_CLUSTERS
-from emulator.stored_keys import SYNC_LEASE_PATH, NamespacePath, SyncRecordPath, TenantPath
+from emulator.model.stored_keys import SYNC_LEASE_PATH, NamespacePath, SyncRecordPath, TenantPath
 from tests.broker.regions import Regions, regions, until
 
 DEADLINE_SECONDS = 30

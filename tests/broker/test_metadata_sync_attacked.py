@@ -15,7 +15,7 @@ from emulator.core.metadata_sync.event import NUMBER_MAX, Event
 from emulator.core.metadata_sync.packs import PARTS_MAX, decode
 from emulator.core.metadata_sync.standing import ORIGINS_MAX, stored_vector
 from emulator.core.policies.topics import DEDUPLICATION
-from emulator.stored_keys import SYNC_APPLIED_PATH, TenantPath
+from emulator.model.stored_keys import SYNC_APPLIED_PATH, TenantPath
 from tests.broker.regions import Regions
 from tests.broker.test_metadata_sync import (
     EVENTS,

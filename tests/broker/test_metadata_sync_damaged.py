@@ -12,7 +12,7 @@ from emulator.broker.explain import explain
 from emulator.broker.metadata_sync.synchronizer import Synchronizer
 from emulator.broker.region import Region
 from emulator.core.policies.topics import DEDUPLICATION
-from emulator.stored_keys import (
+from emulator.model.stored_keys import (
     SYNC_APPLIED_PATH,
     SYNC_CLOCK_PATH,
     SYNC_DRAWN_PATH,

@@ -13,9 +13,9 @@ from emulator.broker.subscription.stored_cursor import StoredCursor, cursors_of_
 from emulator.core.cursor import Cursor
 from emulator.core.cursor_parts import CursorParts
 from emulator.errors import StorageDamaged
-from emulator.model import TopicName
+from emulator.model.stored_keys import CursorKey, CursorPartKey
+from emulator.model.values import TopicName
 from emulator.storage.memory import MemoryDisk, MemoryStore
-from emulator.stored_keys import CursorKey, CursorPartKey
 
 FIRST, SECOND = (f"persistent://public/default/orders-partition-{index}" for index in range(2))
 

@@ -13,13 +13,13 @@ import pytest
 
 from emulator.broker.partitions import PartitionedTopics
 from emulator.broker.region import Region
+from emulator.config.region import BrokerSettings, LinkShape, NamespaceConfig
+from emulator.config.topology import Cluster, Link, Topology
+from emulator.config.topology import Region as DeclaredRegion
 from emulator.errors import ProtocolError
-from emulator.model import TopicName
-from emulator.region_config import BrokerSettings, LinkShape, NamespaceConfig
+from emulator.model.values import TopicName
 from emulator.simulation.faults import FailingDisk
 from emulator.simulation.world import SERVICE_PORT, World, world
-from emulator.topology import Cluster, Link, Topology
-from emulator.topology import Region as DeclaredRegion
 
 ORDERS = "persistent://public/default/orders"
 PATH = "/admin/v2/persistent/public/default/orders"

@@ -14,10 +14,15 @@ from emulator.core.policies.declaration import Policy, Scope, effective
 from emulator.core.policies.registry import REGISTRY
 from emulator.core.policies.topics import DEDUPLICATION, REPLICATION_CLUSTERS
 from emulator.errors import StorageError
-from emulator.model import TopicName
+from emulator.model.stored_keys import (
+    BROKER_POLICIES_PATH,
+    NamespacePath,
+    SyncExcludedPath,
+    TopicPoliciesPath,
+)
+from emulator.model.values import TopicName
 from emulator.simulation.faults import ConfigurationAway
 from emulator.simulation.world import world as simulated_world
-from emulator.stored_keys import BROKER_POLICIES_PATH, NamespacePath, SyncExcludedPath, TopicPoliciesPath
 from tests.broker.regions import regions, until
 
 TOPIC = "persistent://public/default/orders"

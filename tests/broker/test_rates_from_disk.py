@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from emulator.client import Consumer, InitialPosition
-from emulator.region_config import BrokerSettings
+from emulator.config.region import BrokerSettings
 from emulator.simulation.allowances import Allowance, too_fast
 from emulator.simulation.medium import DiskFaults
 from emulator.simulation.world import World, world

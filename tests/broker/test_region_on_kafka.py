@@ -9,7 +9,7 @@ from pathlib import Path
 import pulsar
 import pytest
 
-from emulator.region_config import LogConfig
+from emulator.config.region import LogConfig
 from emulator.runtimes.kafka_server import KafkaServer
 from tests.broker.kafka_region import DEADLINE_SECONDS, RegionProcess
 from tests.storage.kafka_place import new_prefix

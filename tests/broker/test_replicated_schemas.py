@@ -13,17 +13,17 @@ from emulator.broker.region import Region
 from emulator.broker.replication.replicator import Replicator
 from emulator.broker.replication.schema_numbers import SchemaNumbers
 from emulator.client import InitialPosition, Message, Schema, SchemaType
+from emulator.config.region import BrokerSettings, LinkShape, NamespaceConfig
+from emulator.config.topology import Cluster, Link, Topology
+from emulator.config.topology import Region as DeclaredRegion
 from emulator.core.policies.schemas import SCHEMA_COMPATIBILITY, SCHEMA_UPDATES, SCHEMA_VALIDATION
 from emulator.core.replication import ReplicatorState
 from emulator.core.schemas.strategy import Strategy
 from emulator.errors import ProtocolError
-from emulator.model import TopicName
-from emulator.region_config import BrokerSettings, LinkShape, NamespaceConfig
+from emulator.model.stored_keys import NamespacePath
+from emulator.model.values import TopicName
 from emulator.simulation.faults import ConfigurationAway
 from emulator.simulation.world import SERVICE_PORT, World
-from emulator.stored_keys import NamespacePath
-from emulator.topology import Cluster, Link, Topology
-from emulator.topology import Region as DeclaredRegion
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.codec import send_frame
 from emulator.wire.entry_building import build_entry

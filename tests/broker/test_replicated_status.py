@@ -14,9 +14,9 @@ from emulator.broker.subscription.subscription import Subscription
 from emulator.broker.topic.topic import Topic
 from emulator.client import EARLIEST, Client
 from emulator.core.subscription_updates import update_for
-from emulator.explanations import Explanation, with_conflicts
-from emulator.markers import SubscriptionUpdate
-from emulator.model import Position
+from emulator.model.explanations import Explanation, with_conflicts
+from emulator.model.markers import SubscriptionUpdate
+from emulator.model.values import Position
 from emulator.runtimes.admin_client import Answer, call
 from emulator.wire import pulsar_pb2 as pb
 from tests.broker.commands.raw import raw_client

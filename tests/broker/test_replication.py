@@ -8,9 +8,9 @@ from collections import defaultdict
 import pytest
 
 from emulator.client import EARLIEST, Client, ClientSettings, Message
+from emulator.config.region import BrokerSettings, LinkShape
 from emulator.core.replication import ReplicatorState
 from emulator.errors import StorageError
-from emulator.region_config import BrokerSettings, LinkShape
 from emulator.simulation.medium import DiskFaults
 from emulator.simulation.world import world as simulated_world
 from emulator.wire import pulsar_pb2 as pb

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from emulator.broker.region import Region
 from emulator.broker.replication.replicator import Replicator
 from emulator.client import InitialPosition, Producer
+from emulator.config.region import BrokerSettings, LinkShape
 from emulator.core.replication import ReplicatorState
 from emulator.errors import ServerError
-from emulator.region_config import BrokerSettings, LinkShape
 from emulator.simulation.world import World, world
 
 TOPIC = "persistent://public/default/orders"

@@ -22,7 +22,7 @@ from emulator.core.policies.lifetime import (
     Retention,
 )
 from emulator.errors import ServerError
-from emulator.stored_keys import NamespacePath
+from emulator.model.stored_keys import NamespacePath
 from emulator.wire import pulsar_pb2 as pb
 from tests.broker.commands.raw import raw_client
 from tests.broker.regions import regions, until

@@ -25,8 +25,8 @@ from emulator.core.policies.schemas import (
 )
 from emulator.core.schemas.strategy import Strategy
 from emulator.errors import ServerError
-from emulator.model import TopicName
-from emulator.stored_keys import NamespacePath, SchemaPath, TopicPoliciesPath
+from emulator.model.stored_keys import NamespacePath, SchemaPath, TopicPoliciesPath
+from emulator.model.values import TopicName
 from tests.broker.regions import regions, until
 from tests.schemas_made import FIRST, RENAMED, STRING, WITH_DEFAULT, WITHOUT_DEFAULT, record
 

@@ -10,7 +10,7 @@ import pytest
 from emulator.broker.replication.peer import PeerLink
 from emulator.broker.topic_directory import Wish
 from emulator.core.policies.lifetime import RETENTION, Retention
-from emulator.stored_keys import NamespacePath, TenantPath
+from emulator.model.stored_keys import NamespacePath, TenantPath
 from tests.broker.regions import regions, until
 from tests.broker.test_replication import TOPIC, drained, publish
 

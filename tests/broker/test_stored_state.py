@@ -10,9 +10,9 @@ import pytest
 from emulator.broker.environment import Environment
 from emulator.broker.region import Region
 from emulator.client import InitialPosition
+from emulator.config.region import NamespaceConfig, RegionConfig
 from emulator.errors import StorageError
-from emulator.network import SocketNetwork
-from emulator.region_config import NamespaceConfig, RegionConfig
+from emulator.net.network import SocketNetwork
 from emulator.storage.configuration_memory import MemoryConfiguration
 from emulator.storage.memory import MemoryStore
 from tests.broker.regions import DEADLINE_SECONDS, regions

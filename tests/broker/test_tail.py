@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from emulator.broker.budgets import Account
 from emulator.broker.topic.tail import BLOCK_BYTES, ENTRY_OVERHEAD_BYTES, StoredEntry, TailCache, TailPool
-from emulator.model import Position
+from emulator.model.values import Position
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.entry_building import build_entry, plain_entry, with_replication
 from emulator.wire.metadata import scan_entry

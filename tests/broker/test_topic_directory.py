@@ -13,9 +13,9 @@ from emulator.broker.log_kinds import LogKind, kind_of
 from emulator.broker.topic_slot import NEXT_STATES, SlotState, TopicMoved, Wish
 from emulator.client import InitialPosition
 from emulator.errors import ProtocolError, StorageError
+from emulator.model.stored_keys import STARTS_KEY, CursorKey, OwesKey, parse_key
 from emulator.storage.contract import Versioned
 from emulator.storage.memory import MemoryStore
-from emulator.stored_keys import STARTS_KEY, CursorKey, OwesKey, parse_key
 from tests.broker.regions import Regions, regions, until
 
 TOPIC = "persistent://public/default/orders"

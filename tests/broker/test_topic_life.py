@@ -18,8 +18,8 @@ from emulator.core.policies.inactivity import (
 )
 from emulator.core.policies.lifetime import RETENTION, Retention
 from emulator.errors import ProtocolError, ServerError
-from emulator.model import Position, TopicName
-from emulator.stored_keys import NamespacePath
+from emulator.model.stored_keys import NamespacePath
+from emulator.model.values import Position, TopicName
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.codec import encode_ack, encode_flow
 from emulator.wire.frames import frame_of

@@ -28,7 +28,7 @@ from emulator.core.policies.limits import (
 )
 from emulator.core.policies.topics import DEDUPLICATION
 from emulator.errors import ServerError
-from emulator.stored_keys import NamespacePath, StoredKey, TopicPoliciesPath
+from emulator.model.stored_keys import NamespacePath, StoredKey, TopicPoliciesPath
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.codec import send_header
 from emulator.wire.entry_building import build_entry, plain_entry

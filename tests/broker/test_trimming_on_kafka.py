@@ -10,7 +10,7 @@ import pulsar
 import pytest
 from kafka import KafkaConsumer, TopicPartition
 
-from emulator.region_config import LogConfig
+from emulator.config.region import LogConfig
 from emulator.runtimes.kafka_server import KafkaServer
 from tests.broker.kafka_region import DEADLINE_SECONDS, RegionProcess
 from tests.storage.kafka_place import new_prefix, running_kafka

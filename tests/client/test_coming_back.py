@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from emulator.region_config import BrokerSettings
+from emulator.config.region import BrokerSettings
 from emulator.simulation.world import world
 
 TOPIC = "persistent://public/default/orders"

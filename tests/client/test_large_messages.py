@@ -21,8 +21,8 @@ from emulator.client import (
 )
 from emulator.client.pending import Outgoing
 from emulator.client.pieces import INCOMPLETE_MAX, Pieces
+from emulator.config.region import BrokerSettings
 from emulator.errors import ServerError
-from emulator.region_config import BrokerSettings
 from emulator.simulation.medium import DiskFaults
 from emulator.simulation.world import CLIENT_SETTINGS, World, world
 from emulator.wire.metadata import read_entry, read_metadata

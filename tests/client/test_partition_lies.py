@@ -9,7 +9,7 @@ import pytest
 from emulator.client import AccessMode, ClientError
 from emulator.client.partitioned_producer import PartitionedProducer
 from emulator.errors import ServerError
-from emulator.model import PARTITIONS_MAX
+from emulator.model.values import PARTITIONS_MAX
 from emulator.wire import pulsar_pb2 as pb
 from tests.client.scripted import Script, ScriptedBroker, scripted
 

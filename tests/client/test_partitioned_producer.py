@@ -13,7 +13,7 @@ from emulator.client import EARLIEST, Batching, Client, ClientError, KeyHash, Pr
 from emulator.client.partitioned_producer import PartitionedProducer
 from emulator.client.pending import Outgoing
 from emulator.errors import ServerError
-from emulator.model import TopicName
+from emulator.model.values import TopicName
 from emulator.simulation.world import CLIENT_SETTINGS, World, world
 from emulator.wire.metadata import read_metadata
 

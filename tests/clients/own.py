@@ -37,7 +37,7 @@ from emulator.client import (
     TableView,
     Transaction,
 )
-from emulator.model import TopicName
+from emulator.model.values import TopicName
 from emulator.simulation.host import Host, HostDied
 from emulator.simulation.network import HostNetwork
 from emulator.simulation.simulation import DRIVER, Simulation

@@ -12,7 +12,7 @@ from _pytest.mark import ParameterSet
 
 from emulator.broker.region import Region
 from emulator.core.policies.topics import KEEP_ALIVE_INTERVAL
-from emulator.stored_keys import NamespacePath
+from emulator.model.stored_keys import NamespacePath
 from tests.broker.regions import FAST, until
 from tests.clients.driving import Failed, Program
 from tests.clients.telling import CLIENTS, QUICK, driver, regions, tell

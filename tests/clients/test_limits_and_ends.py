@@ -14,7 +14,7 @@ from emulator.broker.topic_slot import Wish
 from emulator.core.pace import Pace
 from emulator.core.policies.lifetime import BACKLOG_QUOTAS, Quota, QuotaAction, QuotaKind
 from emulator.core.policies.limits import MAX_CONSUMERS, MAX_PRODUCERS, PUBLISH_RATE
-from emulator.stored_keys import NamespacePath
+from emulator.model.stored_keys import NamespacePath
 from tests.broker.regions import FAST, until
 from tests.clients.driving import Failed, Program
 from tests.clients.telling import CLIENTS, QUICK, driver, regions, tell

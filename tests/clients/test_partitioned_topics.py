@@ -10,8 +10,8 @@ import pytest
 
 from emulator.broker.region import Region
 from emulator.core.policies.creation import AUTO_TOPIC_CREATION, AutoCreation
-from emulator.model import TopicName
-from emulator.stored_keys import NamespacePath
+from emulator.model.stored_keys import NamespacePath
+from emulator.model.values import TopicName
 from tests.broker.regions import FAST
 from tests.clients.driving import Failed, Program
 from tests.clients.telling import CLIENTS, QUICK, driver, regions, tell

@@ -13,7 +13,7 @@ import pytest
 from emulator.client import Batching, Compression
 from emulator.core.pace import Pace
 from emulator.core.policies.limits import PUBLISH_RATE
-from emulator.stored_keys import NamespacePath
+from emulator.model.stored_keys import NamespacePath
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.metadata import read_metadata, scan_entry
 from tests.broker.regions import FAST, Regions, until

@@ -26,7 +26,7 @@ from emulator.core.subscription_updates import (
     never_reaches,
     own_entry_id,
 )
-from emulator.markers import (
+from emulator.model.markers import (
     SNAPSHOT,
     SNAPSHOT_REQUEST,
     SNAPSHOT_RESPONSE,
@@ -36,7 +36,7 @@ from emulator.markers import (
     SnapshotResponse,
     SubscriptionUpdate,
 )
-from emulator.model import Position
+from emulator.model.values import Position
 from tests.core.ids import id_set
 
 LEDGER = 1

@@ -22,7 +22,7 @@ from emulator.core.access import (
     Wait,
     Write,
 )
-from emulator.model import AccessMode
+from emulator.model.values import AccessMode
 
 SHARED, EXCLUSIVE = AccessMode.SHARED, AccessMode.EXCLUSIVE
 WAITING, FENCING = AccessMode.WAIT_FOR_EXCLUSIVE, AccessMode.EXCLUSIVE_WITH_FENCING

@@ -8,8 +8,8 @@ import pytest
 
 from emulator.core.admission import Client, Limits, Own, Peer, Permission, Publisher, Scope, check
 from emulator.errors import ServerError
-from emulator.markers import Marker, Snapshot, SnapshotRequest, SnapshotResponse, SubscriptionUpdate
-from emulator.model import Position
+from emulator.model.markers import Marker, Snapshot, SnapshotRequest, SnapshotResponse, SubscriptionUpdate
+from emulator.model.values import Position
 
 LIMITS = Limits(payload_bytes=1_000, entry_bytes=1_200, batch_bytes=1_000)
 HERE = Position(1, 7)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emulator.core.deduplication import ProducerDeduplication, SourceWatermarks, Verdict
-from emulator.model import BEFORE_EVERYTHING, Position
+from emulator.model.values import BEFORE_EVERYTHING, Position
 
 ACCEPT, DUPLICATE = Verdict.ACCEPT, Verdict.DUPLICATE
 

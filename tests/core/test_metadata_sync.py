@@ -19,8 +19,7 @@ from emulator.core.metadata_sync.outbox import Outbox
 from emulator.core.metadata_sync.record import Outcome, Record
 from emulator.core.metadata_sync.rules import UPSTREAM
 from emulator.core.metadata_sync.standing import OwnClock, may_go, missing, vector_of
-from emulator.model import Change
-from emulator.stored_keys import (
+from emulator.model.stored_keys import (
     SYNC_APPLIED_PATH,
     SYNC_CLOCK_PATH,
     NamespacePath,
@@ -29,6 +28,7 @@ from emulator.stored_keys import (
     TenantPath,
     parse_path,
 )
+from emulator.model.values import Change
 
 NAMESPACE = NamespacePath("acme/orders").text
 

@@ -12,8 +12,8 @@ from emulator.core.replication import (
     ReplicatorState,
     forwarding,
 )
-from emulator.model import Position
-from emulator.reasons import Cause
+from emulator.model.reasons import Cause
+from emulator.model.values import Position
 
 LINK_DOWN = Cause.LINK_DOWN(here="us", region="eu")
 ASKED = Cause.PRODUCER_ASKED(region="eu")

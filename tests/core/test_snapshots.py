@@ -15,8 +15,8 @@ from emulator.core.snapshots import (
     Stage,
     WriteMarker,
 )
-from emulator.markers import Snapshot, SnapshotRequest, SnapshotResponse
-from emulator.model import Position
+from emulator.model.markers import Snapshot, SnapshotRequest, SnapshotResponse
+from emulator.model.values import Position
 
 FIRST_MESSAGE = Position(1, 0)
 SOMEWHERE = Position(9, 9)

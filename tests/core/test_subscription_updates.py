@@ -18,9 +18,9 @@ from emulator.core.subscription_updates import (
     own_entry_id,
     update_for,
 )
-from emulator.markers import Snapshot, SubscriptionUpdate
-from emulator.model import Position
-from emulator.reasons import Cause
+from emulator.model.markers import Snapshot, SubscriptionUpdate
+from emulator.model.reasons import Cause
+from emulator.model.values import Position
 
 
 def snapshot_at(entry_id: int, **positions: int) -> Snapshot:

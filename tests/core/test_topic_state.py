@@ -16,7 +16,7 @@ from emulator.core.id_set import PART_IDS
 from emulator.core.subscription_updates import Applied
 from emulator.core.topic_state import TopicState
 from emulator.errors import StorageError
-from emulator.model import Position
+from emulator.model.values import Position
 
 patient = settings(deadline=None, max_examples=60)
 

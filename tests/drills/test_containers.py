@@ -14,8 +14,10 @@ from pathlib import Path
 import pytest
 
 from emulator.cli.verifier import verify_command, verify_now
-from emulator.history import HistoryWriter, read_events
-from emulator.region_config import RegionConfig
+from emulator.config.loading import load_topology
+from emulator.config.region import RegionConfig
+from emulator.run.directory import write_whole
+from emulator.run.history import HistoryWriter, read_events
 from emulator.runtimes.compose import ComposeRuntime
 from emulator.runtimes.compose_command import compose_command
 from emulator.runtimes.compose_file import ADMIN_PORT, KAFKA_LABEL, PUBLISHED_PORT, REGION_LABEL
@@ -23,11 +25,9 @@ from emulator.runtimes.contract import RegionStatus
 from emulator.runtimes.docker_engine import Container
 from emulator.runtimes.opening import open_run
 from emulator.runtimes.ports import WantedPort, choose_ports
-from emulator.runtimes.run_directory import write_whole
 from emulator.scenarios.actor_process import ActorProcess, hire_processes
 from emulator.scenarios.topics import read_topics_over_http, survey
 from emulator.scenarios.workload import ConsumerPart, ProducerPart
-from emulator.topology_file import load_topology
 from tests.runtimes.containers import ROOT, need_containers, remove
 from tests.runtimes.test_compose_metadata import OFF, is_off
 from tests.runtimes.test_metadata_sync import CREATION, asked, until_said

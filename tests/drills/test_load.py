@@ -14,8 +14,8 @@ import pulsar
 import pytest
 
 from emulator.client import EARLIEST, Client
+from emulator.config.loading import load_topology
 from emulator.runtimes.process import ProcessRuntime
-from emulator.topology_file import load_topology
 
 pytestmark = [pytest.mark.real, pytest.mark.long]
 

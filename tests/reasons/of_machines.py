@@ -10,9 +10,9 @@ from emulator.core.dispatch.keys import SLOTS
 from emulator.core.replication import ReplicatorLife
 from emulator.core.snapshots import SnapshotController
 from emulator.core.subscription_updates import ReplicatedSubscription
-from emulator.markers import Snapshot, SnapshotResponse
-from emulator.model import Position
-from emulator.reasons import Cause
+from emulator.model.markers import Snapshot, SnapshotResponse
+from emulator.model.reasons import Cause
+from emulator.model.values import Position
 from tests.core.dispatch.playbook import dispatcher, handed_out, joined, log
 from tests.core.dispatch.test_key_shared import KEYS, owner_of, sticky
 from tests.core.dispatch.test_key_shared import log as keyed

@@ -12,15 +12,15 @@ from emulator.core.metadata_sync.event import Stamp
 from emulator.core.metadata_sync.record import Loser, Record
 from emulator.core.metadata_sync.rules import Entry
 from emulator.errors import StorageError
-from emulator.model import Change
-from emulator.reasons import Cause
-from emulator.stored_keys import (
+from emulator.model.reasons import Cause
+from emulator.model.stored_keys import (
     SYNC_INCOMPLETE_PATH,
     NamespacePath,
     SyncExcludedPath,
     SyncPeerPath,
     SyncRecordPath,
 )
+from emulator.model.values import Change
 from tests.reasons.of_regions import codes_of, linked
 from tests.reasons.situations import Codes, situation
 

@@ -20,10 +20,10 @@ from emulator.core.pace import UNLIMITED, Pace
 from emulator.core.policies.topics import EXCLUSIVE_HOME, REPLICATION_CLUSTERS
 from emulator.core.transactions.status import Status
 from emulator.errors import ProtocolError, ServerError
-from emulator.explanations import with_conflicts
-from emulator.model import AccessMode
-from emulator.reasons import Cause
-from emulator.stored_keys import NamespacePath
+from emulator.model.explanations import with_conflicts
+from emulator.model.reasons import Cause
+from emulator.model.stored_keys import NamespacePath
+from emulator.model.values import AccessMode
 from tests.broker.regions import Regions, regions, until
 from tests.reasons.situations import Codes, of_reason, situation
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from emulator.reasons import Question, rows_of
+from emulator.model.reasons import Question, rows_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "components" / "explain.md"
 BEGIN, END = "<!-- table of reasons -->", "<!-- end of the table -->"

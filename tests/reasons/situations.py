@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable
 
-from emulator.reasons import Cause, Reason
+from emulator.model.reasons import Cause, Reason
 
 Codes = Callable[[], Iterable[str]]
 Situation = Callable[[], AsyncIterator[Codes]]

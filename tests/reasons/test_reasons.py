@@ -16,7 +16,7 @@ import tests.reasons.of_machines
 import tests.reasons.of_metadata
 import tests.reasons.of_regions  # noqa: F401
 from emulator.broker.explain import explain
-from emulator.reasons import NO_REASON, Cause, first_of, rows_of
+from emulator.model.reasons import NO_REASON, Cause, first_of, rows_of
 from tests.broker.regions import until
 from tests.reasons.of_regions import linked, replicated_subscription
 from tests.reasons.page import table
@@ -87,7 +87,7 @@ def test_only_the_table_makes_reasons() -> None:
         for name, call in nodes_of(ast.Call)
         if isinstance(call.func, ast.Name) and call.func.id in ("Reason", "Explanation")
     }
-    assert makers == {"reasons.py", "explanations.py"}
+    assert makers == {"model/reasons.py", "model/explanations.py"}
 
 
 def test_no_reason_is_a_text_beside_the_table() -> None:

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from emulator.config.loading import load_topology
 from emulator.runtimes.process import ProcessRuntime
-from emulator.topology_file import load_topology
 from spark_jobs.entry_columns import EntryColumns
 from spark_jobs.history_files import HistoryFile, digest_number, look_at
 from spark_jobs.run_folder import open_run_folder

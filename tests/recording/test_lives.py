@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from emulator.history import seal_history
+from emulator.run.history import seal_history
 
 from .regions import Stand
 

@@ -14,8 +14,8 @@ import pulsar.asyncio  # type: ignore[import-untyped]
 import pytest
 
 import geoemu
-from emulator.history import payload_digest
-from emulator.runtimes.contract import Refused
+from emulator.errors import Refused
+from emulator.run.history import payload_digest
 
 from .regions import Stand, asked_and_stored
 

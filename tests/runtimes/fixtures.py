@@ -9,11 +9,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from emulator.config.loading import load_topology
+from emulator.config.topology import Topology
+from emulator.run.directory import RunDirectory
+from emulator.run.processes import state_of
 from emulator.runtimes.process import ProcessRuntime
-from emulator.runtimes.processes import state_of
-from emulator.runtimes.run_directory import RunDirectory
-from emulator.topology import Topology
-from emulator.topology_file import load_topology
 
 DEADLINE_SECONDS = 20.0
 REGIONS = ("us-east", "us-west", "eu-central")

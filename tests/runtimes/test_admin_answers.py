@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import pytest
 
 from emulator.client import Client
+from emulator.config.loading import load_topology
 from emulator.runtimes.admin_client import call
 from emulator.runtimes.contract import RegionStatus
 from emulator.runtimes.process import ProcessRuntime
-from emulator.topology_file import load_topology
 
 from .fixtures import end_all
 

@@ -18,15 +18,15 @@ from typing import Any
 import pulsar
 import pytest
 
-from emulator.errors import RuntimeFailure
+from emulator.errors import Refused, RuntimeFailure
+from emulator.run.directory import RunDirectory
 from emulator.runtimes.compose import ComposeRuntime, render
 from emulator.runtimes.compose_command import compose, compose_command
 from emulator.runtimes.compose_file import REGION_LABEL
-from emulator.runtimes.contract import Refused, RunStatus
+from emulator.runtimes.contract import RunStatus
 from emulator.runtimes.docker_engine import Container
 from emulator.runtimes.image_sources import SOURCES_LABEL
 from emulator.runtimes.opening import open_run
-from emulator.runtimes.run_directory import RunDirectory
 
 from .containers import need_containers, remove
 from .fixtures import REGIONS, small_topology

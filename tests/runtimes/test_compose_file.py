@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 import yaml
 
-from emulator.errors import GeoemuError
-from emulator.region_config import LogConfig
+from emulator.config.region import LogConfig
+from emulator.config.topology import Topology
+from emulator.errors import GeoemuError, Refused
 from emulator.runtimes.compose_command import compose_command
 from emulator.runtimes.compose_file import (
     ComposeSettings,
@@ -30,8 +31,6 @@ from emulator.runtimes.compose_file import (
     published_kafka,
     settings_from,
 )
-from emulator.runtimes.contract import Refused
-from emulator.topology import Topology
 
 from .fixtures import small_topology
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from kafka import KafkaConsumer
 
+from emulator.config.region import LogConfig
 from emulator.errors import RuntimeFailure
-from emulator.region_config import LogConfig
 from emulator.runtimes.compose import ComposeRuntime
 from emulator.runtimes.compose_command import compose
 from emulator.runtimes.compose_file import KAFKA_LABEL

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from emulator.config.loading import load_topology
+from emulator.errors import Refused
 from emulator.runtimes.compose import ComposeRuntime
-from emulator.runtimes.contract import Refused
-from emulator.topology_file import load_topology
 from spark_jobs.checks.finding import Circumstances
 from spark_jobs.metadata_converged import metadata_converged
 from spark_jobs.run_folder import open_run_folder

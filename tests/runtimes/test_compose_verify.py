@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from emulator.region_config import LogConfig
+from emulator.config.region import LogConfig
 from emulator.runtimes.compose import ComposeRuntime
 from emulator.runtimes.compose_command import compose_command
 from tests.drills.test_containers import Load, play, published_more

@@ -20,11 +20,11 @@ import pytest
 import yaml
 
 from emulator.client import Client
+from emulator.config.loading import load_topology
+from emulator.errors import Refused
 from emulator.runtimes.compose import render
-from emulator.runtimes.contract import Refused
 from emulator.runtimes.dashboards import PANELS, board, grafana_source_file, prometheus_file
 from emulator.runtimes.process import ProcessRuntime
-from emulator.topology_file import load_topology
 from tests.runtimes.fixtures import REGIONS, end_all, small_topology, write_topology
 from tests.test_cli import geoemu
 

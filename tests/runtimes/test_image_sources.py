@@ -16,7 +16,7 @@ from .containers import ROOT
 def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A checkout, as far as images are made from it."""
     for name in (
-        "emulator/model.py",
+        "emulator/model/values.py",
         "emulator/cli/verbs/runs.py",
         "emulator/__pycache__/model.pyc",
         "compose/images.sh",
@@ -38,7 +38,7 @@ def test_what_an_image_is_made_from_is_there() -> None:
 @pytest.mark.parametrize(
     ("changed", "stale"),
     [
-        ("emulator/model.py", "region"),
+        ("emulator/model/values.py", "region"),
         ("emulator/new.py", "region"),
         ("compose/region/Dockerfile", "region"),
         ("requirements.lock", "region"),
@@ -61,7 +61,7 @@ def test_an_image_is_stale_when_what_it_is_made_from_has_changed(
 
 def test_a_renamed_file_is_a_change(sources: Path) -> None:
     before = sources_digest(sources, "region")
-    (sources / "emulator" / "model.py").rename(sources / "emulator" / "nouns.py")
+    (sources / "emulator" / "model" / "values.py").rename(sources / "emulator" / "nouns.py")
     assert sources_digest(sources, "region") != before
 
 

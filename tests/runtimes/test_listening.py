@@ -16,17 +16,17 @@ import pytest
 import yaml
 
 import geoemu
+from emulator.config.loading import load_topology
+from emulator.config.region import RegionConfig
+from emulator.config.topology import Topology
+from emulator.errors import Refused
 from emulator.recording.place import region_at
-from emulator.region_config import RegionConfig
+from emulator.run.directory import RunDirectory
 from emulator.runtimes.admin_client import call
 from emulator.runtimes.compose import render
-from emulator.runtimes.contract import Refused
 from emulator.runtimes.dashboards import DASHBOARD_SERVICES
 from emulator.runtimes.listening import listening_on
 from emulator.runtimes.process import ProcessRuntime
-from emulator.runtimes.run_directory import RunDirectory
-from emulator.topology import Topology
-from emulator.topology_file import load_topology
 from tests.broker.test_internal_port import looked_up
 
 from .fixtures import REGIONS, end_all, small_topology, write_topology

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
+from emulator.config.loading import load_topology
+from emulator.errors import Refused
 from emulator.runtimes.admin_client import call
-from emulator.runtimes.contract import Refused, RegionStatus
+from emulator.runtimes.contract import RegionStatus
 from emulator.runtimes.process import ProcessRuntime
-from emulator.topology_file import load_topology
 
 from .fixtures import end_all, write_topology
 

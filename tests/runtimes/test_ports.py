@@ -6,8 +6,8 @@ import socket
 
 import pytest
 
+from emulator.errors import Refused
 from emulator.runtimes import ports
-from emulator.runtimes.contract import Refused
 from emulator.runtimes.ports import WantedPort, choose_ports
 
 

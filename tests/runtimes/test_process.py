@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from emulator.errors import RuntimeFailure
-from emulator.region_config import RegionConfig
+from emulator.config.region import RegionConfig
+from emulator.errors import Refused, RuntimeFailure
+from emulator.run.directory import RunDirectory
 from emulator.runtimes import linked_regions, process
-from emulator.runtimes.contract import Refused, RunStatus
+from emulator.runtimes.contract import RunStatus
 from emulator.runtimes.process import ProcessRuntime
-from emulator.runtimes.run_directory import RunDirectory
 
 from .fixtures import DEADLINE_SECONDS, REGIONS, end_all, fake_program, fake_run, living, wait_until
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from emulator.runtimes import processes
-from emulator.runtimes.processes import ProcessIdentity, identify, send_signal, state_of
+from emulator.run import processes
+from emulator.run.processes import ProcessIdentity, identify, send_signal, state_of
 
 from .fixtures import wait_until
 

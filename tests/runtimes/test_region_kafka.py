@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from emulator.client import EARLIEST, Client
-from emulator.region_config import LogConfig
+from emulator.config.loading import load_topology
+from emulator.config.region import LogConfig
+from emulator.config.topology import Topology
+from emulator.run.processes import state_of
 from emulator.runtimes import region_kafka
 from emulator.runtimes.kafka_server import KafkaServer
 from emulator.runtimes.process import ProcessRuntime
-from emulator.runtimes.processes import state_of
-from emulator.topology import Topology
-from emulator.topology_file import load_topology
 
 pytestmark = pytest.mark.long
 

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from emulator.region_config import LinkShape
-from emulator.runtimes.contract import RUN_VERSION, Refused
-from emulator.runtimes.processes import ProcessIdentity, identify
-from emulator.runtimes.run_directory import (
+from emulator.config.region import LinkShape
+from emulator.config.topology import Topology
+from emulator.errors import Refused
+from emulator.run.directory import (
+    RUN_VERSION,
     RunDirectory,
     RunRecord,
     claim_new_run,
@@ -21,7 +22,7 @@ from emulator.runtimes.run_directory import (
     links_of,
     region_record,
 )
-from emulator.topology import Topology
+from emulator.run.processes import ProcessIdentity, identify
 
 from .fixtures import small_topology
 
@@ -161,7 +162,7 @@ def test_changes_from_several_processes_at_once_are_all_kept(topology: Topology,
     program = """
 import sys
 from pathlib import Path
-from emulator.runtimes.run_directory import RunDirectory
+from emulator.run.directory import RunDirectory
 for _ in range(50):
     with RunDirectory(Path(sys.argv[1])).edit() as record:
         record.regions["us-east"].service_port += 1

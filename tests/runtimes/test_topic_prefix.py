@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from emulator.region_config import LogConfig, RegionConfig
+from emulator.config.region import LogConfig, RegionConfig
+from emulator.config.topology import Topology
 from emulator.runtimes.compose import render
 from emulator.runtimes.process import ProcessRuntime
-from emulator.topology import Topology
 
 from .fixtures import REGIONS, small_topology
 from .test_compose_file import with_log

@@ -19,8 +19,8 @@ from pathlib import Path
 import pulsar  # type: ignore[import-untyped]
 import pytest
 
-from emulator.history import read_events
 from emulator.recording.answers import message_id_text, outcome_of
+from emulator.run.history import read_events
 from emulator.scenarios.actor_process import ActorProcess
 from emulator.scenarios.pulsar_client import read_identity
 from emulator.scenarios.workload import ActorFailure, ProducerPart

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from emulator.history import Event, is_closed, read_events
+from emulator.run.history import Event, is_closed, read_events
 from emulator.runtimes.process import ProcessRuntime
 from emulator.scenarios.actor_process import ActorProcess
 from emulator.scenarios.progress import Quiet

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from emulator.history import HistoryWriter, is_closed
+from emulator.run.history import HistoryWriter, is_closed
 from emulator.runtimes.contract import RegionStatus
 from emulator.scenarios.program_process import ProgramProcess
 from emulator.scenarios.progress import Quiet

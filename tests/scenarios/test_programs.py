@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from emulator.errors import ConfigurationError
-from emulator.history import read_events
+from emulator.run.history import read_events
 from emulator.runtimes.contract import RegionStatus
 from emulator.runtimes.process import ProcessRuntime
 from emulator.scenarios.program_process import ProgramProcess
@@ -181,7 +181,7 @@ def test_a_program_is_started_again_if_it_is_to_be(run: ProcessRuntime) -> None:
 @pytest.mark.real
 def test_what_a_program_started_ends_with_it_and_its_history_is_sealed(run: ProcessRuntime) -> None:
     code = (
-        "import os, sys, time; from pathlib import Path; from emulator.history import HistoryWriter\n"
+        "import os, sys, time; from pathlib import Path; from emulator.run.history import HistoryWriter\n"
         "history = HistoryWriter.in_run(Path(os.environ['GEOEMU_RUN_DIR']), os.environ['GEOEMU_ACTOR'])\n"
         "history.subscribed('us-east', 'orders', 'billing')\n"
         "history.received('us-east', 'orders', 'billing', '1:0:-1')\n"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from emulator.history import Event, read_events
+from emulator.run.history import Event, read_events
 from emulator.scenarios.progress import describe_end
 from emulator.scenarios.runner import play
 from emulator.scenarios.scenario import parse_scenario

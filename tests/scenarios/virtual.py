@@ -9,10 +9,12 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
+from emulator.config.region import LinkShape, NamespaceConfig
+from emulator.config.topology import Cluster, Link, Region, Topology
 from emulator.errors import RuntimeFailure
-from emulator.history import HistoryWriter
-from emulator.region_config import LinkShape, NamespaceConfig
-from emulator.runtimes.contract import LinkStatus, RegionState, RegionStatus, RunStatus
+from emulator.run.directory import LinkStatus
+from emulator.run.history import HistoryWriter
+from emulator.runtimes.contract import RegionState, RegionStatus, RunStatus
 from emulator.scenarios.progress import Quiet
 from emulator.scenarios.runner import play
 from emulator.scenarios.scenario import Step, parse_scenario
@@ -20,7 +22,6 @@ from emulator.scenarios.stage import Stage
 from emulator.scenarios.topics import TopicStatus
 from emulator.scenarios.watching import PlayResult, Snapshot
 from emulator.scenarios.workload import ActorFailure, Counts, Part, ProducerPart
-from emulator.topology import Cluster, Link, Region, Topology
 
 REGIONS = ("us-east", "us-west", "eu-central")
 ROUNDING = 1e-6

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from emulator.region_config import LinkShape
+from emulator.config.region import LinkShape
 from emulator.simulation.host import Host
 from emulator.simulation.loop import SimulationError
 from emulator.simulation.medium import DiskFaults

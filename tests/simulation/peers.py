@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from emulator.region_config import LinkShape
+from emulator.config.region import LinkShape
 from emulator.simulation.connection import Endpoint
 from emulator.simulation.host import Host
 from emulator.simulation.network import NetworkSettings

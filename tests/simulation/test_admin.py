@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from emulator.admin_calls import NoAnswer
+from emulator.net.http import NoAnswer
 from emulator.simulation.world import world
 
 STATS = "/admin/v2/persistent/public/default/orders/stats"

@@ -16,9 +16,10 @@ from typing import Any
 import pytest
 
 from emulator.client import AccessMode, ClientError
+from emulator.config.loading import load_topology
 from emulator.errors import ConfigurationError, ServerError
-from emulator.history import Event
-from emulator.history import Outcome as Outcome_
+from emulator.run.history import Event
+from emulator.run.history import Outcome as Outcome_
 from emulator.scenarios.replayed import State, read
 from emulator.scenarios.scenario import find_scenario
 from emulator.scenarios.shares import own_topics, priorities, topics_named
@@ -30,7 +31,6 @@ from emulator.simulation.story.hosts import SimulatedHost
 from emulator.simulation.story.ownership import ownership_figures
 from emulator.simulation.story.run import load_story, run_story
 from emulator.simulation.world import World, simple_topology
-from emulator.topology_file import load_topology
 
 pytestmark = pytest.mark.long
 

@@ -12,18 +12,18 @@ from random import Random
 
 import pytest
 
+from emulator.config.region import BrokerSettings, LinkShape, NamespaceConfig
+from emulator.config.topology import Cluster, Link, Region, Topology
 from emulator.core.metadata_sync.elements import is_synced
 from emulator.core.metadata_sync.event import Event, Stamp
 from emulator.core.metadata_sync.record import Record
 from emulator.core.metadata_sync.rules import LATEST
 from emulator.errors import ProtocolError, StorageError
-from emulator.region_config import BrokerSettings, LinkShape, NamespaceConfig
+from emulator.model.stored_keys import NamespacePath, SyncRecordPath, TenantPath, parse_path
 from emulator.simulation.configuration import ConfigurationFaults
 from emulator.simulation.disk import DiskFaults
 from emulator.simulation.seams import AS_SHIPPED, Seams
 from emulator.simulation.world import SERVICE_PORT, World
-from emulator.stored_keys import NamespacePath, SyncRecordPath, TenantPath, parse_path
-from emulator.topology import Cluster, Link, Region, Topology
 
 EVENTS = "persistent://pulsar/system/metadata-events"
 NAMESPACES = ("acme/a", "acme/b")

@@ -12,9 +12,9 @@ import pytest
 from emulator.broker.region import Region
 from emulator.core.policies.topics import DEDUPLICATION
 from emulator.errors import StorageError
+from emulator.model.stored_keys import NamespacePath
 from emulator.simulation.remote_log import RemoteFaults
 from emulator.simulation.world import World
-from emulator.stored_keys import NamespacePath
 from tests.simulation.test_metadata_sync import topology
 
 NAMESPACE = NamespacePath("acme/orders")

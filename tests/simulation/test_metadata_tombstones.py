@@ -12,9 +12,9 @@ import pytest
 from emulator.broker.region import Region
 from emulator.core.metadata_sync.record import Record
 from emulator.core.policies.topics import DEDUPLICATION
+from emulator.model.stored_keys import NamespacePath, SyncRecordPath
 from emulator.simulation.disk import DiskFaults
 from emulator.simulation.world import World
-from emulator.stored_keys import NamespacePath, SyncRecordPath
 from tests.simulation.test_metadata_sync import EVENTS, topology
 from tests.simulation.test_metadata_sync_unreachable import region, soon
 

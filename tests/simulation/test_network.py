@@ -10,8 +10,8 @@ from itertools import pairwise
 
 import pytest
 
-from emulator.network import SocketNetwork
-from emulator.region_config import LinkShape
+from emulator.config.region import LinkShape
+from emulator.net.network import SocketNetwork
 from emulator.simulation.network import NetworkSettings
 from emulator.simulation.simulation import Simulation
 

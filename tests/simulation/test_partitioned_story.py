@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from emulator.config.loading import load_topology
 from emulator.errors import ConfigurationError
 from emulator.scenarios.scenario import find_scenario
 from emulator.simulation.ablations import seams_without
 from emulator.simulation.outcome import Outcome
 from emulator.simulation.run_folder import write_evidence
 from emulator.simulation.story.run import Story, load_story, run_story
-from emulator.topology_file import load_topology
 from emulator.wire.metadata import read_metadata
 from spark_jobs.engines.embedded.engine import EmbeddedEngine
 from spark_jobs.judge import Judgement, judge_run

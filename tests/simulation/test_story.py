@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from emulator.config.loading import load_topology
+from emulator.config.region import NamespaceConfig
 from emulator.errors import ConfigurationError
-from emulator.history import Event
-from emulator.region_config import NamespaceConfig
+from emulator.run.history import Event
 from emulator.scenarios.scenario import find_scenario
 from emulator.simulation.ablations import seams_without
 from emulator.simulation.checkers import regions_converge, replicated_everywhere
@@ -21,7 +22,6 @@ from emulator.simulation.evidence import Evidence, Given, Homes, LogView, Origin
 from emulator.simulation.outcome import Outcome
 from emulator.simulation.story.figures import figures_of
 from emulator.simulation.story.run import Story, load_story, run_story
-from emulator.topology_file import load_topology
 
 pytestmark = pytest.mark.long
 

@@ -9,13 +9,13 @@ from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
+from emulator.config.loading import load_topology
 from emulator.scenarios.scenario import find_scenario, parse_scenario
 from emulator.simulation.evidence import LogView
 from emulator.simulation.medium import DurableLog
 from emulator.simulation.outcome import Outcome
 from emulator.simulation.run_folder import write_evidence
 from emulator.simulation.story.run import Story, load_story, run_story
-from emulator.topology_file import load_topology
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.entry_building import build_entry, with_transaction
 from emulator.wire.markers import encode_transaction_end

@@ -21,10 +21,10 @@ from emulator.client import (
     Transaction,
 )
 from emulator.core.transactions.status import Status
+from emulator.model.transaction_names import coordinator_of
 from emulator.simulation.evidence import scan_once
 from emulator.simulation.tasks import ABORT_MARKER, COMMIT_MARKER, COORDINATOR_LOG
 from emulator.simulation.world import World, world
-from emulator.transaction_names import coordinator_of
 
 KEY = "task"
 OUTBOX = "persistent://public/default/outbox"

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from emulator.answers import Contract
-from emulator.history import Event
+from emulator.run.history import Event
+from emulator.run.service_contract import Contract
 from spark_jobs.checks import (
     answered,
     consumed,

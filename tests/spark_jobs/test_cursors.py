@@ -8,7 +8,7 @@ import pytest
 
 from emulator.core.cursor import Cursor
 from emulator.core.cursor_parts import CursorParts, PartName
-from emulator.stored_keys import CursorKey, CursorPartKey
+from emulator.model.stored_keys import CursorKey, CursorPartKey
 from spark_jobs.cursors import consumed_ranges, cursors_of
 
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emulator.history import attributes_digest, payload_digest
-from emulator.model import SOURCE_POSITION_PROPERTY, Position
+from emulator.model.values import SOURCE_POSITION_PROPERTY, Position
+from emulator.run.history import attributes_digest, payload_digest
 from emulator.storage.group import encode_group
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.entry_building import build_entry, with_replication

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from emulator.limits import parse_limits
+from emulator.run.limits import parse_limits
 from spark_jobs.ci_report import junit, markdown
 from spark_jobs.headline import ONE_RUN, explanation, headline
 from spark_jobs.limits import LimitResult

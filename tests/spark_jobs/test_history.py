@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from emulator.history import HistoryWriter, seal_history
+from emulator.run.history import HistoryWriter, seal_history
 from spark_jobs.engines.contract import Engine
 from spark_jobs.history import read_history
 from spark_jobs.history_files import digest_number, look_at, read_rows

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from emulator.history import HistoryWriter
+from emulator.run.history import HistoryWriter
 from emulator.storage.group import decode_group, encode_group
 from emulator.wire.metadata import scan_entry
 from spark_jobs.engines.contract import Engine

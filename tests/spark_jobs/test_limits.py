@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from emulator.limits import parse_limits
+from emulator.run.limits import parse_limits
 from spark_jobs.limits import exit_code, hold_limits
 from spark_jobs.verdict import Verdict
 

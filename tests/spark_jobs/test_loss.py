@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from emulator.limits import parse_limits
+from emulator.run.limits import parse_limits
 from spark_jobs.ci_report import junit, markdown
 from spark_jobs.engines.contract import Engine
 from spark_jobs.judge import Judgement, judge_run

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from emulator.history import Event
+from emulator.run.history import Event
 from spark_jobs.engines.contract import Engine
 from spark_jobs.engines.current import in_use
 from spark_jobs.faults import down_on_purpose

@@ -12,16 +12,16 @@ from random import Random
 
 import pytest
 
+from emulator.config.loading import load_topology
+from emulator.config.region import BrokerSettings, LinkShape, NamespaceConfig
+from emulator.config.topology import Cluster, Link, Region, Topology
 from emulator.core.metadata_sync import event as core_event
 from emulator.core.metadata_sync.elements import EXISTENCE
 from emulator.core.metadata_sync.record import Record
-from emulator.region_config import BrokerSettings, LinkShape, NamespaceConfig
+from emulator.model.stored_keys import NamespacePath, PartitionedTopicPath
 from emulator.scenarios.scenario import find_scenario, parse_scenario
 from emulator.simulation.run_folder import write_evidence
 from emulator.simulation.story.run import Outcome, Story, load_story, run_story
-from emulator.stored_keys import NamespacePath, PartitionedTopicPath
-from emulator.topology import Cluster, Link, Region, Topology
-from emulator.topology_file import load_topology
 from spark_jobs.checks.finding import Circumstances
 from spark_jobs.metadata_converged import UNDER_WAY_MS, Evidence, conclude, metadata_converged
 from spark_jobs.metadata_fold import MetadataEvent, Stamp, document_in, fold

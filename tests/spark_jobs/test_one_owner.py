@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from emulator.cli.simulate import keep_run
+from emulator.model.stored_keys import GrantKey
 from emulator.simulation.ablations import seams_without
 from emulator.simulation.draw.kinds import draw
 from emulator.simulation.swarm import run_plan
-from emulator.stored_keys import GrantKey
 from spark_jobs.checks import one_owner
 from spark_jobs.checks.finding import Circumstances
 from spark_jobs.engines.contract import Engine

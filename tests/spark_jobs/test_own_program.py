@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from emulator.history import HistoryWriter
+from emulator.run.history import HistoryWriter
 from spark_jobs.engines.contract import Engine
 from spark_jobs.judge import Judgement, judge_run
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import permutations
 from pathlib import Path
 
-from emulator.stored_keys import (
+from emulator.model.stored_keys import (
     NamespacePath,
     RegionTopicPoliciesPath,
     StoredKey,

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from emulator.made_by import note_made_by
+from emulator.run.manifest import note_made_by
 from spark_jobs.causes import causes
 from spark_jobs.durations import duration_text
 from spark_jobs.faults import Interval

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from emulator.history import transaction_text
-from emulator.markers import Snapshot, SubscriptionUpdate
-from emulator.stored_keys import CursorKey, GrantKey
+from emulator.model.markers import Snapshot, SubscriptionUpdate
+from emulator.model.stored_keys import CursorKey, GrantKey
+from emulator.run.history import transaction_text
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.entry_building import build_entry, with_replication, with_transaction
 from emulator.wire.markers import encode_marker, encode_transaction_end

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from emulator.history import Event
+from emulator.run.history import Event
 from spark_jobs.engines.contract import Engine
 from spark_jobs.engines.current import in_use
 from spark_jobs.promises import place_number

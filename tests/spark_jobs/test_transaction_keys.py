@@ -12,7 +12,7 @@ from emulator.core.transactions import journal_entries, key_entries
 from emulator.core.transactions.coordinator import Bounds, Coordinator
 from emulator.core.transactions.keys import KeyBook
 from emulator.core.transactions.status import Status
-from emulator.history import Event
+from emulator.run.history import Event
 from spark_jobs.checks import keys, processed
 from spark_jobs.checks.finding import Circumstances
 from spark_jobs.checks.judging import Check

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from emulator.errors import ProtocolError, ServerError
-from emulator.history import HistoryWriter
+from emulator.run.history import HistoryWriter
 from emulator.tap.connection import TappedConnection
 from emulator.tap.recorder import Recorder
 from emulator.wire import pulsar_pb2 as pb

@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from emulator.errors import ProtocolError
-from emulator.model import Position
+from emulator.model.values import Position
 from emulator.wire import pulsar_pb2 as pb
 
 patient = settings(deadline=None)

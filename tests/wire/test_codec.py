@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from emulator.errors import ProtocolError
-from emulator.model import AccessMode
+from emulator.model.values import AccessMode
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.codec import (
     PING_FRAME,

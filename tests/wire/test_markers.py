@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emulator import markers as kinds
 from emulator.errors import ProtocolError
-from emulator.markers import Marker, Snapshot, SnapshotRequest, SnapshotResponse, SubscriptionUpdate
-from emulator.model import BEFORE_EVERYTHING, Position
+from emulator.model import markers as kinds
+from emulator.model.markers import Marker, Snapshot, SnapshotRequest, SnapshotResponse, SubscriptionUpdate
+from emulator.model.values import BEFORE_EVERYTHING, Position
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.entry_building import build_entry, with_replication
 from emulator.wire.markers import MARKER_PRODUCER, decode_marker, encode_marker, stored_marker

@@ -18,7 +18,7 @@ from emulator.broker.admin.transaction_figures import add_transactions
 from emulator.broker.region import Region
 from emulator.broker.topic.topic import Topic
 from emulator.core.policies.lifetime import BACKLOG_QUOTAS, QuotaKind
-from emulator.model import TopicName
+from emulator.model.values import TopicName
 
 TOPICS_MAX: Final = 1_000
 LINES_MAX: Final = 5_000

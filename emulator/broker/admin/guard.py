@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from emulator.addresses import is_loopback, is_wildcard
 from emulator.broker.admin.http import Head, HttpError
-from emulator.region_config import RegionConfig
+from emulator.config.region import RegionConfig
+from emulator.net.addresses import is_loopback, is_wildcard
 
 READING = frozenset({"GET", "HEAD", "OPTIONS"})
 _AUTHORITY = re.compile(r"(?:\[(?P<address>[^\[\]\s,]*)\]|(?P<name>[^\[\]\s,:/@]*))(?::\d*)?")

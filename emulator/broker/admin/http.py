@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 import h11
 
-from emulator.network import own_address
+from emulator.net.network import own_address
 
 logger = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 
 from emulator.broker.admin.http import HttpError
 from emulator.broker.admin.resource import Body
-from emulator.model import AFTER_EVERYTHING, BEFORE_EVERYTHING, Position
+from emulator.model.values import AFTER_EVERYTHING, BEFORE_EVERYTHING, Position
 
 LONG: Final = 2**63
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from emulator.addresses import in_url
 from emulator.broker.admin.http import Head, HttpError
 from emulator.broker.admin.scope import Scope
 from emulator.broker.authorization import Action, Resource, Standing, authorize
 from emulator.broker.region import Region
 from emulator.broker.replication.shaping import ShapedLink
-from emulator.model import PERSISTENT, is_valid_name
+from emulator.model.values import PERSISTENT, is_valid_name
+from emulator.net.addresses import in_url
 
 Authorize = Callable[[Head, Action, Resource], None]
 """Whether the sender of a request may do something. ProtocolError (authentication or authorization) when not."""

@@ -9,7 +9,7 @@ from emulator.broker.admin.http import HttpError
 from emulator.broker.region import Region
 from emulator.core.policies.regions import ALLOWED_CLUSTERS
 from emulator.core.policies.topics import REPLICATION_CLUSTERS
-from emulator.stored_keys import ClusterPath
+from emulator.model.stored_keys import ClusterPath
 
 OBEYS = (ALLOWED_CLUSTERS,)
 """Policies that this module acts upon (P1)."""

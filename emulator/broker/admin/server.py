@@ -18,7 +18,7 @@ from emulator.broker.replication.shaping import ShapedLink
 from emulator.broker.tenancy import Missing, Taken, Used
 from emulator.core.metadata_sync.changes import Overruled
 from emulator.errors import GoneMeanwhile, ProtocolError, ServerError, StorageError
-from emulator.network import Listener
+from emulator.net.network import Listener
 
 logger = logging.getLogger(__name__)
 

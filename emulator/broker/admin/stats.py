@@ -12,14 +12,14 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from emulator.addresses import in_url
 from emulator.broker.nonpersistent.topic import NonPersistentTopic
 from emulator.broker.replication.replicator import Replicator
 from emulator.broker.subscription.consumer import Consumer
 from emulator.broker.subscription.subscription import Subscription
 from emulator.broker.topic.producer import Producer
 from emulator.broker.topic.topic import Topic
-from emulator.reasons import Cause, Reason
+from emulator.model.reasons import Cause, Reason
+from emulator.net.addresses import in_url
 
 
 def topic_stats(topic: Topic, *, publishers: bool = True, consumers: bool = True) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from emulator.broker.admin.exposition import Family
 from emulator.broker.region import Region
 from emulator.broker.transactions.life import Life
-from emulator.transaction_names import full_text
+from emulator.model.transaction_names import full_text
 
 _OF_COORDINATORS: tuple[tuple[str, str, str, Callable[[Life], int]], ...] = (
     ("pulsar_txn_active_count", "gauge", "Open transactions.", lambda life: len(life.core.live)),

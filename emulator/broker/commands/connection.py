@@ -14,7 +14,6 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from emulator.addresses import in_url
 from emulator.broker.authorization import Standing
 from emulator.broker.budgets import Account, Charge
 from emulator.broker.commands.confirming import confirm
@@ -30,8 +29,9 @@ from emulator.broker.topic.producer import Producer, ProducerHost
 from emulator.core.admission import Peer
 from emulator.core.dispatch import SubscriptionType
 from emulator.errors import ProtocolError, ServerError, StorageError
-from emulator.model import TopicName
-from emulator.network import own_address
+from emulator.model.values import TopicName
+from emulator.net.addresses import in_url
+from emulator.net.network import own_address
 from emulator.wire import answers
 from emulator.wire.codec import AckCommand, CommandType
 from emulator.wire.commands import CreateProducer

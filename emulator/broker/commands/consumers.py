@@ -14,7 +14,7 @@ from emulator.broker.topic import positions
 from emulator.broker.topic_slot import Wish
 from emulator.core.dispatch import ConsumerState, KeySharing, SubscriptionType
 from emulator.errors import ProtocolError, ServerError, StorageError
-from emulator.model import Position, SchemaType
+from emulator.model.values import Position, SchemaType
 from emulator.wire import answers
 from emulator.wire.consumer_commands import ConsumerRequest, Redeliver, Seek, Subscribe, Unsubscribe
 

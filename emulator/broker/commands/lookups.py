@@ -9,7 +9,7 @@ from emulator.broker.authorization import Standing
 from emulator.broker.transactions.coordinators import NOT_ENABLED
 from emulator.core.topic_patterns import TopicPattern
 from emulator.errors import ProtocolError, ServerError
-from emulator.transaction_names import COORDINATORS
+from emulator.model.transaction_names import COORDINATORS
 from emulator.wire import answers
 from emulator.wire.commands import Lookup, PartitionMetadata
 from emulator.wire.topic_lists import GetTopics, topics_hash

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from emulator.core.schemas.versions import version_bytes, version_number
 from emulator.errors import ProtocolError, ServerError
-from emulator.model import Schema, SchemaType, TopicName
+from emulator.model.values import Schema, SchemaType, TopicName
 from emulator.wire import answers
 from emulator.wire.commands import GetOrCreateSchema, GetSchema
 

@@ -11,7 +11,7 @@ from emulator.core.transactions.coordinator import ASKED
 from emulator.core.transactions.journal_entries import Holder, name_bytes
 from emulator.core.transactions.keys import PROCESS_BYTES_MAX, client_text
 from emulator.errors import ProtocolError, ServerError
-from emulator.transaction_names import check_key
+from emulator.model.transaction_names import check_key
 from emulator.wire import transaction_commands as answers
 from emulator.wire.transaction_commands import (
     AddPartitions,

@@ -20,9 +20,9 @@ from emulator.broker.topic.tail import StoredEntry
 from emulator.core.compaction import LatestOfKeys, TooManyKeys
 from emulator.core.needs import Need
 from emulator.errors import ProtocolError, ServerError, StorageError
-from emulator.model import TopicName
+from emulator.model.stored_keys import CompactionKey
+from emulator.model.values import TopicName
 from emulator.storage.contract import Log
-from emulator.stored_keys import CompactionKey
 from emulator.wire.compacting import last_index, read_keys, with_messages
 
 logger = logging.getLogger(__name__)

@@ -8,9 +8,9 @@ from typing import Final, Self
 
 from emulator.broker.log_kinds import LogKind
 from emulator.errors import StorageDamaged
-from emulator.model import TopicName
+from emulator.model.stored_keys import CompactionKey
+from emulator.model.values import TopicName
 from emulator.storage.contract import Store
-from emulator.stored_keys import CompactionKey
 
 _UNREADABLE: Final = (ValueError, KeyError, TypeError, OverflowError, RecursionError)
 

@@ -29,8 +29,7 @@ from emulator.core.metadata_sync.record import Record, stored_record
 from emulator.core.metadata_sync.standing import OwnClock, covers, missing, stored_vector, vector_of
 from emulator.core.metadata_sync.stored import UNREADABLE, decoded
 from emulator.errors import StorageDamaged
-from emulator.model import Change
-from emulator.stored_keys import (
+from emulator.model.stored_keys import (
     SYNC_APPLIED_PATH,
     SYNC_CLOCK_PATH,
     SYNC_DRAWN_PATH,
@@ -39,6 +38,7 @@ from emulator.stored_keys import (
     SyncRecordPath,
     parse_path,
 )
+from emulator.model.values import Change
 
 logger = logging.getLogger(__name__)
 

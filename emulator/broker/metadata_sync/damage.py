@@ -33,9 +33,7 @@ from emulator.core.metadata_sync.record import stored_record
 from emulator.core.metadata_sync.standing import OwnClock, bounded, stored_vector
 from emulator.core.metadata_sync.stored import UNREADABLE, decoded
 from emulator.errors import StorageDamaged
-from emulator.model import Change
-from emulator.storage.configuration import Rows
-from emulator.stored_keys import (
+from emulator.model.stored_keys import (
     SYNC_APPLIED_PATH,
     SYNC_CLOCK_PATH,
     SYNC_DRAWN_PATH,
@@ -50,6 +48,8 @@ from emulator.stored_keys import (
     SyncStatePath,
     parse_path,
 )
+from emulator.model.values import Change
+from emulator.storage.configuration import Rows
 
 logger = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from emulator.broker.metadata import Metadata
 from emulator.broker.metadata_sync.settings import SyncSettings
 from emulator.core.metadata_sync.exclusions import Excluded, not_covered, stored_excluded
-from emulator.stored_keys import SyncExcludedPath
+from emulator.model.stored_keys import SyncExcludedPath
 
 
 class Difference(NamedTuple):

@@ -16,8 +16,8 @@ from emulator.core.metadata_sync.record import Loser, Record, stored_record
 from emulator.core.metadata_sync.rules import Entry
 from emulator.core.metadata_sync.standing import covers, stored_vector
 from emulator.errors import StorageDamaged
-from emulator.reasons import NO_REASON, Cause, Reason
-from emulator.stored_keys import SYNC_INCOMPLETE_PATH, SyncPeerPath, SyncRecordPath
+from emulator.model.reasons import NO_REASON, Cause, Reason
+from emulator.model.stored_keys import SYNC_INCOMPLETE_PATH, SyncPeerPath, SyncRecordPath
 
 
 def why_shared(metadata: Metadata, synchronizer: Synchronizer | None, path: str) -> list[Reason]:

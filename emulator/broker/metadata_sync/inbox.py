@@ -25,8 +25,8 @@ from emulator.core.metadata_sync.packs import (
     decode,
 )
 from emulator.core.metadata_sync.standing import Vector, bounded, covers
+from emulator.model.stored_keys import SYNC_INCOMPLETE_PATH, SyncExcludedPath, SyncPeerPath
 from emulator.storage.configuration import Rows
-from emulator.stored_keys import SYNC_INCOMPLETE_PATH, SyncExcludedPath, SyncPeerPath
 
 logger = logging.getLogger(__name__)
 

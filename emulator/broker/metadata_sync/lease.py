@@ -13,9 +13,9 @@ from typing import NamedTuple
 from emulator.broker.metadata import Metadata
 from emulator.core.metadata_sync.event import number
 from emulator.core.metadata_sync.stored import decoded
-from emulator.model import Change
+from emulator.model.stored_keys import SYNC_LEASE_PATH
+from emulator.model.values import Change
 from emulator.storage.configuration import Rows
-from emulator.stored_keys import SYNC_LEASE_PATH
 
 BEAT_SECONDS = 0.4
 SILENCE_SECONDS = 1.2

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from emulator.compatibility import Compatibility
+from emulator.config.compatibility import Compatibility
+from emulator.config.region import RegionConfig
 from emulator.core.metadata_sync.changes import Here, Transaction
 from emulator.core.metadata_sync.elements import is_synced, readable
 from emulator.core.metadata_sync.outbox import Outbox
 from emulator.core.metadata_sync.rules import UPSTREAM, Rule
 from emulator.errors import ProtocolError, ServerError
-from emulator.model import TopicName
-from emulator.region_config import RegionConfig
+from emulator.model.stored_keys import NamespacePath, PartitionedTopicPath, TopicPoliciesPath
+from emulator.model.values import TopicName
 from emulator.storage.configuration import Rows
-from emulator.stored_keys import NamespacePath, PartitionedTopicPath, TopicPoliciesPath
 
 SUBSCRIPTION = "metadata-syncer"
 """Of the event topic: what the carrier has applied."""

@@ -13,7 +13,7 @@ from emulator.core.metadata_sync.changes import Transaction
 from emulator.core.metadata_sync.event import Stamp
 from emulator.core.metadata_sync.record import Record, stored_record
 from emulator.core.metadata_sync.standing import Vector, may_go, merged, stored_vector
-from emulator.stored_keys import SyncPeerPath, SyncRecordPath
+from emulator.model.stored_keys import SyncPeerPath, SyncRecordPath
 
 LET_GO_SECONDS = 1.0
 LET_GO_AT_ONCE = 500

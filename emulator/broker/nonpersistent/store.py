@@ -7,8 +7,8 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
+from emulator.model.stored_keys import CheckpointPartKey
 from emulator.storage.contract import Entry, Log, Store, Versioned
-from emulator.stored_keys import CheckpointPartKey
 
 WINDOW_BYTES: Final = 65_536
 """The newest entries that a log has for whoever is a little late; at least one."""

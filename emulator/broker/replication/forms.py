@@ -11,7 +11,7 @@ from typing import Final
 
 from emulator.broker.budgets import Account
 from emulator.broker.topic.tail import StoredEntry
-from emulator.model import Position
+from emulator.model.values import Position
 from emulator.wire.entry_building import with_replication
 
 FORMS_BYTES_MAX = 4_194_304

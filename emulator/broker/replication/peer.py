@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from emulator.broker.replication import proof
 from emulator.broker.replication.shaping import LinkCut
+from emulator.config.region import PeerConfig
 from emulator.core.silence import Silence
 from emulator.errors import ProtocolError, ServerError
-from emulator.model import Schema
-from emulator.reasons import NO_REASON, Cause, Reason
-from emulator.region_config import PeerConfig
+from emulator.model.reasons import NO_REASON, Cause, Reason
+from emulator.model.values import Schema
 from emulator.wire import peering, requests
 from emulator.wire.codec import PING_FRAME, PONG_FRAME, CommandType
 from emulator.wire.commands import CloseProducer

@@ -21,9 +21,9 @@ import hmac
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from emulator.config.region import PulsarPeerConfig, RegionConfig
 from emulator.core.admission import Client, Peer, Permission, Publisher
 from emulator.errors import ProtocolError, ServerError
-from emulator.region_config import PulsarPeerConfig, RegionConfig
 
 METHOD = "geoemu-region"
 TOKEN_METHOD = "token"

@@ -14,9 +14,9 @@ from emulator.core.pace import Pace, Throttle, throttle_of
 from emulator.core.replication import Forwarding, ReplicatorLife, ReplicatorState
 from emulator.core.schemas.versions import version_number
 from emulator.errors import ProtocolError, ServerError, StorageError
-from emulator.model import Position
-from emulator.reasons import NO_REASON, Cause, Reason
-from emulator.stored_keys import ProgressKey
+from emulator.model.reasons import NO_REASON, Cause, Reason
+from emulator.model.stored_keys import ProgressKey
+from emulator.model.values import Position
 from emulator.wire.codec import send_header
 from emulator.wire.metadata import schema_version
 

@@ -13,7 +13,7 @@ from typing import Protocol
 from emulator.broker.schemas import Schemas
 from emulator.core.schemas.versions import version_number
 from emulator.errors import ProtocolError, ServerError
-from emulator.model import Schema, TopicName
+from emulator.model.values import Schema, TopicName
 
 NO_SCHEMA = b""
 """What is sent of a version that nobody gave out: a number that means nothing here must not mean something there."""

@@ -18,8 +18,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from random import Random
 
-from emulator.network import Listener, Network
-from emulator.region_config import LinkShape
+from emulator.config.region import LinkShape
+from emulator.net.network import Listener, Network
 
 TIMER_GRAIN_SECONDS = 0.0005
 """The system waits in whole milliseconds, so a timer is late by half of one on average. Aiming that much earlier makes

@@ -11,7 +11,7 @@ from emulator.broker.subscription.budget import ROUNDING_MS, Budget, Held
 from emulator.core.dispatch import ConsumerState, Delivery, Dispatcher, Read
 from emulator.core.pace import Pace
 from emulator.errors import StorageError
-from emulator.reasons import Cause, Reason, first_of
+from emulator.model.reasons import Cause, Reason, first_of
 from emulator.wire.codec import message_header
 
 if TYPE_CHECKING:

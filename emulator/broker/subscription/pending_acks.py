@@ -19,8 +19,8 @@ from emulator.core.transactions.pending_acks import Claim, commit
 from emulator.core.transactions.pending_rows import PendingRows, RowName
 from emulator.core.transactions.status import Status, TxnId
 from emulator.errors import GeoemuError, ProtocolError, ServerError, StorageDamaged
+from emulator.model.stored_keys import PendingAckKey, parse_key
 from emulator.storage.contract import Store
-from emulator.stored_keys import PendingAckKey, parse_key
 
 if TYPE_CHECKING:
     from emulator.broker.subscription.handing_out import HandingOut

@@ -11,16 +11,16 @@ import logging
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from emulator.compatibility import Compatibility
+from emulator.config.compatibility import Compatibility
 from emulator.core.admission import Own, Publisher
 from emulator.core.cursor import Cursor
 from emulator.core.id_set import IdSet
 from emulator.core.snapshots import Effect, Observed, OfferSnapshot, Skip, WriteMarker
 from emulator.core.subscription_updates import Applied, ReplicatedSubscription, SnapshotCache
 from emulator.errors import StorageError
-from emulator.markers import Marker, Snapshot, SnapshotRequest, SnapshotResponse, SubscriptionUpdate
-from emulator.model import Position
-from emulator.reasons import Cause, Reason
+from emulator.model.markers import Marker, Snapshot, SnapshotRequest, SnapshotResponse, SubscriptionUpdate
+from emulator.model.reasons import Cause, Reason
+from emulator.model.values import Position
 
 if TYPE_CHECKING:
     from emulator.broker.environment import RegionServices

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from emulator.broker.keeper import KeyChanges
 from emulator.core.cursor_parts import CursorParts, PartName
 from emulator.errors import StorageDamaged
+from emulator.model.stored_keys import CursorKey, CursorPartKey, StoredKey, parse_key
 from emulator.storage.contract import Store
-from emulator.stored_keys import CursorKey, CursorPartKey, StoredKey, parse_key
 
 
 class StoredCursor:

@@ -23,7 +23,7 @@ from emulator.core.dispatch import (
 from emulator.core.transactions.pending_acks import Claim
 from emulator.core.transactions.status import TxnId
 from emulator.errors import GoneMeanwhile, ProtocolError, ServerError, StorageError
-from emulator.reasons import NO_REASON, Cause, Reason
+from emulator.model.reasons import NO_REASON, Cause, Reason
 
 if TYPE_CHECKING:
     from emulator.broker.topic.view import Readable, SubscriptionHost

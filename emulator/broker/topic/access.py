@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from emulator.broker.environment import RegionServices
 from emulator.broker.keeper import StateKeeper, one_key
-from emulator.compatibility import Compatibility
+from emulator.config.compatibility import Compatibility
 from emulator.core.access import (
     Access,
     Admit,
@@ -32,9 +32,9 @@ from emulator.core.access import (
     Wait,
 )
 from emulator.errors import ProtocolError, ServerError, StorageDamaged, StorageError
-from emulator.model import AccessMode
+from emulator.model.stored_keys import GrantKey, LineKey
+from emulator.model.values import AccessMode
 from emulator.storage.contract import Log, Store
-from emulator.stored_keys import GrantKey, LineKey
 
 if TYPE_CHECKING:
     from emulator.broker.topic.producer import Producer

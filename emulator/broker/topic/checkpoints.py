@@ -10,8 +10,8 @@ from functools import partial
 from emulator.core.id_set import PART_BITS
 from emulator.core.topic_state import TopicState
 from emulator.errors import CheckpointDamaged
+from emulator.model.stored_keys import CheckpointKey, CheckpointPartKey, parse_key
 from emulator.storage.contract import Store
-from emulator.stored_keys import CheckpointKey, CheckpointPartKey, parse_key
 
 logger = logging.getLogger(__name__)
 

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, Protocol
 
 from emulator.errors import GoneMeanwhile, ProtocolError, ServerError, StorageError
-from emulator.model import Position
-from emulator.stored_keys import TerminatedKey
+from emulator.model.stored_keys import TerminatedKey
+from emulator.model.values import Position
 
 if TYPE_CHECKING:
     from emulator.broker.environment import RegionServices

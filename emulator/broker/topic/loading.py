@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from emulator.broker.compaction.stored import log_name, read_row
-from emulator.compatibility import Compatibility
+from emulator.config.compatibility import Compatibility
 from emulator.errors import CheckpointDamaged
-from emulator.model import TopicName
+from emulator.model.values import TopicName
 from emulator.storage.contract import Log
 from emulator.wire.metadata import scan_entry
 

@@ -12,8 +12,8 @@ from emulator.broker.topic.traffic import Traffic
 from emulator.core.admission import Limits, Peer, Publisher, Refusal, Scope, scope_of
 from emulator.core.transactions.status import TxnId
 from emulator.errors import ProtocolError, ServerError
-from emulator.markers import Marker
-from emulator.model import BEFORE_EVERYTHING, AccessMode, Position
+from emulator.model.markers import Marker
+from emulator.model.values import BEFORE_EVERYTHING, AccessMode, Position
 from emulator.wire.codec import SendCommand, encode_receipt, encode_receipts
 from emulator.wire.entry_building import with_transaction
 from emulator.wire.entry_layout import ensure_checksum

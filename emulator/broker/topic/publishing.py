@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from typing import NewType, Protocol, cast
 
+from emulator.config.region import RegionConfig
 from emulator.core.admission import Client, Limits, Publisher
 from emulator.core.pace import Throttle
-from emulator.markers import Marker
-from emulator.region_config import RegionConfig
+from emulator.model.markers import Marker
 from emulator.wire.codec import SendCommand
 from emulator.wire.entry_building import replication_bytes_max
 from emulator.wire.frames import COMMAND_BYTES_MAX, FRAME_PADDING_BYTES

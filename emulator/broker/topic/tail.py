@@ -19,7 +19,7 @@ from typing import Final
 
 from emulator.broker.budgets import Account, Charge
 from emulator.core.dispatch.keys import hash_of
-from emulator.markers import Marker
+from emulator.model.markers import Marker
 from emulator.wire.markers import stored_marker
 from emulator.wire.metadata import ChunkPiece, EntryInfo, piece_of, scan_entry, scan_for_dispatch
 from emulator.wire.sticky_key import sticky_key

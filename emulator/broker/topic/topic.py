@@ -50,11 +50,11 @@ from emulator.core.topic_state import LastData
 from emulator.core.transactions.status import TxnId
 from emulator.core.turns import Turns
 from emulator.errors import CheckpointDamaged, ProtocolError
-from emulator.markers import Marker
-from emulator.model import Position, TopicName
-from emulator.reasons import Cause
+from emulator.model.markers import Marker
+from emulator.model.reasons import Cause
+from emulator.model.stored_keys import CursorKey
+from emulator.model.values import Position, TopicName
 from emulator.storage.contract import Log
-from emulator.stored_keys import CursorKey
 from emulator.wire.codec import SendCommand
 from emulator.wire.markers import encode_marker
 from emulator.wire.metadata import EntryInfo

@@ -28,9 +28,9 @@ from emulator.core.pace import Pace, Throttle
 from emulator.core.subscription_updates import Applied
 from emulator.core.topic_state import LastData
 from emulator.core.turns import Turns
-from emulator.markers import Marker
-from emulator.model import Position, TopicName
-from emulator.reasons import Cause
+from emulator.model.markers import Marker
+from emulator.model.reasons import Cause
+from emulator.model.values import Position, TopicName
 
 if TYPE_CHECKING:
     from emulator.broker.topic.publishing import Attachment

@@ -11,7 +11,7 @@ from emulator.broker.transactions.life import LOG, CoordinatingRegion, Figures, 
 from emulator.broker.transactions.telling import RETRY_SECONDS, RETRY_SECONDS_MAX
 from emulator.core.transactions.keys import FIRST, KeyBook
 from emulator.errors import ProtocolError, ServerError, StorageDamaged, StorageError, StorageFenced
-from emulator.transaction_names import coordinator_of
+from emulator.model.transaction_names import coordinator_of
 
 if TYPE_CHECKING:
     from emulator.core.transactions.status import Status, TxnId

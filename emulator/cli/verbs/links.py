@@ -25,8 +25,8 @@ from emulator.cli.options import (
 )
 from emulator.cli.verbs.acting import Change, act, open_run_of, print_curl
 from emulator.cli.verbs.application import app
-from emulator.region_config import LinkShape
-from emulator.runtimes.contract import LinkStatus
+from emulator.config.region import LinkShape
+from emulator.run.directory import LinkStatus
 
 UNKNOWN_TO_THE_RUN = "changes by curl are not recorded in the run's history and end when the region restarts"
 
@@ -64,7 +64,7 @@ def latency(
     run_dir: RunDir = None,
 ) -> None:
     """Set the one-way latency of a link; `heal` restores what the topology declares."""
-    from emulator.history import latency_detail
+    from emulator.run.history import latency_detail
 
     if as_curl:
         changes = {"latency_ms": time} | ({} if jitter is None else {"jitter_ms": jitter})
@@ -86,7 +86,7 @@ def skew(region: Region, time: SignedMilliseconds, as_curl: AsCurl = False, run_
     """Offset a region's wall clock, ahead (+250ms) or behind (-250ms); `0ms` corrects it. Timers are
     unaffected."""
     from emulator.cli.curl import Request
-    from emulator.history import skew_detail
+    from emulator.run.history import skew_detail
 
     if as_curl:
         print(UNKNOWN_TO_THE_RUN, file=sys.stderr)

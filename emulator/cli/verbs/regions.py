@@ -22,7 +22,7 @@ from emulator.errors import RuntimeFailure
 from emulator.runtimes.contract import Runtime
 
 if TYPE_CHECKING:
-    from emulator.history import HistoryWriter
+    from emulator.run.history import HistoryWriter
 
 
 @app.command(

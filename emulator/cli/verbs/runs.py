@@ -31,7 +31,7 @@ from emulator.cli.verbs.application import app
 @app.command(epilog="Example: geoemu check -f topology.yaml")
 def check(file: TopologyFile = DEFAULT_TOPOLOGY) -> None:
     """Validate a topology and print all errors."""
-    from emulator.topology_file import load_topology
+    from emulator.config.loading import load_topology
 
     topology = load_topology(file)
     print(
@@ -57,10 +57,10 @@ def up(
 ) -> None:
     """Start a new run with all regions of a topology. Ctrl-C ends it, unless detached."""
     from emulator.cli.session import come_up
-    from emulator.made_by import note_made_by
+    from emulator.config.loading import load_topology
+    from emulator.run.manifest import note_made_by
     from emulator.runtimes.listening import listening_on
     from emulator.runtimes.opening import create_run
-    from emulator.topology_file import load_topology
 
     topology = listening_on(load_topology(file), listen)
     run = create_run(
@@ -98,9 +98,9 @@ def render(
     insecure: Insecure = False,
 ) -> None:
     """Write the files that `up --runtime compose` would use, without starting anything."""
+    from emulator.config.loading import load_topology
     from emulator.runtimes.compose import render as render_run
     from emulator.runtimes.listening import listening_on
-    from emulator.topology_file import load_topology
 
     topology = listening_on(load_topology(file), listen)
     render_run(topology, output, log_format=log_format, dashboards=dashboards, insecure=insecure)

@@ -100,7 +100,7 @@ def verify(
     """Check the stored logs of a run against its clients' histories. Exit code 0 valid, 1 invalid or a
     limit was missed, 2 unknown."""
     from emulator.cli.verifier import in_network_command, verify_command, verify_now
-    from emulator.runtimes.run_directory import find_run
+    from emulator.run.directory import find_run
 
     if directory and run_dir and directory != run_dir:
         raise typer.BadParameter("name one run directory only", param_hint="--run-dir")

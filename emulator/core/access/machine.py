@@ -42,7 +42,7 @@ from emulator.core.access.words import (
     Write,
 )
 from emulator.errors import ServerError
-from emulator.model import AccessMode
+from emulator.model.values import AccessMode
 
 LOSERS_MAX: Final = 1_000
 """So many names of shared producers that were fenced off are remembered."""

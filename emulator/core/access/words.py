@@ -7,7 +7,7 @@ from enum import Enum
 from typing import Final, NamedTuple, Protocol
 
 from emulator.errors import ServerError
-from emulator.model import AccessMode
+from emulator.model.values import AccessMode
 
 NOBODY: Final = ""
 """Owner of an epoch that bars all before it."""

@@ -21,7 +21,7 @@ from emulator.core.dispatch.single_active import SingleActive
 from emulator.core.dispatch.strategy import Strategy
 from emulator.core.dispatch.waits import counted, reasons_of
 from emulator.errors import ProtocolError, ServerError
-from emulator.reasons import Cause, Reason, first_of
+from emulator.model.reasons import Cause, Reason, first_of
 
 StrategyFactory = Callable[[SubscriptionType, Cursor, Limits], Strategy]
 

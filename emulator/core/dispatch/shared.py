@@ -26,7 +26,7 @@ from emulator.core.dispatch.pieces import Pieces
 from emulator.core.dispatch.strategy import ENTRIES_PER_READ_MAX, Strategy
 from emulator.core.dispatch.waits import Waiting, counted
 from emulator.core.id_set import IdSet
-from emulator.reasons import NO_REASON, Cause, Reason
+from emulator.model.reasons import NO_REASON, Cause, Reason
 
 RUN_ENTRIES = 16
 """How many entries in a row one consumer gets before it is the next one's turn."""

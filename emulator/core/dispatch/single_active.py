@@ -15,7 +15,7 @@ from emulator.core.cursor import Cursor
 from emulator.core.dispatch.contract import Candidate, ConsumerState, Delivery, Limits, Read, Wake, bits_set
 from emulator.core.dispatch.strategy import Strategy
 from emulator.core.dispatch.waits import Waiting
-from emulator.reasons import NO_REASON, Cause, Reason
+from emulator.model.reasons import NO_REASON, Cause, Reason
 
 
 class SingleActive(Strategy):

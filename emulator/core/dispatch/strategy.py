@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from emulator.core.cursor import Cursor
 from emulator.core.dispatch.contract import Candidate, ConsumerState, Delivery, Limits, Read, Wake
 from emulator.core.dispatch.waits import Waiting
-from emulator.reasons import Reason
+from emulator.model.reasons import Reason
 
 ENTRIES_PER_READ_MAX = 500
 

@@ -1,4 +1,4 @@
-"""Why messages of a subscription are not consumed, from what its strategy has set aside (emulator.reasons)."""
+"""Why messages of a subscription are not consumed, from what its strategy has set aside (emulator.model.reasons)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from emulator.core.dispatch.contract import ConsumerState, Limits
-from emulator.reasons import Cause, Reason
+from emulator.model.reasons import Cause, Reason
 
 
 class Waiting(NamedTuple):

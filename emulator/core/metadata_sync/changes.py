@@ -21,8 +21,8 @@ from emulator.core.metadata_sync.rules import LATEST, Rule
 from emulator.core.metadata_sync.standing import OwnClock, Vector, bounded, covers, vector_of
 from emulator.core.metadata_sync.stored import decoded
 from emulator.errors import StorageError
-from emulator.model import Change
-from emulator.stored_keys import SYNC_APPLIED_PATH, SYNC_CLOCK_PATH, SYNC_DRAWN_PATH, SyncRecordPath
+from emulator.model.stored_keys import SYNC_APPLIED_PATH, SYNC_CLOCK_PATH, SYNC_DRAWN_PATH, SyncRecordPath
+from emulator.model.values import Change
 
 CLOCK_AHEAD_MS_MAX: Final = 300_000
 """What Kerberos allows, too."""

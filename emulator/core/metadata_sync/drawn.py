@@ -15,8 +15,8 @@ from typing import Protocol
 from emulator.core.metadata_sync.event import Event, Stamp
 from emulator.core.metadata_sync.standing import OwnClock
 from emulator.core.metadata_sync.stored import decoded
-from emulator.model import Change
-from emulator.stored_keys import SYNC_DRAWN_PATH
+from emulator.model.stored_keys import SYNC_DRAWN_PATH
+from emulator.model.values import Change
 
 Drawn = dict[int, Event]
 """By sequence."""

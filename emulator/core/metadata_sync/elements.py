@@ -15,8 +15,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Final
 
-from emulator.model import PARTITIONS_MAX
-from emulator.stored_keys import (
+from emulator.model.stored_keys import (
     NamespacePath,
     PartitionedTopicPath,
     StoredKey,
@@ -24,6 +23,7 @@ from emulator.stored_keys import (
     TopicPoliciesPath,
     parse_path,
 )
+from emulator.model.values import PARTITIONS_MAX
 
 EXISTENCE: Final = ""
 """The element that says whether there is a document."""

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from emulator.core.hybrid_clock import Reading
 from emulator.core.metadata_sync.elements import EXISTENCE, check_element, joined_path, split_path
-from emulator.model import is_valid_name
+from emulator.model.values import is_valid_name
 
 CREATED, MODIFIED, DELETED = "Created", "Modified", "Deleted"
 TYPES: Final = (CREATED, MODIFIED, DELETED)

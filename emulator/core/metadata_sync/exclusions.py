@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from emulator.core.metadata_sync.stored import decoded
-from emulator.model import Change
+from emulator.model.values import Change
 
 EXCLUDED_MAX: Final = 1_000
 EXCLUDED_CHARACTERS_MAX: Final = 4_096

@@ -16,7 +16,7 @@ from typing import Final
 
 from emulator.core.metadata_sync.event import number
 from emulator.core.metadata_sync.stored import decoded
-from emulator.model import Change
+from emulator.model.values import Change
 
 BY_OPERATOR: Final = "operator"
 BY_TOPOLOGY: Final = "topology"

@@ -17,7 +17,7 @@ from typing import Any, Final
 from emulator.core.metadata_sync.event import Event, number
 from emulator.core.metadata_sync.exclusions import Excluded, excluded_from_json
 from emulator.core.metadata_sync.standing import vector_from_json
-from emulator.model import is_valid_name
+from emulator.model.values import is_valid_name
 
 VERSION: Final = 1
 PACK_CHARACTERS: Final = 262_144

@@ -20,7 +20,7 @@ from emulator.core.metadata_sync.elements import EXISTENCE, document_of
 from emulator.core.metadata_sync.event import Event, Stamp
 from emulator.core.metadata_sync.rules import LATEST, Entry, Rule
 from emulator.core.metadata_sync.stored import decoded
-from emulator.model import Change
+from emulator.model.values import Change
 
 LOSERS_KEPT: Final = 4
 """Of a document, for whoever asks why: the newest."""

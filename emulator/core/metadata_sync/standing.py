@@ -14,7 +14,7 @@ from typing import Any
 from emulator.core.hybrid_clock import BEGINNING, Reading
 from emulator.core.metadata_sync.event import Stamp, number
 from emulator.core.metadata_sync.stored import decoded
-from emulator.model import Change
+from emulator.model.values import Change
 
 
 @dataclass(frozen=True, slots=True)

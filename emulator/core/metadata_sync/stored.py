@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from emulator.errors import StorageDamaged
-from emulator.model import Change
+from emulator.model.values import Change
 
 T = TypeVar("T")
 UNREADABLE = (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError)

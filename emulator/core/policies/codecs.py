@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from emulator.core.policies.declaration import Codec
-from emulator.model import is_valid_name
+from emulator.model.values import is_valid_name
 
 MILLISECONDS_MAX: Final = 3_600_000
 """An hour: what is longer was meant in another unit."""

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from emulator.core.partitions import Partitioned
 from emulator.core.policies.declaration import Codec, InPulsarsWords, Policy, Scope
-from emulator.model import PARTITIONS_MAX
+from emulator.model.values import PARTITIONS_MAX
 
 
 class AutoCreation(NamedTuple):

@@ -13,7 +13,7 @@ from emulator.core.schemas.json_text import read_json
 from emulator.core.schemas.key_value import halves
 from emulator.core.schemas.problems import BadSchema, Incompatible
 from emulator.core.schemas.strategy import Strategy
-from emulator.model import Schema, SchemaType
+from emulator.model.values import Schema, SchemaType
 
 AVRO_DESCRIBED = frozenset({SchemaType.AVRO, SchemaType.JSON, SchemaType.PROTOBUF})
 _MAY_SAY_ANYTHING = frozenset({SchemaType.STRING, SchemaType.EXTERNAL})

@@ -12,7 +12,7 @@ from typing import Any
 
 from emulator.core.schemas.json_text import read_json
 from emulator.core.schemas.problems import BadSchema
-from emulator.model import Schema, SchemaType
+from emulator.model.values import Schema, SchemaType
 
 _LENGTH = Struct(">i")
 HALVES = ("key", "value")

@@ -21,7 +21,7 @@ from emulator.core.schemas.checks import AVRO_DESCRIBED
 from emulator.core.schemas.json_text import normalized
 from emulator.core.schemas.key_value import split_data
 from emulator.core.schemas.problems import BadSchema
-from emulator.model import Schema, SchemaType
+from emulator.model.values import Schema, SchemaType
 
 _NUMBER = Struct(">q")
 _KEY_VALUE_TYPES = ("key.schema.type", "value.schema.type", "kv.encoding.type")

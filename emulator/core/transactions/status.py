@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from emulator.transaction_names import TxnId
+from emulator.model.transaction_names import TxnId
 
 __all__ = ["FOLLOWS", "Status", "TxnId"]
 

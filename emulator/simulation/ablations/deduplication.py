@@ -7,7 +7,7 @@ from typing import Any
 
 from emulator.core.deduplication import ProducerDeduplication, SourceWatermarks, Verdict
 from emulator.core.topic_state import TopicState
-from emulator.model import Position
+from emulator.model.values import Position
 from emulator.simulation.ablation import Ablation, parts
 
 

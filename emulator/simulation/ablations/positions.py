@@ -9,8 +9,8 @@ from emulator.core.cursor import Cursor
 from emulator.core.cursor_parts import CursorParts, PartName
 from emulator.core.snapshots import Effect, PendingSnapshot, SnapshotController
 from emulator.core.subscription_updates import Applied, apply_update
-from emulator.markers import SnapshotRequest
-from emulator.model import Position
+from emulator.model.markers import SnapshotRequest
+from emulator.model.values import Position
 from emulator.simulation.ablation import Ablation, parts
 
 

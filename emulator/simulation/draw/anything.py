@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from random import Random
 
-from emulator.region_config import LinkShape
+from emulator.config.region import LinkShape
 from emulator.simulation.draw.clients import carrying_seconds, draw_consumers, draw_producer
 from emulator.simulation.draw.scenery import draw_disk, draw_remote, draw_topology
 from emulator.simulation.draw.troubles import comeback, draw_fault, squeeze

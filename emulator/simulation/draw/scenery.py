@@ -9,11 +9,11 @@ from __future__ import annotations
 from pathlib import Path
 from random import Random
 
-from emulator.region_config import BrokerSettings, LinkShape, NamespaceConfig
+from emulator.config.region import BrokerSettings, LinkShape, NamespaceConfig
+from emulator.config.topology import Cluster, Link, Region, Topology
 from emulator.simulation.medium import DiskFaults
 from emulator.simulation.remote_log import RemoteFaults
 from emulator.simulation.world import NAMESPACE, SERVICE_PORT
-from emulator.topology import Cluster, Link, Region, Topology
 
 REGION_NAMES = ("us", "eu", "ap", "sa", "af")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from emulator.region_config import BrokerSettings
+from emulator.config.region import BrokerSettings
 from emulator.simulation.draw.scenery import REGION_NAMES
 from emulator.simulation.faults import (
     Cut,

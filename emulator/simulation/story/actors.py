@@ -24,7 +24,7 @@ from emulator.client import (
     MessageId,
     Producer,
 )
-from emulator.history import attributes_digest, payload_digest
+from emulator.run.history import attributes_digest, payload_digest
 from emulator.scenarios.lanes import Lane, choose
 from emulator.scenarios.own_producer import ACCESS_MODES
 from emulator.scenarios.workload import ConsumerPart, Counts, Hire, HostPart, Part, ProducerPart, TaskPart

@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 from typing import Any
 
-from emulator.history import Outcome
+from emulator.run.history import Outcome
 from emulator.scenarios.host_at_work import HostAtWork
 from emulator.scenarios.own_producer import OwnProducer
 from emulator.scenarios.task_at_work import TaskAtWork

@@ -17,11 +17,12 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from emulator.admin_calls import NoAnswer, call
 from emulator.broker.admin.stats import topic_row
+from emulator.config.region import NamespaceConfig
+from emulator.config.topology import Topology
 from emulator.errors import ConfigurationError, Problem
-from emulator.model import TopicName
-from emulator.region_config import NamespaceConfig
+from emulator.model.values import TopicName
+from emulator.net.http import NoAnswer, call
 from emulator.scenarios.progress import Quiet
 from emulator.scenarios.runner import play
 from emulator.scenarios.scenario import Scenario, load_scenario
@@ -54,7 +55,6 @@ from emulator.simulation.story.runtime import SimulatedRuntime
 from emulator.simulation.trace import Listener
 from emulator.simulation.watch import CursorWatch
 from emulator.simulation.world import ADMIN_PORT, SERVICE_PORT, World
-from emulator.topology import Topology
 
 PLAY_SECONDS_MAX = 3600.0
 CONVERGE_SECONDS = 60.0

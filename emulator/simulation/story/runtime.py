@@ -13,15 +13,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from emulator.errors import RuntimeFailure, StorageError
-from emulator.region_config import LinkShape
-from emulator.runtimes.contract import (
-    LinkStatus,
-    Refused,
-    RegionState,
-    RegionStatus,
-    RunStatus,
-)
+from emulator.config.region import LinkShape
+from emulator.errors import Refused, RuntimeFailure, StorageError
+from emulator.run.directory import LinkStatus
+from emulator.runtimes.contract import RegionState, RegionStatus, RunStatus
 from emulator.simulation.host import HostDied, HostState
 from emulator.simulation.world import ADMIN_PORT, SERVICE_PORT, World
 from emulator.storage.configuration_memory import ConfigurationMemory

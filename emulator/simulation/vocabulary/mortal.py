@@ -6,8 +6,8 @@ import asyncio
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from emulator.admin_calls import NoAnswer
 from emulator.client import Consumer
+from emulator.net.http import NoAnswer
 from emulator.simulation.vocabulary.own_topic import OwnTopic
 from emulator.simulation.vocabulary.word import Stage
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from emulator.client import Client, Consumer, InitialPosition, Message
-from emulator.history import payload_digest
+from emulator.run.history import payload_digest
 from emulator.simulation.actors import place_of, text_of
 from emulator.simulation.evidence import full
 from emulator.simulation.vocabulary.word import Act, Stage

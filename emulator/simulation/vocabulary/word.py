@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from emulator.client import Client, ClientError
-from emulator.history import payload_digest
+from emulator.run.history import payload_digest
 from emulator.simulation.evidence import Deed
 from emulator.simulation.names import public_name
 

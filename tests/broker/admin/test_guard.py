@@ -6,7 +6,7 @@ import pytest
 
 from emulator.broker.admin.guard import Guard, host_in
 from emulator.broker.admin.http import Head, HttpError
-from emulator.region_config import RegionConfig
+from emulator.config.region import RegionConfig
 
 GUARD = Guard.of(
     RegionConfig(

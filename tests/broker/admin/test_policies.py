@@ -9,9 +9,9 @@ from collections.abc import Iterator
 import pytest
 
 from emulator.broker.admin.resources.policies import policy_resources
+from emulator.config.region import PeerConfig
 from emulator.core.policies.declaration import Scope
 from emulator.core.policies.registry import REGISTRY
-from emulator.region_config import PeerConfig
 from tests.broker.admin.served import Served, served
 
 NAMESPACE = "/admin/v2/namespaces/public/default"

@@ -11,9 +11,9 @@ import pytest
 from emulator.client import InitialPosition, Schema, SchemaType
 from emulator.core.policies.schemas import SCHEMA_COMPATIBILITY, SCHEMA_UPDATES
 from emulator.core.schemas.strategy import Strategy
-from emulator.model import TopicName
+from emulator.model.stored_keys import NamespacePath
+from emulator.model.values import TopicName
 from emulator.simulation.world import World, world
-from emulator.stored_keys import NamespacePath
 from tests.schemas_made import FIRST, RENAMED, WITH_DEFAULT, key_value, native
 
 TOPIC = "persistent://public/default/orders"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from emulator.region_config import PeerConfig
+from emulator.config.region import PeerConfig
 from tests.broker.admin.served import Served, served
 
 TENANT = "/admin/v2/tenants/acme"

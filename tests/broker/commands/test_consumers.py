@@ -11,7 +11,7 @@ from emulator.broker.topic.positions import last_message
 from emulator.broker.topic.tail import StoredEntry
 from emulator.client.batching import Batching
 from emulator.core.topic_state import UNKNOWN_MESSAGES
-from emulator.model import BEFORE_EVERYTHING
+from emulator.model.values import BEFORE_EVERYTHING
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.codec import encode_ack, encode_flow
 from emulator.wire.frames import frame_of

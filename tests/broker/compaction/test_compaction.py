@@ -19,10 +19,10 @@ from emulator.client import (
     Message,
 )
 from emulator.errors import ServerError
+from emulator.model.stored_keys import CompactionKey
 from emulator.simulation.medium import DiskFaults
 from emulator.simulation.remote_log import RemoteFaults
 from emulator.simulation.world import World, world
-from emulator.stored_keys import CompactionKey
 
 TOPIC = "persistent://public/default/orders"
 PATH = "/admin/v2/persistent/public/default/orders"

@@ -19,7 +19,7 @@ from emulator.core.policies.limits import (
 )
 from emulator.core.policies.topics import DEDUPLICATION
 from emulator.errors import ServerError
-from emulator.stored_keys import NamespacePath
+from emulator.model.stored_keys import NamespacePath
 from emulator.wire import pulsar_pb2 as pb
 from tests.broker.commands.raw import RawClient, raw_client
 from tests.broker.regions import Regions, regions, until

@@ -16,9 +16,9 @@ from emulator.client import (
     ConsumerType,
     InitialPosition,
 )
+from emulator.config.region import BrokerSettings
 from emulator.errors import ServerError
-from emulator.model import AccessMode
-from emulator.region_config import BrokerSettings
+from emulator.model.values import AccessMode
 from emulator.simulation.world import World, world
 
 TOPIC = "non-persistent://public/default/ticks"

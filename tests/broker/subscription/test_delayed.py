@@ -10,8 +10,8 @@ import pytest
 
 from emulator.client import ClientError, Consumer, ConsumerType, InitialPosition
 from emulator.core.policies.consuming import DELAYED_DELIVERY, Delays
+from emulator.model.stored_keys import NamespacePath, TopicPoliciesPath
 from emulator.simulation.world import World, world
-from emulator.stored_keys import NamespacePath, TopicPoliciesPath
 from tests.broker.subscription.test_subscription import TOPIC, broker_of, subscription_of
 
 BOTH = pytest.mark.parametrize("type_", [ConsumerType.SHARED, ConsumerType.KEY_SHARED])

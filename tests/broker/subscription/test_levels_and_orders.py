@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from emulator.client import Consumer, ConsumerType, InitialPosition, Producer
-from emulator.region_config import BrokerSettings
+from emulator.config.region import BrokerSettings
 from emulator.simulation.world import World, world
 
 TOPIC = "persistent://public/default/orders"

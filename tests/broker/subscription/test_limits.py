@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from emulator.client import Consumer, ConsumerType, InitialPosition, Message
 from emulator.core.policies.consuming import UNACKED_PER_CONSUMER, UNACKED_PER_SUBSCRIPTION
+from emulator.model.stored_keys import NamespacePath, TopicPoliciesPath
 from emulator.simulation.world import World, world
-from emulator.stored_keys import NamespacePath, TopicPoliciesPath
 from tests.broker.subscription.test_subscription import TOPIC, broker_of, subscription_of
 
 NAMESPACE = NamespacePath("public/default")

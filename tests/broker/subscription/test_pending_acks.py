@@ -10,8 +10,8 @@ import pytest
 from emulator.broker.subscription.subscription import Subscription
 from emulator.core.transactions.status import Status, TxnId
 from emulator.errors import ServerError
+from emulator.model.stored_keys import PendingAckKey
 from emulator.storage.memory import MemoryStore
-from emulator.stored_keys import PendingAckKey
 from emulator.wire import pulsar_pb2 as pb
 from tests.broker.commands.raw import RawClient, raw_client
 from tests.broker.regions import Regions, regions, until

@@ -24,8 +24,8 @@ from typing import Any
 from emulator.broker.environment import Environment
 from emulator.broker.region import Region
 from emulator.client import Client, ClientSettings, Consumer, ConsumerType, InitialPosition
-from emulator.network import SocketNetwork
-from emulator.region_config import BrokerSettings, LogConfig, NamespaceConfig, RegionConfig
+from emulator.config.region import BrokerSettings, LogConfig, NamespaceConfig, RegionConfig
+from emulator.net.network import SocketNetwork
 from emulator.storage.configuration_memory import ConfigurationMemory, MemoryConfiguration
 from emulator.storage.contract import Store
 from emulator.storage.kafka import open_kafka

@@ -9,7 +9,7 @@ import pytest
 from emulator.broker.commands.consumers import NAME_LENGTH_MAX
 from emulator.core.transactions.status import Status, TxnId
 from emulator.errors import StorageError
-from emulator.model import TopicName
+from emulator.model.values import TopicName
 from emulator.storage.memory import MemoryStore
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.codec import send_frame

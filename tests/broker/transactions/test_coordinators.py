@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
+from emulator.config.region import BrokerSettings
 from emulator.core.transactions.status import Status, TxnId
 from emulator.errors import EXPIRED_TRANSACTION, ProtocolError, StorageError
-from emulator.region_config import BrokerSettings
 from emulator.storage.memory import MemoryStore
 from emulator.wire import pulsar_pb2 as pb
 from tests.broker.commands.raw import RawClient, raw_client

@@ -8,7 +8,7 @@ import pytest
 
 from emulator.client import ClientError
 from emulator.core.transactions.status import Status
-from emulator.model import AccessMode
+from emulator.model.values import AccessMode
 from tests.broker.regions import regions, until
 from tests.broker.test_transaction_buffer import readable
 from tests.broker.transacting import TOPIC

@@ -11,8 +11,8 @@ from emulator.broker.transactions.life import KEY_LOG
 from emulator.client import InitialPosition
 from emulator.core.transactions.status import Status, TxnId
 from emulator.errors import EXPIRED_TRANSACTION, ProtocolError, StorageError
+from emulator.model.transaction_names import coordinator_of
 from emulator.storage.memory import MemoryStore
-from emulator.transaction_names import coordinator_of
 from emulator.wire import pulsar_pb2 as pb
 from tests.broker.commands.raw import RawClient, raw_client
 from tests.broker.regions import Regions, regions, until

@@ -20,9 +20,9 @@ from emulator.client import (
     Producer,
     Transaction,
 )
+from emulator.config.loading import load_topology
+from emulator.config.topology import Topology
 from emulator.runtimes.process import ProcessRuntime
-from emulator.topology import Topology
-from emulator.topology_file import load_topology
 from tests.runtimes.fixtures import end_all
 
 pytestmark = [pytest.mark.real, pytest.mark.long]

@@ -16,8 +16,8 @@ import pytest
 from emulator.broker.region import Region
 from emulator.broker.transactions import key_life
 from emulator.client import EARLIEST, Client, ClientError, Consumer, ConsumerType, Transaction
+from emulator.model.transaction_names import TxnId
 from emulator.runtimes.kafka_server import KafkaServer
-from emulator.transaction_names import TxnId
 from tests.broker.regions import _free_port
 from tests.broker.transactions.killed_region import Place, Work, live, region_on, subscribed
 from tests.broker.transactions.test_successors import Unreachable, acknowledge_upto, wants_messages

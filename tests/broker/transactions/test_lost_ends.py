@@ -10,8 +10,8 @@ from emulator.broker.region import Region
 from emulator.broker.topic.topic import Topic
 from emulator.core.transactions.status import TxnId
 from emulator.errors import ProtocolError, ServerError, StorageError
+from emulator.model.stored_keys import PendingAckKey
 from emulator.storage.memory import MemoryStore
-from emulator.stored_keys import PendingAckKey
 from tests.broker.regions import regions, until
 from tests.broker.transactions.test_stories import TOPIC, shared, soon, status
 from tests.broker.transactions.test_successors import subscription

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from emulator.client import Client, ClientError, InitialPosition
-from emulator.history import HistoryWriter
+from emulator.run.history import HistoryWriter
 from emulator.tap.connection import TappedConnection
 from emulator.tap.tap import Tap
 from tests.broker.regions import QUICK, Regions, regions

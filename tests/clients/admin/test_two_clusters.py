@@ -12,9 +12,9 @@ from typing import Any, cast
 
 import pytest
 
+from emulator.config.loading import load_topology
 from emulator.runtimes.contract import RegionStatus
 from emulator.runtimes.process import ProcessRuntime
-from emulator.topology_file import load_topology
 from tests.broker.admin.served import Served
 from tests.clients.admin.walking import pulsar_admin
 from tests.runtimes.fixtures import end_all

@@ -19,7 +19,7 @@ from emulator.core.schemas.key_value import data_as_text, data_from_text, join_d
 from emulator.core.schemas.problems import BadSchema, Incompatible
 from emulator.core.schemas.strategy import Strategy
 from emulator.core.schemas.versions import Version, Versions, identity_of
-from emulator.model import Schema, SchemaType
+from emulator.model.values import Schema, SchemaType
 from tests.schemas_made import (
     FIRST,
     RENAMED,

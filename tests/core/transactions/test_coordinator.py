@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from emulator.config.region import BrokerSettings
 from emulator.core.transactions.coordinator import (
     FENCED,
     PARTICIPANTS_BYTES_MAX,
@@ -24,8 +25,7 @@ from emulator.core.transactions.journal_entries import (
 )
 from emulator.core.transactions.status import Status, TxnId
 from emulator.errors import EXPIRED_TRANSACTION, ProtocolError, ServerError
-from emulator.region_config import BrokerSettings
-from emulator.transaction_names import KEY_CHARACTERS_MAX
+from emulator.model.transaction_names import KEY_CHARACTERS_MAX
 
 BOUNDS = Bounds(open_max=3, participants_max=2, timeout_ms_max=1_000, outcomes_max=2, outcome_ms=10_000)
 TOPIC = "persistent://public/default/orders"

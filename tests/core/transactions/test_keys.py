@@ -17,7 +17,7 @@ from emulator.core.transactions.keys import (
     client_text,
 )
 from emulator.errors import EXPIRED_TRANSACTION, ProtocolError, ServerError
-from emulator.transaction_names import check_key, coordinator_of
+from emulator.model.transaction_names import check_key, coordinator_of
 
 
 def connect(book: KeyBook, epoch: int, process: str = "", key: str = "task") -> int:

@@ -10,7 +10,7 @@ from emulator.broker.admin.resources.policies import parser
 from emulator.broker.admin.resources.tenants import known_clusters
 from emulator.broker.admin.scope import Scope
 from emulator.core.policies.kept import ANTI_AFFINITY
-from emulator.stored_keys import NamespacePath
+from emulator.model.stored_keys import NamespacePath
 
 
 def _place(call: Call) -> NamespacePath:

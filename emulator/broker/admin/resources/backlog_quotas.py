@@ -13,7 +13,7 @@ from emulator.broker.admin.resources.policies import IS_GLOBAL
 from emulator.broker.admin.scope import Scope
 from emulator.core.policies.declaration import OutOfRange
 from emulator.core.policies.lifetime import BACKLOG_QUOTAS, QUOTA, Quota, QuotaKind, Quotas, quota_kind_of
-from emulator.stored_keys import NamespacePath, StoredKey
+from emulator.model.stored_keys import NamespacePath, StoredKey
 
 
 def _kind(call: Call) -> QuotaKind:

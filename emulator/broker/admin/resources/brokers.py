@@ -15,7 +15,7 @@ from emulator.broker.admin.scope import Scope
 from emulator.broker.region import Region
 from emulator.core.policies.declaration import Policy
 from emulator.core.policies.registry import REGISTRY
-from emulator.stored_keys import BROKER_POLICIES_PATH
+from emulator.model.stored_keys import BROKER_POLICIES_PATH
 
 logger = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from emulator.broker.admin.http import HttpError, Response
 from emulator.broker.admin.resource import Body, Call, Resource, changes, reads
 from emulator.broker.admin.scope import Scope
 from emulator.broker.clock import ShiftedClock
-from emulator.region_config import CLOCK_AHEAD_MS_MAX
+from emulator.config.region import CLOCK_AHEAD_MS_MAX
 
 _SCHEMA = {
     "type": "object",

@@ -6,15 +6,15 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from emulator.addresses import in_url, is_loopback
 from emulator.broker.admin.http import HttpError, Response
 from emulator.broker.admin.replication_rules import regions_of
 from emulator.broker.admin.resource import Body, Call, Resource, changes, reads
 from emulator.broker.admin.resources.tenants import known_clusters
 from emulator.broker.admin.scope import Scope
-from emulator.model import is_valid_name
+from emulator.model.stored_keys import ClusterPath
+from emulator.model.values import is_valid_name
+from emulator.net.addresses import in_url, is_loopback
 from emulator.storage.configuration import ABSENT, Conflict
-from emulator.stored_keys import ClusterPath
 
 DESCRIPTION_BYTES_MAX: Final = 65_536
 FIELDS: Final = {

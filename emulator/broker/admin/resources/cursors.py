@@ -24,7 +24,7 @@ from emulator.broker.subscription.subscription import Subscription, check_subscr
 from emulator.broker.topic import positions
 from emulator.broker.topic.topic import Topic
 from emulator.broker.topic_slot import Wish
-from emulator.model import AFTER_EVERYTHING, Position
+from emulator.model.values import AFTER_EVERYTHING, Position
 
 ANALYSED_ENTRIES_MAX = 10_000
 READ_ENTRIES = 500

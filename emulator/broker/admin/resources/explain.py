@@ -8,7 +8,7 @@ from emulator.broker.admin.scope import Scope
 from emulator.broker.explain import NotKnown
 from emulator.broker.explain import explain as explained
 from emulator.broker.explain import names as names_of
-from emulator.explanations import KINDS
+from emulator.model.explanations import KINDS
 
 
 async def kinds(call: Call) -> Response:

@@ -11,8 +11,8 @@ from emulator.broker.admin.resources.tenants import known_clusters
 from emulator.broker.admin.scope import Scope
 from emulator.core.policies.codecs import TEXTS
 from emulator.core.policies.kept import ANTI_AFFINITY
-from emulator.model import is_valid_name
-from emulator.stored_keys import KeptPath, StoredKey, parse_path
+from emulator.model.stored_keys import KeptPath, StoredKey, parse_path
+from emulator.model.values import is_valid_name
 
 KIND: Final = "failure-domain"
 

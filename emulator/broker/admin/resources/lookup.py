@@ -8,7 +8,7 @@ from emulator.broker.admin.place import topic_name
 from emulator.broker.admin.resource import Call, Operation, Resource
 from emulator.broker.admin.scope import Scope
 from emulator.broker.authorization import Action
-from emulator.transaction_names import COORDINATORS
+from emulator.model.transaction_names import COORDINATORS
 
 
 async def lookup(call: Call) -> Response:

@@ -15,7 +15,7 @@ from emulator.broker.authorization import Action
 from emulator.broker.topic import positions
 from emulator.broker.topic.topic import Topic
 from emulator.core.cursor import Cursor
-from emulator.model import BEFORE_EVERYTHING, Position
+from emulator.model.values import BEFORE_EVERYTHING, Position
 
 _OCTETS = "The payload is the body; the rest are headers `X-Pulsar-…`. A batch is one body."
 

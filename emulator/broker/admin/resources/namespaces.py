@@ -19,8 +19,8 @@ from emulator.core.policies.kept import BUNDLES
 from emulator.core.policies.regions import ALLOWED_CLUSTERS
 from emulator.core.policies.registry import REGISTRY
 from emulator.core.policies.topics import EXCLUSIVE_HOME, REPLICATION_CLUSTERS
-from emulator.model import NON_PERSISTENT, PERSISTENT
-from emulator.stored_keys import NamespacePath
+from emulator.model.stored_keys import NamespacePath
+from emulator.model.values import NON_PERSISTENT, PERSISTENT
 
 
 def _named(call: Call) -> str:

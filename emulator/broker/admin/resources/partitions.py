@@ -13,8 +13,8 @@ from emulator.broker.partitions import Exists
 from emulator.broker.topic_slot import Wish
 from emulator.core.partitions import Partitioned, partition_names
 from emulator.errors import ProtocolError, ServerError
-from emulator.model import NON_PERSISTENT, PARTITIONS_MAX, PERSISTENT, TopicName
-from emulator.transaction_names import COORDINATORS
+from emulator.model.transaction_names import COORDINATORS
+from emulator.model.values import NON_PERSISTENT, PARTITIONS_MAX, PERSISTENT, TopicName
 
 
 def _named(call: Call) -> TopicName:

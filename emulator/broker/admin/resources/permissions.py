@@ -12,8 +12,8 @@ from emulator.broker.admin.place import topic_name
 from emulator.broker.admin.resource import Body, Call, Resource, changes, reads
 from emulator.broker.admin.scope import Scope
 from emulator.core.policies.kept import PERMISSIONS
-from emulator.model import TopicName
-from emulator.stored_keys import NamespacePath
+from emulator.model.stored_keys import NamespacePath
+from emulator.model.values import TopicName
 
 ACTIONS: Final = ("produce", "consume", "functions", "sources", "sinks", "packages")
 GRANTS_MAX: Final = 10_000

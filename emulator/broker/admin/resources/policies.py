@@ -21,8 +21,8 @@ from emulator.core.policies.declaration import Scope as PolicyScope
 from emulator.core.policies.regions import ALLOWED_CLUSTERS
 from emulator.core.policies.registry import REGISTRY
 from emulator.core.policies.topics import EXCLUSIVE_HOME, REPLICATION_CLUSTERS
-from emulator.model import TopicName
-from emulator.stored_keys import NamespacePath, StoredKey
+from emulator.model.stored_keys import NamespacePath, StoredKey
+from emulator.model.values import TopicName
 
 SET_BY_PUT: Final = frozenset(
     {

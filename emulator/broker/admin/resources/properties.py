@@ -9,7 +9,7 @@ from emulator.broker.admin.resource import Body, Call, Resource, changes, reads
 from emulator.broker.admin.resources.policies import parser
 from emulator.broker.admin.scope import Scope
 from emulator.core.policies.kept import PROPERTIES
-from emulator.stored_keys import NamespacePath
+from emulator.model.stored_keys import NamespacePath
 
 PROPERTIES_MAX = 1_000
 

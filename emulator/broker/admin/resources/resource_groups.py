@@ -9,8 +9,8 @@ from emulator.broker.admin.http import HttpError, Response
 from emulator.broker.admin.resource import Body, Call, Resource, changes, reads
 from emulator.broker.admin.scope import Scope
 from emulator.core.policies.kept import RESOURCE_GROUP
-from emulator.model import is_valid_name
-from emulator.stored_keys import KeptPath, NamespacePath, parse_path
+from emulator.model.stored_keys import KeptPath, NamespacePath, parse_path
+from emulator.model.values import is_valid_name
 
 KIND: Final = "resource-group"
 FIELDS: Final = (

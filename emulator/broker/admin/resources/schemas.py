@@ -13,7 +13,7 @@ from emulator.broker.authorization import Action
 from emulator.core.schemas.key_value import data_as_text, data_from_text
 from emulator.core.schemas.problems import BadSchema
 from emulator.core.schemas.versions import Version
-from emulator.model import Schema, SchemaType, TopicName
+from emulator.model.values import Schema, SchemaType, TopicName
 
 _NEVER_REGISTERED: Final = frozenset({SchemaType.NONE, SchemaType.AUTO_CONSUME})
 

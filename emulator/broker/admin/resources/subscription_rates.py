@@ -17,8 +17,8 @@ from emulator.core.policies.limits import (
     SUBSCRIPTION_DISPATCH_RATE,
     SUBSCRIPTIONS_MAX,
 )
-from emulator.model import TopicName
-from emulator.stored_keys import StoredKey
+from emulator.model.stored_keys import StoredKey
+from emulator.model.values import TopicName
 
 
 def _topic(call: Call) -> TopicName:

@@ -10,8 +10,8 @@ from emulator.broker.admin.resource import Body, Call, Query, Resource, changes,
 from emulator.broker.admin.scope import Scope
 from emulator.broker.region import Region
 from emulator.broker.tenancy import Tenant
-from emulator.model import is_valid_name
-from emulator.stored_keys import ClusterPath, parse_path
+from emulator.model.stored_keys import ClusterPath, parse_path
+from emulator.model.values import is_valid_name
 
 NAMES_MAX = 1_000
 KEPT = "Requests are not authorized yet: `adminRoles` are stored and returned."

@@ -12,7 +12,7 @@ from emulator.broker.authorization import Action
 from emulator.broker.topic.topic import Topic
 from emulator.broker.topic_slot import Wish
 from emulator.core.partitions import partition_names
-from emulator.model import Position, TopicName
+from emulator.model.values import Position, TopicName
 
 
 def _named(call: Call) -> TopicName:

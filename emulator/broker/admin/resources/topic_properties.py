@@ -12,8 +12,8 @@ from emulator.broker.admin.resources.policies import parser
 from emulator.broker.admin.scope import Scope
 from emulator.broker.region import Region
 from emulator.core.policies.kept import PROPERTIES
-from emulator.model import TopicName
-from emulator.stored_keys import TopicPropertiesKey
+from emulator.model.stored_keys import TopicPropertiesKey
+from emulator.model.values import TopicName
 
 PROPERTIES_MAX = 1_000
 PROPERTIES_BODY = Body(parser(PROPERTIES), PROPERTIES.codec.schema)

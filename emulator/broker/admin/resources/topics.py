@@ -14,7 +14,7 @@ from emulator.broker.admin.scope import Scope
 from emulator.broker.topic.topic import Topic
 from emulator.broker.topic_slot import Wish
 from emulator.errors import ProtocolError, ServerError
-from emulator.model import NON_PERSISTENT, PERSISTENT
+from emulator.model.values import NON_PERSISTENT, PERSISTENT
 
 
 async def _topic(call: Call) -> Topic:

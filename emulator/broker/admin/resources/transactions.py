@@ -19,7 +19,7 @@ from emulator.core.transactions.keys import KeyState
 from emulator.core.transactions.pending_acks import PendingAcks
 from emulator.core.transactions.status import TxnId
 from emulator.errors import ProtocolError
-from emulator.transaction_names import SEPARATOR, full_text
+from emulator.model.transaction_names import SEPARATOR, full_text
 
 NUMBER_MAX = 2**64 - 1
 

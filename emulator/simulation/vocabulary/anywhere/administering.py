@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import ClassVar
 
-from emulator.admin_calls import NoAnswer
 from emulator.core.topic_state import TopicState
+from emulator.net.http import NoAnswer
 from emulator.simulation.ablation import Ablation, parts
 from emulator.simulation.host import Host
 from emulator.simulation.plan import Plan

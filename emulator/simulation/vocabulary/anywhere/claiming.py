@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import ClassVar
 
-from emulator.admin_calls import NoAnswer
+from emulator.config.topology import Topology
+from emulator.net.http import NoAnswer
 from emulator.simulation.evidence import full
 from emulator.simulation.faults import FailingDisk, Fault, Kill, KillClient, PauseClient, Reset, SlowDisk
 from emulator.simulation.plan import ClaimantPlan, Plan
@@ -18,7 +19,6 @@ from emulator.simulation.vocabulary.anywhere.careless_access import ABLATIONS
 from emulator.simulation.vocabulary.anywhere.claim_checks import CHECKS
 from emulator.simulation.vocabulary.word import Act, Stage, Word
 from emulator.simulation.world import NAMESPACE
-from emulator.topology import Topology
 
 TOPIC = "leader"
 MODES = (

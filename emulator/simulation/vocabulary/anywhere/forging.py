@@ -16,8 +16,8 @@ from typing import Any, ClassVar
 from emulator.broker.replication.proof import REPLICATOR_PREFIX, publisher_of, replicator_name
 from emulator.core.admission import Client, Limits, Peer, Publisher, Refusal, Scanned, check
 from emulator.errors import ServerError
-from emulator.markers import Marker, SubscriptionUpdate
-from emulator.model import Position
+from emulator.model.markers import Marker, SubscriptionUpdate
+from emulator.model.values import Position
 from emulator.simulation.ablation import Ablation, parts
 from emulator.simulation.checkers import Check, Found
 from emulator.simulation.evidence import Evidence, full

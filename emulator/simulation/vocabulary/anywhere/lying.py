@@ -21,8 +21,8 @@ from emulator.core.admission import Limits, Peer, Publisher, Refusal, Scanned, c
 from emulator.core.cursor import Cursor
 from emulator.core.subscription_updates import Applied, apply_update, own_entry_id
 from emulator.errors import ServerError
-from emulator.markers import Marker, Snapshot, SnapshotResponse, SubscriptionUpdate
-from emulator.model import Position
+from emulator.model.markers import Marker, Snapshot, SnapshotResponse, SubscriptionUpdate
+from emulator.model.values import Position
 from emulator.simulation.ablation import Ablation, parts
 from emulator.simulation.checkers import Check, Found
 from emulator.simulation.evidence import Evidence, full, scan_once

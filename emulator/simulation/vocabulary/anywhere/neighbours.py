@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 from random import Random
 
-from emulator.region_config import NamespaceConfig
+from emulator.config.region import NamespaceConfig
 from emulator.simulation.plan import ConsumerPlan, Plan, ProducerPlan
 from emulator.simulation.vocabulary.word import Word
 

@@ -13,8 +13,8 @@ from emulator.broker.topic.publishing import limits_of
 from emulator.client import Batching
 from emulator.core.admission import Limits, Publisher, Refusal, Scanned, check
 from emulator.errors import ServerError
-from emulator.history import payload_digest
-from emulator.markers import Marker
+from emulator.model.markers import Marker
+from emulator.run.history import payload_digest
 from emulator.simulation.ablation import Ablation, parts
 from emulator.simulation.checkers import Check, Found
 from emulator.simulation.evidence import Evidence, full

@@ -15,7 +15,7 @@ from typing import ClassVar
 
 from emulator.client import EARLIEST, MessageId
 from emulator.core.cursor import Cursor
-from emulator.history import Event
+from emulator.run.history import Event
 from emulator.simulation.ablation import Ablation, parts
 from emulator.simulation.actors import ConsumerActor
 from emulator.simulation.checkers import Check, Found, witness_of

@@ -15,7 +15,7 @@ from emulator.core.dispatch import Limits, Strategy, SubscriptionType, strategy_
 from emulator.core.dispatch.contract import ConsumerState
 from emulator.core.dispatch.key_shared import KeyShared
 from emulator.core.id_set import IdSet
-from emulator.history import Event
+from emulator.run.history import Event
 from emulator.simulation.ablation import Ablation, parts
 from emulator.simulation.checkers import Check, Found
 from emulator.simulation.evidence import Evidence, full

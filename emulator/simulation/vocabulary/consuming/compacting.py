@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import ClassVar
 
-from emulator.admin_calls import NoAnswer
 from emulator.client import EARLIEST, Client, ClientError, MessageId, Reader
 from emulator.core.compaction import KeyedEntry, LatestOfKeys
+from emulator.net.http import NoAnswer
 from emulator.simulation.ablation import Ablation, parts
 from emulator.simulation.checkers import Check, Found
 from emulator.simulation.evidence import Evidence, full

@@ -17,7 +17,7 @@ from emulator.core.dispatch import Limits, Strategy, SubscriptionType, strategy_
 from emulator.core.dispatch.contract import Delivery, Read, Wake
 from emulator.core.dispatch.delayed import Delayed
 from emulator.core.dispatch.shared import Shared
-from emulator.history import Event
+from emulator.run.history import Event
 from emulator.simulation.ablation import Ablation, parts
 from emulator.simulation.checkers import Check, Found
 from emulator.simulation.clocks import EPOCH_MS

@@ -14,9 +14,9 @@ from functools import partial
 from random import Random
 from typing import ClassVar, Literal
 
-from emulator.admin_calls import NoAnswer
 from emulator.client import Client, ClientError, Consumer, InitialPosition
 from emulator.core.cursor import Cursor
+from emulator.net.http import NoAnswer
 from emulator.simulation.ablation import Ablation, parts
 from emulator.simulation.checkers import Check
 from emulator.simulation.plan import Plan

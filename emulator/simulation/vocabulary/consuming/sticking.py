@@ -15,8 +15,8 @@ from emulator.client import Consumer, ConsumerType, InitialPosition
 from emulator.core.dispatch.contract import ConsumerState
 from emulator.core.dispatch.key_shared import KeyShared
 from emulator.core.dispatch.keys import Shares
-from emulator.history import payload_digest
-from emulator.murmur import murmur3
+from emulator.model.murmur import murmur3
+from emulator.run.history import payload_digest
 from emulator.simulation.ablation import Ablation, parts
 from emulator.simulation.actors import place_of, text_of, told_ranges
 from emulator.simulation.checkers import Check, Found

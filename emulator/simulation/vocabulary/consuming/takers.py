@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from math import inf
 
 from emulator.client import Client, ClientError, Consumer, ConsumerType, InitialPosition, Message, Producer
-from emulator.history import payload_digest
+from emulator.run.history import payload_digest
 from emulator.simulation.actors import place_of, text_of
 from emulator.simulation.sittings import Sitting
 from emulator.simulation.vocabulary.mortal import STEP_SECONDS

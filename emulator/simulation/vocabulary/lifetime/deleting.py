@@ -13,9 +13,9 @@ from functools import partial
 from random import Random
 from typing import ClassVar
 
-from emulator.admin_calls import NoAnswer
 from emulator.broker.deletions import Deletions
 from emulator.client import Client, ClientError, Consumer, InitialPosition, Producer
+from emulator.net.http import NoAnswer
 from emulator.simulation.ablation import Ablation, parts
 from emulator.simulation.checkers import Check
 from emulator.simulation.evidence import DELETED

@@ -6,10 +6,10 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from emulator.admin_calls import NoAnswer
 from emulator.client import Client, ClientError, Consumer, InitialPosition, Producer
 from emulator.core.policies.inactivity import DeleteMode
 from emulator.errors import ServerError
+from emulator.net.http import NoAnswer
 from emulator.simulation.evidence import DELETED
 from emulator.simulation.vocabulary.mortal import PATIENCE_SECONDS, STEP_SECONDS, SUBSCRIPTION, Mortal
 from emulator.simulation.vocabulary.word import Stage

@@ -14,6 +14,7 @@ from emulator.client import ClientError, Consumer, InitialPosition, Producer
 from emulator.core.policies.lifetime import Quotas
 from emulator.core.quotas import Backlog, Exceeded, exceeded
 from emulator.core.retention import Ages, Seen
+from emulator.model.stored_keys import CursorKey
 from emulator.simulation.ablation import Ablation, parts
 from emulator.simulation.checkers import Check
 from emulator.simulation.disk import DiskStore, SimulatedDisk
@@ -23,7 +24,6 @@ from emulator.simulation.vocabulary.lifetime.letting_go import EARLY, STAYS, Evi
 from emulator.simulation.vocabulary.mortal import NAME, PATIENCE_SECONDS, STEP_SECONDS, SUBSCRIPTION, Mortal
 from emulator.simulation.vocabulary.telling import acted, told
 from emulator.simulation.vocabulary.word import Stage, Word
-from emulator.stored_keys import CursorKey
 
 BACK = "back: "
 LOST = "lost: "

@@ -15,7 +15,7 @@ from emulator.broker.inactivity import Disuse
 from emulator.broker.topic.ending import Ending
 from emulator.broker.topic.topic import Topic
 from emulator.core.policies.inactivity import DeleteMode, Inactivity
-from emulator.model import Position
+from emulator.model.values import Position
 from emulator.simulation.ablation import Ablation, parts, topic
 from emulator.simulation.checkers import Check
 from emulator.simulation.plan import Plan

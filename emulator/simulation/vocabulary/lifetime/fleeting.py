@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
-from emulator.admin_calls import NoAnswer
 from emulator.client import Client, ClientError, Consumer, ConsumerType, Producer
+from emulator.net.http import NoAnswer
 from emulator.simulation.vocabulary.mortal import PATIENCE_SECONDS, STEP_SECONDS, Mortal
 from emulator.simulation.vocabulary.word import Stage
 

@@ -13,10 +13,10 @@ from functools import partial
 from random import Random
 from typing import ClassVar
 
-from emulator.admin_calls import NoAnswer
 from emulator.broker.inactivity import Disuse
 from emulator.client import Client, Consumer
 from emulator.core.policies.lifetime import MS_PER_MINUTE
+from emulator.net.http import NoAnswer
 from emulator.simulation.ablation import Ablation, parts
 from emulator.simulation.checkers import Check
 from emulator.simulation.plan import Plan

@@ -14,7 +14,7 @@ from random import Random
 from emulator.client import ConsumerType
 from emulator.core.deduplication import SourceWatermarks
 from emulator.core.drops import Drops
-from emulator.model import Position
+from emulator.model.values import Position
 from emulator.simulation.ablation import Ablation, parts
 from emulator.simulation.checkers import Check
 from emulator.simulation.plan import Plan

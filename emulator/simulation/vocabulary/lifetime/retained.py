@@ -6,9 +6,9 @@ import asyncio
 from dataclasses import dataclass
 from typing import ClassVar
 
-from emulator.admin_calls import NoAnswer
 from emulator.client import EARLIEST, Client, ClientError, Consumer
 from emulator.core.policies.lifetime import BYTES_PER_MEGABYTE, MS_PER_MINUTE
+from emulator.net.http import NoAnswer
 from emulator.simulation.vocabulary.lifetime.letting_go import MARGIN_SECONDS
 from emulator.simulation.vocabulary.mortal import PATIENCE_SECONDS, STEP_SECONDS, SUBSCRIPTION, Mortal
 from emulator.simulation.vocabulary.word import Stage

@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import ClassVar
 
-from emulator.admin_calls import NoAnswer
 from emulator.client import Client, ClientError, Consumer, InitialPosition
+from emulator.net.http import NoAnswer
 from emulator.simulation.vocabulary.lifetime.letting_go import MARGIN_SECONDS, LettingGo
 from emulator.simulation.vocabulary.mortal import PATIENCE_SECONDS, STEP_SECONDS, SUBSCRIPTION, Mortal
 from emulator.simulation.vocabulary.word import Stage

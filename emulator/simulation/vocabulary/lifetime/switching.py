@@ -14,11 +14,11 @@ from functools import partial
 from random import Random
 from typing import Any, ClassVar
 
-from emulator.admin_calls import NoAnswer
 from emulator.client import EARLIEST, Client, ClientError
 from emulator.core.cursor import Cursor
 from emulator.core.subscription_updates import ReplicatedSubscription
-from emulator.markers import Snapshot
+from emulator.model.markers import Snapshot
+from emulator.net.http import NoAnswer
 from emulator.simulation.ablation import Ablation, parts
 from emulator.simulation.checkers import Check
 from emulator.simulation.plan import Plan

@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, ClassVar
 
-from emulator.admin_calls import NoAnswer
 from emulator.broker.topic.topic import Topic
 from emulator.broker.topic.trimming import Trimmer
 from emulator.client import Client, ClientError, Consumer
 from emulator.core.needs import Need
+from emulator.net.http import NoAnswer
 from emulator.simulation.ablation import Ablation, topic
 from emulator.simulation.checkers import Check, Found
 from emulator.simulation.evidence import Evidence, full

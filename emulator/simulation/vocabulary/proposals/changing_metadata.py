@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, ClassVar
 
-from emulator.admin_calls import NoAnswer
 from emulator.broker.metadata import Metadata
 from emulator.core.metadata_sync.event import Stamp
 from emulator.core.metadata_sync.outbox import Outbox
@@ -21,6 +20,7 @@ from emulator.core.metadata_sync.packs import Events
 from emulator.core.metadata_sync.record import Record
 from emulator.core.metadata_sync.rules import LATEST, Entry
 from emulator.errors import StorageError
+from emulator.net.http import NoAnswer
 from emulator.simulation.ablation import Ablation, parts
 from emulator.simulation.checkers import Check, Found
 from emulator.simulation.evidence import Deed, Evidence

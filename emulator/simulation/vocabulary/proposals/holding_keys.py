@@ -15,7 +15,8 @@ from typing import ClassVar
 
 from emulator.client import Client, ClientError, Transaction
 from emulator.client.connection import Connection
-from emulator.region_config import BrokerSettings
+from emulator.config.region import BrokerSettings
+from emulator.model.transaction_names import COORDINATORS, TxnId, coordinator_of
 from emulator.simulation.faults import (
     FailingDisk,
     Fault,
@@ -33,7 +34,6 @@ from emulator.simulation.vocabulary.proposals.careless_keys import ABLATIONS
 from emulator.simulation.vocabulary.proposals.key_checks import CHECKS
 from emulator.simulation.vocabulary.word import Act, Stage, Word
 from emulator.simulation.worker import WORD as NAME
-from emulator.transaction_names import COORDINATORS, TxnId, coordinator_of
 from emulator.wire import transaction_requests
 from emulator.wire.replies import CoordinatorConnected, TransactionBegun
 

@@ -15,11 +15,11 @@ from functools import partial
 from random import Random
 from typing import Any, ClassVar
 
-from emulator.admin_calls import NoAnswer
 from emulator.client import Client, ClientError, Schema, SchemaType
 from emulator.core.schemas.problems import Incompatible
 from emulator.core.schemas.strategy import Strategy
 from emulator.errors import ServerError
+from emulator.net.http import NoAnswer
 from emulator.simulation.ablation import Ablation, parts
 from emulator.simulation.checkers import Check
 from emulator.simulation.evidence import JUDGED_BY_THEIR_WORD

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 
 from emulator.client import Client, ClientError, Consumer, ConsumerType, InitialPosition, Message, TableView
-from emulator.history import payload_digest
+from emulator.run.history import payload_digest
 from emulator.simulation.actors import place_of, text_of
 from emulator.simulation.evidence import DELETED
 from emulator.simulation.vocabulary.spread.ledger import Standing

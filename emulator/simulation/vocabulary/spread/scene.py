@@ -6,8 +6,8 @@ import asyncio
 import re
 from dataclasses import dataclass, replace
 
-from emulator.admin_calls import Answer, NoAnswer
 from emulator.client import Batching, Client
+from emulator.net.http import Answer, NoAnswer
 from emulator.simulation.evidence import DELETED, full
 from emulator.simulation.vocabulary.spread.ledger import Ledger
 from emulator.simulation.vocabulary.word import Stage

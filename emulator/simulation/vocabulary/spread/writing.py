@@ -8,7 +8,7 @@ from typing import Literal
 
 from emulator.client import Client, ClientError, MessageId, Producer
 from emulator.client.partitioned_producer import PartitionedProducer
-from emulator.history import payload_digest
+from emulator.run.history import payload_digest
 from emulator.simulation.evidence import DELETED
 from emulator.simulation.vocabulary.spread.ledger import Published
 from emulator.simulation.vocabulary.spread.scene import AGAIN_SECONDS, Life, Remaking, Scene

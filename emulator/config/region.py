@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from emulator.compatibility import Compatibility
+from emulator.config.compatibility import Compatibility
 
 REGION_CONFIG_VERSION = 3
 CLOCK_AHEAD_MS_MAX = 86_400_000

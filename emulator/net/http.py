@@ -14,7 +14,7 @@ from typing import Any
 
 import h11
 
-from emulator.network import Network
+from emulator.net.network import Network
 
 ANSWER_SECONDS = 2.0
 

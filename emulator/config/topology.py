@@ -16,10 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from emulator.addresses import LOOPBACK, is_wildcard, nearby
-from emulator.errors import ConfigurationError, Problem
-from emulator.model import TopicName
-from emulator.region_config import (
+from emulator.config.region import (
     BrokerSettings,
     ConfigurationConfig,
     LinkShape,
@@ -29,7 +26,10 @@ from emulator.region_config import (
     PulsarPeerConfig,
     RegionConfig,
 )
-from emulator.spelling import nearest
+from emulator.errors import ConfigurationError, Problem
+from emulator.model.suggestions import nearest
+from emulator.model.values import TopicName
+from emulator.net.addresses import LOOPBACK, is_wildcard, nearby
 
 TOPOLOGY_VERSION = 3
 CONFIGURATION_FILE = "configuration.sqlite"

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from emulator.reasons import Cause, Reason
+from emulator.model.reasons import Cause, Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Explanation:
     waits_for: tuple[str, ...] = ()
     """What has to happen before it changes, a sentence each."""
     causes: tuple[str, ...] = ()
-    """The rows of `emulator.reasons` that `why` was made from."""
+    """The rows of `emulator.model.reasons` that `why` was made from."""
     replicates_to: tuple[str, ...] | None = None
     """Of a subscription: regions that its position is sent to. None: it is not replicated."""
     not_applied: tuple[str, ...] = ()

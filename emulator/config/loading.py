@@ -10,11 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import emulator
+from emulator.config.declared import in_reading_order, read_declared
+from emulator.config.defaults import filled_in
+from emulator.config.topology import Topology
+from emulator.config.validation import check_relations
 from emulator.errors import ConfigurationError, Problem
-from emulator.topology import Topology
-from emulator.topology_declared import in_reading_order, read_declared
-from emulator.topology_filling import filled_in
-from emulator.topology_relations import check_relations
 
 SAMPLE = Path(emulator.__file__).parents[1]
 """Where the sample topology is, in a checkout."""

@@ -20,7 +20,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from emulator.errors import Problem
-from emulator.spelling import nearest
+from emulator.model.suggestions import nearest
 
 KeyPath = tuple[str | int, ...]
 """Keys and list indexes from the top of a file: `("links", "exceptions", 0, "latency_ms")`."""

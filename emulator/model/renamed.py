@@ -11,7 +11,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 if TYPE_CHECKING:
-    from emulator.yaml_file import KeyPath, YamlFile
+    from emulator.config.yaml_source import KeyPath, YamlFile
 
 ITEM = "*"
 """In a place: any index of a list."""

@@ -1,7 +1,7 @@
 """Loses a cluster's configuration store on purpose: the files lie in `lost-<n>/` beside it from then on, as evidence,
 and regions that start see that nobody will put them back (`storage/lost_configuration.py`).
 
-Where the store is in a volume, a container that has it does this: `python3 -m emulator.lost_stores STORE`.
+Where the store is in a volume, a container that has it does this: `python3 -m emulator.run.lost_stores STORE`.
 """
 
 from __future__ import annotations

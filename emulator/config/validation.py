@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from emulator.addresses import LOOPBACK, is_wildcard
-from emulator.compatibility import CHOICES, SWITCHES
-from emulator.model import TopicName
-from emulator.topology_declared import DeclaredTopology, SettingsLevel, settings_levels
-from emulator.topology_filling import directions, effective_settings, namespaces_of, said_of_link, tenants_of
-from emulator.topology_models import ALL, LinkException, LinkFields, LogPart, TopologyFile
-from emulator.yaml_file import KeyPath, YamlFile, one_of
+from emulator.config.compatibility import CHOICES, SWITCHES
+from emulator.config.declared import DeclaredTopology, SettingsLevel, settings_levels
+from emulator.config.defaults import directions, effective_settings, namespaces_of, said_of_link, tenants_of
+from emulator.config.models import ALL, LinkException, LinkFields, LogPart, TopologyFile
+from emulator.config.yaml_source import KeyPath, YamlFile, one_of
+from emulator.model.values import TopicName
+from emulator.net.addresses import LOOPBACK, is_wildcard
 
 
 def check_relations(declared: DeclaredTopology, content: TopologyFile) -> None:

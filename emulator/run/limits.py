@@ -16,8 +16,8 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from emulator import renamed
-from emulator.model import seconds_in
+from emulator.model import renamed
+from emulator.model.values import seconds_in
 
 LIMITS_FILE = "limits"
 """In a run directory: the limits that the run was made with, as `as_text` writes them."""

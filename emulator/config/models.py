@@ -23,9 +23,9 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from emulator.addresses import HOST_RULE, is_host, is_wildcard
-from emulator.model import is_valid_name
-from emulator.region_config import BrokerSettings
+from emulator.config.region import BrokerSettings
+from emulator.model.values import is_valid_name
+from emulator.net.addresses import HOST_RULE, is_host, is_wildcard
 
 HOUR_MS = 3_600_000
 INTEGER_MAX = 2**31 - 1

@@ -2,7 +2,7 @@
 
 Writers, the strict reader and the JSON Schema are made from these tables, so they cannot disagree.
 
-    python -m emulator.history_format      # writes emulator/schemas/history.schema.json anew
+    python -m emulator.run.history_schema      # writes emulator/schemas/history.schema.json anew
 """
 
 from __future__ import annotations

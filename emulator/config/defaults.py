@@ -7,10 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from emulator.region_config import BrokerSettings, LinkShape, LogConfig, NamespaceConfig, PulsarPeerConfig
-from emulator.topology import Cluster, Link, Region, Topology
-from emulator.topology_declared import DeclaredCluster, DeclaredTopology, SettingsLevel
-from emulator.topology_models import (
+from emulator.config.declared import DeclaredCluster, DeclaredTopology, SettingsLevel
+from emulator.config.models import (
     ALL,
     LinkException,
     LinkFields,
@@ -20,6 +18,8 @@ from emulator.topology_models import (
     Settings,
     TopologyFile,
 )
+from emulator.config.region import BrokerSettings, LinkShape, LogConfig, NamespaceConfig, PulsarPeerConfig
+from emulator.config.topology import Cluster, Link, Region, Topology
 
 DEFAULT_TENANT = "public"
 DEFAULT_NAMESPACE = "public/default"

@@ -1,6 +1,6 @@
 """The JSON Schemas of `topology.yaml` and `clusters/*.yaml`, for editors. They are generated and shipped.
 
-python -m emulator.topology_schema      # writes emulator/schemas/*.schema.json anew
+python -m emulator.config.json_schema      # writes emulator/schemas/*.schema.json anew
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from emulator import region_config
-from emulator.region_config import BrokerSettings
-from emulator.topology_models import ClusterFile, TopologyFile
+from emulator.config import region as region_config
+from emulator.config.models import ClusterFile, TopologyFile
+from emulator.config.region import BrokerSettings
 
 SCHEMAS_DIR = Path(__file__).parent / "schemas"
 _MODELS: dict[str, type[BaseModel]] = {

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from emulator.config.models import ClusterFile, RegionPart, Settings, TopologyFile
+from emulator.config.yaml_source import KeyPath, YamlFile, read_yaml
 from emulator.errors import Problem
-from emulator.topology_models import ClusterFile, RegionPart, Settings, TopologyFile
-from emulator.yaml_file import KeyPath, YamlFile, read_yaml
 
 
 @dataclass(slots=True)

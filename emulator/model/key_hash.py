@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import Final
 
-from emulator.murmur import murmur3
+from emulator.model.murmur import murmur3
 
 INT_MAX: Final = 0x7FFF_FFFF
 

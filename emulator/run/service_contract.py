@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from emulator.model import TopicName
+from emulator.model.values import TopicName
 
 ANSWERS_FILE = "answers.json"
 

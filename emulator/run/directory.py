@@ -18,16 +18,42 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, cast
 
-from emulator.addresses import LOOPBACK, in_url, nearby
-from emulator.region_config import LinkShape
-from emulator.runtimes.contract import RUN_VERSION, LinkStatus, Refused
-from emulator.runtimes.processes import ProcessIdentity, state_of
-from emulator.topology import Region, Topology
+from emulator.config.region import LinkShape
+from emulator.config.topology import Region, Topology
+from emulator.errors import Refused
+from emulator.net.addresses import LOOPBACK, in_url, nearby
+from emulator.run.processes import ProcessIdentity, state_of
 
 HOME = Path(".geoemu")
 """Where runs are kept in a folder that was given no run directory."""
+
+RUN_VERSION = 4
+
+LinkState = Literal["up", "held", "cut"]
+
+
+@dataclass(frozen=True, slots=True)
+class LinkStatus:
+    """One direction of one link."""
+
+    source: str
+    """`from` in JSON."""
+    target: str
+    """`to` in JSON."""
+    shape: LinkShape
+    """As it is now."""
+    declared: LinkShape
+    """As the topology declares it, and `heal` makes it."""
+
+    @property
+    def state(self) -> LinkState:
+        return cast(LinkState, self.shape.state)
+
+    @property
+    def has_declared_speed(self) -> bool:
+        return replace(self.shape, state=self.declared.state) == self.declared
 
 
 @dataclass(slots=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from emulator.model import Position
+from emulator.model.values import Position
 
 SNAPSHOT_REQUEST = 10
 SNAPSHOT_RESPONSE = 11

@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from emulator.history_format import FORMAT_VERSION, FRAME, LineCheck
-from emulator.model import SOURCE_POSITION_PROPERTY
+from emulator.model.values import SOURCE_POSITION_PROPERTY
+from emulator.run.history_schema import FORMAT_VERSION, FRAME, LineCheck
 
 Outcome = Literal["asked", "ok", "failed", "unknown", "fact"]
 """asked: the operation began. ok: it certainly happened. failed: it certainly did not.
