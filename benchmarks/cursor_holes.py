@@ -9,8 +9,8 @@ import random
 import time
 from statistics import median
 
-from emulator.core.cursor import Cursor
-from emulator.core.cursor_parts import CursorParts
+from emulator.core.cursor.cursor import Cursor
+from emulator.core.cursor.stored_format import CursorParts
 
 HOLES = 45_000
 WRITES = 300

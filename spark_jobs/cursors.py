@@ -1,4 +1,4 @@
-"""Reads stored cursors, as `emulator/core/cursor_parts.py` writes them. With code
+"""Reads stored cursors, as `emulator/core/cursor/stored_format.py` writes them. With code
 of its own: a judge that read them with the code that wrote them would believe its mistakes.
 
 A cursor is a head and parts, one for each 4,096 ids; parts of another generation than the head's mean nothing. An older

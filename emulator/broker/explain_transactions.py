@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from emulator.broker.region import Region
 from emulator.broker.topic.topic import Topic
 from emulator.core.transactions.coordinator import Transaction
-from emulator.core.transactions.status import Status, TxnId
+from emulator.core.transactions.names import Status, TxnId
 from emulator.model.explanations import Explanation, explained
 from emulator.model.reasons import NO_REASON, Cause, Reason
 from emulator.model.transaction_names import SEPARATOR, full_text

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping, Sized
 from typing import Protocol
 
-from emulator.core.cursor import Cursor
+from emulator.core.cursor.cursor import Cursor
 from emulator.core.policies.inactivity import DeleteMode, Inactivity
 from emulator.core.policies.lifetime import MS_PER_MINUTE
 

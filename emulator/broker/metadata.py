@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Protocol
 
-from emulator.core.metadata import Mirror, OnChange, Watch
+from emulator.core.metadata.mirror import Mirror, OnChange, Watch
 from emulator.errors import StorageError
 from emulator.model.values import Change
 from emulator.storage.configuration import ConfigurationMedium, Conflict, Rows, T, check_expected

@@ -22,25 +22,18 @@ from emulator.broker.replication.schema_numbers import SchemaNumbers
 from emulator.broker.transactions.journal import Journal
 from emulator.core.access import Access
 from emulator.core.admission import Limits, Peer, Publisher, Refusal, Scanned, check
-from emulator.core.caps import Caps
-from emulator.core.compaction import LatestOfKeys
-from emulator.core.cursor import Cursor
-from emulator.core.cursor_parts import CursorParts
-from emulator.core.deduplication import ProducerDeduplication, SourceWatermarks
+from emulator.core.cursor.cursor import Cursor
+from emulator.core.cursor.stored_format import CursorParts
 from emulator.core.dispatch import Dispatcher, StrategyFactory, strategy_for
-from emulator.core.drops import Drops
-from emulator.core.metadata_sync.outbox import Outbox
-from emulator.core.metadata_sync.rules import LATEST, Rule
-from emulator.core.pace import ThrottleFactory, throttle_of
+from emulator.core.flow.drops import Drops
+from emulator.core.flow.rate_limit import ThrottleFactory, throttle_of
+from emulator.core.metadata.outbox import Outbox
+from emulator.core.metadata.precedence import LATEST, Rule
 from emulator.core.partitions import inherits, is_news
 from emulator.core.policies.lifetime import Quotas
-from emulator.core.quotas import Backlog, Exceeded, exceeded
-from emulator.core.replication import Forwarding, ReplicationProgress, forwarding
-from emulator.core.retention import Ages, Trimming, backlog_bytes
-from emulator.core.schemas.checks import check_follows
-from emulator.core.schemas.strategy import Strategy as Compatibility
-from emulator.core.snapshots import SnapshotController
-from emulator.core.subscription_updates import (
+from emulator.core.replication.progress import Forwarding, ReplicationProgress, forwarding
+from emulator.core.replication.snapshots import SnapshotController
+from emulator.core.replication.subscription_updates import (
     Applied,
     ReplicatedSubscription,
     apply_update,
@@ -49,7 +42,14 @@ from emulator.core.subscription_updates import (
     own_entry_id,
     takes_updates,
 )
-from emulator.core.topic_state import TopicState
+from emulator.core.schemas.checks import check_follows
+from emulator.core.schemas.strategy import Strategy as Compatibility
+from emulator.core.topic.compaction import LatestOfKeys
+from emulator.core.topic.deduplication import ProducerDeduplication, SourceWatermarks
+from emulator.core.topic.limits import Caps
+from emulator.core.topic.quotas import Backlog, Exceeded, exceeded
+from emulator.core.topic.retention import Ages, Trimming, backlog_bytes
+from emulator.core.topic.state import TopicState
 from emulator.core.transactions.coordinator import Coordinator
 from emulator.core.transactions.keys import KeyBook
 from emulator.core.transactions.pending_acks import PendingAcks

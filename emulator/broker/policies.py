@@ -24,8 +24,8 @@ from typing import Any, TypeVar
 
 from emulator.broker.metadata import Metadata
 from emulator.config.region import NamespaceConfig
-from emulator.core.metadata_sync.changes import Overruled
-from emulator.core.metadata_sync.elements import policy_element
+from emulator.core.metadata.elements import policy_element
+from emulator.core.metadata.merge import Overruled
 from emulator.core.policies.declaration import Policy, Scope, effective
 from emulator.core.policies.lifetime import MESSAGE_TTL, RETENTION, Retention
 from emulator.core.policies.registry import REGISTRY

@@ -1,7 +1,8 @@
 """A subscription's stored position, read by code of the judges' own.
 
-Judges do not use `emulator.core.cursor` nor what stores it: a mistake there must not excuse itself. The format is that
-of `core/cursor_parts.py`: a head, and parts of 4,096 ids each, of which those of the head's generation count.
+Judges do not use `emulator.core.cursor.cursor` nor what stores it: a mistake there must not excuse itself. The
+format is that of `core/cursor/stored_format.py`: a head, and parts of 4,096 ids each, of which those of the head's
+generation count.
 """
 
 from __future__ import annotations

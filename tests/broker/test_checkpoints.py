@@ -6,8 +6,8 @@ import asyncio
 from unittest.mock import Mock
 
 from emulator.broker.topic.checkpoints import Checkpoints
-from emulator.core.id_set import PART_IDS
-from emulator.core.topic_state import TopicState
+from emulator.core.cursor.id_set import PART_IDS
+from emulator.core.topic.state import TopicState
 from emulator.errors import StorageError
 from emulator.model.stored_keys import CheckpointKey
 from emulator.storage.memory import MemoryDisk, MemoryStore

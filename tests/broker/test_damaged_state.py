@@ -12,7 +12,7 @@ from emulator.broker import topic_directory
 from emulator.broker.topic.topic import Topic
 from emulator.broker.topic_slot import Wish
 from emulator.client import ClientError, InitialPosition
-from emulator.core.id_set import PART_IDS
+from emulator.core.cursor.id_set import PART_IDS
 from emulator.errors import CheckpointDamaged, StorageDamaged
 from emulator.model.stored_keys import CheckpointKey, CheckpointPartKey, CursorKey, CursorPartKey, ProgressKey
 from emulator.model.values import TopicName

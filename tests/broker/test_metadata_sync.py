@@ -18,8 +18,8 @@ from emulator.broker.metadata_sync.settings import SyncSettings
 from emulator.broker.region import Region
 from emulator.broker.topic_slot import Wish
 from emulator.client import InitialPosition
-from emulator.core.metadata_sync.changes import Overruled, Transaction
-from emulator.core.metadata_sync.elements import is_synced
+from emulator.core.metadata.elements import is_synced
+from emulator.core.metadata.merge import Overruled, Transaction
 from emulator.core.policies.topics import DEDUPLICATION, REPLICATION_CLUSTERS
 from emulator.model.stored_keys import SYNC_LEASE_PATH, NamespacePath, SyncRecordPath, TenantPath
 from tests.broker.regions import Regions, regions, until

@@ -11,9 +11,9 @@ from emulator.broker.metadata_sync.channel import Received
 from emulator.broker.metadata_sync.inbox import Inbox
 from emulator.broker.region import Region
 from emulator.client import ClientError, ConsumerType, InitialPosition
-from emulator.core.metadata_sync.event import NUMBER_MAX, Event
-from emulator.core.metadata_sync.packs import PARTS_MAX, decode
-from emulator.core.metadata_sync.standing import ORIGINS_MAX, stored_vector
+from emulator.core.metadata.event import NUMBER_MAX, Event
+from emulator.core.metadata.messages import PARTS_MAX, decode
+from emulator.core.metadata.version_vector import ORIGINS_MAX, stored_vector
 from emulator.core.policies.topics import DEDUPLICATION
 from emulator.model.stored_keys import SYNC_APPLIED_PATH, TenantPath
 from tests.broker.regions import Regions

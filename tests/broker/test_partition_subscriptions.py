@@ -10,8 +10,8 @@ import pytest
 from emulator.broker.partition_subscriptions import begin_like_the_first
 from emulator.broker.parts import REAL
 from emulator.broker.subscription.stored_cursor import StoredCursor, cursors_of_topic
-from emulator.core.cursor import Cursor
-from emulator.core.cursor_parts import CursorParts
+from emulator.core.cursor.cursor import Cursor
+from emulator.core.cursor.stored_format import CursorParts
 from emulator.errors import StorageDamaged
 from emulator.model.stored_keys import CursorKey, CursorPartKey
 from emulator.model.values import TopicName

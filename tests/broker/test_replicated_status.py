@@ -13,7 +13,7 @@ from emulator.broker.explain import explain
 from emulator.broker.subscription.subscription import Subscription
 from emulator.broker.topic.topic import Topic
 from emulator.client import EARLIEST, Client
-from emulator.core.subscription_updates import update_for
+from emulator.core.replication.subscription_updates import update_for
 from emulator.model.explanations import Explanation, with_conflicts
 from emulator.model.markers import SubscriptionUpdate
 from emulator.model.values import Position

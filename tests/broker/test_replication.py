@@ -9,7 +9,7 @@ import pytest
 
 from emulator.client import EARLIEST, Client, ClientSettings, Message
 from emulator.config.region import BrokerSettings, LinkShape
-from emulator.core.replication import ReplicatorState
+from emulator.core.replication.progress import ReplicatorState
 from emulator.errors import StorageError
 from emulator.simulation.medium import DiskFaults
 from emulator.simulation.world import world as simulated_world

@@ -13,7 +13,7 @@ from emulator.broker.region import Region
 from emulator.broker.replication.replicator import Replicator
 from emulator.client import InitialPosition, Producer
 from emulator.config.region import BrokerSettings, LinkShape
-from emulator.core.replication import ReplicatorState
+from emulator.core.replication.progress import ReplicatorState
 from emulator.errors import ServerError
 from emulator.simulation.world import World, world
 

@@ -11,7 +11,7 @@ from emulator.broker.pressure import Pause
 from emulator.broker.region import Region
 from emulator.broker.topic_slot import Wish
 from emulator.client import InitialPosition
-from emulator.core.pace import UNLIMITED, Pace
+from emulator.core.flow.rate_limit import UNLIMITED, Pace
 from emulator.core.policies.declaration import Policy
 from emulator.core.policies.limits import (
     DISPATCH_RATE,

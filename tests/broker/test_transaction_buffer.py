@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from emulator.client import EARLIEST, Client
-from emulator.core.transactions.status import Status
+from emulator.core.transactions.names import Status
 from emulator.errors import ServerError
 from emulator.wire import pulsar_pb2 as pb
 from tests.broker.commands.raw import raw_client

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 from emulator.broker.topic.topic import Topic
-from emulator.core.transactions.status import Status, TxnId
+from emulator.core.transactions.names import Status, TxnId
 from emulator.errors import ProtocolError, ServerError
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.codec import send_frame

@@ -11,7 +11,7 @@ import pytest
 
 from emulator.broker.region import Region
 from emulator.broker.topic_slot import Wish
-from emulator.core.pace import Pace
+from emulator.core.flow.rate_limit import Pace
 from emulator.core.policies.lifetime import BACKLOG_QUOTAS, Quota, QuotaAction, QuotaKind
 from emulator.core.policies.limits import MAX_CONSUMERS, MAX_PRODUCERS, PUBLISH_RATE
 from emulator.model.stored_keys import NamespacePath

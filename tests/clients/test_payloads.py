@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from emulator.client import Batching, Compression
-from emulator.core.pace import Pace
+from emulator.core.flow.rate_limit import Pace
 from emulator.core.policies.limits import PUBLISH_RATE
 from emulator.model.stored_keys import NamespacePath
 from emulator.wire import pulsar_pb2 as pb

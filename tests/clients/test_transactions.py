@@ -12,7 +12,7 @@ import pytest
 
 from emulator.broker.region import Region
 from emulator.client import EARLIEST
-from emulator.core.transactions.status import Status, TxnId
+from emulator.core.transactions.names import Status, TxnId
 from tests.broker.regions import FAST, Regions, until
 from tests.clients.driving import Failed, Program
 from tests.clients.telling import driver, regions, tell

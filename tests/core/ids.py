@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from emulator.core.id_set import IdSet
+from emulator.core.cursor.id_set import IdSet
 
 
 def id_set(ids: Iterable[int]) -> IdSet:

@@ -1,7 +1,8 @@
 """A miniature of regions that replicate one topic and take snapshots: logs are lists, links are pointers.
 
-The shell's duties of `emulator.core.snapshots` in their plainest form, steered one step at a time so that a test can
-try any interleaving. Written without the broker, to say whether the rules hold, not whether the broker keeps them.
+The shell's duties of `emulator.core.replication.snapshots` in their plainest form, steered one step at a time so
+that a test can try any interleaving. Written without the broker, to say whether the rules hold, not whether the
+broker keeps them.
 
     publish ──▶ log ──(one pointer per link, in order, only what originated here)──▶ log of the other region
     consumer acknowledges ──▶ cursor ──▶ update ──▶ cursor of the other region
@@ -16,16 +17,16 @@ from collections.abc import Collection, Iterator
 from copy import deepcopy
 from dataclasses import dataclass
 
-from emulator.core.cursor import Cursor
-from emulator.core.deduplication import SourceWatermarks
-from emulator.core.replication import Forwarding, forwarding
-from emulator.core.snapshots import Effect, OfferSnapshot, SnapshotController, WriteMarker
-from emulator.core.subscription_updates import (
+from emulator.core.cursor.cursor import Cursor
+from emulator.core.replication.progress import Forwarding, forwarding
+from emulator.core.replication.snapshots import Effect, OfferSnapshot, SnapshotController, WriteMarker
+from emulator.core.replication.subscription_updates import (
     ReplicatedSubscription,
     apply_update,
     never_reaches,
     own_entry_id,
 )
+from emulator.core.topic.deduplication import SourceWatermarks
 from emulator.model.markers import (
     SNAPSHOT,
     SNAPSHOT_REQUEST,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emulator.core.compaction import LatestOfKeys, TooManyKeys
+from emulator.core.topic.compaction import LatestOfKeys, TooManyKeys
 
 
 class Message(NamedTuple):

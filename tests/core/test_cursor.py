@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emulator.core.cursor import Cursor
-from emulator.core.cursor_parts import CursorParts
-from emulator.core.id_set import PART_IDS
+from emulator.core.cursor.cursor import Cursor
+from emulator.core.cursor.id_set import PART_IDS
+from emulator.core.cursor.stored_format import CursorParts
 from tests.core.ids import id_set
 
 IDS = 24

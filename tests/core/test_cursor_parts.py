@@ -7,9 +7,9 @@ import random
 
 import pytest
 
-from emulator.core.cursor import Cursor
-from emulator.core.cursor_parts import CursorParts, PartName
-from emulator.core.id_set import PART_IDS
+from emulator.core.cursor.cursor import Cursor
+from emulator.core.cursor.id_set import PART_IDS
+from emulator.core.cursor.stored_format import CursorParts, PartName
 from emulator.errors import StorageDamaged, StorageError
 
 PART = PART_IDS

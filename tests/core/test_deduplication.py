@@ -7,7 +7,7 @@ import json
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emulator.core.deduplication import ProducerDeduplication, SourceWatermarks, Verdict
+from emulator.core.topic.deduplication import ProducerDeduplication, SourceWatermarks, Verdict
 from emulator.model.values import BEFORE_EVERYTHING, Position
 
 ACCEPT, DUPLICATE = Verdict.ACCEPT, Verdict.DUPLICATE

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from emulator.core.distribution import Distribution
+from emulator.core.flow.distribution import Distribution
 
 
 def test_each_figure_is_in_the_class_whose_limit_it_does_not_pass() -> None:

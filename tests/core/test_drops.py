@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from emulator.core.drops import Drops, Waiting
+from emulator.core.flow.drops import Drops, Waiting
 
 
 def test_the_rate_is_that_of_the_last_minute_and_the_total_stays() -> None:

@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emulator.core.id_set import PART_IDS, IdSet
+from emulator.core.cursor.id_set import PART_IDS, IdSet
 
 SPAN = 3 * PART_IDS
 ids = st.one_of(

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emulator.core.caps import NO_CAPS, Caps
-from emulator.core.pace import FOLLOW_MS, UNLIMITED, Pace, throttle_of
+from emulator.core.flow.rate_limit import FOLLOW_MS, UNLIMITED, Pace, throttle_of
 from emulator.core.policies.limits import DISPATCH_RATE, MAX_PRODUCERS, PUBLISH_RATE
+from emulator.core.topic.limits import NO_CAPS, Caps
 from emulator.errors import ProtocolError, ServerError
 
 

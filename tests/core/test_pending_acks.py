@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emulator.core.cursor import Cursor, words_of
+from emulator.core.cursor.cursor import Cursor, words_of
+from emulator.core.transactions.names import TxnId
+from emulator.core.transactions.pending_ack_rows import PendingRows, RowName
 from emulator.core.transactions.pending_acks import ACKS_MAX, Claim, Cumulative, PendingAcks, commit
-from emulator.core.transactions.pending_rows import PendingRows, RowName
-from emulator.core.transactions.status import TxnId
 from emulator.errors import ProtocolError, ServerError, StorageDamaged
 
 ENTRIES, SIZE = 8, 3

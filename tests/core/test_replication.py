@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from emulator.core.replication import (
+from emulator.core.replication.progress import (
     NEXT_STATES,
     Forwarding,
     ReplicationProgress,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from emulator.core.needs import Need, Needs
 from emulator.core.policies.declaration import OutOfRange
 from emulator.core.policies.lifetime import (
     BACKLOG_QUOTAS,
@@ -16,8 +15,9 @@ from emulator.core.policies.lifetime import (
     QuotaKind,
     Retention,
 )
-from emulator.core.quotas import Backlog, exceeded
-from emulator.core.retention import AGE_PARTS, LOOKS_MAX, Ages, Seen, Trimming, backlog_bytes
+from emulator.core.topic.log_holds import Need, Needs
+from emulator.core.topic.quotas import Backlog, exceeded
+from emulator.core.topic.retention import AGE_PARTS, LOOKS_MAX, Ages, Seen, Trimming, backlog_bytes
 from emulator.errors import ServerError
 
 MINUTE = 60_000

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from emulator.core.silence import CALM_INTERVALS, INTERVALS_MAX, Silence
+from emulator.core.flow.failure_detector import CALM_INTERVALS, INTERVALS_MAX, Silence
 
 
 def silent_intervals(silence: Silence) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from emulator.core.snapshots import (
+from emulator.core.replication.snapshots import (
     NEXT_STAGES,
     PENDING_MAX,
     Effect,

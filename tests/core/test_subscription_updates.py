@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emulator.core.cursor import Cursor
-from emulator.core.subscription_updates import (
+from emulator.core.cursor.cursor import Cursor
+from emulator.core.replication.subscription_updates import (
     Applied,
     ReplicatedSubscription,
     SnapshotCache,

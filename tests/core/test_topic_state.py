@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emulator.core.admission import Client, Peer
-from emulator.core.cursor import Cursor
-from emulator.core.id_set import PART_IDS
-from emulator.core.subscription_updates import Applied
-from emulator.core.topic_state import TopicState
+from emulator.core.cursor.cursor import Cursor
+from emulator.core.cursor.id_set import PART_IDS
+from emulator.core.replication.subscription_updates import Applied
+from emulator.core.topic.state import TopicState
 from emulator.errors import StorageError
 from emulator.model.values import Position
 

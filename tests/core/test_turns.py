@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from emulator.core.turns import Turns
+from emulator.core.flow.fair_queue import Turns
 
 
 class Somebody:

@@ -8,7 +8,7 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emulator.core.unfinished import Piece, UnfinishedMessages
+from emulator.core.topic.chunk_tracker import Piece, UnfinishedMessages
 
 
 def pieces(sequence_id: int, count: int, publish_time_ms: int = 7) -> list[Piece]:

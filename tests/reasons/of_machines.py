@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator
 from functools import partial
 
 from emulator.core.dispatch import ConsumerState, Dispatcher, SubscriptionType
-from emulator.core.dispatch.keys import SLOTS
-from emulator.core.replication import ReplicatorLife
-from emulator.core.snapshots import SnapshotController
-from emulator.core.subscription_updates import ReplicatedSubscription
+from emulator.core.dispatch.consistent_hash import SLOTS
+from emulator.core.replication.progress import ReplicatorLife
+from emulator.core.replication.snapshots import SnapshotController
+from emulator.core.replication.subscription_updates import ReplicatedSubscription
 from emulator.model.markers import Snapshot, SnapshotResponse
 from emulator.model.reasons import Cause
 from emulator.model.values import Position

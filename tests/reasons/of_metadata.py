@@ -8,9 +8,9 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from emulator.broker.metadata_sync.explain import why_shared
-from emulator.core.metadata_sync.event import Stamp
-from emulator.core.metadata_sync.record import Loser, Record
-from emulator.core.metadata_sync.rules import Entry
+from emulator.core.metadata.event import Stamp
+from emulator.core.metadata.precedence import Entry
+from emulator.core.metadata.record import Loser, Record
 from emulator.errors import StorageError
 from emulator.model.reasons import Cause
 from emulator.model.stored_keys import (

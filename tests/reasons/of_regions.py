@@ -16,9 +16,9 @@ from emulator.broker.subscription.subscription import Subscription
 from emulator.broker.topic.topic import Topic
 from emulator.broker.topic_directory import Wish
 from emulator.client import EARLIEST, Client, ConsumerType, InitialPosition
-from emulator.core.pace import UNLIMITED, Pace
+from emulator.core.flow.rate_limit import UNLIMITED, Pace
 from emulator.core.policies.topics import EXCLUSIVE_HOME, REPLICATION_CLUSTERS
-from emulator.core.transactions.status import Status
+from emulator.core.transactions.names import Status
 from emulator.errors import ProtocolError, ServerError
 from emulator.model.explanations import with_conflicts
 from emulator.model.reasons import Cause

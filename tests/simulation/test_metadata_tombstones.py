@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from emulator.broker.region import Region
-from emulator.core.metadata_sync.record import Record
+from emulator.core.metadata.record import Record
 from emulator.core.policies.topics import DEDUPLICATION
 from emulator.model.stored_keys import NamespacePath, SyncRecordPath
 from emulator.simulation.disk import DiskFaults

@@ -20,7 +20,7 @@ from emulator.client import (
     Producer,
     Transaction,
 )
-from emulator.core.transactions.status import Status
+from emulator.core.transactions.names import Status
 from emulator.model.transaction_names import coordinator_of
 from emulator.simulation.evidence import scan_once
 from emulator.simulation.tasks import ABORT_MARKER, COMMIT_MARKER, COORDINATOR_LOG

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from emulator.core.cursor import Cursor
-from emulator.core.cursor_parts import CursorParts, PartName
+from emulator.core.cursor.cursor import Cursor
+from emulator.core.cursor.stored_format import CursorParts, PartName
 from emulator.model.stored_keys import CursorKey, CursorPartKey
 from spark_jobs.cursors import consumed_ranges, cursors_of
 

@@ -15,9 +15,9 @@ import pytest
 from emulator.config.loading import load_topology
 from emulator.config.region import BrokerSettings, LinkShape, NamespaceConfig
 from emulator.config.topology import Cluster, Link, Region, Topology
-from emulator.core.metadata_sync import event as core_event
-from emulator.core.metadata_sync.elements import EXISTENCE
-from emulator.core.metadata_sync.record import Record
+from emulator.core.metadata import event as core_event
+from emulator.core.metadata.elements import EXISTENCE
+from emulator.core.metadata.record import Record
 from emulator.model.stored_keys import NamespacePath, PartitionedTopicPath
 from emulator.scenarios.scenario import find_scenario, parse_scenario
 from emulator.simulation.run_folder import write_evidence

@@ -8,10 +8,11 @@ from collections.abc import Iterable
 
 import pytest
 
-from emulator.core.transactions import journal_entries, key_entries
+from emulator.core.transactions import journal_format as journal_entries
+from emulator.core.transactions import key_journal_format as key_entries
 from emulator.core.transactions.coordinator import Bounds, Coordinator
 from emulator.core.transactions.keys import KeyBook
-from emulator.core.transactions.status import Status
+from emulator.core.transactions.names import Status
 from emulator.run.history import Event
 from spark_jobs.checks import keys, processed
 from spark_jobs.checks.finding import Circumstances

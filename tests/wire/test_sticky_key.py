@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from emulator.core.dispatch.keys import KEY_BYTES_MAX, hash_of
+from emulator.core.dispatch.consistent_hash import KEY_BYTES_MAX, hash_of
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.entry_building import build_entry
 from emulator.wire.metadata import scan_entry

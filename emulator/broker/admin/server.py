@@ -16,7 +16,7 @@ from emulator.broker.admin.resources import TABLE
 from emulator.broker.region import Region
 from emulator.broker.replication.shaping import ShapedLink
 from emulator.broker.tenancy import Missing, Taken, Used
-from emulator.core.metadata_sync.changes import Overruled
+from emulator.core.metadata.merge import Overruled
 from emulator.errors import GoneMeanwhile, ProtocolError, ServerError, StorageError
 from emulator.net.network import Listener
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from emulator.broker.authorization import Resource
 from emulator.broker.subscription.consumer import Consumer
+from emulator.core.transactions.names import TxnId
 from emulator.core.transactions.pending_acks import Claim
-from emulator.core.transactions.status import TxnId
 from emulator.errors import ProtocolError, ServerError
 from emulator.wire import answers
 from emulator.wire.codec import AckCommand

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from emulator.broker.topic_directory import Directory
     from emulator.broker.topic_lists import TopicLists
     from emulator.broker.transactions.coordinators import Coordinators
-    from emulator.core.transactions.journal_entries import Holder
+    from emulator.core.transactions.journal_format import Holder
 
 logger = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from emulator.broker.commands.consumers import NAME_LENGTH_MAX
 from emulator.broker.commands.row import Promise, Work
 from emulator.core.transactions.coordinator import ASKED
-from emulator.core.transactions.journal_entries import Holder, name_bytes
+from emulator.core.transactions.journal_format import Holder, name_bytes
 from emulator.core.transactions.keys import PROCESS_BYTES_MAX, client_text
 from emulator.errors import ProtocolError, ServerError
 from emulator.model.transaction_names import check_key

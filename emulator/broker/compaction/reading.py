@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from emulator.core.topic_state import LastData
+from emulator.core.topic.state import LastData
 
 if TYPE_CHECKING:
     from emulator.broker.compaction.view import CompactedView

@@ -17,9 +17,9 @@ from emulator.broker.metadata import Metadata
 from emulator.broker.metadata_sync.channel import Channel, ChannelHost
 from emulator.broker.metadata_sync.losses import Losses
 from emulator.broker.metadata_sync.settings import SyncSettings
-from emulator.core.metadata_sync import packs
-from emulator.core.metadata_sync.changes import Transaction
-from emulator.core.metadata_sync.event import Event
+from emulator.core.metadata import messages as packs
+from emulator.core.metadata.event import Event
+from emulator.core.metadata.merge import Transaction
 from emulator.errors import ProtocolError, StorageError
 from emulator.storage.configuration import Rows, check_expected
 

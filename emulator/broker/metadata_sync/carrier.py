@@ -21,13 +21,13 @@ from emulator.broker.metadata_sync.inbox import Figures, Inbox
 from emulator.broker.metadata_sync.losses import Losses
 from emulator.broker.metadata_sync.settings import SyncSettings
 from emulator.broker.metadata_sync.tombstones import Tombstones
-from emulator.core.metadata_sync import packs
-from emulator.core.metadata_sync.changes import Transaction
-from emulator.core.metadata_sync.drawn import Drawn, read_drawn, settled
-from emulator.core.metadata_sync.elements import is_synced
-from emulator.core.metadata_sync.record import Record, stored_record
-from emulator.core.metadata_sync.standing import OwnClock, covers, missing, stored_vector, vector_of
-from emulator.core.metadata_sync.stored import UNREADABLE, decoded
+from emulator.core.metadata import messages as packs
+from emulator.core.metadata.elements import is_synced
+from emulator.core.metadata.merge import Transaction
+from emulator.core.metadata.pending_changes import Drawn, read_drawn, settled
+from emulator.core.metadata.record import Record, stored_record
+from emulator.core.metadata.stored import UNREADABLE, decoded
+from emulator.core.metadata.version_vector import OwnClock, covers, missing, stored_vector, vector_of
 from emulator.errors import StorageDamaged
 from emulator.model.stored_keys import (
     SYNC_APPLIED_PATH,

@@ -23,15 +23,15 @@ from typing import NamedTuple
 from emulator.broker.metadata import Metadata
 from emulator.broker.metadata_sync.lease import Held
 from emulator.broker.metadata_sync.settings import SyncSettings
-from emulator.core.hybrid_clock import BEGINNING
-from emulator.core.metadata_sync.changes import Transaction
-from emulator.core.metadata_sync.drawn import read_drawn
-from emulator.core.metadata_sync.event import Stamp
-from emulator.core.metadata_sync.exclusions import stored_excluded
-from emulator.core.metadata_sync.losses import Declared
-from emulator.core.metadata_sync.record import stored_record
-from emulator.core.metadata_sync.standing import OwnClock, bounded, stored_vector
-from emulator.core.metadata_sync.stored import UNREADABLE, decoded
+from emulator.core.metadata.event import Stamp
+from emulator.core.metadata.exclusions import stored_excluded
+from emulator.core.metadata.hybrid_clock import BEGINNING
+from emulator.core.metadata.losses import Declared
+from emulator.core.metadata.merge import Transaction
+from emulator.core.metadata.pending_changes import read_drawn
+from emulator.core.metadata.record import stored_record
+from emulator.core.metadata.stored import UNREADABLE, decoded
+from emulator.core.metadata.version_vector import OwnClock, bounded, stored_vector
 from emulator.errors import StorageDamaged
 from emulator.model.stored_keys import (
     SYNC_APPLIED_PATH,

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from emulator.broker.metadata import Metadata
 from emulator.broker.metadata_sync.settings import SyncSettings
-from emulator.core.metadata_sync.exclusions import Excluded, not_covered, stored_excluded
+from emulator.core.metadata.exclusions import Excluded, not_covered, stored_excluded
 from emulator.model.stored_keys import SyncExcludedPath
 
 

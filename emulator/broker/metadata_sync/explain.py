@@ -10,11 +10,11 @@ from emulator.broker.metadata import Metadata
 from emulator.broker.metadata_sync.damage import Damage, incomplete
 from emulator.broker.metadata_sync.exclusions import excluded_in
 from emulator.broker.metadata_sync.synchronizer import Synchronizer
-from emulator.core.metadata_sync.elements import EXISTENCE, is_synced, readable
-from emulator.core.metadata_sync.event import Stamp
-from emulator.core.metadata_sync.record import Loser, Record, stored_record
-from emulator.core.metadata_sync.rules import Entry
-from emulator.core.metadata_sync.standing import covers, stored_vector
+from emulator.core.metadata.elements import EXISTENCE, is_synced, readable
+from emulator.core.metadata.event import Stamp
+from emulator.core.metadata.precedence import Entry
+from emulator.core.metadata.record import Loser, Record, stored_record
+from emulator.core.metadata.version_vector import covers, stored_vector
 from emulator.errors import StorageDamaged
 from emulator.model.reasons import NO_REASON, Cause, Reason
 from emulator.model.stored_keys import SYNC_INCOMPLETE_PATH, SyncPeerPath, SyncRecordPath

@@ -12,10 +12,10 @@ from emulator.broker.metadata_sync.channel import Received
 from emulator.broker.metadata_sync.damage import incomplete
 from emulator.broker.metadata_sync.losses import Losses, see_to
 from emulator.broker.metadata_sync.settings import SyncSettings
-from emulator.core.metadata_sync.changes import Tally, Transaction
-from emulator.core.metadata_sync.event import Event, Stamp
-from emulator.core.metadata_sync.exclusions import encode_excluded, stored_excluded
-from emulator.core.metadata_sync.packs import (
+from emulator.core.metadata.event import Event, Stamp
+from emulator.core.metadata.exclusions import encode_excluded, stored_excluded
+from emulator.core.metadata.merge import Tally, Transaction
+from emulator.core.metadata.messages import (
     ANSWER_EVENTS_MAX,
     Answer,
     Events,
@@ -24,7 +24,7 @@ from emulator.core.metadata_sync.packs import (
     Standing,
     decode,
 )
-from emulator.core.metadata_sync.standing import Vector, bounded, covers
+from emulator.core.metadata.version_vector import Vector, bounded, covers
 from emulator.model.stored_keys import SYNC_INCOMPLETE_PATH, SyncExcludedPath, SyncPeerPath
 from emulator.storage.configuration import Rows
 

@@ -11,8 +11,8 @@ import json
 from typing import NamedTuple
 
 from emulator.broker.metadata import Metadata
-from emulator.core.metadata_sync.event import number
-from emulator.core.metadata_sync.stored import decoded
+from emulator.core.metadata.event import number
+from emulator.core.metadata.stored import decoded
 from emulator.model.stored_keys import SYNC_LEASE_PATH
 from emulator.model.values import Change
 from emulator.storage.configuration import Rows

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 from emulator.broker.metadata import Metadata
 from emulator.broker.metadata_sync.settings import SyncSettings
-from emulator.core.metadata_sync.losses import BY_OPERATOR, BY_TOPOLOGY, Declared
-from emulator.core.metadata_sync.standing import stored_vector
+from emulator.core.metadata.losses import BY_OPERATOR, BY_TOPOLOGY, Declared
+from emulator.core.metadata.version_vector import stored_vector
 from emulator.model.stored_keys import SYNC_SEEN_TO_PATH, SyncLossPath
 from emulator.storage.configuration import Rows
 

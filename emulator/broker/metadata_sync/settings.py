@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from emulator.config.compatibility import Compatibility
 from emulator.config.region import RegionConfig
-from emulator.core.metadata_sync.changes import Here, Transaction
-from emulator.core.metadata_sync.elements import is_synced, readable
-from emulator.core.metadata_sync.outbox import Outbox
-from emulator.core.metadata_sync.rules import UPSTREAM, Rule
+from emulator.core.metadata.elements import is_synced, readable
+from emulator.core.metadata.merge import Here, Transaction
+from emulator.core.metadata.outbox import Outbox
+from emulator.core.metadata.precedence import UPSTREAM, Rule
 from emulator.errors import ProtocolError, ServerError
 from emulator.model.stored_keys import NamespacePath, PartitionedTopicPath, TopicPoliciesPath
 from emulator.model.values import TopicName

@@ -9,10 +9,10 @@ from itertools import islice
 from emulator.broker.metadata import Metadata
 from emulator.broker.metadata_sync.losses import Losses
 from emulator.broker.metadata_sync.settings import SyncSettings
-from emulator.core.metadata_sync.changes import Transaction
-from emulator.core.metadata_sync.event import Stamp
-from emulator.core.metadata_sync.record import Record, stored_record
-from emulator.core.metadata_sync.standing import Vector, may_go, merged, stored_vector
+from emulator.core.metadata.event import Stamp
+from emulator.core.metadata.merge import Transaction
+from emulator.core.metadata.record import Record, stored_record
+from emulator.core.metadata.version_vector import Vector, may_go, merged, stored_vector
 from emulator.model.stored_keys import SyncPeerPath, SyncRecordPath
 
 LET_GO_SECONDS = 1.0

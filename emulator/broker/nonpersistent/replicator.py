@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Protocol, cast
 from emulator.broker.replication.replicator import Replicator
 from emulator.broker.topic.tail import StoredEntry
 from emulator.broker.topic.view import ReplicatorHost
-from emulator.core.drops import Drops, Waiting
-from emulator.core.replication import Forwarding
+from emulator.core.flow.drops import Drops, Waiting
+from emulator.core.replication.progress import Forwarding
 
 if TYPE_CHECKING:
     from emulator.broker.replication.peer import PeerLink

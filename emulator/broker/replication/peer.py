@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from emulator.broker.replication import proof
 from emulator.broker.replication.shaping import LinkCut
 from emulator.config.region import PeerConfig
-from emulator.core.silence import Silence
+from emulator.core.flow.failure_detector import Silence
 from emulator.errors import ProtocolError, ServerError
 from emulator.model.reasons import NO_REASON, Cause, Reason
 from emulator.model.values import Schema

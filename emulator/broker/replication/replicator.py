@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from emulator.broker.keeper import one_key
 from emulator.broker.topic.traffic import Traffic
-from emulator.core.pace import Pace, Throttle, throttle_of
-from emulator.core.replication import Forwarding, ReplicatorLife, ReplicatorState
+from emulator.core.flow.rate_limit import Pace, Throttle, throttle_of
+from emulator.core.replication.progress import Forwarding, ReplicatorLife, ReplicatorState
 from emulator.core.schemas.versions import version_number
 from emulator.errors import ProtocolError, ServerError, StorageError
 from emulator.model.reasons import NO_REASON, Cause, Reason

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 from typing import Final, Protocol
 
-from emulator.core.cursor import WORD_BITS
+from emulator.core.cursor.cursor import WORD_BITS
 from emulator.errors import ProtocolError, ServerError
 
 USUAL_WORDS: Final = 16

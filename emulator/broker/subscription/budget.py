@@ -7,14 +7,14 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from emulator.core.pace import Pace, Throttle
+from emulator.core.flow.rate_limit import Pace, Throttle
 from emulator.model.reasons import NO_REASON, Cause, Reason
 
 if TYPE_CHECKING:
     from emulator.broker.topic.tail import StoredEntry
     from emulator.broker.topic.view import SubscriptionHost
     from emulator.core.dispatch import Delivery, Read
-    from emulator.core.turns import Waiting
+    from emulator.core.flow.fair_queue import Waiting
 
 ROUNDING_MS: Final = 1.0
 Held: TypeAlias = "Sequence[tuple[Throttle, int]]"

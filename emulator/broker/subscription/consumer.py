@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from emulator.broker.topic.traffic import Traffic
-from emulator.core.cursor import Cursor
+from emulator.core.cursor.cursor import Cursor
 from emulator.core.dispatch import ConsumerState, Dispatcher, SubscriptionType
+from emulator.core.transactions.names import TxnId
 from emulator.core.transactions.pending_acks import Claim
-from emulator.core.transactions.status import TxnId
 
 if TYPE_CHECKING:
     from emulator.broker.topic.view import SubscriptionHost

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from emulator.broker.subscription.budget import ROUNDING_MS, Budget, Held
 from emulator.core.dispatch import ConsumerState, Delivery, Dispatcher, Read
-from emulator.core.pace import Pace
+from emulator.core.flow.rate_limit import Pace
 from emulator.errors import StorageError
 from emulator.model.reasons import Cause, Reason, first_of
 from emulator.wire.codec import message_header

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Protocol
 
 from emulator.broker.keeper import KeyChanges
 from emulator.core.admission import MESSAGE_BYTES_MIN
-from emulator.core.cursor import WORD_BITS, Cursor
+from emulator.core.cursor.cursor import WORD_BITS, Cursor
 from emulator.core.dispatch import ConsumerState, Dispatcher
+from emulator.core.transactions.names import Status, TxnId
+from emulator.core.transactions.pending_ack_rows import PendingRows, RowName
 from emulator.core.transactions.pending_acks import Claim, commit
-from emulator.core.transactions.pending_rows import PendingRows, RowName
-from emulator.core.transactions.status import Status, TxnId
 from emulator.errors import GeoemuError, ProtocolError, ServerError, StorageDamaged
 from emulator.model.stored_keys import PendingAckKey, parse_key
 from emulator.storage.contract import Store

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from emulator.config.compatibility import Compatibility
 from emulator.core.admission import Own, Publisher
-from emulator.core.cursor import Cursor
-from emulator.core.id_set import IdSet
-from emulator.core.snapshots import Effect, Observed, OfferSnapshot, Skip, WriteMarker
-from emulator.core.subscription_updates import Applied, ReplicatedSubscription, SnapshotCache
+from emulator.core.cursor.cursor import Cursor
+from emulator.core.cursor.id_set import IdSet
+from emulator.core.replication.snapshots import Effect, Observed, OfferSnapshot, Skip, WriteMarker
+from emulator.core.replication.subscription_updates import Applied, ReplicatedSubscription, SnapshotCache
 from emulator.errors import StorageError
 from emulator.model.markers import Marker, Snapshot, SnapshotRequest, SnapshotResponse, SubscriptionUpdate
 from emulator.model.reasons import Cause, Reason

@@ -1,4 +1,4 @@
-"""Where a cursor lies in the store of its region: the keys of its head and parts (core/cursor_parts.py)."""
+"""Where a cursor lies in the store of its region: the keys of its head and parts (core/cursor/stored_format.py)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from emulator.broker.keeper import KeyChanges
-from emulator.core.cursor_parts import CursorParts, PartName
+from emulator.core.cursor.stored_format import CursorParts, PartName
 from emulator.errors import StorageDamaged
 from emulator.model.stored_keys import CursorKey, CursorPartKey, StoredKey, parse_key
 from emulator.storage.contract import Store

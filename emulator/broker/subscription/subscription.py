@@ -15,13 +15,13 @@ from emulator.broker.subscription.handing_out import HandingOut
 from emulator.broker.subscription.pending_acks import PendingAcksOfSubscription
 from emulator.broker.subscription.stored_cursor import StoredCursor
 from emulator.broker.topic.traffic import Traffic
-from emulator.core.cursor import WORD_BITS, Cursor
+from emulator.core.cursor.cursor import WORD_BITS, Cursor
 from emulator.core.dispatch import (
     ConsumerState,
     SubscriptionType,
 )
+from emulator.core.transactions.names import TxnId
 from emulator.core.transactions.pending_acks import Claim
-from emulator.core.transactions.status import TxnId
 from emulator.errors import GoneMeanwhile, ProtocolError, ServerError, StorageError
 from emulator.model.reasons import NO_REASON, Cause, Reason
 

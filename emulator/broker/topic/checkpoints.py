@@ -7,8 +7,8 @@ import logging
 from collections.abc import Callable
 from functools import partial
 
-from emulator.core.id_set import PART_BITS
-from emulator.core.topic_state import TopicState
+from emulator.core.cursor.id_set import PART_BITS
+from emulator.core.topic.state import TopicState
 from emulator.errors import CheckpointDamaged
 from emulator.model.stored_keys import CheckpointKey, CheckpointPartKey, parse_key
 from emulator.storage.contract import Store

@@ -14,7 +14,7 @@ from emulator.wire.metadata import scan_entry
 if TYPE_CHECKING:
     from emulator.broker.compaction.compaction import Compaction
     from emulator.broker.environment import RegionServices
-    from emulator.core.topic_state import TopicState
+    from emulator.core.topic.state import TopicState
 
 REPLAY_ENTRIES = 1_000
 REPLAY_BYTES = 4_194_304

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from emulator.core.topic_state import UNKNOWN_MESSAGES
+from emulator.core.topic.state import UNKNOWN_MESSAGES
 from emulator.model.values import BEFORE_EVERYTHING, Position
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 from emulator.broker.topic.publishing import CheckedEntry
 from emulator.broker.topic.traffic import Traffic
 from emulator.core.admission import Limits, Peer, Publisher, Refusal, Scope, scope_of
-from emulator.core.transactions.status import TxnId
+from emulator.core.transactions.names import TxnId
 from emulator.errors import ProtocolError, ServerError
 from emulator.model.markers import Marker
 from emulator.model.values import BEFORE_EVERYTHING, AccessMode, Position

@@ -8,7 +8,7 @@ from typing import NewType, Protocol, cast
 
 from emulator.config.region import RegionConfig
 from emulator.core.admission import Client, Limits, Publisher
-from emulator.core.pace import Throttle
+from emulator.core.flow.rate_limit import Throttle
 from emulator.model.markers import Marker
 from emulator.wire.codec import SendCommand
 from emulator.wire.entry_building import replication_bytes_max

@@ -10,7 +10,7 @@ from emulator.errors import CheckpointDamaged
 
 if TYPE_CHECKING:
     from emulator.broker.topic.checkpoints import Checkpoints
-    from emulator.core.topic_state import TopicState
+    from emulator.core.topic.state import TopicState
     from emulator.storage.contract import Log
 
 

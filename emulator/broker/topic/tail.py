@@ -18,7 +18,7 @@ from operator import attrgetter
 from typing import Final
 
 from emulator.broker.budgets import Account, Charge
-from emulator.core.dispatch.keys import hash_of
+from emulator.core.dispatch.consistent_hash import hash_of
 from emulator.model.markers import Marker
 from emulator.wire.markers import stored_marker
 from emulator.wire.metadata import ChunkPiece, EntryInfo, piece_of, scan_entry, scan_for_dispatch

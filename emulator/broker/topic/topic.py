@@ -39,16 +39,16 @@ from emulator.broker.topic.transactions import TopicTransactions
 from emulator.broker.topic.trimming import Trimmer
 from emulator.broker.topic.view import CarriedSubscription
 from emulator.core.admission import check
-from emulator.core.arrivals import Arrivals
-from emulator.core.caps import NO_CAPS
-from emulator.core.cursor import Cursor
+from emulator.core.cursor.cursor import Cursor
+from emulator.core.cursor.id_set import IdSet
 from emulator.core.dispatch import Limits as DispatchLimits
-from emulator.core.id_set import IdSet
-from emulator.core.pace import UNLIMITED, Pace, Throttle
-from emulator.core.subscription_updates import Applied
-from emulator.core.topic_state import LastData
-from emulator.core.transactions.status import TxnId
-from emulator.core.turns import Turns
+from emulator.core.flow.fair_queue import Turns
+from emulator.core.flow.rate_limit import UNLIMITED, Pace, Throttle
+from emulator.core.replication.subscription_updates import Applied
+from emulator.core.topic.limits import NO_CAPS
+from emulator.core.topic.state import LastData
+from emulator.core.topic.subscribe_rate import Arrivals
+from emulator.core.transactions.names import TxnId
 from emulator.errors import CheckpointDamaged, ProtocolError
 from emulator.model.markers import Marker
 from emulator.model.reasons import Cause

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Protocol
 
 from emulator.broker.environment import RegionServices
 from emulator.core.admission import Own, Publisher
-from emulator.core.needs import Need
-from emulator.core.topic_state import TopicState
-from emulator.core.transactions.status import Status, TxnId
+from emulator.core.topic.log_holds import Need
+from emulator.core.topic.state import TopicState
+from emulator.core.transactions.names import Status, TxnId
 from emulator.errors import GeoemuError, ProtocolError, ServerError, StorageError
 from emulator.wire.markers import encode_transaction_end
 from emulator.wire.metadata import EntryInfo

@@ -14,8 +14,8 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
-from emulator.core.cursor import Cursor
-from emulator.core.needs import Need, Needs
+from emulator.core.cursor.cursor import Cursor
+from emulator.core.topic.log_holds import Need, Needs
 from emulator.errors import StorageError
 from emulator.storage.contract import Log
 

@@ -21,13 +21,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence, Sized
 from typing import TYPE_CHECKING, Protocol
 
 from emulator.broker.environment import RegionServices
-from emulator.core.cursor import Cursor
+from emulator.core.cursor.cursor import Cursor
+from emulator.core.cursor.id_set import IdSet
 from emulator.core.dispatch import Limits as DispatchLimits
-from emulator.core.id_set import IdSet
-from emulator.core.pace import Pace, Throttle
-from emulator.core.subscription_updates import Applied
-from emulator.core.topic_state import LastData
-from emulator.core.turns import Turns
+from emulator.core.flow.fair_queue import Turns
+from emulator.core.flow.rate_limit import Pace, Throttle
+from emulator.core.replication.subscription_updates import Applied
+from emulator.core.topic.state import LastData
 from emulator.model.markers import Marker
 from emulator.model.reasons import Cause
 from emulator.model.values import Position, TopicName

@@ -20,7 +20,7 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
-from emulator.core.transactions.status import Status, TxnId
+from emulator.core.transactions.names import Status, TxnId
 
 
 class PartitionParticipant(Protocol):

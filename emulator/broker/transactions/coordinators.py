@@ -14,7 +14,7 @@ from emulator.errors import ProtocolError, ServerError, StorageDamaged, StorageE
 from emulator.model.transaction_names import coordinator_of
 
 if TYPE_CHECKING:
-    from emulator.core.transactions.status import Status, TxnId
+    from emulator.core.transactions.names import Status, TxnId
 
 logger = logging.getLogger(__name__)
 

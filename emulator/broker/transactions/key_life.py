@@ -13,10 +13,10 @@ from typing import Any, Final, NamedTuple, Protocol
 from weakref import WeakKeyDictionary
 
 from emulator.broker.transactions.journal import CHECKPOINT_ENTRIES, Journal, damaged
-from emulator.core.transactions import key_entries
+from emulator.core.transactions import key_journal_format as key_entries
 from emulator.core.transactions.coordinator import FENCED
-from emulator.core.transactions.journal_entries import Holder
-from emulator.core.transactions.key_entries import KeyEntry
+from emulator.core.transactions.journal_format import Holder
+from emulator.core.transactions.key_journal_format import KeyEntry
 from emulator.core.transactions.keys import KeyBook
 from emulator.errors import ProtocolError, StorageError
 

@@ -17,10 +17,10 @@ from emulator.broker.environment import RegionServices
 from emulator.broker.transactions.journal import CHECKPOINT_ENTRIES, damaged
 from emulator.broker.transactions.key_life import KeyLife
 from emulator.broker.transactions.telling import HasDirectory, Teller
-from emulator.core.transactions import journal_entries
+from emulator.core.transactions import journal_format as journal_entries
 from emulator.core.transactions.coordinator import FENCED, TIMED_OUT, Bounds
-from emulator.core.transactions.journal_entries import Decided, Holder, JournalEntry
-from emulator.core.transactions.status import Status, TxnId
+from emulator.core.transactions.journal_format import Decided, Holder, JournalEntry
+from emulator.core.transactions.names import Status, TxnId
 from emulator.errors import ProtocolError, ServerError, StorageError
 
 Promised = asyncio.Future[Any]

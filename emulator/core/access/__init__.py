@@ -5,7 +5,7 @@ machine.py    the machine, one a topic and region
 """
 
 from emulator.core.access.machine import Access
-from emulator.core.access.words import (
+from emulator.core.access.types import (
     AS_PROPOSED,
     NOBODY,
     Admit,

@@ -25,7 +25,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Final
 
-from emulator.core.access.words import (
+from emulator.core.access.types import (
     AS_PROPOSED,
     NOBODY,
     Admit,

@@ -9,7 +9,13 @@ keys.py            which consumer a key belongs to
 dispatcher.py      who may join, which strategy serves, what an acknowledgement does
 """
 
-from emulator.core.dispatch.contract import (
+from emulator.core.dispatch.consistent_hash import KeySharing
+from emulator.core.dispatch.dispatcher import Dispatcher, StrategyFactory, strategy_for
+from emulator.core.dispatch.key_shared import KeyShared
+from emulator.core.dispatch.shared import Shared
+from emulator.core.dispatch.single_active import SingleActive
+from emulator.core.dispatch.strategy import Strategy
+from emulator.core.dispatch.types import (
     Candidate,
     ConsumerState,
     Delivery,
@@ -18,12 +24,6 @@ from emulator.core.dispatch.contract import (
     SubscriptionType,
     Wake,
 )
-from emulator.core.dispatch.dispatcher import Dispatcher, StrategyFactory, strategy_for
-from emulator.core.dispatch.key_shared import KeyShared
-from emulator.core.dispatch.keys import KeySharing
-from emulator.core.dispatch.shared import Shared
-from emulator.core.dispatch.single_active import SingleActive
-from emulator.core.dispatch.strategy import Strategy
 
 __all__ = [
     "Candidate",

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from emulator.core.cursor import Cursor
-from emulator.core.dispatch.contract import Candidate, Delivery, Limits, Read, SubscriptionType
+from emulator.core.cursor.cursor import Cursor
 from emulator.core.dispatch.delayed import LATEST_MS
 from emulator.core.dispatch.key_shared import KeyShared
 from emulator.core.dispatch.shared import Shared
 from emulator.core.dispatch.single_active import SingleActive
 from emulator.core.dispatch.strategy import Strategy
+from emulator.core.dispatch.types import Candidate, Delivery, Limits, Read, SubscriptionType
 
 
 class _AtMostOnce(Strategy):

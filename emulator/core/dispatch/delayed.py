@@ -17,7 +17,7 @@ from bisect import bisect_right
 from collections.abc import Callable
 from typing import Final
 
-from emulator.core.id_set import IdSet
+from emulator.core.cursor.id_set import IdSet
 
 BLOCK_ENTRIES: Final = 1_024
 LATEST_MS: Final = 2**63 - 1

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from emulator.core.cursor import WORD_BITS, Cursor
-from emulator.core.dispatch.contract import (
+from emulator.core.cursor.cursor import WORD_BITS, Cursor
+from emulator.core.dispatch.key_shared import KeyShared
+from emulator.core.dispatch.shared import Shared
+from emulator.core.dispatch.single_active import SingleActive
+from emulator.core.dispatch.strategy import Strategy
+from emulator.core.dispatch.types import (
     Candidate,
     ConsumerState,
     Delivery,
@@ -15,10 +19,6 @@ from emulator.core.dispatch.contract import (
     Wake,
     bits_set,
 )
-from emulator.core.dispatch.key_shared import KeyShared
-from emulator.core.dispatch.shared import Shared
-from emulator.core.dispatch.single_active import SingleActive
-from emulator.core.dispatch.strategy import Strategy
 from emulator.core.dispatch.waits import counted, reasons_of
 from emulator.errors import ProtocolError, ServerError
 from emulator.model.reasons import Cause, Reason, first_of

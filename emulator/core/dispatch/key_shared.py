@@ -13,12 +13,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final, TypeVar
 
-from emulator.core.cursor import Cursor
-from emulator.core.dispatch.contract import Candidate, ConsumerState, Limits, Read
-from emulator.core.dispatch.keys import Shares
+from emulator.core.cursor.cursor import Cursor
+from emulator.core.cursor.id_set import IdSet
+from emulator.core.dispatch.consistent_hash import Shares
 from emulator.core.dispatch.shared import Shared
+from emulator.core.dispatch.types import Candidate, ConsumerState, Limits, Read
 from emulator.core.dispatch.waits import Waiting
-from emulator.core.id_set import IdSet
 
 ASIDE_MAX: Final = 20_000
 ASIDE_PER_CONSUMER: Final = 2_000

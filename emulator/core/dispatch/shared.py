@@ -11,8 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from emulator.core.cursor import Cursor
-from emulator.core.dispatch.contract import (
+from emulator.core.cursor.cursor import Cursor
+from emulator.core.cursor.id_set import IdSet
+from emulator.core.dispatch.chunk_affinity import Pieces
+from emulator.core.dispatch.delayed import LATEST_MS, Delayed
+from emulator.core.dispatch.strategy import ENTRIES_PER_READ_MAX, Strategy
+from emulator.core.dispatch.types import (
     Candidate,
     ConsumerState,
     Delivery,
@@ -21,11 +25,7 @@ from emulator.core.dispatch.contract import (
     Wake,
     bits_set,
 )
-from emulator.core.dispatch.delayed import LATEST_MS, Delayed
-from emulator.core.dispatch.pieces import Pieces
-from emulator.core.dispatch.strategy import ENTRIES_PER_READ_MAX, Strategy
 from emulator.core.dispatch.waits import Waiting, counted
-from emulator.core.id_set import IdSet
 from emulator.model.reasons import NO_REASON, Cause, Reason
 
 RUN_ENTRIES = 16

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from emulator.core.cursor import Cursor
-from emulator.core.dispatch.contract import Candidate, ConsumerState, Delivery, Limits, Read, Wake, bits_set
+from emulator.core.cursor.cursor import Cursor
 from emulator.core.dispatch.strategy import Strategy
+from emulator.core.dispatch.types import Candidate, ConsumerState, Delivery, Limits, Read, Wake, bits_set
 from emulator.core.dispatch.waits import Waiting
 from emulator.model.reasons import NO_REASON, Cause, Reason
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 
-from emulator.core.cursor import Cursor
-from emulator.core.dispatch.contract import Candidate, ConsumerState, Delivery, Limits, Read, Wake
+from emulator.core.cursor.cursor import Cursor
+from emulator.core.dispatch.types import Candidate, ConsumerState, Delivery, Limits, Read, Wake
 from emulator.core.dispatch.waits import Waiting
 from emulator.model.reasons import Reason
 

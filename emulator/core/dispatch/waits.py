@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from emulator.core.dispatch.contract import ConsumerState, Limits
+from emulator.core.dispatch.types import ConsumerState, Limits
 from emulator.model.reasons import Cause, Reason
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from emulator.core.pace import UNLIMITED, Pace
+from emulator.core.flow.rate_limit import UNLIMITED, Pace
 from emulator.core.policies.declaration import BELOW_ZERO, Codec, OutOfRange, Policy, Scope
 from emulator.core.policies.lifetime import fields_of, whole_number
 

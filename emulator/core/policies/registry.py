@@ -10,7 +10,6 @@ from emulator.core.policies import (
     consuming,
     creation,
     inactivity,
-    kept,
     lifetime,
     limits,
     regions,
@@ -18,6 +17,7 @@ from emulator.core.policies import (
     subscribing,
     topics,
 )
+from emulator.core.policies import stored_only as kept
 from emulator.core.policies.declaration import Policy
 
 FAMILIES = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from emulator.core.pace import UNLIMITED, Pace
+from emulator.core.flow.rate_limit import UNLIMITED, Pace
 from emulator.core.policies.codecs import BOOLEAN
 from emulator.core.policies.declaration import Codec, OutOfRange, Policy, Scope
 from emulator.core.policies.lifetime import fields_of, whole_number

@@ -14,7 +14,7 @@ from heapq import heapify, heappop, heappush
 from operator import itemgetter
 from typing import Final, NamedTuple, TypeVar
 
-from emulator.core.transactions.journal_entries import (
+from emulator.core.transactions.journal_format import (
     Began,
     Checkpoint,
     Decided,
@@ -25,7 +25,7 @@ from emulator.core.transactions.journal_entries import (
     SubscriptionsAdded,
     name_bytes,
 )
-from emulator.core.transactions.status import FOLLOWS, Status, TxnId
+from emulator.core.transactions.names import FOLLOWS, Status, TxnId
 from emulator.errors import EXPIRED_TRANSACTION, ProtocolError, ServerError
 
 E = TypeVar("E", bound=JournalEntry)

@@ -18,8 +18,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from emulator.core.transactions.journal_entries import Holder, name_bytes
-from emulator.core.transactions.key_entries import (
+from emulator.core.transactions.journal_format import Holder, name_bytes
+from emulator.core.transactions.key_journal_format import (
     Begun,
     Deleted,
     Floor,

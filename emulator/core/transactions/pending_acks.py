@@ -16,8 +16,8 @@ from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from emulator.core.cursor import WORD_BITS, Cursor, bits_of
-from emulator.core.transactions.status import TxnId
+from emulator.core.cursor.cursor import WORD_BITS, Cursor, bits_of
+from emulator.core.transactions.names import TxnId
 from emulator.errors import ProtocolError, ServerError
 
 ACKS_MAX = 500_000

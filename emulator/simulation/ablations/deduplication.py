@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from emulator.core.deduplication import ProducerDeduplication, SourceWatermarks, Verdict
-from emulator.core.topic_state import TopicState
+from emulator.core.topic.deduplication import ProducerDeduplication, SourceWatermarks, Verdict
+from emulator.core.topic.state import TopicState
 from emulator.model.values import Position
 from emulator.simulation.ablation import Ablation, parts
 

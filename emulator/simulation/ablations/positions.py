@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from functools import partial
 
-from emulator.core.cursor import Cursor
-from emulator.core.cursor_parts import CursorParts, PartName
-from emulator.core.snapshots import Effect, PendingSnapshot, SnapshotController
-from emulator.core.subscription_updates import Applied, apply_update
+from emulator.core.cursor.cursor import Cursor
+from emulator.core.cursor.stored_format import CursorParts, PartName
+from emulator.core.replication.snapshots import Effect, PendingSnapshot, SnapshotController
+from emulator.core.replication.subscription_updates import Applied, apply_update
 from emulator.model.markers import SnapshotRequest
 from emulator.model.values import Position
 from emulator.simulation.ablation import Ablation, parts

@@ -11,7 +11,7 @@ from emulator.broker.topic.publishing import PendingPublish
 from emulator.broker.topic.tail import StoredEntry
 from emulator.broker.topic.topic import Topic
 from emulator.core.admission import Client, Publisher
-from emulator.core.deduplication import ProducerDeduplication, Verdict
+from emulator.core.topic.deduplication import ProducerDeduplication, Verdict
 from emulator.errors import StorageFenced
 from emulator.simulation.ablation import Ablation, topic
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from emulator.core.replication import Forwarding, ReplicationProgress, forwarding
+from emulator.core.replication.progress import Forwarding, ReplicationProgress, forwarding
 from emulator.simulation.ablation import Ablation, parts
 
 

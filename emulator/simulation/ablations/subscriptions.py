@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 from emulator.broker.keeper import StateKeeper
-from emulator.core.cursor import Cursor
+from emulator.core.cursor.cursor import Cursor
 from emulator.core.dispatch import (
     Limits,
     Read,
@@ -16,7 +16,7 @@ from emulator.core.dispatch import (
     SubscriptionType,
     strategy_for,
 )
-from emulator.core.dispatch.contract import ConsumerState
+from emulator.core.dispatch.types import ConsumerState
 from emulator.simulation.ablation import Ablation, parts
 
 

@@ -10,7 +10,7 @@ from emulator.broker.commands.tasks import TaskGroup
 from emulator.broker.topic.positions import last_message
 from emulator.broker.topic.tail import StoredEntry
 from emulator.client.batching import Batching
-from emulator.core.topic_state import UNKNOWN_MESSAGES
+from emulator.core.topic.state import UNKNOWN_MESSAGES
 from emulator.model.values import BEFORE_EVERYTHING
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.codec import encode_ack, encode_flow

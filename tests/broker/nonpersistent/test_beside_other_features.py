@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from emulator.client import Client, ClientError
-from emulator.core.pace import Pace
+from emulator.core.flow.rate_limit import Pace
 from emulator.core.policies.lifetime import MESSAGE_TTL, RETENTION, Retention
 from emulator.core.policies.limits import (
     DISPATCH_RATE,

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from emulator.broker.subscription.subscription import Subscription
-from emulator.core.transactions.status import Status, TxnId
+from emulator.core.transactions.names import Status, TxnId
 from emulator.errors import ServerError
 from emulator.model.stored_keys import PendingAckKey
 from emulator.storage.memory import MemoryStore

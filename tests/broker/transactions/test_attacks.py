@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from emulator.broker.commands.consumers import NAME_LENGTH_MAX
-from emulator.core.transactions.status import Status, TxnId
+from emulator.core.transactions.names import Status, TxnId
 from emulator.errors import StorageError
 from emulator.model.values import TopicName
 from emulator.storage.memory import MemoryStore

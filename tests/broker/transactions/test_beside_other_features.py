@@ -7,7 +7,7 @@ import time
 
 from emulator.broker.backlogs import Backlogs
 from emulator.client import Client, Consumer, ConsumerType, InitialPosition
-from emulator.core.transactions.status import Status
+from emulator.core.transactions.names import Status
 from emulator.simulation.clocks import EPOCH_MS
 from emulator.simulation.world import world
 from tests.broker.compaction.test_compaction import TOPIC, compact, left

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from emulator.config.region import BrokerSettings
-from emulator.core.transactions.status import Status, TxnId
+from emulator.core.transactions.names import Status, TxnId
 from emulator.errors import EXPIRED_TRANSACTION, ProtocolError, StorageError
 from emulator.storage.memory import MemoryStore
 from emulator.wire import pulsar_pb2 as pb

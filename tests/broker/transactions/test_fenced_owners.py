@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from emulator.client import ClientError
-from emulator.core.transactions.status import Status
+from emulator.core.transactions.names import Status
 from emulator.model.values import AccessMode
 from tests.broker.regions import regions, until
 from tests.broker.test_transaction_buffer import readable

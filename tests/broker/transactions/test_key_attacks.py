@@ -9,7 +9,7 @@ import pytest
 
 from emulator.broker.transactions.life import KEY_LOG
 from emulator.client import InitialPosition
-from emulator.core.transactions.status import Status, TxnId
+from emulator.core.transactions.names import Status, TxnId
 from emulator.errors import EXPIRED_TRANSACTION, ProtocolError, StorageError
 from emulator.model.transaction_names import coordinator_of
 from emulator.storage.memory import MemoryStore

@@ -6,7 +6,7 @@ import asyncio
 
 from emulator.broker.transactions.life import KEY_LOG
 from emulator.client import EARLIEST
-from emulator.core.transactions.status import TxnId
+from emulator.core.transactions.names import TxnId
 from emulator.wire import pulsar_pb2 as pb
 from tests.broker.commands.raw import raw_client
 from tests.broker.regions import regions

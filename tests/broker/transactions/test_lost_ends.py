@@ -8,7 +8,7 @@ import pytest
 
 from emulator.broker.region import Region
 from emulator.broker.topic.topic import Topic
-from emulator.core.transactions.status import TxnId
+from emulator.core.transactions.names import TxnId
 from emulator.errors import ProtocolError, ServerError, StorageError
 from emulator.model.stored_keys import PendingAckKey
 from emulator.storage.memory import MemoryStore

@@ -13,7 +13,7 @@ import pytest
 from emulator.broker.explain import NotKnown, explain
 from emulator.client import Client
 from emulator.config.region import BrokerSettings
-from emulator.core.transactions.status import Status
+from emulator.core.transactions.names import Status
 from tests.broker.admin.served import Served, served
 from tests.broker.regions import regions, until
 

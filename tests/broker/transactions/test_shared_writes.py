@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from emulator.core.transactions.status import Status, TxnId
+from emulator.core.transactions.names import Status, TxnId
 from emulator.errors import StorageError
 from emulator.storage.memory import MemoryStore
 from emulator.wire import pulsar_pb2 as pb

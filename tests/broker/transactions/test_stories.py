@@ -21,7 +21,7 @@ from emulator.client import (
     Producer,
     Transaction,
 )
-from emulator.core.transactions.status import Status
+from emulator.core.transactions.names import Status
 from emulator.errors import ServerError, StorageError
 from emulator.storage.memory import MemoryStore
 from tests.broker.regions import QUICK, Regions, regions, until

@@ -22,7 +22,7 @@ from emulator.client import (
     Message,
     Transaction,
 )
-from emulator.core.transactions.status import Status
+from emulator.core.transactions.names import Status
 from emulator.errors import ProtocolError, ServerError
 from tests.broker.regions import Regions, regions, until
 from tests.broker.transactions.test_stories import TOPIC, keyed, soon, status, stored

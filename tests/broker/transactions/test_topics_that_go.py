@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from emulator.client import Client, ClientError, ConsumerType, InitialPosition, Transaction
-from emulator.core.transactions.status import Status
+from emulator.core.transactions.names import Status
 from emulator.wire import pulsar_pb2 as pb
 from tests.broker.commands.raw import raw_client
 from tests.broker.regions import Regions, regions, until

@@ -7,7 +7,7 @@ import tracemalloc
 
 import pytest
 
-from emulator.core.cursor import Cursor
+from emulator.core.cursor.cursor import Cursor
 from emulator.core.dispatch import Dispatcher, Limits, Read, Wake
 from emulator.core.dispatch import shared as shared_module
 from emulator.core.dispatch.delayed import BLOCK_ENTRIES, Delayed

@@ -7,9 +7,9 @@ import time
 import pytest
 
 from emulator.core.dispatch import Dispatcher, Read
-from emulator.core.dispatch.pieces import MESSAGES_MAX, WAITING_MAX, Pieces
+from emulator.core.dispatch.chunk_affinity import MESSAGES_MAX, WAITING_MAX, Pieces
+from emulator.core.transactions.names import TxnId
 from emulator.core.transactions.pending_acks import Claim, PendingAcks
-from emulator.core.transactions.status import TxnId
 from tests.core.dispatch.playbook import (
     SHARED,
     Candidate,

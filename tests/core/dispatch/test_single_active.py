@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from emulator.core.cursor import Cursor
+from emulator.core.cursor.cursor import Cursor
 from emulator.core.dispatch import ConsumerState, Dispatcher, Limits, Read, Wake
 from tests.core.dispatch.playbook import (
     END,

@@ -15,7 +15,7 @@ from emulator.core.transactions.coordinator import (
     Coordinator,
     OfKey,
 )
-from emulator.core.transactions.journal_entries import (
+from emulator.core.transactions.journal_format import (
     Ended,
     Holder,
     JournalEntry,
@@ -23,7 +23,7 @@ from emulator.core.transactions.journal_entries import (
     decode,
     encode,
 )
-from emulator.core.transactions.status import Status, TxnId
+from emulator.core.transactions.names import Status, TxnId
 from emulator.errors import EXPIRED_TRANSACTION, ProtocolError, ServerError
 from emulator.model.transaction_names import KEY_CHARACTERS_MAX
 

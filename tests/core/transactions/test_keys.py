@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emulator.core.transactions.journal_entries import name_bytes
-from emulator.core.transactions.key_entries import Granted, decode, encode
+from emulator.core.transactions.journal_format import name_bytes
+from emulator.core.transactions.key_journal_format import Granted, decode, encode
 from emulator.core.transactions.keys import (
     CLIENT_BYTES_MAX,
     DELETED_MAX,

@@ -9,7 +9,7 @@ from emulator.broker.admin.resource import Body, Call, Query, Resource, changes,
 from emulator.broker.admin.resources.policies import parser
 from emulator.broker.admin.resources.tenants import known_clusters
 from emulator.broker.admin.scope import Scope
-from emulator.core.policies.kept import ANTI_AFFINITY
+from emulator.core.policies.stored_only import ANTI_AFFINITY
 from emulator.model.stored_keys import NamespacePath
 
 

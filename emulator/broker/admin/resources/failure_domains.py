@@ -10,7 +10,7 @@ from emulator.broker.admin.resource import Body, Call, Resource, changes, reads
 from emulator.broker.admin.resources.tenants import known_clusters
 from emulator.broker.admin.scope import Scope
 from emulator.core.policies.codecs import TEXTS
-from emulator.core.policies.kept import ANTI_AFFINITY
+from emulator.core.policies.stored_only import ANTI_AFFINITY
 from emulator.model.stored_keys import KeptPath, StoredKey, parse_path
 from emulator.model.values import is_valid_name
 

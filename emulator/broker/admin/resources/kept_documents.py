@@ -18,7 +18,7 @@ from emulator.broker.admin.resources.tenants import known_clusters
 from emulator.broker.admin.scope import Scope
 from emulator.core.policies.codecs import BOOLEAN, TEXT, TEXT_BY_NAME, TEXTS, objects_of
 from emulator.core.policies.declaration import Codec
-from emulator.core.policies.kept import ANTI_AFFINITY, PERSISTENCE, RATE
+from emulator.core.policies.stored_only import ANTI_AFFINITY, PERSISTENCE, RATE
 from emulator.model.stored_keys import KeptPath, parse_path
 
 DOCUMENTS_MAX: Final = 1_000

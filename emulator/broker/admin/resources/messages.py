@@ -14,7 +14,7 @@ from emulator.broker.admin.topics_named import missing, one_topic
 from emulator.broker.authorization import Action
 from emulator.broker.topic import positions
 from emulator.broker.topic.topic import Topic
-from emulator.core.cursor import Cursor
+from emulator.core.cursor.cursor import Cursor
 from emulator.model.values import BEFORE_EVERYTHING, Position
 
 _OCTETS = "The payload is the body; the rest are headers `X-Pulsar-…`. A batch is one body."

@@ -11,7 +11,7 @@ from emulator.broker.admin.http import HttpError, Response
 from emulator.broker.admin.place import topic_name
 from emulator.broker.admin.resource import Body, Call, Resource, changes, reads
 from emulator.broker.admin.scope import Scope
-from emulator.core.policies.kept import PERMISSIONS
+from emulator.core.policies.stored_only import PERMISSIONS
 from emulator.model.stored_keys import NamespacePath
 from emulator.model.values import TopicName
 

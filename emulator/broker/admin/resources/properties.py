@@ -8,7 +8,7 @@ from emulator.broker.admin.http import HttpError, Response
 from emulator.broker.admin.resource import Body, Call, Resource, changes, reads
 from emulator.broker.admin.resources.policies import parser
 from emulator.broker.admin.scope import Scope
-from emulator.core.policies.kept import PROPERTIES
+from emulator.core.policies.stored_only import PROPERTIES
 from emulator.model.stored_keys import NamespacePath
 
 PROPERTIES_MAX = 1_000

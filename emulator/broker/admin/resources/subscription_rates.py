@@ -9,7 +9,7 @@ from emulator.broker.admin.place import topic_name
 from emulator.broker.admin.resource import Body, Call, Resource, changes, reads
 from emulator.broker.admin.resources.policies import APPLIED, IS_GLOBAL
 from emulator.broker.admin.scope import Scope
-from emulator.core.pace import Pace
+from emulator.core.flow.rate_limit import Pace
 from emulator.core.policies.declaration import OutOfRange
 from emulator.core.policies.limits import (
     DISPATCH_RATE_FORM,

@@ -11,7 +11,7 @@ from emulator.broker.admin.resource import Body, Call, Query, Resource, changes,
 from emulator.broker.admin.resources.policies import parser
 from emulator.broker.admin.scope import Scope
 from emulator.broker.region import Region
-from emulator.core.policies.kept import PROPERTIES
+from emulator.core.policies.stored_only import PROPERTIES
 from emulator.model.stored_keys import TopicPropertiesKey
 from emulator.model.values import TopicName
 

@@ -14,10 +14,10 @@ from emulator.broker.topic_slot import Wish
 from emulator.broker.transactions.coordinators import NOT_ENABLED, Coordinators
 from emulator.broker.transactions.life import Life
 from emulator.core.transactions.coordinator import BY_OPERATOR, OfKey, Transaction
-from emulator.core.transactions.journal_entries import Holder
+from emulator.core.transactions.journal_format import Holder
 from emulator.core.transactions.keys import KeyState
+from emulator.core.transactions.names import TxnId
 from emulator.core.transactions.pending_acks import PendingAcks
-from emulator.core.transactions.status import TxnId
 from emulator.errors import ProtocolError
 from emulator.model.transaction_names import SEPARATOR, full_text
 

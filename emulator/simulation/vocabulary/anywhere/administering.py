@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import ClassVar
 
-from emulator.core.topic_state import TopicState
+from emulator.core.topic.state import TopicState
 from emulator.net.http import NoAnswer
 from emulator.simulation.ablation import Ablation, parts
 from emulator.simulation.host import Host

@@ -18,8 +18,8 @@ from typing import ClassVar
 from emulator.broker.replication.proof import METHOD, proof_of, replicator_name
 from emulator.client import ClientError
 from emulator.core.admission import Limits, Peer, Publisher, Refusal, Scanned, check
-from emulator.core.cursor import Cursor
-from emulator.core.subscription_updates import Applied, apply_update, own_entry_id
+from emulator.core.cursor.cursor import Cursor
+from emulator.core.replication.subscription_updates import Applied, apply_update, own_entry_id
 from emulator.errors import ServerError
 from emulator.model.markers import Marker, Snapshot, SnapshotResponse, SubscriptionUpdate
 from emulator.model.values import Position

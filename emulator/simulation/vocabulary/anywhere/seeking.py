@@ -14,7 +14,7 @@ from random import Random
 from typing import ClassVar
 
 from emulator.client import EARLIEST, MessageId
-from emulator.core.cursor import Cursor
+from emulator.core.cursor.cursor import Cursor
 from emulator.run.history import Event
 from emulator.simulation.ablation import Ablation, parts
 from emulator.simulation.actors import ConsumerActor

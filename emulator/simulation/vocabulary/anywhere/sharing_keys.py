@@ -10,11 +10,11 @@ from collections.abc import Iterable
 from dataclasses import replace
 from random import Random
 
-from emulator.core.cursor import Cursor
+from emulator.core.cursor.cursor import Cursor
+from emulator.core.cursor.id_set import IdSet
 from emulator.core.dispatch import Limits, Strategy, SubscriptionType, strategy_for
-from emulator.core.dispatch.contract import ConsumerState
 from emulator.core.dispatch.key_shared import KeyShared
-from emulator.core.id_set import IdSet
+from emulator.core.dispatch.types import ConsumerState
 from emulator.run.history import Event
 from emulator.simulation.ablation import Ablation, parts
 from emulator.simulation.checkers import Check, Found

@@ -12,8 +12,8 @@ from random import Random
 from typing import Any, ClassVar
 
 from emulator.client import EARLIEST, Client, Producer
-from emulator.core.topic_state import TopicState
-from emulator.core.visibility import Visibility
+from emulator.core.topic.state import TopicState
+from emulator.core.topic.visibility import Visibility
 from emulator.simulation.ablation import Ablation, parts
 from emulator.simulation.checkers import Check, Found
 from emulator.simulation.evidence import JUDGED_BY_THEIR_WORD, Evidence

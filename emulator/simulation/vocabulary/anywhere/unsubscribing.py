@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from emulator.broker.subscription.subscription import Subscription
 from emulator.broker.topic.topic import Topic
-from emulator.core.cursor import Cursor
+from emulator.core.cursor.cursor import Cursor
 from emulator.simulation.ablation import Ablation, topic
 from emulator.simulation.checkers import Check, Found
 from emulator.simulation.evidence import Evidence, full

@@ -9,7 +9,7 @@ from random import Random
 from typing import ClassVar
 
 from emulator.client import EARLIEST, Client, ClientError, MessageId, Reader
-from emulator.core.compaction import KeyedEntry, LatestOfKeys
+from emulator.core.topic.compaction import KeyedEntry, LatestOfKeys
 from emulator.net.http import NoAnswer
 from emulator.simulation.ablation import Ablation, parts
 from emulator.simulation.checkers import Check, Found

@@ -12,11 +12,11 @@ from random import Random
 from typing import Any, ClassVar
 
 from emulator.client import ClientError, MessageId
-from emulator.core.cursor import Cursor
+from emulator.core.cursor.cursor import Cursor
 from emulator.core.dispatch import Limits, Strategy, SubscriptionType, strategy_for
-from emulator.core.dispatch.contract import Delivery, Read, Wake
 from emulator.core.dispatch.delayed import Delayed
 from emulator.core.dispatch.shared import Shared
+from emulator.core.dispatch.types import Delivery, Read, Wake
 from emulator.run.history import Event
 from emulator.simulation.ablation import Ablation, parts
 from emulator.simulation.checkers import Check, Found

@@ -25,10 +25,10 @@ from emulator.client import (
 )
 from emulator.client.multi_topic_consumer import MultiTopicConsumer
 from emulator.client.topic_consumer import TopicConsumer
-from emulator.core.cursor import Cursor
+from emulator.core.cursor.cursor import Cursor
 from emulator.core.dispatch import Limits, Strategy, SubscriptionType, strategy_for
-from emulator.core.dispatch.contract import ConsumerState
 from emulator.core.dispatch.shared import Shared
+from emulator.core.dispatch.types import ConsumerState
 from emulator.simulation.ablation import Ablation, parts
 from emulator.simulation.checkers import Check, Found
 from emulator.simulation.evidence import JUDGED_BY_THEIR_WORD, Evidence

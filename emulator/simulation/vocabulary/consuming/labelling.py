@@ -15,7 +15,7 @@ from random import Random
 from typing import ClassVar, Literal
 
 from emulator.client import Client, ClientError, Consumer, InitialPosition
-from emulator.core.cursor import Cursor
+from emulator.core.cursor.cursor import Cursor
 from emulator.net.http import NoAnswer
 from emulator.simulation.ablation import Ablation, parts
 from emulator.simulation.checkers import Check

@@ -12,8 +12,8 @@ from dataclasses import replace
 from functools import partial
 from random import Random
 
-from emulator.core.caps import Caps
-from emulator.core.pace import Pace, Published, Throttle, ThrottleFactory
+from emulator.core.flow.rate_limit import Pace, Published, Throttle, ThrottleFactory
+from emulator.core.topic.limits import Caps
 from emulator.errors import ProtocolError
 from emulator.simulation.ablation import Ablation, parts
 from emulator.simulation.allowances import Allowance

@@ -16,11 +16,11 @@ from random import Random
 from typing import ClassVar
 
 from emulator.client import Client, ClientError
-from emulator.core.cursor import Cursor
+from emulator.core.cursor.cursor import Cursor
 from emulator.core.dispatch import Limits, Strategy, SubscriptionType, strategy_for
-from emulator.core.dispatch.contract import ConsumerState
 from emulator.core.dispatch.shared import Shared
 from emulator.core.dispatch.single_active import SingleActive
+from emulator.core.dispatch.types import ConsumerState
 from emulator.simulation.ablation import Ablation, parts
 from emulator.simulation.checkers import Check
 from emulator.simulation.plan import Plan

@@ -12,9 +12,9 @@ from random import Random
 from typing import ClassVar, Literal
 
 from emulator.client import Consumer, ConsumerType, InitialPosition
-from emulator.core.dispatch.contract import ConsumerState
+from emulator.core.dispatch.consistent_hash import Shares
 from emulator.core.dispatch.key_shared import KeyShared
-from emulator.core.dispatch.keys import Shares
+from emulator.core.dispatch.types import ConsumerState
 from emulator.model.murmur import murmur3
 from emulator.run.history import payload_digest
 from emulator.simulation.ablation import Ablation, parts

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from emulator.client import Client, ClientError
-from emulator.core.retention import EVICT_TO
+from emulator.core.topic.retention import EVICT_TO
 from emulator.net.http import NoAnswer
 from emulator.simulation.vocabulary.mortal import PATIENCE_SECONDS, SUBSCRIPTION, Mortal
 from emulator.simulation.vocabulary.word import Stage

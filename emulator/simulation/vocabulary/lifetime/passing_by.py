@@ -12,8 +12,8 @@ from functools import partial
 from random import Random
 
 from emulator.client import ConsumerType
-from emulator.core.deduplication import SourceWatermarks
-from emulator.core.drops import Drops
+from emulator.core.flow.drops import Drops
+from emulator.core.topic.deduplication import SourceWatermarks
 from emulator.model.values import Position
 from emulator.simulation.ablation import Ablation, parts
 from emulator.simulation.checkers import Check

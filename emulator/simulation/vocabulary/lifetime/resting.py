@@ -17,7 +17,7 @@ from emulator.broker.replication.replicator import Replicator
 from emulator.broker.topic.topic import Topic
 from emulator.client import Client
 from emulator.core.policies.inactivity import DeleteMode
-from emulator.core.replication import ReplicatorState
+from emulator.core.replication.progress import ReplicatorState
 from emulator.simulation.ablation import Ablation, topic
 from emulator.simulation.checkers import Check
 from emulator.simulation.plan import Plan

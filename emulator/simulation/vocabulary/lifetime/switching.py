@@ -15,8 +15,8 @@ from random import Random
 from typing import Any, ClassVar
 
 from emulator.client import EARLIEST, Client, ClientError
-from emulator.core.cursor import Cursor
-from emulator.core.subscription_updates import ReplicatedSubscription
+from emulator.core.cursor.cursor import Cursor
+from emulator.core.replication.subscription_updates import ReplicatedSubscription
 from emulator.model.markers import Snapshot
 from emulator.net.http import NoAnswer
 from emulator.simulation.ablation import Ablation, parts

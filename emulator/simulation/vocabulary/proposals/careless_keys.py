@@ -7,13 +7,13 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from emulator.broker.transactions.journal import Journal
-from emulator.core.cursor import Cursor
+from emulator.core.cursor.cursor import Cursor
 from emulator.core.transactions.coordinator import Coordinator, Transaction
-from emulator.core.transactions.journal_entries import Began
-from emulator.core.transactions.key_entries import Granted, KeyEntry
+from emulator.core.transactions.journal_format import Began
+from emulator.core.transactions.key_journal_format import Granted, KeyEntry
 from emulator.core.transactions.keys import KeyBook
+from emulator.core.transactions.names import TxnId
 from emulator.core.transactions.pending_acks import Claim, PendingAcks, commit
-from emulator.core.transactions.status import TxnId
 from emulator.simulation.ablation import Ablation, parts
 
 KIND = "hold-key"

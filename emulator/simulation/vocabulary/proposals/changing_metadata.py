@@ -14,11 +14,11 @@ from random import Random
 from typing import Any, ClassVar
 
 from emulator.broker.metadata import Metadata
-from emulator.core.metadata_sync.event import Stamp
-from emulator.core.metadata_sync.outbox import Outbox
-from emulator.core.metadata_sync.packs import Events
-from emulator.core.metadata_sync.record import Record
-from emulator.core.metadata_sync.rules import LATEST, Entry
+from emulator.core.metadata.event import Stamp
+from emulator.core.metadata.messages import Events
+from emulator.core.metadata.outbox import Outbox
+from emulator.core.metadata.precedence import LATEST, Entry
+from emulator.core.metadata.record import Record
 from emulator.errors import StorageError
 from emulator.net.http import NoAnswer
 from emulator.simulation.ablation import Ablation, parts

@@ -24,12 +24,12 @@ from emulator.client import (
     Message,
 )
 from emulator.core.admission import Peer, Publisher
-from emulator.core.cursor import Cursor
+from emulator.core.cursor.cursor import Cursor
 from emulator.core.dispatch import Limits, Strategy, SubscriptionType, strategy_for
-from emulator.core.dispatch.contract import ConsumerState, Piece
-from emulator.core.dispatch.pieces import Pieces
+from emulator.core.dispatch.chunk_affinity import Pieces
 from emulator.core.dispatch.shared import Shared
-from emulator.core.topic_state import Facts, TopicState
+from emulator.core.dispatch.types import ConsumerState, Piece
+from emulator.core.topic.state import Facts, TopicState
 from emulator.simulation.ablation import Ablation, parts
 from emulator.simulation.checkers import Check, Found
 from emulator.simulation.evidence import JUDGED_BY_THEIR_WORD, Evidence

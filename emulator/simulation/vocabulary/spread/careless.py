@@ -9,7 +9,7 @@ from typing import Any
 
 from emulator.client import EARLIEST, Client, ClientError, Consumer, TableView
 from emulator.client.topic_names import PatternTopics, TopicNames
-from emulator.core.cursor import Cursor
+from emulator.core.cursor.cursor import Cursor
 from emulator.core.dispatch import Limits, Strategy, SubscriptionType, strategy_for
 from emulator.simulation.ablation import Ablation, parts
 

@@ -16,7 +16,7 @@ import json
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from emulator.core.transactions.status import Status
+from emulator.core.transactions.names import Status
 
 
 class Holder(NamedTuple):

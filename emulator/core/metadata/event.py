@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from emulator.core.hybrid_clock import Reading
-from emulator.core.metadata_sync.elements import EXISTENCE, check_element, joined_path, split_path
+from emulator.core.metadata.elements import EXISTENCE, check_element, joined_path, split_path
+from emulator.core.metadata.hybrid_clock import Reading
 from emulator.model.values import is_valid_name
 
 CREATED, MODIFIED, DELETED = "Created", "Modified", "Deleted"

@@ -21,14 +21,19 @@ from itertools import chain
 from typing import Any, Final, NamedTuple, Protocol
 
 from emulator.core.admission import Peer, Publisher
-from emulator.core.cursor import Cursor
-from emulator.core.deduplication import ProducerDeduplication, SourceWatermarks, Verdict, last_sequence_id
-from emulator.core.id_set import PART_BITS
-from emulator.core.subscription_updates import Applied, apply_update, never_reaches
+from emulator.core.cursor.cursor import Cursor
+from emulator.core.cursor.id_set import PART_BITS
+from emulator.core.replication.subscription_updates import Applied, apply_update, never_reaches
+from emulator.core.topic.chunk_tracker import Piece, UnfinishedMessages
+from emulator.core.topic.deduplication import (
+    ProducerDeduplication,
+    SourceWatermarks,
+    Verdict,
+    last_sequence_id,
+)
+from emulator.core.topic.visibility import Visibility
 from emulator.core.transactions.buffer import TransactionBuffer
-from emulator.core.transactions.status import TxnId
-from emulator.core.unfinished import Piece, UnfinishedMessages
-from emulator.core.visibility import Visibility
+from emulator.core.transactions.names import TxnId
 from emulator.errors import CheckpointDamaged
 from emulator.model.markers import TXN_ABORT, TXN_COMMIT
 from emulator.model.values import Position

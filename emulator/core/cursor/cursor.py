@@ -17,8 +17,8 @@ it (PIP-33). Only such a cursor is told to others: a region that merely followed
 region that it followed.
 
 Acknowledging in order costs one comparison, anything else one bit in one part of 4,096 ids. The cursor remembers which
-parts changed; how they are stored is told in `cursor_parts.py`. A cursor that is written late only repeats messages
-after a crash; a cursor never claims more than consumers said.
+parts changed; how they are stored is told in `core/cursor/stored_format.py`. A cursor that is written late only
+repeats messages after a crash; a cursor never claims more than consumers said.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import struct
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from emulator.core.id_set import PART_BITS, IdSet
+from emulator.core.cursor.id_set import PART_BITS, IdSet
 
 WORD_BITS = 64
 _WORD = (1 << WORD_BITS) - 1

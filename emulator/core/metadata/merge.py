@@ -12,14 +12,14 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
-from emulator.core.hybrid_clock import BEGINNING, Reading, heard, tick
-from emulator.core.metadata_sync import drawn
-from emulator.core.metadata_sync.elements import EXISTENCE, elements_of, is_implied
-from emulator.core.metadata_sync.event import Event, Stamp
-from emulator.core.metadata_sync.record import Outcome, Record, stored_record
-from emulator.core.metadata_sync.rules import LATEST, Rule
-from emulator.core.metadata_sync.standing import OwnClock, Vector, bounded, covers, vector_of
-from emulator.core.metadata_sync.stored import decoded
+from emulator.core.metadata import pending_changes as drawn
+from emulator.core.metadata.elements import EXISTENCE, elements_of, is_implied
+from emulator.core.metadata.event import Event, Stamp
+from emulator.core.metadata.hybrid_clock import BEGINNING, Reading, heard, tick
+from emulator.core.metadata.precedence import LATEST, Rule
+from emulator.core.metadata.record import Outcome, Record, stored_record
+from emulator.core.metadata.stored import decoded
+from emulator.core.metadata.version_vector import OwnClock, Vector, bounded, covers, vector_of
 from emulator.errors import StorageError
 from emulator.model.stored_keys import SYNC_APPLIED_PATH, SYNC_CLOCK_PATH, SYNC_DRAWN_PATH, SyncRecordPath
 from emulator.model.values import Change

@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
-from emulator.core.hybrid_clock import Reading
-from emulator.core.metadata_sync.elements import EXISTENCE, document_of
-from emulator.core.metadata_sync.event import Event, Stamp
-from emulator.core.metadata_sync.rules import LATEST, Entry, Rule
-from emulator.core.metadata_sync.stored import decoded
+from emulator.core.metadata.elements import EXISTENCE, document_of
+from emulator.core.metadata.event import Event, Stamp
+from emulator.core.metadata.hybrid_clock import Reading
+from emulator.core.metadata.precedence import LATEST, Entry, Rule
+from emulator.core.metadata.stored import decoded
 from emulator.model.values import Change
 
 LOSERS_KEPT: Final = 4

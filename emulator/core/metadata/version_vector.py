@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from emulator.core.hybrid_clock import BEGINNING, Reading
-from emulator.core.metadata_sync.event import Stamp, number
-from emulator.core.metadata_sync.stored import decoded
+from emulator.core.metadata.event import Stamp, number
+from emulator.core.metadata.hybrid_clock import BEGINNING, Reading
+from emulator.core.metadata.stored import decoded
 from emulator.model.values import Change
 
 

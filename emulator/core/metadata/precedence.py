@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from emulator.core.metadata_sync.event import Stamp
+from emulator.core.metadata.event import Stamp
 
 
 class Entry(NamedTuple):

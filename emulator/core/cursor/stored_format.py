@@ -23,8 +23,8 @@ import struct
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from emulator.core.cursor import Cursor, UnappliedUpdate, bits_of
-from emulator.core.id_set import PART_BITS, PART_IDS, runs_of
+from emulator.core.cursor.cursor import Cursor, UnappliedUpdate, bits_of
+from emulator.core.cursor.id_set import PART_BITS, PART_IDS, runs_of
 from emulator.errors import StorageDamaged
 
 FORMAT_VERSION = 2

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from emulator.core.metadata_sync.event import Stamp
-from emulator.core.metadata_sync.packs import PACK_CHARACTERS, Events, portions
-from emulator.core.metadata_sync.record import Record
+from emulator.core.metadata.event import Stamp
+from emulator.core.metadata.messages import PACK_CHARACTERS, Events, portions
+from emulator.core.metadata.record import Record
 
 
 class Outbox:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from emulator.core.pace import UNLIMITED, Pace, Throttle
+from emulator.core.flow.rate_limit import UNLIMITED, Pace, Throttle
 
 CONSUMERS_MAX: Final = 10_000
 """Of one topic. Beyond that the budgets that were used the longest ago are forgotten."""

@@ -12,9 +12,9 @@ import json
 from collections.abc import Iterable
 from typing import Protocol
 
-from emulator.core.metadata_sync.event import Event, Stamp
-from emulator.core.metadata_sync.standing import OwnClock
-from emulator.core.metadata_sync.stored import decoded
+from emulator.core.metadata.event import Event, Stamp
+from emulator.core.metadata.stored import decoded
+from emulator.core.metadata.version_vector import OwnClock
 from emulator.model.stored_keys import SYNC_DRAWN_PATH
 from emulator.model.values import Change
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 
-from emulator.core.id_set import PART_BITS, IdSet, runs_of
+from emulator.core.cursor.id_set import PART_BITS, IdSet, runs_of
 from emulator.errors import CheckpointDamaged
 
 Audience = tuple[str, tuple[str, ...]]

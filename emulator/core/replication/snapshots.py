@@ -18,7 +18,7 @@ Why that is true. A message that stands in b at or before X came
     the FIRST round and the place of the last answer of the LAST round.
 It needs regions that forward only what they originated, in order and without loss. It says nothing of
 messages that never reach us because their sender named other regions; whoever applies an update leaves those
-alone (`emulator.core.subscription_updates`).
+alone (`emulator.core.replication.subscription_updates`).
 
     FIRST_ROUND ──all answered──▶ SECOND_ROUND ──all answered──▶ STORING ──marker durable──▶ (completed)
          └── all answered, there is only one other region ──────────▲

@@ -25,7 +25,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from enum import Enum
 
-from emulator.core.cursor import Cursor
+from emulator.core.cursor.cursor import Cursor
 from emulator.errors import ProtocolError, ServerError
 from emulator.model.markers import Snapshot, SubscriptionUpdate
 from emulator.model.reasons import NO_REASON, Cause, Reason

@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from emulator.core.rates import Rate
+from emulator.core.flow.rates import Rate
 
 
 class PerSecond(NamedTuple):

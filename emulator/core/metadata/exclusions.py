@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable
 from typing import Any, Final
 
-from emulator.core.metadata_sync.stored import decoded
+from emulator.core.metadata.stored import decoded
 from emulator.model.values import Change
 
 EXCLUDED_MAX: Final = 1_000

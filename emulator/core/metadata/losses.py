@@ -14,8 +14,8 @@ import json
 from dataclasses import dataclass
 from typing import Final
 
-from emulator.core.metadata_sync.event import number
-from emulator.core.metadata_sync.stored import decoded
+from emulator.core.metadata.event import number
+from emulator.core.metadata.stored import decoded
 from emulator.model.values import Change
 
 BY_OPERATOR: Final = "operator"

@@ -17,9 +17,9 @@ from collections.abc import Iterable, Mapping
 from itertools import chain
 from typing import NamedTuple
 
-from emulator.core.id_set import PART_BITS, runs_of
+from emulator.core.cursor.id_set import PART_BITS, runs_of
+from emulator.core.transactions.names import TxnId
 from emulator.core.transactions.pending_acks import Cumulative, Part, PendingAcks
-from emulator.core.transactions.status import TxnId
 from emulator.errors import StorageDamaged
 
 CUMULATIVE = -1

@@ -10,8 +10,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from emulator.core.dispatch.contract import ConsumerState, Piece
-from emulator.core.id_set import IdSet
+from emulator.core.cursor.id_set import IdSet
+from emulator.core.dispatch.types import ConsumerState, Piece
 
 MESSAGES_MAX: Final = 10_000
 """So many messages may be in pieces at a time; the oldest is forgotten then, and its pieces go wherever it is their

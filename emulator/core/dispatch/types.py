@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple, Protocol
 
+from emulator.core.dispatch.consistent_hash import AUTO_SPLIT, KeySharing
 from emulator.core.dispatch.delayed import LATEST_MS
-from emulator.core.dispatch.keys import AUTO_SPLIT, KeySharing
 
 
 class SubscriptionType(Enum):

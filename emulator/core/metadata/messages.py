@@ -14,9 +14,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from emulator.core.metadata_sync.event import Event, number
-from emulator.core.metadata_sync.exclusions import Excluded, excluded_from_json
-from emulator.core.metadata_sync.standing import vector_from_json
+from emulator.core.metadata.event import Event, number
+from emulator.core.metadata.exclusions import Excluded, excluded_from_json
+from emulator.core.metadata.version_vector import vector_from_json
 from emulator.model.values import is_valid_name
 
 VERSION: Final = 1
