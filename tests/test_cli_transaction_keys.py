@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from emulator.broker.transactions.life import Life
+from emulator.broker.transactions.coordinator import Life
 from emulator.cli.verbs import app
 from emulator.cli.verbs import transactions as verbs
 from emulator.core.transactions.keys import FIRST

@@ -11,17 +11,17 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from emulator.broker.parts import REAL, Parts
+from emulator.broker.components import REAL, Parts
 from emulator.config.region import RegionConfig
 from emulator.net.network import Network
 from emulator.storage.configuration import ConfigurationMedium
 from emulator.storage.contract import Store
 
 if TYPE_CHECKING:
-    from emulator.broker.access_figures import AccessFigures
-    from emulator.broker.replication.forms import ReplicatedForms
-    from emulator.broker.schemas import Schemas
-    from emulator.broker.topic.tail import TailPool
+    from emulator.broker.metadata.schemas import Schemas
+    from emulator.broker.replication.entry_forms import ReplicatedForms
+    from emulator.broker.topic.access_metrics import AccessFigures
+    from emulator.broker.topic.entry_cache import TailPool
     from emulator.broker.transactions.contract import TransactionAuthority
 
 

@@ -21,12 +21,12 @@ from functools import partial
 from pathlib import Path
 
 from emulator.broker.admin.server import Admin
-from emulator.broker.clock import ShiftedClock
-from emulator.broker.deliveries import Deliveries
 from emulator.broker.environment import Environment
-from emulator.broker.log_lines import FORMATS, set_format
+from emulator.broker.log_output import FORMATS, set_format
+from emulator.broker.metadata.config_changelog import Deliveries
 from emulator.broker.region import Region
-from emulator.broker.replication.shaping import ShapedLink, ShapedNetwork
+from emulator.broker.replication.link_emulation import ShapedLink, ShapedNetwork
+from emulator.broker.wall_clock import ShiftedClock
 from emulator.config.region import RegionConfig
 from emulator.errors import GeoemuError
 from emulator.model.stored_keys import CONFIGURATION_KEY

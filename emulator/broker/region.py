@@ -8,29 +8,29 @@ import logging
 from collections.abc import Coroutine
 from typing import Any
 
-from emulator.broker.access_figures import AccessFigures
-from emulator.broker.budgets import Account
-from emulator.broker.commands.connection import ClientConnection
-from emulator.broker.commands.table import TABLE
-from emulator.broker.deletions import refusal
+from emulator.broker.connection.commands import TABLE
+from emulator.broker.connection.connection import ClientConnection
 from emulator.broker.environment import Environment
-from emulator.broker.housekeeper import Housekeeper
-from emulator.broker.log_kinds import LogKind, kind_of
-from emulator.broker.metadata_sync.announcer import Announcer
+from emulator.broker.memory_budgets import Account
+from emulator.broker.metadata.policies import Policies
+from emulator.broker.metadata.schemas import Schemas
+from emulator.broker.metadata.tenancy import Tenancy
+from emulator.broker.metadata_sync.event_publisher import Announcer
 from emulator.broker.metadata_sync.settings import SyncSettings
 from emulator.broker.metadata_sync.synchronizer import Synchronizer
-from emulator.broker.partitions import PartitionedTopics
-from emulator.broker.policies import Policies
-from emulator.broker.replication.forms import ReplicatedForms
-from emulator.broker.replication.peer import PeerLink
-from emulator.broker.schemas import Schemas
-from emulator.broker.tenancy import Tenancy
-from emulator.broker.topic.tail import TailPool
+from emulator.broker.replication.entry_forms import ReplicatedForms
+from emulator.broker.replication.link import PeerLink
+from emulator.broker.topic.access_metrics import AccessFigures
+from emulator.broker.topic.entry_cache import TailPool
 from emulator.broker.topic.topic import Topic
 from emulator.broker.topic_assembly import Assembly
-from emulator.broker.topic_directory import Directory
-from emulator.broker.topic_lists import TopicLists
-from emulator.broker.topic_slot import Wish
+from emulator.broker.topic_directory.deletions import refusal
+from emulator.broker.topic_directory.directory import Directory
+from emulator.broker.topic_directory.housekeeper import Housekeeper
+from emulator.broker.topic_directory.listing import TopicLists
+from emulator.broker.topic_directory.loaded_topic import Wish
+from emulator.broker.topic_directory.log_kinds import LogKind, kind_of
+from emulator.broker.topic_directory.partitions import PartitionedTopics
 from emulator.broker.transactions.contract import TransactionAuthority
 from emulator.broker.transactions.coordinators import Coordinators
 from emulator.config.region import RegionConfig

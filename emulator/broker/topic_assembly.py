@@ -1,6 +1,6 @@
 """What a topic is put together from, and how it is taken apart: its log, its cursors, its replicators.
 
-The directory decides when (`broker/topic_directory.py`); this file knows what.
+The directory decides when (`broker/topic_directory/directory.py`); this file knows what.
 """
 
 from __future__ import annotations
@@ -10,19 +10,20 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from emulator.broker import dispatch_policies, topic_rules
 from emulator.broker.compaction.stored import log_names_of
-from emulator.broker.deletions import Deletions
 from emulator.broker.environment import RegionServices
-from emulator.broker.housekeeper import Housekeeper
-from emulator.broker.nonpersistent.topic import NonPersistentTopic
-from emulator.broker.partition_subscriptions import begin_like_the_first
-from emulator.broker.policies import Effective, Policies
-from emulator.broker.replication.peer import PeerLink
+from emulator.broker.metadata import dispatch_policies
+from emulator.broker.metadata import policy_application as topic_rules
+from emulator.broker.metadata.policies import Effective, Policies
+from emulator.broker.replication.link import PeerLink
+from emulator.broker.subscription.cursor_store import cursors_of_topic
 from emulator.broker.subscription.pending_acks import PendingAcksOfSubscription, pending_rows_of_topic
 from emulator.broker.subscription.replicated import ReplicatedSubscriptions
-from emulator.broker.subscription.stored_cursor import cursors_of_topic
+from emulator.broker.topic.non_persistent.topic import NonPersistentTopic
 from emulator.broker.topic.topic import Topic
+from emulator.broker.topic_directory.deletions import Deletions
+from emulator.broker.topic_directory.housekeeper import Housekeeper
+from emulator.broker.topic_directory.partition_subscriptions import begin_like_the_first
 from emulator.core.policies.compaction import COMPACTION_THRESHOLD
 from emulator.core.policies.topics import (
     DEDUPLICATION,

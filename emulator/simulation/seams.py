@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from emulator.broker.parts import Parts
+from emulator.broker.components import Parts
 from emulator.broker.topic.topic import Topic
 from emulator.client import Client
 from emulator.simulation.disk import SimulatedDisk

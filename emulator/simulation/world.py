@@ -27,8 +27,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from emulator.broker.admin.server import Admin
-from emulator.broker.deliveries import Deliveries
 from emulator.broker.environment import Environment
+from emulator.broker.metadata.config_changelog import Deliveries
 from emulator.broker.region import Region
 from emulator.client import Client, ClientSettings
 from emulator.config.region import BrokerSettings, LinkShape, NamespaceConfig, RegionConfig

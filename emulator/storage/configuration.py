@@ -1,7 +1,7 @@
 """The configuration store of a cluster, as something that outlives its regions: what a medium promises.
 
 One for the regions of one cluster, shared: a file that they all open, something elsewhere, memory in tests. It is slow
-to ask and may be away; a region reads from its mirror (`broker/metadata.py`).
+to ask and may be away; a region reads from its mirror (`broker/metadata/store.py`).
 
 M1  A resolved `write` is durable: it survives `kill -9` of every region at any later moment.
 M3  Revisions grow by one with each change of anything; `read` gives changes in that order, each once, none left out.

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from emulator.broker.metadata import Metadata
+from emulator.broker.metadata.store import Metadata
 from emulator.errors import StorageError
 from emulator.model.values import Change
 from emulator.storage.configuration import ConfigurationMedium, Conflict, Rows

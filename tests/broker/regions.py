@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from emulator.broker.environment import Environment
 from emulator.broker.region import Region
-from emulator.broker.replication.shaping import ShapedLink, ShapedNetwork
+from emulator.broker.replication.link_emulation import ShapedLink, ShapedNetwork
 from emulator.client import Client, ClientSettings
 from emulator.config.region import BrokerSettings, LogConfig, NamespaceConfig, PeerConfig, RegionConfig
 from emulator.net.network import Network, SocketNetwork

@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from emulator.broker.explain_access import access_sentences
-from emulator.broker.topic import loading as loading
+from emulator.broker.explain.access import access_sentences
+from emulator.broker.topic import recovery as loading
 from emulator.broker.topic import topic as topics
-from emulator.broker.topic.access import newest_grant
+from emulator.broker.topic.exclusive_access import newest_grant
 from emulator.broker.topic.topic import Topic
 from emulator.client import AccessMode, ClientError
 from emulator.errors import ServerError, StorageError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emulator.broker.budgets import Account
+from emulator.broker.memory_budgets import Account
 
 
 def test_an_account_and_those_above_it_hold_what_is_charged() -> None:

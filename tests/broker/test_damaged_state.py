@@ -8,9 +8,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from emulator.broker import topic_directory
 from emulator.broker.topic.topic import Topic
-from emulator.broker.topic_slot import Wish
+from emulator.broker.topic_directory import directory as topic_directory
+from emulator.broker.topic_directory.loaded_topic import Wish
 from emulator.client import ClientError, InitialPosition
 from emulator.core.cursor.id_set import PART_IDS
 from emulator.errors import CheckpointDamaged, StorageDamaged

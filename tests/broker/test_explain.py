@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from emulator.broker.explain import EXPLAINERS, NotKnown, explain, names
+from emulator.broker.explain.topics import EXPLAINERS, NotKnown, explain, names
 from emulator.client import Client
 from emulator.model.explanations import KINDS, Explanation
 from tests.broker.regions import Regions, regions, until

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from emulator.broker.budgets import Account
-from emulator.broker.replication.forms import FORMS_BYTES_MAX, ReplicatedForms
-from emulator.broker.topic.tail import StoredEntry
+from emulator.broker.memory_budgets import Account
+from emulator.broker.replication.entry_forms import FORMS_BYTES_MAX, ReplicatedForms
+from emulator.broker.topic.entry_cache import StoredEntry
 from emulator.model.values import Position
 from emulator.wire.entry_building import plain_entry, with_replication
 from emulator.wire.metadata import scan_entry

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from emulator.broker.keeper import KeyChanges, StateKeeper, one_key
+from emulator.broker.debounced_writer import KeyChanges, StateKeeper, one_key
 from emulator.errors import StorageError
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from emulator.broker.log_lines import JsonLines, TextLines, set_format, set_level
+from emulator.broker.log_output import JsonLines, TextLines, set_format, set_level
 from tests.broker.admin.served import served
 
 EVENT = logging.LogRecord("emulator.x", logging.WARNING, "", 0, "topic %s\nis gone", ("a\r\nb",), None)

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from emulator.broker.admin.metadata_figures import figures_of
-from emulator.broker.explain import explain
-from emulator.broker.metadata_sync.channel import Channel
+from emulator.broker.admin.metadata_metrics import figures_of
+from emulator.broker.explain.topics import explain
+from emulator.broker.metadata_sync.event_topic import Channel
 from emulator.broker.metadata_sync.settings import SyncSettings
 from emulator.broker.region import Region
-from emulator.broker.topic_slot import Wish
+from emulator.broker.topic_directory.loaded_topic import Wish
 from emulator.client import InitialPosition
 from emulator.core.metadata.elements import is_synced
 from emulator.core.metadata.merge import Overruled, Transaction

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from emulator.broker.metadata_sync.channel import Received
+from emulator.broker.metadata_sync.event_topic import Received
 from emulator.broker.metadata_sync.inbox import Inbox
 from emulator.broker.region import Region
 from emulator.client import ClientError, ConsumerType, InitialPosition

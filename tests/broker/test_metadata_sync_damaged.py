@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from emulator.broker.admin.metadata_figures import figures_of
-from emulator.broker.explain import explain
+from emulator.broker.admin.metadata_metrics import figures_of
+from emulator.broker.explain.topics import explain
 from emulator.broker.metadata_sync.synchronizer import Synchronizer
 from emulator.broker.region import Region
 from emulator.core.policies.topics import DEDUPLICATION

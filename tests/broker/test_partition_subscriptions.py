@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from emulator.broker.partition_subscriptions import begin_like_the_first
-from emulator.broker.parts import REAL
-from emulator.broker.subscription.stored_cursor import StoredCursor, cursors_of_topic
+from emulator.broker.components import REAL
+from emulator.broker.subscription.cursor_store import StoredCursor, cursors_of_topic
+from emulator.broker.topic_directory.partition_subscriptions import begin_like_the_first
 from emulator.core.cursor.cursor import Cursor
 from emulator.core.cursor.stored_format import CursorParts
 from emulator.errors import StorageDamaged

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from emulator.broker.partitions import PartitionedTopics
 from emulator.broker.region import Region
+from emulator.broker.topic_directory.partitions import PartitionedTopics
 from emulator.config.region import BrokerSettings, LinkShape, NamespaceConfig
 from emulator.config.topology import Cluster, Link, Topology
 from emulator.config.topology import Region as DeclaredRegion

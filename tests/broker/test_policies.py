@@ -8,7 +8,7 @@ import json
 
 import pytest
 
-from emulator.broker.topic_slot import Wish
+from emulator.broker.topic_directory.loaded_topic import Wish
 from emulator.client import InitialPosition
 from emulator.core.policies.declaration import Policy, Scope, effective
 from emulator.core.policies.registry import REGISTRY

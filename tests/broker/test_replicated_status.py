@@ -9,7 +9,7 @@ import pytest
 
 from emulator.broker.admin.place import allow_clients
 from emulator.broker.admin.server import Admin
-from emulator.broker.explain import explain
+from emulator.broker.explain.topics import explain
 from emulator.broker.subscription.subscription import Subscription
 from emulator.broker.topic.topic import Topic
 from emulator.client import EARLIEST, Client

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from emulator.broker import housekeeper
 from emulator.broker.region import Region
-from emulator.broker.topic_directory import Wish
+from emulator.broker.topic_directory import housekeeper
+from emulator.broker.topic_directory.directory import Wish
 from emulator.client import InitialPosition
 from emulator.core.policies.declaration import Policy
 from emulator.core.policies.lifetime import (

@@ -7,8 +7,8 @@ from struct import pack
 
 import pytest
 
+from emulator.broker.metadata.schemas import SENTENCE_LENGTH_MAX
 from emulator.broker.region import Region
-from emulator.broker.schemas import SENTENCE_LENGTH_MAX
 from emulator.client import (
     Client,
     ClientError,

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from emulator.broker.replication.peer import PeerLink
-from emulator.broker.topic_directory import Wish
+from emulator.broker.replication.link import PeerLink
+from emulator.broker.topic_directory.directory import Wish
 from emulator.core.policies.lifetime import RETENTION, Retention
 from emulator.model.stored_keys import NamespacePath, TenantPath
 from tests.broker.regions import regions, until

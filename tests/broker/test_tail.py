@@ -8,8 +8,14 @@ import tracemalloc
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emulator.broker.budgets import Account
-from emulator.broker.topic.tail import BLOCK_BYTES, ENTRY_OVERHEAD_BYTES, StoredEntry, TailCache, TailPool
+from emulator.broker.memory_budgets import Account
+from emulator.broker.topic.entry_cache import (
+    BLOCK_BYTES,
+    ENTRY_OVERHEAD_BYTES,
+    StoredEntry,
+    TailCache,
+    TailPool,
+)
 from emulator.model.values import Position
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.entry_building import build_entry, plain_entry, with_replication
@@ -41,7 +47,10 @@ def see_every_kind() -> None:
     scan_entry(with_replication(build_entry(metadata, b""), "us", Position(1, 2)))
 
 
-MADE_HERE = [tracemalloc.Filter(True, f"*/{name}") for name in ("test_tail.py", "wire/*.py", "topic/tail.py")]
+MADE_HERE = [
+    tracemalloc.Filter(True, f"*/{name}")
+    for name in ("test_tail.py", "wire/*.py", "broker/topic/entry_cache.py")
+]
 """Threads that earlier tests left may allocate something as well."""
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from emulator.broker.log_kinds import LogKind, kind_of
-from emulator.broker.topic_slot import NEXT_STATES, SlotState, TopicMoved, Wish
+from emulator.broker.topic_directory.loaded_topic import NEXT_STATES, SlotState, TopicMoved, Wish
+from emulator.broker.topic_directory.log_kinds import LogKind, kind_of
 from emulator.client import InitialPosition
 from emulator.errors import ProtocolError, StorageError
 from emulator.model.stored_keys import STARTS_KEY, CursorKey, OwesKey, parse_key

@@ -8,7 +8,7 @@ import pytest
 
 from emulator.broker.region import Region
 from emulator.broker.topic.topic import Topic
-from emulator.broker.topic_slot import SlotState, TopicMoved, Wish
+from emulator.broker.topic_directory.loaded_topic import SlotState, TopicMoved, Wish
 from emulator.client import InitialPosition
 from emulator.core.policies.inactivity import (
     INACTIVE_TOPICS,

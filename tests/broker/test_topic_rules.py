@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from emulator.broker.pressure import Pause
+from emulator.broker.connection.flow_control import Pause
 from emulator.broker.region import Region
-from emulator.broker.topic_slot import Wish
+from emulator.broker.topic_directory.loaded_topic import Wish
 from emulator.client import InitialPosition
 from emulator.core.flow.rate_limit import UNLIMITED, Pace
 from emulator.core.policies.declaration import Policy

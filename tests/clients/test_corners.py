@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from emulator.broker.compaction.compaction import Status
-from emulator.broker.topic_slot import Wish
+from emulator.broker.topic_directory.loaded_topic import Wish
 from tests.broker.regions import FAST, Regions, until
 from tests.clients.driving import Failed, Program
 from tests.clients.telling import CLIENTS, QUICK, driver, now_ms, regions, tell

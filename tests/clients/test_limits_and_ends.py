@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from emulator.broker.region import Region
-from emulator.broker.topic_slot import Wish
+from emulator.broker.topic_directory.loaded_topic import Wish
 from emulator.core.flow.rate_limit import Pace
 from emulator.core.policies.lifetime import BACKLOG_QUOTAS, Quota, QuotaAction, QuotaKind
 from emulator.core.policies.limits import MAX_CONSUMERS, MAX_PRODUCERS, PUBLISH_RATE

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any, cast
 
-from emulator.broker.metadata_sync.explain import why_shared
+from emulator.broker.explain.metadata import why_shared
 from emulator.core.metadata.event import Stamp
 from emulator.core.metadata.precedence import Entry
 from emulator.core.metadata.record import Loser, Record

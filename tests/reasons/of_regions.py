@@ -8,13 +8,13 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 import tests.broker.regions as set_up
-from emulator.broker.explain import explain
+from emulator.broker.explain.topics import explain
 from emulator.broker.replication import replicator as replicators
-from emulator.broker.replication.peer import PeerLink
+from emulator.broker.replication.link import PeerLink
 from emulator.broker.replication.replicator import Replicator
 from emulator.broker.subscription.subscription import Subscription
 from emulator.broker.topic.topic import Topic
-from emulator.broker.topic_directory import Wish
+from emulator.broker.topic_directory.directory import Wish
 from emulator.client import EARLIEST, Client, ConsumerType, InitialPosition
 from emulator.core.flow.rate_limit import UNLIMITED, Pace
 from emulator.core.policies.topics import EXCLUSIVE_HOME, REPLICATION_CLUSTERS

@@ -15,7 +15,7 @@ import pytest
 import tests.reasons.of_machines
 import tests.reasons.of_metadata
 import tests.reasons.of_regions  # noqa: F401
-from emulator.broker.explain import explain
+from emulator.broker.explain.topics import explain
 from emulator.model.reasons import NO_REASON, Cause, first_of, rows_of
 from tests.broker.regions import until
 from tests.reasons.of_regions import linked, replicated_subscription
@@ -58,7 +58,7 @@ def test_every_row_has_a_situation() -> None:
 PRODUCT = Path(__file__).parents[2] / "emulator"
 SAYS_WHY = re.compile(r"why_?not", re.IGNORECASE)
 NOT_OF_THE_TABLE = {
-    "broker/schemas.py": "why two schemas do not fit: a sentence of the comparison",
+    "broker/metadata/schemas.py": "why two schemas do not fit: a sentence of the comparison",
     "broker/admin/resources/schemas.py": "the same, as the admin API answers it",
     "scenarios/asking.py": "what a scenario waits for",
     "scenarios/topics.py": "what a region answered",

@@ -9,7 +9,7 @@ from contextlib import suppress
 import pytest
 
 from emulator.broker.subscription.subscription import Subscription
-from emulator.broker.transactions import key_life
+from emulator.broker.transactions import key_registry as key_life
 from emulator.client import Client, ClientError, Consumer, ConsumerType, InitialPosition, Transaction
 from emulator.errors import ProtocolError, ServerError
 from emulator.simulation.world import World

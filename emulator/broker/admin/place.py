@@ -9,7 +9,7 @@ from emulator.broker.admin.http import Head, HttpError
 from emulator.broker.admin.scope import Scope
 from emulator.broker.authorization import Action, Resource, Standing, authorize
 from emulator.broker.region import Region
-from emulator.broker.replication.shaping import ShapedLink
+from emulator.broker.replication.link_emulation import ShapedLink
 from emulator.model.values import PERSISTENT, is_valid_name
 from emulator.net.addresses import in_url
 

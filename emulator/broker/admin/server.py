@@ -7,15 +7,15 @@ import logging
 from dataclasses import replace
 from typing import Any
 
-from emulator.broker.admin.gone import answer_to
+from emulator.broker.admin.deleted_meanwhile import answer_to
 from emulator.broker.admin.guard import Guard
 from emulator.broker.admin.http import Head, HttpConnection, HttpError, PreparedCall, Response
 from emulator.broker.admin.place import Authorize, Place, allow_clients
 from emulator.broker.admin.resource import Body, Call, Found
 from emulator.broker.admin.resources import TABLE
+from emulator.broker.metadata.tenancy import Missing, Taken, Used
 from emulator.broker.region import Region
-from emulator.broker.replication.shaping import ShapedLink
-from emulator.broker.tenancy import Missing, Taken, Used
+from emulator.broker.replication.link_emulation import ShapedLink
 from emulator.core.metadata.merge import Overruled
 from emulator.errors import GoneMeanwhile, ProtocolError, ServerError, StorageError
 from emulator.net.network import Listener

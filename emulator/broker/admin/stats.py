@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from emulator.broker.nonpersistent.topic import NonPersistentTopic
 from emulator.broker.replication.replicator import Replicator
 from emulator.broker.subscription.consumer import Consumer
 from emulator.broker.subscription.subscription import Subscription
+from emulator.broker.topic.non_persistent.topic import NonPersistentTopic
 from emulator.broker.topic.producer import Producer
 from emulator.broker.topic.topic import Topic
 from emulator.model.reasons import Cause, Reason

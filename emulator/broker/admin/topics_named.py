@@ -7,7 +7,7 @@ from emulator.broker.admin.place import topic_name
 from emulator.broker.admin.resource import Call
 from emulator.broker.subscription.subscription import Subscription
 from emulator.broker.topic.topic import Topic
-from emulator.broker.topic_slot import Wish
+from emulator.broker.topic_directory.loaded_topic import Wish
 from emulator.core.partitions import partition_names
 
 

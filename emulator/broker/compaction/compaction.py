@@ -16,7 +16,7 @@ from emulator.broker.compaction.reading import CompactedReading, ReadTopic
 from emulator.broker.compaction.stored import Row, log_name, log_names_of
 from emulator.broker.compaction.view import CompactedView, encode_record
 from emulator.broker.environment import RegionServices
-from emulator.broker.topic.tail import StoredEntry
+from emulator.broker.topic.entry_cache import StoredEntry
 from emulator.core.topic.compaction import LatestOfKeys, TooManyKeys
 from emulator.core.topic.log_holds import Need
 from emulator.errors import ProtocolError, ServerError, StorageError

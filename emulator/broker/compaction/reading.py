@@ -8,7 +8,7 @@ from emulator.core.topic.state import LastData
 
 if TYPE_CHECKING:
     from emulator.broker.compaction.view import CompactedView
-    from emulator.broker.topic.tail import StoredEntry
+    from emulator.broker.topic.entry_cache import StoredEntry
 
 
 class ReadTopic(Protocol):

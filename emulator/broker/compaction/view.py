@@ -8,7 +8,7 @@ from struct import Struct
 from typing import Final
 
 from emulator.broker.compaction.stored import Row
-from emulator.broker.topic.tail import StoredEntry
+from emulator.broker.topic.entry_cache import StoredEntry
 from emulator.storage.contract import Log
 
 _ID: Final = Struct(">Q")

@@ -20,7 +20,7 @@ from contextlib import suppress
 from itertools import islice
 from typing import NamedTuple
 
-from emulator.broker.metadata import Metadata
+from emulator.broker.metadata.store import Metadata
 from emulator.broker.metadata_sync.lease import Held
 from emulator.broker.metadata_sync.settings import SyncSettings
 from emulator.core.metadata.event import Stamp

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from emulator.broker.metadata import Metadata
+from emulator.broker.metadata.store import Metadata
 from emulator.broker.metadata_sync.settings import SyncSettings
 from emulator.core.metadata.exclusions import Excluded, not_covered, stored_excluded
 from emulator.model.stored_keys import SyncExcludedPath

@@ -7,9 +7,9 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from emulator.broker.metadata import Metadata
-from emulator.broker.metadata_sync.channel import Received
+from emulator.broker.metadata.store import Metadata
 from emulator.broker.metadata_sync.damage import incomplete
+from emulator.broker.metadata_sync.event_topic import Received
 from emulator.broker.metadata_sync.losses import Losses, see_to
 from emulator.broker.metadata_sync.settings import SyncSettings
 from emulator.core.metadata.event import Event, Stamp

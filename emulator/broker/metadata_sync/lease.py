@@ -10,7 +10,7 @@ import asyncio
 import json
 from typing import NamedTuple
 
-from emulator.broker.metadata import Metadata
+from emulator.broker.metadata.store import Metadata
 from emulator.core.metadata.event import number
 from emulator.core.metadata.stored import decoded
 from emulator.model.stored_keys import SYNC_LEASE_PATH

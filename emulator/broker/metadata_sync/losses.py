@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from emulator.broker.metadata import Metadata
+from emulator.broker.metadata.store import Metadata
 from emulator.broker.metadata_sync.settings import SyncSettings
 from emulator.core.metadata.losses import BY_OPERATOR, BY_TOPOLOGY, Declared
 from emulator.core.metadata.version_vector import stored_vector

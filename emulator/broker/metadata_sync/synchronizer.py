@@ -6,14 +6,14 @@ import asyncio
 import logging
 from typing import Protocol
 
-from emulator.broker.metadata import Metadata
-from emulator.broker.metadata_sync.carrier import Carrier
-from emulator.broker.metadata_sync.channel import ChannelHost
+from emulator.broker.metadata.store import Metadata
 from emulator.broker.metadata_sync.damage import Damage
+from emulator.broker.metadata_sync.event_topic import ChannelHost
 from emulator.broker.metadata_sync.inbox import Figures
 from emulator.broker.metadata_sync.lease import Lease
 from emulator.broker.metadata_sync.losses import Losses
 from emulator.broker.metadata_sync.settings import SyncSettings
+from emulator.broker.metadata_sync.sync_leader import Carrier
 from emulator.errors import ProtocolError, StorageError
 
 logger = logging.getLogger(__name__)

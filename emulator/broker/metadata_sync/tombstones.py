@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Collection, Mapping
 from itertools import islice
 
-from emulator.broker.metadata import Metadata
+from emulator.broker.metadata.store import Metadata
 from emulator.broker.metadata_sync.losses import Losses
 from emulator.broker.metadata_sync.settings import SyncSettings
 from emulator.core.metadata.event import Stamp

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from emulator.broker.keeper import one_key
+from emulator.broker.debounced_writer import one_key
 from emulator.broker.topic.traffic import Traffic
 from emulator.core.flow.rate_limit import Pace, Throttle, throttle_of
 from emulator.core.replication.progress import Forwarding, ReplicatorLife, ReplicatorState
@@ -21,8 +21,8 @@ from emulator.wire.codec import send_header
 from emulator.wire.metadata import schema_version
 
 if TYPE_CHECKING:
-    from emulator.broker.replication.peer import PeerLink
-    from emulator.broker.topic.tail import StoredEntry
+    from emulator.broker.replication.link import PeerLink
+    from emulator.broker.topic.entry_cache import StoredEntry
     from emulator.broker.topic.view import ReplicatorHost
 
 logger = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
-from emulator.broker.schemas import Schemas
+from emulator.broker.metadata.schemas import Schemas
 from emulator.core.schemas.versions import version_number
 from emulator.errors import ProtocolError, ServerError
 from emulator.model.values import Schema, TopicName

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from emulator.broker.keeper import KeyChanges
+from emulator.broker.debounced_writer import KeyChanges
 from emulator.core.admission import MESSAGE_BYTES_MIN
 from emulator.core.cursor.cursor import WORD_BITS, Cursor
 from emulator.core.dispatch import ConsumerState, Dispatcher
@@ -23,7 +23,7 @@ from emulator.model.stored_keys import PendingAckKey, parse_key
 from emulator.storage.contract import Store
 
 if TYPE_CHECKING:
-    from emulator.broker.subscription.handing_out import HandingOut
+    from emulator.broker.subscription.dispatch_loop import HandingOut
     from emulator.broker.topic.view import SubscriptionHost
 
 logger = logging.getLogger(__name__)

@@ -24,8 +24,8 @@ from emulator.model.values import Position
 
 if TYPE_CHECKING:
     from emulator.broker.environment import RegionServices
+    from emulator.broker.topic.entry_cache import StoredEntry
     from emulator.broker.topic.publishing import PendingPublish
-    from emulator.broker.topic.tail import StoredEntry
     from emulator.broker.topic.view import CarriedSubscription, PositionsHost
 
 logger = logging.getLogger(__name__)

@@ -1,6 +1,7 @@
 """One subscription of a topic: the shell around a Cursor and a Dispatcher.
 
-Admits consumers, applies what they say, keeps the cursor durable. `handing_out.py` gives them messages.
+Admits consumers, applies what they say, keeps the cursor durable. `broker/subscription/dispatch_loop.py` gives them
+messages.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ from typing import TYPE_CHECKING, Final
 
 from emulator.broker.subscription.ack_sets import within_batch
 from emulator.broker.subscription.consumer import Consumer
-from emulator.broker.subscription.handing_out import HandingOut
+from emulator.broker.subscription.cursor_store import StoredCursor
+from emulator.broker.subscription.dispatch_loop import HandingOut
 from emulator.broker.subscription.pending_acks import PendingAcksOfSubscription
-from emulator.broker.subscription.stored_cursor import StoredCursor
 from emulator.broker.topic.traffic import Traffic
 from emulator.core.cursor.cursor import WORD_BITS, Cursor
 from emulator.core.dispatch import (

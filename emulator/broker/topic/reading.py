@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from emulator.broker.topic.entry_cache import StoredEntry, TailCache
 from emulator.broker.topic.storing import Storing
-from emulator.broker.topic.tail import StoredEntry, TailCache
 from emulator.errors import CheckpointDamaged
 
 if TYPE_CHECKING:

@@ -17,12 +17,11 @@ from emulator.broker.compaction.compaction import Compaction
 from emulator.broker.compaction.reading import CompactedReading
 from emulator.broker.environment import RegionServices
 from emulator.broker.replication.replicator import Replicator
-from emulator.broker.subscription.stored_cursor import StoredCursor
+from emulator.broker.subscription.cursor_store import StoredCursor
 from emulator.broker.subscription.subscription import Subscription
-from emulator.broker.topic.access import TopicAccess
 from emulator.broker.topic.checkpoints import Checkpoints
-from emulator.broker.topic.ending import Ending
-from emulator.broker.topic.loading import check_is_whole, replay
+from emulator.broker.topic.entry_cache import StoredEntry, TailCache
+from emulator.broker.topic.exclusive_access import TopicAccess
 from emulator.broker.topic.publishing import (
     Attachment,
     CheckedEntry,
@@ -32,8 +31,9 @@ from emulator.broker.topic.publishing import (
     slow_down,
 )
 from emulator.broker.topic.reading import TopicReading
+from emulator.broker.topic.recovery import check_is_whole, replay
 from emulator.broker.topic.storing import Storing
-from emulator.broker.topic.tail import StoredEntry, TailCache
+from emulator.broker.topic.termination import Ending
 from emulator.broker.topic.traffic import Traffic
 from emulator.broker.topic.transactions import TopicTransactions
 from emulator.broker.topic.trimming import Trimmer

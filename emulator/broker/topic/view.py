@@ -33,8 +33,8 @@ from emulator.model.reasons import Cause
 from emulator.model.values import Position, TopicName
 
 if TYPE_CHECKING:
+    from emulator.broker.topic.entry_cache import StoredEntry
     from emulator.broker.topic.publishing import Attachment
-    from emulator.broker.topic.tail import StoredEntry
 
 
 class Readable(Protocol):

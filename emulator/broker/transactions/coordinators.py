@@ -7,8 +7,8 @@ import contextlib
 import logging
 from typing import TYPE_CHECKING, Final
 
-from emulator.broker.transactions.life import LOG, CoordinatingRegion, Figures, Life, loading
-from emulator.broker.transactions.telling import RETRY_SECONDS, RETRY_SECONDS_MAX
+from emulator.broker.transactions.completion import RETRY_SECONDS, RETRY_SECONDS_MAX
+from emulator.broker.transactions.coordinator import LOG, CoordinatingRegion, Figures, Life, loading
 from emulator.core.transactions.keys import FIRST, KeyBook
 from emulator.errors import ProtocolError, ServerError, StorageDamaged, StorageError, StorageFenced
 from emulator.model.transaction_names import coordinator_of

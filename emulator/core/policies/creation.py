@@ -61,7 +61,7 @@ AUTO_TOPIC_CREATION: Policy[AutoCreation | None] = Policy(
     codec=AUTO_CREATION,
     default=None,
     scopes=frozenset({Scope.BROKER, Scope.NAMESPACE}),
-    obeyed_by="emulator.broker.partitions",
+    obeyed_by="emulator.broker.topic_directory.partitions",
     doc=(
         "Whether topics are created on first use, and with how many partitions. Unset: the region's "
         "setting, without partitions."

@@ -69,7 +69,7 @@ INACTIVE_TOPICS: Policy[Inactivity] = Policy(
     ),
     default=NEVER,
     scopes=frozenset(Scope),
-    obeyed_by="emulator.broker.housekeeper",
+    obeyed_by="emulator.broker.topic_directory.housekeeper",
     doc=(
         "Whether and when unused topics are deleted: without subscriptions, or with subscriptions that "
         "have no consumers and no backlog. Unset: never, so that a run can be verified."
@@ -82,7 +82,7 @@ SUBSCRIPTION_EXPIRATION: Policy[int] = Policy(
     codec=Codec(_minutes, int, {"type": "integer", "minimum": 0}),
     default=0,
     scopes=frozenset({Scope.BROKER, Scope.NAMESPACE}),
-    obeyed_by="emulator.broker.housekeeper",
+    obeyed_by="emulator.broker.topic_directory.housekeeper",
     doc=(
         "Minutes after which a subscription without consumers is deleted, unless it is replicated. 0: never."
     ),

@@ -179,7 +179,7 @@ RETENTION: Policy[Retention] = Policy(
     ),
     default=KEEP_EVERYTHING,
     scopes=_NAMESPACE_AND_TOPIC,
-    obeyed_by="emulator.broker.housekeeper",
+    obeyed_by="emulator.broker.topic_directory.housekeeper",
     doc=(
         "Time and size for which messages are kept that every subscription has acknowledged and every "
         "other region has. -1: no limit; both 0: removed at once. Unset: everything is kept, so that a "
@@ -195,7 +195,7 @@ MESSAGE_TTL: Policy[int] = Policy(
     codec=Codec(_seconds, int, {"type": "integer", "minimum": 0}),
     default=0,
     scopes=_NAMESPACE_AND_TOPIC,
-    obeyed_by="emulator.broker.housekeeper",
+    obeyed_by="emulator.broker.topic_directory.housekeeper",
     doc="Seconds after which an unacknowledged message expires in each subscription. 0: never.",
 )
 BACKLOG_QUOTAS: Policy[Quotas] = Policy(
@@ -206,7 +206,7 @@ BACKLOG_QUOTAS: Policy[Quotas] = Policy(
     codec=Codec(_quotas, _quotas_as_json, {"type": "object", "additionalProperties": _QUOTA_SCHEMA}),
     default={},
     scopes=_NAMESPACE_AND_TOPIC,
-    obeyed_by="emulator.broker.housekeeper",
+    obeyed_by="emulator.broker.topic_directory.housekeeper",
     doc=(
         "Maximum size or age of a backlog, and what happens above it: producers wait "
         "(`producer_request_hold`), fail (`producer_exception`), or subscriptions skip their oldest "

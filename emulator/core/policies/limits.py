@@ -9,7 +9,7 @@ from emulator.core.flow.rate_limit import UNLIMITED, Pace
 from emulator.core.policies.declaration import BELOW_ZERO, Codec, OutOfRange, Policy, Scope
 from emulator.core.policies.lifetime import fields_of, whole_number
 
-OBEYED_BY: Final = "emulator.broker.topic_rules"
+OBEYED_BY: Final = "emulator.broker.metadata.policy_application"
 PERIOD_SECONDS_MAX: Final = 86_400
 
 

@@ -40,7 +40,7 @@ SCHEMA_COMPATIBILITY: Policy[Strategy] = Policy(
     default=Strategy.UNDEFINED,
     unset="UNDEFINED",
     scopes=frozenset(Scope),
-    obeyed_by="emulator.broker.schemas",
+    obeyed_by="emulator.broker.metadata.schemas",
     merge=_nearest_defined,
     doc="Compatibility strategy for new schema versions. UNDEFINED and unset: the older policy, or FULL.",
 )
@@ -50,7 +50,7 @@ SCHEMA_AUTO_UPDATE: Policy[str] = Policy(
     codec=OLDER_NAME,
     default="",
     scopes=frozenset({Scope.NAMESPACE}),
-    obeyed_by="emulator.broker.schemas",
+    obeyed_by="emulator.broker.metadata.schemas",
     doc="The same under its older name, used if `schema_compatibility_strategy` is unset.",
 )
 SCHEMA_VALIDATION: Policy[bool] = Policy(
@@ -61,7 +61,7 @@ SCHEMA_VALIDATION: Policy[bool] = Policy(
     default=False,
     unset=False,
     scopes=frozenset(Scope),
-    obeyed_by="emulator.broker.schemas",
+    obeyed_by="emulator.broker.metadata.schemas",
     doc="Whether a producer without a schema is refused if the topic has one.",
 )
 SCHEMA_UPDATES: Policy[bool] = Policy(
@@ -71,7 +71,7 @@ SCHEMA_UPDATES: Policy[bool] = Policy(
     default=True,
     unset=True,
     scopes=frozenset({Scope.BROKER, Scope.NAMESPACE}),
-    obeyed_by="emulator.broker.schemas",
+    obeyed_by="emulator.broker.metadata.schemas",
     doc=(
         "Whether producers and consumers may register new schemas. False: only the admin API and other "
         "regions may."

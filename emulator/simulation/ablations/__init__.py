@@ -1,8 +1,8 @@
 """Takes one safeguard away and shows that the swarm notices.
 
 An ablation gives a world another part than the one that ships, at a seam: a rule or a state machine of the broker
-(`emulator.broker.parts`), the shell of a topic, a medium. The code itself has no switches, and no name is patched. A
-swarm that finds nothing is only worth something if it would have found this.
+(`emulator.broker.components`), the shell of a topic, a medium. The code itself has no switches, and no name is
+patched. A swarm that finds nothing is only worth something if it would have found this.
 
 To add one: the careless part and an `Ablation`, in the file of its theme or beside the word that notices it.
 `geoemu simulate --without NAME` runs it by hand.

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from emulator.broker.topic.entry_cache import StoredEntry
 from emulator.broker.topic.publishing import PendingPublish
-from emulator.broker.topic.tail import StoredEntry
 from emulator.broker.topic.topic import Topic
 from emulator.core.admission import Client, Publisher
 from emulator.core.topic.deduplication import ProducerDeduplication, Verdict

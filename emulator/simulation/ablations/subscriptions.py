@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from emulator.broker.keeper import StateKeeper
+from emulator.broker.debounced_writer import StateKeeper
 from emulator.core.cursor.cursor import Cursor
 from emulator.core.dispatch import (
     Limits,

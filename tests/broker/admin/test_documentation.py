@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from emulator.broker.admin.documentation import openapi_document, tables, with_tables
+from emulator.broker.admin.openapi import openapi_document, tables, with_tables
 from emulator.broker.admin.resources import SUBJECTS, TABLE
 
 PAGE = Path(__file__).parents[3] / "docs" / "ADMIN.md"

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from emulator.broker.admin.resources.elsewhere import ABSENT
+from emulator.broker.admin.resources.unsupported import ABSENT
 from emulator.client import Client, ClientError, ConsumerType
 from tests.broker.admin.served import Served, served
 

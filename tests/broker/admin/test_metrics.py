@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from emulator.broker.admin import figures
+from emulator.broker.admin import metrics as figures
 from emulator.broker.admin.exposition import OPENMETRICS, PROMETHEUS, Family, text_of, wants_openmetrics
 from emulator.client import Client, InitialPosition
 from tests.broker.admin.served import Served, served

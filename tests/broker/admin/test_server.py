@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from emulator.broker.admin.documentation import openapi_document
 from emulator.broker.admin.http import BODY_BYTES_MAX, Head, Response
+from emulator.broker.admin.openapi import openapi_document
 from emulator.broker.admin.resource import Call, Found, Table, reads
 from emulator.broker.admin.resources import SUBJECTS, TABLE
 from emulator.broker.authorization import Action, Resource

@@ -7,7 +7,7 @@ import contextlib
 from collections import deque
 from collections.abc import AsyncIterator
 
-from emulator.broker.replication.proof import METHOD, proof_of
+from emulator.broker.replication.peer_auth import METHOD, proof_of
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.codec import CommandType, decode_command
 from emulator.wire.entry_building import build_entry

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from emulator.broker import pressure
-from emulator.broker.topic_directory import Wish
+from emulator.broker.connection import flow_control as pressure
+from emulator.broker.topic_directory.directory import Wish
 from emulator.client import AccessMode
 from emulator.errors import StorageError
 from emulator.wire import pulsar_pb2 as pb

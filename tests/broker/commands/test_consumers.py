@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from emulator.broker.commands.tasks import TaskGroup
+from emulator.broker.connection.tasks import TaskGroup
+from emulator.broker.topic.entry_cache import StoredEntry
 from emulator.broker.topic.positions import last_message
-from emulator.broker.topic.tail import StoredEntry
 from emulator.client.batching import Batching
 from emulator.core.topic.state import UNKNOWN_MESSAGES
 from emulator.model.values import BEFORE_EVERYTHING

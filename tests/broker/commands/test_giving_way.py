@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from emulator.broker import liveness
+from emulator.broker.connection import liveness
 from emulator.client import AccessMode
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.codec import encode_flow

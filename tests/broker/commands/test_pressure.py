@@ -7,12 +7,11 @@ import struct
 
 import pytest
 
-from emulator.broker import liveness
-from emulator.broker.budgets import Account
-from emulator.broker.commands import connection as connection_module
-from emulator.broker.commands.connection import ClientConnection
-from emulator.broker.commands.table import REQUEST_BYTES
-from emulator.broker.pressure import (
+from emulator.broker.connection import connection as connection_module
+from emulator.broker.connection import liveness
+from emulator.broker.connection.commands import REQUEST_BYTES
+from emulator.broker.connection.connection import ClientConnection
+from emulator.broker.connection.flow_control import (
     ANSWERS_BYTES_MAX,
     PUBLISHES_BYTES_MAX,
     REQUESTS_BYTES_MAX,
@@ -20,6 +19,7 @@ from emulator.broker.pressure import (
     Pause,
     Pressure,
 )
+from emulator.broker.memory_budgets import Account
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.codec import PONG_FRAME, send_frame
 from emulator.wire.frames import simple_frame

@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 
 from emulator.broker.authorization import Standing
-from emulator.broker.commands.dispatch import AnyRow, CommandTable
-from emulator.broker.commands.table import NOT_OFFERED, ROWS, TABLE
+from emulator.broker.connection.commands import NOT_OFFERED, ROWS, TABLE
+from emulator.broker.connection.dispatch import AnyRow, CommandTable
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.codec import CommandType
 from emulator.wire.frames import frame_of

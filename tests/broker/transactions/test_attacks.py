@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from emulator.broker.commands.consumers import NAME_LENGTH_MAX
+from emulator.broker.connection.consumers import NAME_LENGTH_MAX
 from emulator.core.transactions.names import Status, TxnId
 from emulator.errors import StorageError
 from emulator.model.values import TopicName

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-from emulator.broker.backlogs import Backlogs
+from emulator.broker.topic.backlogs import Backlogs
 from emulator.client import Client, Consumer, ConsumerType, InitialPosition
 from emulator.core.transactions.names import Status
 from emulator.simulation.clocks import EPOCH_MS

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from emulator.broker.transactions.life import KEY_LOG
+from emulator.broker.transactions.coordinator import KEY_LOG
 from emulator.client import InitialPosition
 from emulator.core.transactions.names import Status, TxnId
 from emulator.errors import EXPIRED_TRANSACTION, ProtocolError, StorageError

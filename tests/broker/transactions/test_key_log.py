@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from emulator.broker.transactions.life import KEY_LOG
+from emulator.broker.transactions.coordinator import KEY_LOG
 from emulator.client import EARLIEST
 from emulator.core.transactions.names import TxnId
 from emulator.wire import pulsar_pb2 as pb

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from emulator.broker.region import Region
-from emulator.broker.transactions import key_life
+from emulator.broker.transactions import key_registry as key_life
 from emulator.client import EARLIEST, Client, ClientError, Consumer, ConsumerType, Transaction
 from emulator.model.transaction_names import TxnId
 from emulator.runtimes.kafka_server import KafkaServer

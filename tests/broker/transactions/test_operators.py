@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import pytest
 
-from emulator.broker.explain import NotKnown, explain
+from emulator.broker.explain.topics import NotKnown, explain
 from emulator.client import Client
 from emulator.config.region import BrokerSettings
 from emulator.core.transactions.names import Status

@@ -11,8 +11,8 @@ import pytest
 
 from emulator.broker.region import Region
 from emulator.broker.subscription.subscription import Subscription
-from emulator.broker.transactions import key_life
-from emulator.broker.transactions.telling import RETRY_SECONDS
+from emulator.broker.transactions import key_registry as key_life
+from emulator.broker.transactions.completion import RETRY_SECONDS
 from emulator.client import (
     Client,
     ClientError,

@@ -14,11 +14,9 @@ from emulator.broker.admin.resources import (
     clusters,
     compaction,
     cursors,
-    elsewhere,
     emulator,
     explain,
     failure_domains,
-    kept_documents,
     logs,
     lookup,
     losses,
@@ -40,6 +38,8 @@ from emulator.broker.admin.resources import (
     topics,
     transactions,
 )
+from emulator.broker.admin.resources import stored_documents as kept_documents
+from emulator.broker.admin.resources import unsupported as elsewhere
 
 SUBJECTS: dict[str, Sequence[Resource]] = {
     "Brokers": (*brokers.RESOURCES, *broker_stats.RESOURCES),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from emulator.broker.admin.documentation import with_tables
+from emulator.broker.admin.openapi import with_tables
 from emulator.broker.admin.resources import SUBJECTS
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from typing import Any
 from emulator.broker.admin import stats
 from emulator.broker.admin.http import HttpError, Response
 from emulator.broker.admin.resource import Call, Resource, reads
-from emulator.broker.admin.resources.elsewhere import WHOLE_BUNDLE
+from emulator.broker.admin.resources.unsupported import WHOLE_BUNDLE
 from emulator.broker.admin.scope import Scope
 from emulator.broker.topic.topic import Topic
 

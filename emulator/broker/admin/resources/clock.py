@@ -7,7 +7,7 @@ from typing import Any
 from emulator.broker.admin.http import HttpError, Response
 from emulator.broker.admin.resource import Body, Call, Resource, changes, reads
 from emulator.broker.admin.scope import Scope
-from emulator.broker.clock import ShiftedClock
+from emulator.broker.wall_clock import ShiftedClock
 from emulator.config.region import CLOCK_AHEAD_MS_MAX
 
 _SCHEMA = {

@@ -7,7 +7,7 @@ from emulator.broker.admin.place import topic_name
 from emulator.broker.admin.resource import Call, Resource, changes, reads
 from emulator.broker.admin.scope import Scope
 from emulator.broker.compaction.compaction import Compaction, Status
-from emulator.broker.topic_slot import Wish
+from emulator.broker.topic_directory.loaded_topic import Wish
 from emulator.core.partitions import partition_names
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from emulator.broker.admin.gone import unless_gone
+from emulator.broker.admin.deleted_meanwhile import unless_gone
 from emulator.broker.admin.http import HttpError, Response
 from emulator.broker.admin.message_ids import MESSAGE_ID, NamedId
 from emulator.broker.admin.numbers import whole_number
@@ -23,7 +23,7 @@ from emulator.broker.authorization import Action
 from emulator.broker.subscription.subscription import Subscription, check_subscription_name
 from emulator.broker.topic import positions
 from emulator.broker.topic.topic import Topic
-from emulator.broker.topic_slot import Wish
+from emulator.broker.topic_directory.loaded_topic import Wish
 from emulator.model.values import AFTER_EVERYTHING, Position
 
 ANALYSED_ENTRIES_MAX = 10_000

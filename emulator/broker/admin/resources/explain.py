@@ -5,9 +5,9 @@ from __future__ import annotations
 from emulator.broker.admin.http import HttpError, Response
 from emulator.broker.admin.resource import Call, Resource, reads
 from emulator.broker.admin.scope import Scope
-from emulator.broker.explain import NotKnown
-from emulator.broker.explain import explain as explained
-from emulator.broker.explain import names as names_of
+from emulator.broker.explain.topics import NotKnown
+from emulator.broker.explain.topics import explain as explained
+from emulator.broker.explain.topics import names as names_of
 from emulator.model.explanations import KINDS
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from emulator.broker import log_lines
+from emulator.broker import log_output as log_lines
 from emulator.broker.admin.http import HttpError, Response
 from emulator.broker.admin.resource import Body, Call, Resource, changes, reads
 from emulator.broker.admin.scope import Scope

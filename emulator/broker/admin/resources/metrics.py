@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from emulator.broker.admin.exposition import OPENMETRICS, PROMETHEUS, text_of, wants_openmetrics
-from emulator.broker.admin.figures import families_of
 from emulator.broker.admin.http import Response
+from emulator.broker.admin.metrics import families_of
 from emulator.broker.admin.resource import Call, Resource, reads
 from emulator.broker.admin.scope import Scope
 

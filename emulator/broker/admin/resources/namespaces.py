@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from emulator.broker.admin.gone import unless_gone
+from emulator.broker.admin.deleted_meanwhile import unless_gone
 from emulator.broker.admin.http import HttpError, Response
 from emulator.broker.admin.replication_rules import check_allowed, check_home, check_sharing
 from emulator.broker.admin.resource import Body, Call, Query, Resource, changes, reads
 from emulator.broker.admin.resources.cursors import pass_over
-from emulator.broker.admin.resources.elsewhere import WHOLE_BUNDLE
+from emulator.broker.admin.resources.unsupported import WHOLE_BUNDLE
 from emulator.broker.admin.scope import Scope
+from emulator.broker.metadata.tenancy import Used
 from emulator.broker.region import Region
-from emulator.broker.tenancy import Used
 from emulator.broker.topic.topic import Topic
 from emulator.core.policies import namespace_document
 from emulator.core.policies.regions import ALLOWED_CLUSTERS

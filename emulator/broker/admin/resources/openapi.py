@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from emulator.broker.admin.documentation import openapi_document
 from emulator.broker.admin.http import Response
+from emulator.broker.admin.openapi import openapi_document
 from emulator.broker.admin.resource import Call, Resource, reads
 from emulator.broker.admin.scope import Scope
 

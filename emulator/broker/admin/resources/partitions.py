@@ -9,8 +9,8 @@ from emulator.broker.admin.http import HttpError, Response
 from emulator.broker.admin.place import topic_name
 from emulator.broker.admin.resource import Body, Call, Query, Resource, changes, reads
 from emulator.broker.admin.scope import Scope
-from emulator.broker.partitions import Exists
-from emulator.broker.topic_slot import Wish
+from emulator.broker.topic_directory.loaded_topic import Wish
+from emulator.broker.topic_directory.partitions import Exists
 from emulator.core.partitions import Partitioned, partition_names
 from emulator.errors import ProtocolError, ServerError
 from emulator.model.transaction_names import COORDINATORS

@@ -7,7 +7,7 @@ from emulator.broker.admin.resource import Call, Resource, changes, reads
 from emulator.broker.admin.resources.topic_properties import PROPERTIES_BODY
 from emulator.broker.admin.scope import Scope
 from emulator.broker.admin.topics_named import every_subscription
-from emulator.broker.commands.consumers import PROPERTIES_LENGTH_MAX
+from emulator.broker.connection.consumers import PROPERTIES_LENGTH_MAX
 
 
 async def get(call: Call) -> Response:

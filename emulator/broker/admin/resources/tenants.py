@@ -8,8 +8,8 @@ from emulator.broker.admin.http import HttpError, Response
 from emulator.broker.admin.replication_rules import regions_of
 from emulator.broker.admin.resource import Body, Call, Query, Resource, changes, reads
 from emulator.broker.admin.scope import Scope
+from emulator.broker.metadata.tenancy import Tenant
 from emulator.broker.region import Region
-from emulator.broker.tenancy import Tenant
 from emulator.model.stored_keys import ClusterPath, parse_path
 from emulator.model.values import is_valid_name
 

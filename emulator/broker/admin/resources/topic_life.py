@@ -10,7 +10,7 @@ from emulator.broker.admin.resource import Call, Operation, Resource, changes
 from emulator.broker.admin.scope import Scope
 from emulator.broker.authorization import Action
 from emulator.broker.topic.topic import Topic
-from emulator.broker.topic_slot import Wish
+from emulator.broker.topic_directory.loaded_topic import Wish
 from emulator.core.partitions import partition_names
 from emulator.model.values import Position, TopicName
 

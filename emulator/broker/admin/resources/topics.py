@@ -7,12 +7,12 @@ from emulator.broker.admin.http import HttpError, Response
 from emulator.broker.admin.ledger_info import ledger_info
 from emulator.broker.admin.place import topic_name
 from emulator.broker.admin.resource import Call, Query, Resource, changes, reads
-from emulator.broker.admin.resources.elsewhere import refuse_shadow
 from emulator.broker.admin.resources.partitions import EXCLUDED
 from emulator.broker.admin.resources.topic_properties import PROPERTIES_BODY, change_properties
+from emulator.broker.admin.resources.unsupported import refuse_shadow
 from emulator.broker.admin.scope import Scope
 from emulator.broker.topic.topic import Topic
-from emulator.broker.topic_slot import Wish
+from emulator.broker.topic_directory.loaded_topic import Wish
 from emulator.errors import ProtocolError, ServerError
 from emulator.model.values import NON_PERSISTENT, PERSISTENT
 

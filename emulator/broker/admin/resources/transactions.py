@@ -10,9 +10,9 @@ from emulator.broker.admin.place import topic_name
 from emulator.broker.admin.resource import Body, Call, Query, Resource, changes, reads
 from emulator.broker.admin.scope import Scope
 from emulator.broker.topic.topic import Topic
-from emulator.broker.topic_slot import Wish
+from emulator.broker.topic_directory.loaded_topic import Wish
+from emulator.broker.transactions.coordinator import Life
 from emulator.broker.transactions.coordinators import NOT_ENABLED, Coordinators
-from emulator.broker.transactions.life import Life
 from emulator.core.transactions.coordinator import BY_OPERATOR, OfKey, Transaction
 from emulator.core.transactions.journal_format import Holder
 from emulator.core.transactions.keys import KeyState

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from emulator.broker.topic.access import TopicAccess
+from emulator.broker.topic.exclusive_access import TopicAccess
 from emulator.broker.topic.topic import Topic
 from emulator.core.access import Access, Claimant, Decision, Grant
 from emulator.simulation.ablation import Ablation, parts, topic

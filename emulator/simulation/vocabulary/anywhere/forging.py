@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, ClassVar
 
-from emulator.broker.replication.proof import REPLICATOR_PREFIX, publisher_of, replicator_name
+from emulator.broker.replication.peer_auth import REPLICATOR_PREFIX, publisher_of, replicator_name
 from emulator.core.admission import Client, Limits, Peer, Publisher, Refusal, Scanned, check
 from emulator.errors import ServerError
 from emulator.model.markers import Marker, SubscriptionUpdate

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import ClassVar
 
-from emulator.broker.liveness import Liveness
+from emulator.broker.connection.liveness import Liveness
 from emulator.client import ConsumerType, InitialPosition
 from emulator.simulation.ablation import Ablation, parts
 from emulator.simulation.checkers import Check, Found

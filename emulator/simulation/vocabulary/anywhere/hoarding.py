@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import ClassVar
 
-from emulator.broker.pressure import ANSWERS_BYTES_MAX, Pause, Pressure
+from emulator.broker.connection.flow_control import ANSWERS_BYTES_MAX, Pause, Pressure
 from emulator.client import ClientError
 from emulator.simulation.ablation import Ablation, parts
 from emulator.simulation.checkers import Check, Found

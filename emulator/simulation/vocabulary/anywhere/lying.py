@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import ClassVar
 
-from emulator.broker.replication.proof import METHOD, proof_of, replicator_name
+from emulator.broker.replication.peer_auth import METHOD, proof_of, replicator_name
 from emulator.client import ClientError
 from emulator.core.admission import Limits, Peer, Publisher, Refusal, Scanned, check
 from emulator.core.cursor.cursor import Cursor

@@ -13,7 +13,7 @@ from functools import partial
 from random import Random
 from typing import ClassVar
 
-from emulator.broker.deletions import Deletions
+from emulator.broker.topic_directory.deletions import Deletions
 from emulator.client import Client, ClientError, Consumer, InitialPosition, Producer
 from emulator.net.http import NoAnswer
 from emulator.simulation.ablation import Ablation, parts

@@ -11,9 +11,9 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from emulator.broker.inactivity import Disuse
-from emulator.broker.topic.ending import Ending
+from emulator.broker.topic.termination import Ending
 from emulator.broker.topic.topic import Topic
+from emulator.broker.topic_directory.inactivity import Disuse
 from emulator.core.policies.inactivity import DeleteMode, Inactivity
 from emulator.model.values import Position
 from emulator.simulation.ablation import Ablation, parts, topic

@@ -13,7 +13,7 @@ from functools import partial
 from random import Random
 from typing import ClassVar
 
-from emulator.broker.inactivity import Disuse
+from emulator.broker.topic_directory.inactivity import Disuse
 from emulator.client import Client, Consumer
 from emulator.core.policies.lifetime import MS_PER_MINUTE
 from emulator.net.http import NoAnswer

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, ClassVar
 
-from emulator.broker.metadata import Metadata
+from emulator.broker.metadata.store import Metadata
 from emulator.core.metadata.event import Stamp
 from emulator.core.metadata.messages import Events
 from emulator.core.metadata.outbox import Outbox

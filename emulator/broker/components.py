@@ -1,0 +1,170 @@
+"""The rules and state machines that a broker is assembled from.
+
+The shell never names these classes where it needs an instance: it asks `environment.parts`. Whoever starts a broker
+may hand in another part; the simulation hands in careless ones, to show that the swarm notices their carelessness
+(docs/components/swarm.md). The real ones are the defaults, and nothing in the broker asks which it was given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from emulator.broker.connection.flow_control import Pressure
+from emulator.broker.connection.liveness import Liveness
+from emulator.broker.debounced_writer import StateKeeper
+from emulator.broker.metadata.store import Metadata
+from emulator.broker.replication.peer_auth import publisher_of
+from emulator.broker.replication.schema_numbers import SchemaNumbers
+from emulator.broker.topic.non_persistent.store import nothing_kept
+from emulator.broker.topic_directory.deletions import Deletions
+from emulator.broker.topic_directory.inactivity import Disuse
+from emulator.broker.transactions.journal import Journal
+from emulator.core.access import Access
+from emulator.core.admission import Limits, Peer, Publisher, Refusal, Scanned, check
+from emulator.core.cursor.cursor import Cursor
+from emulator.core.cursor.stored_format import CursorParts
+from emulator.core.dispatch import Dispatcher, StrategyFactory, strategy_for
+from emulator.core.flow.drops import Drops
+from emulator.core.flow.rate_limit import ThrottleFactory, throttle_of
+from emulator.core.metadata.outbox import Outbox
+from emulator.core.metadata.precedence import LATEST, Rule
+from emulator.core.partitions import inherits, is_news
+from emulator.core.policies.lifetime import Quotas
+from emulator.core.replication.progress import Forwarding, ReplicationProgress, forwarding
+from emulator.core.replication.snapshots import SnapshotController
+from emulator.core.replication.subscription_updates import (
+    Applied,
+    ReplicatedSubscription,
+    apply_update,
+    check_replicable,
+    never_reaches,
+    own_entry_id,
+    takes_updates,
+)
+from emulator.core.schemas.checks import check_follows
+from emulator.core.schemas.strategy import Strategy as Compatibility
+from emulator.core.topic.compaction import LatestOfKeys
+from emulator.core.topic.deduplication import ProducerDeduplication, SourceWatermarks
+from emulator.core.topic.limits import Caps
+from emulator.core.topic.quotas import Backlog, Exceeded, exceeded
+from emulator.core.topic.retention import Ages, Trimming, backlog_bytes
+from emulator.core.topic.state import TopicState
+from emulator.core.transactions.coordinator import Coordinator
+from emulator.core.transactions.keys import KeyBook
+from emulator.core.transactions.pending_acks import PendingAcks
+from emulator.model.markers import Marker, SubscriptionUpdate
+from emulator.model.values import Schema
+from emulator.storage.contract import Store
+from emulator.wire.metadata import EntryInfo, scan_entry
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """One seam a field. A class stands for its constructor (and `from_json`, `from_bytes` where it has them)."""
+
+    # What one client can cost the others.
+    pressure: type[Pressure] = Pressure
+    liveness: type[Liveness] = Liveness
+
+    # Which topics there are.
+    is_news: Callable[[int, int], bool] = is_news
+    """(index of another region's partition, how many are known): whether that region is asked how many there are."""
+
+    # Who publishes, and what is stored at all.
+    publisher_of: Callable[[Peer | None, str, str], Publisher] = publisher_of
+    """(region that the connection was proven to be, name of the producer, where the connection comes from)."""
+    scan_entry: Callable[..., EntryInfo] = scan_entry
+    """(entry, verify=whether to check its checksum): what a broker must know of it. ProtocolError when it cannot be
+    read."""
+    check_entry: Callable[[Publisher, Scanned, Marker | None, int, Limits], Refusal | None] = check
+    """(publisher, metadata, decoded marker, bytes of the entry, limits)."""
+
+    access: type[Access] = Access
+
+    # Storing each message once.
+    topic_state: type[TopicState] = TopicState
+    deduplication: type[ProducerDeduplication] = ProducerDeduplication
+    watermarks: type[SourceWatermarks] = SourceWatermarks
+
+    # Replication.
+    forwarding: Callable[[str, str | None, tuple[str, ...], int | None], Forwarding] = forwarding
+    """(remote, replicated_from, replicate_to, marker_type)."""
+    replication_progress: type[ReplicationProgress] = ReplicationProgress
+    schema_numbers: type[SchemaNumbers] = SchemaNumbers
+    """What the versions of a topic's schema are called elsewhere."""
+    check_follows: Callable[[Schema, Schema, Compatibility], None] = check_follows
+    """(earlier schema, new one, strategy): Incompatible or BadSchema where the new one may not follow."""
+
+    # Subscriptions.
+    cursor: type[Cursor] = Cursor
+    dispatcher: type[Dispatcher] = Dispatcher
+    cursor_parts: type[CursorParts] = CursorParts
+    """How a cursor is stored."""
+    strategy_for: StrategyFactory = strategy_for
+    """(type, cursor, limits): how entries are given to the consumers of a subscription of that type."""
+    inherits: Callable[[int, int, int], bool] = inherits
+    """(index of a partition, its first id, its end): whether it begins with the subscriptions of partition 0."""
+    keeper: type[StateKeeper] = StateKeeper
+    """Makes small states durable: cursors, the progress of replicators."""
+
+    # How many, and how fast.
+    caps: Callable[[int, int, int, int], Caps] = Caps
+    """(producers, consumers, consumers of a subscription, subscriptions): how many may use a topic at once."""
+    throttle_of: ThrottleFactory = throttle_of
+    """(rate, now in ms): what keeps to it."""
+
+    # Transactions.
+    coordinator: type[Coordinator] = Coordinator
+    key_book: type[KeyBook] = KeyBook
+    """Who may use which transaction key."""
+    transaction_journal: type[Journal] = Journal
+    """Makes durable what a coordinator decides."""
+    pending_acks: type[PendingAcks] = PendingAcks
+    "Pending acknowledgements of a subscription."
+
+    # What clusters share.
+    metadata_rule: Rule = LATEST
+    """Which of two metadata events wins."""
+    metadata_outbox: type[Outbox] = Outbox
+    """What other clusters are to be told of."""
+    metadata: type[Metadata] = Metadata
+    """The cluster's configuration store, as a region uses it."""
+
+    # What expires, and what is let go.
+    ages: type[Ages] = Ages
+    trimming: type[Trimming] = Trimming
+    """(retention, ages, time, bytes of the log): which of its oldest entries go."""
+    disuse: type[Disuse] = Disuse
+    """Decides whether a topic is unused, and since when."""
+    deletions: type[Deletions] = Deletions
+    """Remembers the topics that were deleted in this region while other regions still have them."""
+    backlog_bytes: Callable[[int, int, int, int], int] = backlog_bytes
+    """(bytes of a log, its first id, the first that is needed, its end): how much is needed, about."""
+    exceeded: Callable[[Quotas, Backlog], list[Exceeded]] = exceeded
+    """Quotas that a backlog is over."""
+
+    # Topics that keep nothing.
+    drops: type[Drops] = Drops
+    store_of_fleeting: Callable[[Store], Store] = nothing_kept
+    """(the region's store): where the state of such a topic is."""
+
+    # Compaction.
+    latest_of_keys: type[LatestOfKeys] = LatestOfKeys
+
+    # Replicated subscriptions (PIP-33).
+    snapshots: Callable[..., SnapshotController] = SnapshotController
+    replicated_subscription: type[ReplicatedSubscription] = ReplicatedSubscription
+    own_entry_id: Callable[[SubscriptionUpdate, str, int], int | None] = own_entry_id
+    """(update, own region, own ledger)."""
+    apply_update: Callable[[Cursor, int, int, Iterable[int]], Applied] = apply_update
+    """(cursor, own entry id, last entry id, ids its source never received)."""
+    check_replicable: Callable[..., None] = check_replicable
+    """(name, durable=whether its cursor is stored): ProtocolError for a subscription that cannot be replicated."""
+    takes_updates: Callable[[Cursor, bool, bool], bool] = takes_updates
+    """(cursor, is durable, follows upstream): whether an update of another region may move an existing subscription."""
+    never_reaches: Callable[..., bool] = never_reaches
+
+
+REAL = Parts()
+"""What ships."""

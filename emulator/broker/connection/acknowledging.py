@@ -1,0 +1,63 @@
+"""FLOW and ACK. Many a chunk of bytes; the acknowledgements of one chunk share one write of their cursor."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from emulator.broker.authorization import Resource
+from emulator.broker.subscription.consumer import Consumer
+from emulator.core.transactions.names import TxnId
+from emulator.core.transactions.pending_acks import Claim
+from emulator.errors import ProtocolError, ServerError
+from emulator.wire import answers
+from emulator.wire.codec import AckCommand
+
+if TYPE_CHECKING:
+    from emulator.broker.connection.connection import ClientConnection
+
+
+def flow(connection: ClientConnection, command: tuple[int, int]) -> None:
+    """(consumer id, permits)."""
+    consumer_id, permits = command
+    consumer = connection.consumers.get(consumer_id)
+    if consumer is not None:
+        consumer.subscription.flow(consumer, permits)
+
+
+def acknowledge(connection: ClientConnection, command: AckCommand) -> None:
+    consumer = connection.consumers.get(command.consumer_id)
+    if consumer is None:
+        if command.request_id is None:
+            return  # it may have crossed the end of its consumer on the wire
+        sentence = f"no consumer {command.consumer_id} on this connection"
+        raise ProtocolError(ServerError.ConsumerNotFound, sentence)
+    if command.txn_least is not None:
+        _acknowledge_in_transaction(consumer, TxnId(command.txn_most or 0, command.txn_least), command)
+    else:
+        consumer.subscription.acknowledge(consumer, command.ids, cumulative=command.cumulative)
+    if command.request_id is not None:
+        connection.confirmations.setdefault(consumer.subscription, []).append(command)
+
+
+def _acknowledge_in_transaction(consumer: Consumer, txn: TxnId, command: AckCommand) -> None:
+    ids = [
+        (ledger, Claim(entry_id, ack_set, size))
+        for (ledger, entry_id, ack_set), size in zip(command.ids, command.batch_sizes, strict=True)
+    ]
+    consumer.subscription.acknowledge_in_transaction(consumer, txn, ids, cumulative=command.cumulative)
+
+
+def refuse_acknowledgement(command: AckCommand, problem: ProtocolError) -> bytes:
+    """Empty when the client does not wait for an answer."""
+    if command.request_id is None:
+        return b""
+    return answers.acknowledgement_failed(command.consumer_id, command.request_id, problem)
+
+
+def topic_of_flow(connection: ClientConnection, command: tuple[int, int]) -> Resource:
+    return topic_of(connection, command[0])
+
+
+def topic_of(connection: ClientConnection, consumer_id: int) -> Resource:
+    consumer = connection.consumers.get(consumer_id)
+    return Resource("topic", consumer.subscription.topic.full_name if consumer is not None else "?")

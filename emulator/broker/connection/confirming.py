@@ -1,0 +1,28 @@
+"""Answers to acknowledgements that want one: one write of the cursor for all of a chunk."""
+
+from __future__ import annotations
+
+from emulator.broker.connection.dispatch import CommandingConnection, refuse
+from emulator.broker.subscription.consumer import SubscriptionOfConsumer
+from emulator.errors import ProtocolError, ServerError, StorageError
+from emulator.wire import answers
+from emulator.wire.codec import AckCommand, CommandType
+
+
+async def confirm(
+    connection: CommandingConnection, subscription: SubscriptionOfConsumer, commands: list[AckCommand]
+) -> None:
+    """Answer acknowledgements once the cursor, as they left it, is durable."""
+    try:
+        await subscription.persisted()
+    except StorageError as failure:
+        problem = ProtocolError(ServerError.PersistenceError, str(failure))
+        for command in commands:
+            refuse(connection, connection.table.rows[CommandType.ACK], command, problem)
+        return
+    confirmed = [
+        answers.acknowledged(command.consumer_id, command.request_id)
+        for command in commands
+        if command.request_id is not None
+    ]
+    connection.answer(b"".join(confirmed))

@@ -1,0 +1,269 @@
+"""SUBSCRIBE and what a consumer may ask for afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from emulator.broker.connection import schemas
+from emulator.broker.connection.subscribing import check_policies, check_rate
+from emulator.broker.subscription.consumer import Consumer
+from emulator.broker.subscription.replicated import status_follows_upstream
+from emulator.broker.subscription.subscription import Subscription, check_subscription_name
+from emulator.broker.topic import positions
+from emulator.broker.topic_directory.loaded_topic import Wish
+from emulator.core.dispatch import ConsumerState, KeySharing, SubscriptionType
+from emulator.errors import ProtocolError, ServerError, StorageError
+from emulator.model.values import Position, SchemaType
+from emulator.wire import answers
+from emulator.wire.consumer_commands import ConsumerRequest, Redeliver, Seek, Subscribe, Unsubscribe
+
+if TYPE_CHECKING:
+    from emulator.broker.connection.connection import ClientConnection
+    from emulator.broker.topic.topic import Topic
+    from emulator.broker.topic.view import Readable
+
+
+NAME_LENGTH_MAX: Final = 4_096
+"""Of a consumer, whose name Key_Shared hashes a hundred times, and of a subscription, whose name is part of keys."""
+PROPERTIES_LENGTH_MAX: Final = 65_536
+"""Of a subscription: they are stored with its place."""
+
+
+async def subscribe(connection: ClientConnection, command: Subscribe) -> None:
+    key = ("consumer", command.consumer_id)
+    if key in connection.opening:
+        raise ProtocolError(ServerError.ServiceNotReady, "already being created on this connection")
+    if command.consumer_id not in connection.consumers:
+        connection.opening[key] = command
+        try:
+            if not await _subscribe(connection, command):
+                return
+        finally:
+            connection.no_longer_opening(key, command)
+    connection.answer(answers.success(command.request_id))
+
+
+async def _subscribe(connection: ClientConnection, command: Subscribe) -> bool:
+    """False when the client gave up meanwhile; then nothing is left behind."""
+    type_ = _checked(command)
+    if command.replicated:
+        parts = connection.region.environment.parts
+        parts.check_replicable(command.subscription, durable=command.durable)
+    key = ("consumer", command.consumer_id)
+    wish = Wish.CREATE if command.may_create_topic else Wish.EXISTING
+    topic = await connection.region.directory.acquire(command.topic, wish)
+    connection.region.check_open_to_clients(topic.full_name, command.subscription)
+    check_rate(connection.region.policies, topic, connection.address.rpartition(":")[0], command)
+    await schemas.of_consumer(connection, topic, command.schema)
+    while True:
+        if connection.opening.get(key) is not command or not connection.is_open:
+            return False
+        if topic.closed:
+            raise ProtocolError(ServerError.ServiceNotReady, f"{topic.full_name} is being loaded again")
+        if command.read_compacted and not topic.keeps_messages:
+            raise ProtocolError(
+                ServerError.NotAllowedError, "readCompacted only allowed on persistent topics"
+            )
+        check_policies(connection.region.policies, topic, command, type_)
+        subscription = await _find_or_create(topic, command)
+        if await _is_free(subscription, type_):
+            break
+    if connection.opening.get(key) is not command or not connection.is_open:
+        return False
+    name = command.consumer_name or f"consumer-{command.consumer_id}"
+    sharing = KeySharing(command.is_sticky, command.hash_ranges, command.may_reorder)
+    state = ConsumerState(name, command.priority_level, key_sharing=sharing)
+    consumer = Consumer(
+        connection,
+        command.consumer_id,
+        subscription,
+        state,
+        command.epoch,
+        reads_compacted=command.read_compacted,
+    )
+    consumer.metadata = command.metadata
+    consumer.takes_any_schema = command.schema is not None and command.schema.type is SchemaType.AUTO_CONSUME
+    if topic.caps.consumers or topic.caps.consumers_per_subscription:
+        present = sum(len(one.consumers) for one in topic.subscriptions.values())
+        topic.caps.check_consumers(present, len(subscription.consumers), topic.full_name)
+    connection.add_consumer(consumer, type_)
+    return True
+
+
+def _checked(command: Subscribe) -> SubscriptionType:
+    """ProtocolError for what is asked of a consumer and not offered."""
+    type_ = SubscriptionType(command.type_number)
+    if command.read_compacted and type_ in (SubscriptionType.SHARED, SubscriptionType.KEY_SHARED):
+        raise ProtocolError(
+            ServerError.NotAllowedError, "readCompacted only allowed on failover or exclusive subscriptions"
+        )
+    check_subscription_name(command.subscription)
+    longest = max(len(command.subscription), len(command.consumer_name))
+    if longest > NAME_LENGTH_MAX:
+        sentence = f"a name of {longest:,} characters; {NAME_LENGTH_MAX:,} are allowed"
+        raise ProtocolError(ServerError.NotAllowedError, sentence)
+    described = sum(len(key) + len(value) for key, value in command.subscription_properties.items())
+    if described > PROPERTIES_LENGTH_MAX:
+        sentence = (
+            f"subscription properties of {described:,} characters; {PROPERTIES_LENGTH_MAX:,} are allowed"
+        )
+        raise ProtocolError(ServerError.NotAllowedError, sentence)
+    return type_
+
+
+async def _find_or_create(topic: Topic, command: Subscribe) -> Subscription:
+    subscription = topic.subscriptions.get(command.subscription)
+    if subscription is None and command.rollback_seconds and topic.keeps_messages:
+        begin = await _rolled_back(topic, command)
+        subscription = topic.subscriptions.get(command.subscription)  # another one may have been quicker
+        if topic.closed:
+            raise ProtocolError(ServerError.ServiceNotReady, f"{topic.full_name} is being loaded again")
+    else:
+        source = topic.compacted if command.read_compacted else topic
+        begin = topic.readable_end
+        if topic.keeps_messages:
+            begin = positions.begin_of(source, command.start_message_id, from_earliest=command.from_earliest)
+    if subscription is None:
+        topic.caps.check_subscriptions(len(topic.subscriptions), topic.full_name)
+        cursor = topic.region.environment.parts.cursor(begin - 1)
+        cursor.set_properties(command.subscription_properties)
+        subscription = topic.create_subscription(command.subscription, cursor, durable=command.durable)
+    elif subscription.durable != command.durable:
+        raise ProtocolError(
+            ServerError.NotAllowedError,
+            f"subscription {command.subscription} exists and is {'' if subscription.durable else 'not '}durable",
+        )
+    elif command.subscription_properties and not subscription.cursor.properties:
+        subscription.move(lambda cursor: cursor.set_properties(command.subscription_properties))
+    # Three states: absent keeps what is stored, and False does not clear it (upstream does the same).
+    if command.replicated and topic.keeps_messages and _may_turn_on(topic, subscription):
+        topic.replicate_subscription(subscription)
+    return subscription
+
+
+def _may_turn_on(topic: Topic, subscription: Subscription) -> bool:
+    """Clients repeat SUBSCRIBE each time they connect: that does not revoke what an administrator turned off."""
+    return not subscription.cursor.replication_disabled or status_follows_upstream(topic.region)
+
+
+async def _rolled_back(topic: Topic, command: Subscribe) -> int:
+    source = topic.compacted if command.read_compacted else topic
+    since_ms = topic.region.environment.wall_clock_ms() - 1_000 * command.rollback_seconds
+    return await positions.published_from(source, max(since_ms, 0))
+
+
+async def _is_free(subscription: Subscription, type_: SubscriptionType) -> bool:
+    """Wait until the subscription is durable and a dead connection does not keep a place in it that only one may have.
+    False when the subscription ceased to be meanwhile: it was deleted, or went with its last reader."""
+    try:
+        await subscription.persisted()
+    except StorageError:
+        if not subscription.closed:
+            raise
+        await subscription.ended()
+        return False
+    if type_ is SubscriptionType.EXCLUSIVE:
+        for old in list(subscription.consumers.values()):
+            if await old.connection.is_alive():
+                break
+            old.connection.forget_consumer(old)
+            old.connection.abort()
+    return not subscription.closed
+
+
+def _consumer(connection: ClientConnection, consumer_id: int) -> Consumer:
+    consumer = connection.consumers.get(consumer_id)
+    if consumer is None:
+        raise ProtocolError(ServerError.ConsumerNotFound, f"no consumer {consumer_id} on this connection")
+    return consumer
+
+
+def _source(consumer: Consumer) -> Readable:
+    """What its places are places in, also while another consumer is the active one."""
+    topic = consumer.subscription.topic
+    return topic.compacted if consumer.reads_compacted else topic
+
+
+async def close(connection: ClientConnection, command: ConsumerRequest) -> None:
+    connection.opening.pop(("consumer", command.consumer_id), None)
+    consumer = connection.consumers.get(command.consumer_id)
+    if consumer is not None:
+        connection.forget_consumer(consumer)
+        # A client that closes in an orderly way keeps the acknowledgements it sent.
+        await consumer.subscription.flush()
+    connection.answer(answers.success(command.request_id))
+
+
+async def unsubscribe(connection: ClientConnection, command: Unsubscribe) -> None:
+    consumer = _consumer(connection, command.consumer_id)
+    subscription = consumer.subscription
+    if len(subscription.consumers) > 1 and not command.force:
+        raise ProtocolError(
+            ServerError.MetadataError, "Unconnected or shared consumer attempting to unsubscribe"
+        )
+    connection.forget_consumer(consumer)
+    subscription.close_consumers()
+    try:
+        await subscription.delete()
+    except StorageError:
+        # For all that its client knows it is still subscribed, and would wait for messages for ever. It is told behind
+        # the error: before that a client takes it for part of the end that it asked for.
+        sent_away = answers.close_consumer(consumer.consumer_id)
+        asyncio.get_running_loop().call_soon(connection.answer, sent_away)
+        raise
+    connection.answer(answers.success(command.request_id))
+
+
+def redeliver(connection: ClientConnection, command: Redeliver) -> None:
+    consumer = connection.consumers.get(command.consumer_id)
+    if consumer is not None:
+        consumer.subscription.redeliver(consumer, command.ids or None, command.epoch)
+
+
+async def seek(connection: ClientConnection, command: Seek) -> None:
+    """CLOSE_CONSUMER to every consumer, then SUCCESS. The other way round the C++ client lands at the seek before this
+    one, and the Go client asks for a consumer that is gone."""
+    consumer = _consumer(connection, command.consumer_id)
+    subscription, source = consumer.subscription, _source(consumer)
+    if not subscription.topic.keeps_messages:  # as upstream: there is one place to be at, and it is there
+        connection.answer(answers.success(command.request_id))
+        return
+    if command.message_id is not None:
+        next_entry_id = positions.sought(source, command.message_id)
+    else:
+        next_entry_id = await positions.published_from(source, command.publish_time_ms)
+    named = command.message_id is not None and command.message_id == (source.ledger_id, next_entry_id)
+    await subscription.seek(next_entry_id, command.ack_set if named else ())
+    connection.answer(answers.success(command.request_id))
+
+
+async def get_last_message_id(connection: ClientConnection, command: ConsumerRequest) -> None:
+    consumer = _consumer(connection, command.consumer_id)
+    subscription, topic = consumer.subscription, consumer.subscription.topic
+    if not topic.keeps_messages:
+        raise ProtocolError(
+            ServerError.NotAllowedError, f"{topic.full_name} is not persistent: it has no last message"
+        )
+    last, batch_index = await positions.last_message(_source(consumer))
+    mark_delete = Position(topic.ledger_id, subscription.cursor.mark_delete)
+    partition = topic.name.partition_index
+    connection.answer(answers.last_message_id(command.request_id, last, partition, batch_index, mark_delete))
+
+
+def stats(connection: ClientConnection, command: ConsumerRequest) -> None:
+    consumer = _consumer(connection, command.consumer_id)
+    subscription = consumer.subscription
+    connection.answer(
+        answers.consumer_stats(
+            command.request_id,
+            consumer_name=consumer.state.name,
+            subscription_type=subscription.dispatcher.type.name.title(),
+            address=connection.address,
+            available_permits=max(0, consumer.state.permits),
+            unacknowledged_messages=consumer.state.unacked_messages,
+            is_blocked=consumer.state.unacked_messages
+            >= subscription.topic.dispatch_limits.unacked_messages_per_consumer_max,
+            backlog_entries=subscription.backlog(),
+        )
+    )

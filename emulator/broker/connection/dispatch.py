@@ -1,0 +1,132 @@
+"""The one way of every command (C1): known, legal for its connection, authorized, within budget, handled.
+
+Whatever fails, the refusal goes through `refuse`: the answer of the row's own kind, and one line in the region's log.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Coroutine, Mapping
+from typing import Any, Final, Protocol
+
+from emulator.broker.authorization import Standing, authorize
+from emulator.broker.connection.command_spec import Row, Stage
+from emulator.errors import ProtocolError, ServerError, StorageError
+
+logger = logging.getLogger(__name__)
+
+AnyRow = Row[Any]
+
+# A member of an enum costs several times as much to look up, and every SEND does.
+_ENTRY: Final = Stage.ENTRY
+_INLINE: Final = Stage.INLINE
+
+
+class CommandingConnection(Protocol):
+    """A client's connection, as the table sees it."""
+
+    address: str
+    standing: Standing
+    table: CommandTable
+    legal_rows: dict[int, AnyRow]
+
+    def begin(self, row: AnyRow, value: Any) -> None:
+        """Carry out a request that may have to wait. ProtocolError."""
+        ...
+
+    def answer(self, data: bytes) -> None: ...
+
+    def break_off(self, problem: ProtocolError) -> None:
+        """Say why, and close."""
+        ...
+
+
+class CommandTable:
+    """The rows, and by standing those that are legal."""
+
+    def __init__(
+        self, rows: tuple[AnyRow, ...], not_offered: Mapping[int, str], again: tuple[AnyRow, ...] = ()
+    ) -> None:
+        self.rows = {row.type: row for row in rows}
+        assert len(self.rows) == len(rows), "two rows of one type"
+        self.not_offered = not_offered
+        """Command type -> why there is no row, as a sentence."""
+        self.again = {row.type: row for row in again}
+        """How a region asks once more for what a client asked for already, when a topic left memory meanwhile."""
+        self.legal: dict[Standing, dict[int, AnyRow]] = {
+            standing: {row.type: row for row in rows if row.standing <= standing} for standing in Standing
+        }
+
+
+def dispatch(connection: CommandingConnection, type_: int, command: bytes, entry: bytes) -> None:
+    """Carry out one command, or refuse it. ProtocolError when its bytes cannot be read, which ends the connection."""
+    row = connection.legal_rows.get(type_)
+    if row is None:
+        _not_legal(connection, type_, command)
+        return
+    value = row.decode(command)
+    stage = row.stage
+    try:
+        if row.action is not None:
+            authorize(connection.standing, row.action, row.resource(connection, value))
+        if stage is _ENTRY:
+            row.handle(connection, value, entry)
+        elif stage is _INLINE:
+            row.handle(connection, value)
+        else:
+            connection.begin(row, value)
+    except ProtocolError as problem:
+        refuse(connection, row, value, problem)
+
+
+async def carry_out(
+    connection: CommandingConnection, row: AnyRow, value: Any, work: Coroutine[Any, Any, None]
+) -> None:
+    """What the task of a TASK row does."""
+    try:
+        await work
+    except (ProtocolError, StorageError) as failure:
+        failed(connection, row, value, failure)
+
+
+def failed(
+    connection: CommandingConnection, row: AnyRow, value: Any, failure: ProtocolError | StorageError
+) -> None:
+    """Refuse a request that was begun."""
+    if isinstance(failure, StorageError):
+        failure = ProtocolError(ServerError.PersistenceError, str(failure))
+    refuse(connection, row, value, failure)
+
+
+def refuse(connection: CommandingConnection, row: AnyRow, value: Any, problem: ProtocolError) -> None:
+    """Answer no, and say so in the log. Some refusals close the connection instead."""
+    kind, name = row.resource(connection, value)
+    logger.info(
+        "refused: connection %s, %s, %s %s, %s: %s",
+        connection.address,
+        row.name,
+        kind,
+        name if name.isprintable() else repr(name),
+        problem.code.name,
+        problem,
+    )
+    if problem.closes_connection:
+        connection.break_off(problem)
+    elif row.refuse is not None and (refusal := row.refuse(value, problem)):
+        connection.answer(refusal)
+
+
+def _not_legal(connection: CommandingConnection, type_: int, command: bytes) -> None:
+    """There is no row, or not for this standing."""
+    if connection.standing is Standing.STRANGER:
+        raise ProtocolError(
+            ServerError.UnknownError, "the first command must be CONNECT", closes_connection=True
+        )
+    row = connection.table.rows.get(type_)
+    if row is not None:
+        problem = ProtocolError(ServerError.AuthorizationError, f"{row.name} is for other regions only")
+        refuse(connection, row, row.decode(command), problem)
+        return
+    # Newer clients may send what was never offered: nobody is harmed.
+    sentence = connection.table.not_offered.get(type_, "not supported by this region")
+    logger.info("ignored: connection %s, command %d: %s", connection.address, type_, sentence)

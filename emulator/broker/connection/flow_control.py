@@ -1,0 +1,143 @@
+"""What one client makes the region hold, and when it is not read from for that reason.
+
+Bytes of publishes that are not durable yet, answers that the client does not read, requests that wait for something.
+Over a limit, reading stops for this client alone; it goes on when no reason is left (B2: reasons are a set).
+The beginning of a frame is counted too and stops nothing: only more bytes can make an end of it, and a frame has a
+limit of its own, a small one before CONNECT.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Flag, auto
+from typing import Final
+
+from emulator.broker.memory_budgets import Account, Charge
+
+STRANGER_FRAME_BYTES_MAX: Final = 65_536
+"""The largest frame of a client before CONNECT: what it has to say then is who it is."""
+PUBLISHES_BYTES_MAX: Final = 33_554_432
+ANSWERS_BYTES_MAX: Final = 1_048_576
+REQUESTS_BYTES_MAX: Final = 1_048_576
+PRODUCERS_BYTES_MAX: Final = 134_217_728
+"""Producers of one client, those that wait included. More are refused: to stop reading would not make them fewer."""
+
+
+class Pause(Flag):
+    """Why a client is not read from."""
+
+    NOTHING = 0
+    PUBLISHES = auto()
+    """What it published is not durable yet: our store is slower than the client."""
+    ANSWERS = auto()
+    """It does not read what it asked for."""
+    REQUESTS = auto()
+    """What it asked for waits for something of ours."""
+    RATE = auto()
+    """It publishes more than its topics' policies allow."""
+
+
+OURS: Final = Pause.PUBLISHES | Pause.REQUESTS | Pause.RATE
+"""Reasons that are no fault of the client."""
+
+
+class Pressure:
+    """Kept by one connection."""
+
+    def __init__(self, clients: Account, stop: Callable[[], None], go_on: Callable[[], None]) -> None:
+        self._stop = stop
+        self._go_on = go_on
+        self.reasons = Pause.NOTHING
+        self.is_reading_paused = False
+        """Invariant: True iff there are reasons. A plain bool, because every command asks."""
+        self.is_writing_paused = False
+        """The transport is full."""
+        self.account = Account("connection", clients)
+        self.pending_bytes = 0
+        """Bytes of entries admitted and not answered. SEND adds to it itself; it is charged once a chunk."""
+        self._unfinished = self.account.charge(0)
+        self._publishes = Account("publishes", self.account, PUBLISHES_BYTES_MAX).charge(0)
+        self._answers = Account("answers", self.account, ANSWERS_BYTES_MAX).charge(0)
+        self._requests = Account("requests", self.account, REQUESTS_BYTES_MAX)
+        self._producers = Account("producers", self.account, PRODUCERS_BYTES_MAX).charge(0)
+
+    # Reasons.
+
+    def pause(self, reason: Pause) -> None:
+        self.reasons |= reason
+        if not self.is_reading_paused:
+            self.is_reading_paused = True
+            self._stop()
+
+    def resume(self, reason: Pause) -> None:
+        self.reasons &= ~reason
+        if self.is_reading_paused and not self.reasons:
+            self.is_reading_paused = False
+            self._go_on()
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether we stopped reading for a reason of our own, so that the client's silence says nothing."""
+        return bool(self.reasons & OURS)
+
+    # Frames.
+
+    def unfinished(self, size_bytes: int) -> None:
+        """So much is here of a frame whose end is not."""
+        self._unfinished.resize(size_bytes)
+
+    # Publishes.
+
+    def admitted(self) -> None:
+        """The entries of a chunk of bytes are in `pending_bytes`."""
+        self._publishes.resize(self.pending_bytes)
+        if self.pending_bytes > PUBLISHES_BYTES_MAX:
+            self.pause(Pause.PUBLISHES)
+
+    def answered(self, size_bytes: int) -> None:
+        """Admitted entries of so many bytes have their outcome."""
+        self.pending_bytes -= size_bytes
+        self._publishes.resize(self.pending_bytes)
+        if self.is_reading_paused and self.pending_bytes < PUBLISHES_BYTES_MAX // 2:
+            self.resume(Pause.PUBLISHES)
+
+    # Answers.
+
+    def unread(self, size_bytes: int) -> None:
+        """So much waits in the transport; 0 when it is not full any more."""
+        self._answers.resize(size_bytes)
+        if size_bytes > ANSWERS_BYTES_MAX:
+            self.pause(Pause.ANSWERS)
+        elif size_bytes == 0:
+            self.resume(Pause.ANSWERS)
+
+    # Requests.
+
+    def request_began(self, estimate_bytes: int) -> Charge:
+        charge = self._requests.charge(estimate_bytes)
+        if self._requests.is_over:
+            self.pause(Pause.REQUESTS)
+        return charge
+
+    def request_over(self, charge: Charge) -> None:
+        charge.release()
+        if self.is_reading_paused and self._requests.held_bytes < REQUESTS_BYTES_MAX // 2:
+            self.resume(Pause.REQUESTS)
+
+    # Producers.
+
+    def has_room_for_producer(self, size_bytes: int) -> bool:
+        return self._producers.size_bytes + size_bytes <= PRODUCERS_BYTES_MAX
+
+    def producer_came(self, size_bytes: int) -> None:
+        self._producers.resize(self._producers.size_bytes + size_bytes)
+
+    def producer_left(self, size_bytes: int) -> None:
+        self._producers.resize(self._producers.size_bytes - size_bytes)
+
+    def release(self) -> None:
+        """The client is gone. Its requests are released as they end."""
+        self.pending_bytes = 0
+        self._unfinished.release()
+        self._publishes.release()
+        self._answers.release()

@@ -1,0 +1,136 @@
+"""Whether the client of a connection is still there.
+
+Both sides ask each other: a PING an interval, and whoever says nothing until the next one is gone. A connection is
+judged by what we let it say (B5): not at all while we do not read it for a reason of our own, and by the bytes that it
+takes from us while it leaves our answers unread. Before all that, a client has to say in time who it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final, Protocol
+
+from emulator.broker.connection.flow_control import Pressure
+from emulator.errors import ProtocolError, ServerError
+from emulator.wire.codec import PING_FRAME
+
+logger = logging.getLogger(__name__)
+
+LIVENESS_SECONDS: Final = 2.0
+"""How long the present holder of a place (a producer name, an exclusive subscription) has to show that it lives before
+a newcomer replaces it."""
+HANDSHAKE_SECONDS: Final = 10.0
+"""How long a client may take to say who it is, and a region to prove it."""
+
+
+class ListeningConnection(Protocol):
+    """A client's connection, as its liveness sees it."""
+
+    address: str
+    pressure: Pressure
+
+    @property
+    def is_open(self) -> bool: ...
+    @property
+    def unread_bytes(self) -> int: ...
+
+    def write(self, data: bytes) -> None: ...
+
+    def keep_alive_interval_ms(self) -> int | None:
+        """The shortest that a topic of the client asks for. None: none of them does."""
+        ...
+
+    def abort(self) -> None: ...
+
+    def break_off(self, problem: ProtocolError) -> None: ...
+
+
+class Liveness:
+    """Kept by one connection."""
+
+    def __init__(self, connection: ListeningConnection, interval_ms: int) -> None:
+        self._connection = connection
+        self._interval_seconds = interval_ms / 1000
+        self._timer: asyncio.TimerHandle | None = None
+        self._introduction: asyncio.TimerHandle | None = None
+        """Runs until the other side is known."""
+        self._heard = asyncio.Event()
+        """Set by every chunk that arrives; cleared by whoever wants to know whether the client is alive."""
+        self._pinged = False
+        """A PING went out and nothing was heard since."""
+        self.written_bytes = 0
+        """Handed to the transport, ever."""
+        self._taken_bytes = 0
+        """How many of them had left the transport at the last check."""
+
+    def start(self) -> None:
+        self._schedule()
+        self._introduction = asyncio.get_running_loop().call_later(HANDSHAKE_SECONDS, self._unknown)
+
+    def stop(self) -> None:
+        self.introduced()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def introduced(self) -> None:
+        """It is known who the other side is."""
+        if self._introduction is not None:
+            self._introduction.cancel()
+
+    def _unknown(self) -> None:
+        sentence = f"the handshake was not completed within {HANDSHAKE_SECONDS:g} s"
+        self._connection.break_off(ProtocolError(ServerError.UnknownError, sentence, closes_connection=True))
+
+    def heard(self) -> None:
+        """Bytes came in."""
+        self._pinged = False
+        self._heard.set()
+
+    def hurry(self, interval_seconds: float) -> None:
+        """Ask within this interval, even if the next time was to be later."""
+        due = asyncio.get_running_loop().time() + interval_seconds
+        if self._timer is not None and self._timer.when() > due:
+            self._timer.cancel()
+            self._timer = asyncio.get_running_loop().call_at(due, self._check)
+
+    def _schedule(self) -> None:
+        wanted_ms = self._connection.keep_alive_interval_ms()
+        seconds = self._interval_seconds
+        if wanted_ms is not None:
+            seconds = min(seconds, wanted_ms / 1_000)
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._check)
+
+    def _check(self) -> None:
+        if self._pinged and not self._connection.pressure.is_ours and not self._takes_bytes():
+            logger.info("%s does not respond; the connection is closed", self._connection.address)
+            self._connection.abort()
+            return
+        self._pinged = True
+        self._connection.write(PING_FRAME)
+        self._taken_bytes = self._taken()
+        self._schedule()
+
+    def _taken(self) -> int:
+        return self.written_bytes - self._connection.unread_bytes
+
+    def _takes_bytes(self) -> bool:
+        """The client cannot be heard, but it reads."""
+        return self._connection.pressure.is_reading_paused and self._taken() > self._taken_bytes
+
+    async def is_alive(self) -> bool:
+        """Ask. True when the client says anything, or cannot because of us."""
+        connection = self._connection
+        if not connection.is_open:
+            return False
+        if connection.pressure.is_ours:
+            return True
+        self._heard.clear()
+        connection.write(PING_FRAME)
+        taken = self._taken()
+        try:
+            async with asyncio.timeout(LIVENESS_SECONDS):
+                await self._heard.wait()
+        except TimeoutError:
+            return connection.is_open and connection.pressure.is_reading_paused and self._taken() > taken
+        return connection.is_open

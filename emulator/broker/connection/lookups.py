@@ -1,0 +1,101 @@
+"""LOOKUP, PARTITIONED_METADATA, GET_TOPICS_OF_NAMESPACE: where topics are, and which there are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from emulator.broker.authorization import Standing
+from emulator.broker.transactions.coordinators import NOT_ENABLED
+from emulator.core.topic_patterns import TopicPattern
+from emulator.errors import ProtocolError, ServerError
+from emulator.model.transaction_names import COORDINATORS
+from emulator.wire import answers
+from emulator.wire.commands import Lookup, PartitionMetadata
+from emulator.wire.topic_lists import GetTopics, topics_hash
+from emulator.wire.topic_lists import topics as topics_answer
+
+if TYPE_CHECKING:
+    from emulator.broker.connection.connection import ClientConnection
+
+
+def lookup(connection: ClientConnection, command: Lookup) -> None:
+    """Every topic of a region lives in the region: always «connect here»."""
+    if command.listener_name:
+        raise ProtocolError(
+            ServerError.ServiceNotReady,
+            f"listener {command.listener_name!r} is not known: a region advertises one address and names none",
+        )
+    region = connection.region
+    if command.topic.startswith(COORDINATORS):
+        _check_enabled(connection)
+    else:
+        region.check_topic(command.topic)
+    connection.answer(answers.lookup_connect(command.request_id, connection.service_url))
+
+
+def _check_enabled(connection: ClientConnection) -> None:
+    if not connection.region.coordinators.count:
+        # The Java client looks up this topic when it has no partitions, and gives up at an error that is final.
+        raise ProtocolError(ServerError.NotAllowedError, NOT_ENABLED)
+
+
+def refuse_lookup(command: Lookup, problem: ProtocolError) -> bytes:
+    return answers.lookup_failed(command.request_id, problem)
+
+
+async def partition_metadata(connection: ClientConnection, command: PartitionMetadata) -> None:
+    """The number of partitions; a missing topic may be created (docs/components/partitions.md). Each coordinator is one
+    of `COORDINATORS`; clients read 0 as: no transactions here."""
+    if command.topic == COORDINATORS:
+        count = connection.region.coordinators.count
+    else:
+        count = await _partitions_of(connection, command)
+    connection.answer(answers.partitions(command.request_id, count))
+
+
+async def _partitions_of(connection: ClientConnection, command: PartitionMetadata) -> int:
+    region = connection.region
+    topic = region.check_topic(command.topic)
+    count = region.partitioned.count(topic)
+    if count or region.directory.exists(str(topic)):
+        return count
+    if not command.may_create or not region.partitioned.may_be_created(topic):
+        if connection.standing is Standing.PEER:
+            return 0
+        raise ProtocolError(ServerError.TopicNotFound, f"Topic {topic} not found")
+    return await region.partitioned.created_on_use(region.directory, topic)
+
+
+def refuse_partition_metadata(command: PartitionMetadata, problem: ProtocolError) -> bytes:
+    return answers.partitions_failed(command.request_id, problem)
+
+
+def topics_of_namespace(connection: ClientConnection, command: GetTopics) -> None:
+    """Those that the pattern fits; with a pattern that is not offered all of them, and the client looks itself. No
+    names when the client knows them already."""
+    region = connection.region
+    names = region.topic_lists.names(command.namespace) if command.wants_persistent else []
+    if command.wants_non_persistent:
+        names += region.topic_lists.non_persistent_names(command.namespace)
+    fits = _fits(command.pattern)
+    if fits is not None:
+        names = [name for name in names if fits(name)]
+    hash_ = topics_hash(names)
+    changed = hash_ != command.hash
+    connection.answer(
+        topics_answer(
+            command.request_id,
+            names if changed else (),
+            hash_,
+            filtered=fits is not None,
+            changed=changed,
+        )
+    )
+
+
+def _fits(pattern: str) -> Callable[[str], bool] | None:
+    try:
+        return TopicPattern(pattern).fits if pattern else None
+    except ValueError:
+        return None

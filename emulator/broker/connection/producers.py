@@ -1,0 +1,200 @@
+"""PRODUCER and CLOSE_PRODUCER."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from emulator.broker.connection import schemas
+from emulator.broker.subscription.subscription import check_subscription_name
+from emulator.broker.topic.producer import Producer
+from emulator.broker.topic_directory.directory import RETRY_SECONDS, RETRY_SECONDS_MAX
+from emulator.broker.topic_directory.loaded_topic import Wish
+from emulator.core.admission import Peer
+from emulator.errors import ProtocolError, ServerError, StorageDamaged, StorageError
+from emulator.wire import answers
+from emulator.wire.commands import CloseProducer, CreateProducer
+
+if TYPE_CHECKING:
+    from emulator.broker.connection.connection import ClientConnection
+    from emulator.broker.topic.topic import Topic
+
+logger = logging.getLogger(__name__)
+
+NAME_LENGTH_MAX = 4_096
+"""Of a producer. Names are kept for long after it: by deduplication, by grants, of those that were fenced off."""
+
+
+async def create(connection: ClientConnection, command: CreateProducer) -> None:
+    """Open a producer, or let it wait. The answer comes from the access to its topic."""
+    key = ("producer", command.producer_id)
+    if key in connection.opening:
+        raise ProtocolError(ServerError.ServiceNotReady, "already being created on this connection")
+    connection.opening[key] = command
+    try:
+        if len(command.producer_name) > NAME_LENGTH_MAX:
+            sentence = f"a producer name of {len(command.producer_name):,} characters; {NAME_LENGTH_MAX:,} are allowed"
+            raise ProtocolError(ServerError.NotAllowedError, sentence)
+        if connection.peer is not None:
+            named = connection.region.check_topic(command.topic)
+            connection.region.check_not_deleted(named, connection.peer.region)
+            await connection.region.partitioned.learn(
+                connection.region.directory, connection.peer.region, named
+            )
+        await _open(connection, command)
+    finally:
+        connection.no_longer_opening(key, command)
+
+
+async def create_again(connection: ClientConnection, command: CreateProducer) -> None:
+    """Of one that waited when its topic left memory, and is being opened already. Its client was told to wait and
+    knows of nothing else, so what is over soon is none of its business: those that have waited for long give up at the
+    first error."""
+    key = ("producer", command.producer_id)
+    delay_seconds = RETRY_SECONDS
+    try:
+        while connection.opening.get(key) is command:
+            try:
+                await _open(connection, command)
+                return
+            except StorageDamaged:
+                raise
+            except StorageError as failure:
+                logger.info(
+                    "producer %s cannot be queued for %s yet: %s",
+                    command.producer_name,
+                    command.topic,
+                    failure,
+                )
+            except ProtocolError as problem:
+                if problem.code is not ServerError.ServiceNotReady:
+                    raise
+            await asyncio.sleep(delay_seconds)
+            delay_seconds = min(delay_seconds * 2, RETRY_SECONDS_MAX)
+    finally:
+        connection.no_longer_opening(key, command)
+
+
+async def _open(connection: ClientConnection, command: CreateProducer) -> None:
+    wish = Wish.CREATE if connection.peer is None else Wish.REPLICATE
+    topic = await connection.region.directory.acquire(command.topic, wish)
+    if connection.peer is None:
+        connection.region.check_open_to_clients(topic.full_name)
+    version = await schemas.of_producer(connection, topic.name, command.schema)
+    await _create_initial_subscription(topic, command.initial_subscription_name)
+    name = command.producer_name or connection.region.new_producer_name()
+    publisher_of = connection.region.environment.parts.publisher_of
+    publisher = publisher_of(connection.peer, name, connection.address)
+    producer = Producer(connection, command.producer_id, topic, name, publisher, command)
+    producer.schema_version = version
+    try:
+        await _enter(connection, producer, topic)
+    except BaseException:
+        topic.access.left(producer, "its client stopped waiting")
+        raise
+
+
+async def _enter(connection: ClientConnection, producer: Producer, topic: Topic) -> None:
+    if producer.source_region is None:
+        await topic.before_producers()
+    _check_may_publish(producer, topic)
+    await _make_room(connection, producer, topic)
+    # What a former life of this producer sent counts even if it is not durable yet: told a lower number, the client
+    # would send other messages under numbers that are taken, and have them acknowledged as duplicates.
+    await topic.issued_so_far()
+    while _holder(topic, producer.producer_name) not in (None, producer):  # another one came while we waited
+        await _make_room(connection, producer, topic)
+        await topic.issued_so_far()
+    command = producer.request
+    if connection.opening.get(("producer", command.producer_id)) is not command or not connection.is_open:
+        topic.access.left(
+            producer, "its client stopped waiting"
+        )  # The client gave up meanwhile: leave nothing behind.
+        return
+    if topic.closed:
+        raise ProtocolError(ServerError.ServiceNotReady, f"{topic.full_name} is being loaded again")
+    _check_may_publish(producer, topic)
+    connection.claim(producer)
+    if producer.source_region is not None:
+        connection.producer_admitted(producer, None)  # X5: replicators never ask
+    else:
+        topic.access.enter(producer)
+
+
+def _check_may_publish(producer: Producer, topic: Topic) -> None:
+    """ProtocolError when the topic takes nothing now, or never again."""
+    if topic.ending.is_over:
+        raise topic.ending.refusal()
+    if producer.source_region is not None:
+        return
+    if topic.quota_refusal is not None:
+        raise topic.quota_refusal
+    if topic.caps.producers:
+        others = [
+            one
+            for one in topic.producers.values()
+            if one.source_region is None and not producer.replaces(one)
+        ]
+        topic.caps.check_producers(len(others), topic.full_name)
+
+
+def _holder(topic: Topic, name: str) -> Producer | None:
+    """Whoever has a name: connected, waiting or being admitted."""
+    return topic.producers.get(name) or topic.access.named(name)
+
+
+async def _create_initial_subscription(topic: Topic, name: str) -> None:
+    """So that nothing published from now on is lost to it: dead letter topics want this. It begins at the first entry
+    that there is; one that exists stays as it is."""
+    if not name:
+        return
+    check_subscription_name(name)
+    if len(name) > NAME_LENGTH_MAX:
+        sentence = f"a subscription name of {len(name):,} characters; {NAME_LENGTH_MAX:,} are allowed"
+        raise ProtocolError(ServerError.NotAllowedError, sentence)
+    subscription = topic.subscriptions.get(name)
+    if subscription is None:
+        topic.caps.check_subscriptions(len(topic.subscriptions), topic.full_name)
+        cursor = topic.region.environment.parts.cursor(topic.first_entry_id - 1)
+        subscription = topic.create_subscription(name, cursor)
+    await subscription.persisted()
+
+
+async def _make_room(connection: ClientConnection, producer: Producer, topic: Topic) -> None:
+    """One live producer per name. Older incarnations of the same client, dead connections and earlier connections of
+    a peer's replicator give way; a living stranger does not."""
+    name = producer.producer_name
+    old = _holder(topic, name)
+    if old is None or old is producer:
+        return
+    if old.connection is connection and old.producer_id == producer.producer_id:
+        topic.access.hand_over(old, producer)
+        connection.forget_producer(old, "its client opened it again")
+        return
+    if isinstance(producer.publisher, Peer):
+        # It is told: this request may be the late one, of an earlier connection whose bytes a healed link let through,
+        # and then the one that has to give way is the one that lives and must come back.
+        old.connection.close_producer(old)
+        return
+    if await old.connection.is_alive() and _holder(topic, name) is old:
+        raise ProtocolError(
+            ServerError.ProducerBusy,
+            f"Producer with name '{name}' is already connected to topic {topic.full_name}",
+        )
+    if _holder(topic, name) is old:
+        topic.access.hand_over(old, producer)
+        old.connection.forget_producer(old, "its connection did not respond")
+        old.connection.abort()
+
+
+async def close(connection: ClientConnection, command: CloseProducer) -> None:
+    """Receipts of everything sent before go out first."""
+    connection.opening.pop(("producer", command.producer_id), None)
+    producer = connection.producers.get(command.producer_id)
+    if producer is not None:
+        await producer.topic.issued_so_far()
+    producer = producer or connection.claims.get(command.producer_id)
+    if producer is not None:
+        connection.forget_producer(producer, "it was closed")
+    connection.answer(answers.success(command.request_id))

@@ -1,0 +1,44 @@
+"""SEND: one entry into the batch of its topic.
+
+Many come in one chunk of bytes: nothing here makes an object or a task for one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from emulator.broker.authorization import Resource
+from emulator.errors import ProtocolError, ServerError
+from emulator.wire import answers
+from emulator.wire.codec import SendCommand
+
+if TYPE_CHECKING:
+    from emulator.broker.connection.connection import ClientConnection
+
+
+def send(connection: ClientConnection, command: SendCommand, entry: bytes) -> None:
+    producer = connection.producers.get(command.producer_id)
+    if producer is None:
+        _send_of_nobody(connection, command)
+        return
+    connection.pressure.pending_bytes += producer.publish(command, entry)
+    connection.touched[producer.topic] = None
+
+
+def _send_of_nobody(connection: ClientConnection, command: SendCommand) -> None:
+    """It may have crossed the end of its producer on the wire."""
+    if command.producer_id not in connection.closed_producers:
+        raise ProtocolError(
+            ServerError.UnknownError,
+            f"send for unknown producer {command.producer_id}",
+            closes_connection=True,
+        )
+
+
+def refuse_send(command: SendCommand, problem: ProtocolError) -> bytes:
+    return answers.send_error(command.producer_id, command.sequence_id, problem)
+
+
+def topic_of(connection: ClientConnection, producer_id: int) -> Resource:
+    producer = connection.producers.get(producer_id)
+    return Resource("topic", producer.topic.full_name if producer is not None else "?")

@@ -1,0 +1,84 @@
+"""GET_SCHEMA and GET_OR_CREATE_SCHEMA, and what becomes of a schema that a producer or consumer brings."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from emulator.core.schemas.versions import version_bytes, version_number
+from emulator.errors import ProtocolError, ServerError
+from emulator.model.values import Schema, SchemaType, TopicName
+from emulator.wire import answers
+from emulator.wire.commands import GetOrCreateSchema, GetSchema
+
+if TYPE_CHECKING:
+    from emulator.broker.connection.connection import ClientConnection
+    from emulator.broker.topic.topic import Topic
+
+WITHOUT_SCHEMA = (
+    "Producers cannot connect or send message without a schema to topics with a schema when "
+    "SchemaValidationEnforced is enabled"
+)
+
+
+async def of_producer(connection: ClientConnection, topic: TopicName, schema: Schema | None) -> bytes:
+    """The version of the schema that a producer brings, registered if it is new; empty when it brings none.
+    ProtocolError when it must not publish; StorageError."""
+    schemas, is_region = connection.region.schemas, connection.peer is not None
+    if schema is None or schema.type is SchemaType.AUTO_CONSUME:
+        if not is_region and schemas.wants_one(topic):
+            raise ProtocolError(ServerError.IncompatibleSchema, WITHOUT_SCHEMA)
+        return b""
+    may_add = is_region or schemas.may_be_brought(topic)
+    return version_bytes(await schemas.register(topic, schema, may_add=may_add))
+
+
+async def of_consumer(connection: ClientConnection, topic: Topic, schema: Schema | None) -> None:
+    """Register the schema of the first who uses a topic; another one's has to fit. Whoever takes bytes can read
+    everything. ProtocolError; StorageError."""
+    if schema is None or schema.type in (SchemaType.AUTO_CONSUME, SchemaType.NONE):
+        return
+    schemas = connection.region.schemas
+    if schemas.newest(topic.name) is None and _is_idle(topic):
+        await schemas.register(topic.name, schema, may_add=schemas.may_be_brought(topic.name))
+    else:
+        await schemas.check_consumer(topic.name, schema)
+
+
+def _is_idle(topic: Topic) -> bool:
+    """Nobody uses it but consumers that take any schema, and other regions; and it has no message."""
+    if topic.last_data is not None or any(one.source_region is None for one in topic.producers.values()):
+        return False
+    consumers = (one for each in topic.subscriptions.values() for one in each.consumers.values())
+    return all(one.takes_any_schema for one in consumers)
+
+
+async def get_schema(connection: ClientConnection, command: GetSchema) -> None:
+    """Clients read TopicNotFound as "no schema": an answer, and no refusal."""
+    schemas, topic = connection.region.schemas, connection.region.check_topic(command.topic)
+    if command.version:
+        found = await schemas.at(topic, version_number(command.version))
+    else:
+        found = schemas.newest(topic)
+    if found is None or found.schema is None:
+        none = ProtocolError(ServerError.TopicNotFound, "Topic not found or no-schema")
+        connection.answer(answers.schema_failed(command.request_id, none))
+    else:
+        version = version_bytes(found.number)
+        connection.answer(answers.schema(command.request_id, topic.topic, found.schema, version))
+
+
+def refuse_get_schema(command: GetSchema, problem: ProtocolError) -> bytes:
+    return answers.schema_failed(command.request_id, problem)
+
+
+async def get_or_create_schema(connection: ClientConnection, command: GetOrCreateSchema) -> None:
+    region = connection.region
+    topic = region.check_topic(command.topic)
+    if not region.directory.exists(str(topic)) and not region.partitioned.count(topic):
+        raise ProtocolError(ServerError.TopicNotFound, f"Topic not found: {topic}")
+    version = await of_producer(connection, topic, command.schema)
+    connection.answer(answers.schema_version(command.request_id, version))
+
+
+def refuse_get_or_create_schema(command: GetOrCreateSchema, problem: ProtocolError) -> bytes:
+    return answers.schema_version_failed(command.request_id, problem)

@@ -1,0 +1,55 @@
+"""CONNECT, the proof of a region, PING and PONG."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from emulator.broker.authorization import Standing
+from emulator.broker.connection.handshake import Handshake
+from emulator.broker.replication import peer_auth as proof
+from emulator.core.admission import Peer
+from emulator.errors import ProtocolError, ServerError
+from emulator.wire import answers
+from emulator.wire.codec import PONG_FRAME
+from emulator.wire.commands import AuthResponse, Connect
+
+if TYPE_CHECKING:
+    from emulator.broker.connection.connection import ClientConnection
+
+
+def connect(connection: ClientConnection, command: Connect) -> None:
+    if connection.standing is not Standing.STRANGER or connection.handshake is not None:
+        raise ProtocolError(ServerError.UnknownError, "CONNECT may be sent once only", closes_connection=True)
+    config, method = connection.region.config, command.auth_method_name
+    if method == proof.METHOD:
+        draw = connection.region.environment.random.randbytes
+        challenge = proof.challenge(config, command.auth_data, draw)
+        connection.handshake = Handshake(command, challenge)
+        connection.answer(answers.auth_challenge(method, challenge.nonce))
+    else:
+        _welcome(connection, command, proof.declared_peer(config.pulsar_peers, method, command.auth_data))
+
+
+def prove(connection: ClientConnection, command: AuthResponse) -> None:
+    handshake, connection.handshake = connection.handshake, None
+    if handshake is None:
+        sentence = "AUTH_RESPONSE without a challenge"
+        raise ProtocolError(ServerError.UnknownError, sentence, closes_connection=True)
+    peer = handshake.challenge.judge(connection.region.config, command.method, command.data)
+    _welcome(connection, handshake.greeting, peer)
+
+
+def _welcome(connection: ClientConnection, greeting: Connect, peer: Peer | None) -> None:
+    connection.client_version = greeting.client_version
+    connection.peer = peer
+    connection.rise(Standing.CLIENT if peer is None else Standing.PEER)
+    settings = connection.region.config.settings
+    connection.answer(answers.connected(greeting.protocol_version, settings.max_message_bytes))
+
+
+def ping(connection: ClientConnection, command: None) -> None:
+    connection.answer(PONG_FRAME)
+
+
+def pong(connection: ClientConnection, command: None) -> None:
+    """That it came is all it says, and every byte says it."""

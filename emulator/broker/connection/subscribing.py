@@ -1,0 +1,54 @@
+"""What policies say to a consumer that wants to subscribe."""
+
+from __future__ import annotations
+
+import asyncio
+
+from emulator.broker.metadata.policies import Policies
+from emulator.broker.topic.topic import Topic
+from emulator.core.dispatch import SubscriptionType
+from emulator.core.policies.subscribing import (
+    AUTO_SUBSCRIPTION_CREATION,
+    SUBSCRIBE_RATE,
+    SUBSCRIPTION_TYPES_ENABLED,
+)
+from emulator.errors import ProtocolError, ServerError
+from emulator.wire.consumer_commands import Subscribe
+
+OBEYS = (AUTO_SUBSCRIPTION_CREATION, SUBSCRIBE_RATE, SUBSCRIPTION_TYPES_ENABLED)
+"""Policies that this module acts upon (P1)."""
+_NAMES = {
+    SubscriptionType.EXCLUSIVE: "Exclusive",
+    SubscriptionType.SHARED: "Shared",
+    SubscriptionType.FAILOVER: "Failover",
+    SubscriptionType.KEY_SHARED: "Key_Shared",
+}
+
+
+def check_rate(policies: Policies, topic: Topic, host: str, command: Subscribe) -> None:
+    """ProtocolError for a consumer that comes too often. Its asking counts, whatever else is said to it."""
+    rate = policies.now(topic.name, SUBSCRIBE_RATE)
+    consumer = (host, command.consumer_name, command.consumer_id)
+    now_ms = asyncio.get_running_loop().time() * 1000
+    if not topic.arrivals.admit(consumer, rate, now_ms):
+        raise ProtocolError(
+            ServerError.NotAllowedError,
+            "Subscribe limited by subscribe rate limit per consumer. "
+            f"It is {rate.messages} in {rate.period_seconds} s of {topic.full_name}",
+        )
+
+
+def check_policies(policies: Policies, topic: Topic, command: Subscribe, type_: SubscriptionType) -> None:
+    """ProtocolError for a subscription that the topic's policies do not allow."""
+    enabled = policies.now(topic.name, SUBSCRIPTION_TYPES_ENABLED)
+    if enabled and _NAMES[type_] not in enabled:
+        raise ProtocolError(
+            ServerError.NotAllowedError,
+            f"Topic[{topic.full_name}] doesn't support {_NAMES[type_]} sub type! It has {', '.join(enabled)}",
+        )
+    is_new = command.durable and command.subscription not in topic.subscriptions
+    if is_new and not policies.now(topic.name, AUTO_SUBSCRIPTION_CREATION):
+        raise ProtocolError(
+            ServerError.SubscriptionNotFound,
+            f"Subscription does not exist: {command.subscription}, and {topic.full_name} has none created on use",
+        )

@@ -1,0 +1,103 @@
+"""WATCH_TOPIC_LIST and WATCH_TOPIC_LIST_CLOSE: who wants to know which topics come and go."""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+from emulator.broker.topic_directory.listing import Listing, TopicLists
+from emulator.errors import ProtocolError, ServerError
+from emulator.wire import answers, topic_lists
+from emulator.wire.topic_lists import EndWatch, WatchTopics
+
+WATCHERS_MAX: Final = 100
+"""Of one connection: each may have a list of its own."""
+
+
+class WatchedRegion(Protocol):
+    @property
+    def topic_lists(self) -> TopicLists: ...
+
+
+class WatchingConnection(Protocol):
+    """A client's connection, as its watchers see it."""
+
+    watchers: dict[int, TopicWatcher]
+
+    @property
+    def region(self) -> WatchedRegion: ...
+    @property
+    def is_writing_paused(self) -> bool:
+        """Its client does not read what is written."""
+        ...
+
+    def answer(self, data: bytes) -> None: ...
+
+
+class TopicWatcher:
+    """One watcher of one connection. What its client has not read yet is not added to: it is told of all changes at
+    once when it reads again."""
+
+    def __init__(self, connection: WatchingConnection, watcher_id: int) -> None:
+        self._connection = connection
+        self._id = watcher_id
+        self.listing: Listing | None = None
+        self._told: frozenset[str] = frozenset()
+        self._went: frozenset[str] = frozenset()
+        """Of what was told: gone since then. It may be there again."""
+
+    def begin(self, request: WatchTopics) -> None:
+        """ProtocolError for a pattern that is none, or not offered."""
+        try:
+            self.listing = self._connection.region.topic_lists.watch(request.namespace, request.pattern, self)
+        except ValueError as problem:
+            raise ProtocolError(ServerError.NotAllowedError, str(problem)) from None
+        self._told = names = self.listing.names
+        hash_ = topic_lists.topics_hash(names)
+        known = () if request.hash == hash_ else sorted(names)
+        self._connection.answer(topic_lists.watching(request.request_id, self._id, known, hash_))
+
+    def changed(self, listing: Listing) -> None:
+        self._went |= self._told - listing.names
+        if self._connection.is_writing_paused:
+            return
+        went, self._went = self._went, frozenset()
+        self._tell(self._told - went)
+        self._tell(listing.names)
+
+    def _tell(self, names: frozenset[str]) -> None:
+        told, self._told = self._told, names
+        if names == told:
+            return
+        self._connection.answer(
+            topic_lists.watched(
+                self._id, sorted(names - told), sorted(told - names), topic_lists.topics_hash(names)
+            )
+        )
+
+    def catch_up(self) -> None:
+        """Its client reads again."""
+        if self.listing is not None:
+            self.changed(self.listing)
+
+    def end(self) -> None:
+        if self.listing is not None:
+            self._connection.region.topic_lists.leave(self.listing, self)
+
+
+def watch(connection: WatchingConnection, command: WatchTopics) -> None:
+    """One that has its id ends: the client knows of one only."""
+    former = connection.watchers.pop(command.watcher_id, None)
+    if former is not None:
+        former.end()
+    if len(connection.watchers) >= WATCHERS_MAX:
+        raise ProtocolError(ServerError.NotAllowedError, "this connection has too many watchers")
+    watcher = TopicWatcher(connection, command.watcher_id)
+    watcher.begin(command)
+    connection.watchers[command.watcher_id] = watcher
+
+
+def close(connection: WatchingConnection, command: EndWatch) -> None:
+    watcher = connection.watchers.pop(command.watcher_id, None)
+    if watcher is not None:
+        watcher.end()
+    connection.answer(answers.success(command.request_id))

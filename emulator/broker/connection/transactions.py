@@ -1,0 +1,138 @@
+"""TC_CLIENT_CONNECT_REQUEST, NEW_TXN, ADD_PARTITION_TO_TXN, ADD_SUBSCRIPTION_TO_TXN, END_TXN."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from emulator.broker.connection.command_spec import Promise, Work
+from emulator.broker.connection.consumers import NAME_LENGTH_MAX
+from emulator.core.transactions.coordinator import ASKED
+from emulator.core.transactions.journal_format import Holder, name_bytes
+from emulator.core.transactions.keys import PROCESS_BYTES_MAX, client_text
+from emulator.errors import ProtocolError, ServerError
+from emulator.model.transaction_names import check_key
+from emulator.wire import transaction_commands as answers
+from emulator.wire.transaction_commands import (
+    AddPartitions,
+    AddSubscriptions,
+    ConnectCoordinator,
+    EndTransaction,
+    NewTransaction,
+)
+
+if TYPE_CHECKING:
+    from emulator.broker.connection.connection import ClientConnection, ServingRegion
+
+OWNER_WITHOUT_ROLE: Final = ""
+"""The owner of keys of clients that have no role (docs/decisions/0026)."""
+
+
+async def connect(connection: ClientConnection, command: ConnectCoordinator) -> None:
+    life = connection.region.coordinators.opening_life(command.coordinator)
+    if not command.key:
+        connection.answer(answers.connected(command.request_id, None))
+        return
+    turn = connection.transaction_key_turns.setdefault(life.number, asyncio.Lock())
+    async with turn:  # of two connects at once the second finds what the first was granted
+        _check_key(connection, command)
+        life = connection.region.coordinators.opening_life(command.coordinator)
+        client = client_text(connection.client_version, connection.address)
+        epoch = await life.keys.connect(
+            OWNER_WITHOUT_ROLE, command.key, command.epoch, command.process, connection, client
+        )
+        holder = Holder(OWNER_WITHOUT_ROLE, command.key, epoch)
+        connection.transaction_keys[command.coordinator] = holder
+    connection.answer(answers.connected(command.request_id, epoch))
+
+
+def _check_key(connection: ClientConnection, command: ConnectCoordinator) -> None:
+    try:
+        check_key(command.key)
+    except ValueError as problem:
+        raise ProtocolError(ServerError.NotAllowedError, str(problem)) from None
+    if name_bytes(command.process) > PROCESS_BYTES_MAX:
+        sentence = f"the name of a client's process may have {PROCESS_BYTES_MAX} bytes in the log, quoted"
+        raise ProtocolError(ServerError.NotAllowedError, sentence)
+    number = connection.region.coordinators.coordinator_of(command.key)
+    if number != command.coordinator:
+        sentence = (
+            f"transaction key {command.key!r} is bound to coordinator {number}, not to {command.coordinator}"
+        )
+        raise ProtocolError(ServerError.NotAllowedError, sentence)
+    held = connection.transaction_keys.get(number)
+    if held is not None and held.key != command.key:
+        sentence = f"this connection already has transaction key {held.key!r} at coordinator {number}"
+        raise ProtocolError(ServerError.NotAllowedError, sentence)
+
+
+def begin(connection: ClientConnection, command: NewTransaction) -> Work:
+    life = connection.region.coordinators.opening_life(command.coordinator)
+    keyed = command.coordinator in connection.transaction_key_turns
+    if keyed or not life.may_begin_at_once:
+        return _begin_patiently(connection, command)
+    txn, written = life.begin_at_once(command.timeout_ms)
+    return Promise(written, answers.begun(command.request_id, txn.most, txn.least))
+
+
+async def _begin_patiently(connection: ClientConnection, command: NewTransaction) -> None:
+    """Under a key, or with something to wait for first."""
+    turn = connection.transaction_key_turns.get(command.coordinator)
+    if turn is not None:
+        await _key_granted(connection, command, turn)
+    life = connection.region.coordinators.opening_life(command.coordinator)
+    holder = connection.transaction_keys.get(command.coordinator)
+    txn = await life.begin(command.timeout_ms, holder)
+    connection.answer(answers.begun(command.request_id, txn.most, txn.least))
+
+
+async def _key_granted(connection: ClientConnection, command: NewTransaction, turn: asyncio.Lock) -> None:
+    """INV-90: without its key nothing would fence the transaction of a client that asked for one, whether or not it has
+    read the answer yet."""
+    async with turn:
+        if command.coordinator not in connection.transaction_keys:
+            sentence = "the transaction key of this connection was refused"
+            raise ProtocolError(ServerError.NotAllowedError, sentence)
+
+
+def add_partitions(connection: ClientConnection, command: AddPartitions) -> Promise:
+    region = connection.region
+    life = region.coordinators.life(command.most)
+    topics = [_participant(region, topic) for topic in command.topics]
+    return Promise(life.add_partitions(command.least, topics), answers.partitions_added(command))
+
+
+def add_subscriptions(connection: ClientConnection, command: AddSubscriptions) -> Promise:
+    region = connection.region
+    life = region.coordinators.life(command.most)
+    named = [
+        (_participant(region, topic), _checked_subscription(name)) for topic, name in command.subscriptions
+    ]
+    return Promise(life.add_subscriptions(command.least, named), answers.subscriptions_added(command))
+
+
+def _participant(region: ServingRegion, topic: str) -> str:
+    """The full name of a topic that may take part. What a topic does not keep nobody can give back."""
+    name = region.check_topic(topic)
+    if not name.is_persistent:
+        raise ProtocolError(
+            ServerError.NotAllowedError, f"{name} is not persistent: it cannot take part in a transaction"
+        )
+    return str(name)
+
+
+def _checked_subscription(name: str) -> str:
+    if not 0 < len(name) <= NAME_LENGTH_MAX:
+        sentence = (
+            f"the name of a subscription must have 1 to {NAME_LENGTH_MAX:,} characters, it has {len(name):,}"
+        )
+        raise ProtocolError(ServerError.NotAllowedError, sentence)
+    return name
+
+
+def end(connection: ClientConnection, command: EndTransaction) -> Promise:
+    if command.commit is None:
+        raise ProtocolError(ServerError.NotAllowedError, "END_TXN must say whether to commit or to abort")
+    life = connection.region.coordinators.life(command.most)
+    told = life.finish(command.least, commit=command.commit, why=ASKED)
+    return Promise(told, answers.ended(command))

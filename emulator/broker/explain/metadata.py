@@ -1,0 +1,135 @@
+"""Why a path that clusters share is what it is: which event won, which lost, and who lacks it yet."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+
+from emulator.broker.metadata.store import Metadata
+from emulator.broker.metadata_sync.damage import Damage, incomplete
+from emulator.broker.metadata_sync.exclusions import excluded_in
+from emulator.broker.metadata_sync.synchronizer import Synchronizer
+from emulator.core.metadata.elements import EXISTENCE, is_synced, readable
+from emulator.core.metadata.event import Stamp
+from emulator.core.metadata.precedence import Entry
+from emulator.core.metadata.record import Loser, Record, stored_record
+from emulator.core.metadata.version_vector import covers, stored_vector
+from emulator.errors import StorageDamaged
+from emulator.model.reasons import NO_REASON, Cause, Reason
+from emulator.model.stored_keys import SYNC_INCOMPLETE_PATH, SyncPeerPath, SyncRecordPath
+
+
+def why_shared(metadata: Metadata, synchronizer: Synchronizer | None, path: str) -> list[Reason]:
+    """Return why a path has its value, and which clusters lack it; nothing when clusters do not share the path."""
+    if synchronizer is None:
+        return []
+    damaged = _why_damaged(synchronizer.damage, path)
+    try:
+        return [*damaged, *_why_shared(metadata, synchronizer, path)]
+    except StorageDamaged as damage:
+        return damaged or [Cause.ROW_DAMAGED(problem=damage)]
+
+
+def _why_damaged(damage: Damage, path: str) -> list[Reason]:
+    """Return what happened to the row, or to the record of the document, if it could not be decoded."""
+    paths = (path, SyncRecordPath(path).text)
+    found = [Cause.ROW_DAMAGED(problem=damage.found[one]) for one in paths if one in damage.found]
+    reports = [damage.reports[one] for one in paths if one in damage.reports]
+    return found + [Cause.ROW_REPLACED(problem=one.problem, time=_time(one.at_ms)) for one in reports]
+
+
+def _why_shared(metadata: Metadata, synchronizer: Synchronizer, path: str) -> list[Reason]:
+    if not is_synced(path):
+        return []
+    if not synchronizer.settings.covers(path):
+        return [_why_excluded(metadata, synchronizer, path)]
+    stored = metadata.get(SyncRecordPath(path).text)
+    if stored is None:
+        return [Cause.PATH_NOT_COMPARED()]
+    record = stored_record(path, stored)
+    return [
+        *(_won(element, entry) for element, entry in sorted(record.entries.items())),
+        *(_lost(loser) for loser in record.losers),
+        *(Cause.CLUSTER_EXCLUDES(cluster=one) for one in _excluding(metadata, synchronizer, path)),
+        *(Cause.RECORDS_INCOMPLETE(cluster=one) for one in _recovering(metadata, synchronizer)),
+        *_why_behind(metadata, synchronizer, record),
+    ]
+
+
+def _recovering(metadata: Metadata, synchronizer: Synchronizer) -> list[str]:
+    """Clusters that still have to send their events, as a record here was damaged."""
+    row = incomplete(metadata.get(SYNC_INCOMPLETE_PATH.text))
+    return sorted(synchronizer.losses.expected.intersection(row))
+
+
+def _why_behind(metadata: Metadata, synchronizer: Synchronizer, record: Record) -> list[Reason]:
+    """Return why clusters lack changes of the path; nothing when every cluster has confirmed them."""
+    behind = dict(_behind(metadata, synchronizer.losses.expected, record))
+    clusters = " and ".join(behind)
+    if not behind:
+        return []
+    if not synchronizer.lease.holder:
+        return [Cause.EVENTS_NOT_CARRIED(clusters=clusters)]
+    if synchronizer.failure:
+        return [Cause.EVENT_TOPIC_FAILS(clusters=clusters, failure=synchronizer.failure)]
+    return [Cause.CLUSTERS_BEHIND(clusters=one, count=count) for one, count in behind.items()]
+
+
+def _why_excluded(metadata: Metadata, synchronizer: Synchronizer, path: str) -> Reason:
+    """Of a path that this cluster keeps to itself."""
+    excluded = [one for one in synchronizer.settings.excluded if readable(path).startswith(one)]
+    if not excluded:
+        return NO_REASON  # the event topic's own
+    sharing = sorted(synchronizer.settings.clusters - set(_excluding(metadata, synchronizer, path)))
+    also = f"; {', '.join(sharing)} did not exclude it and may have another value" if sharing else ""
+    return Cause.PATH_EXCLUDED(path=excluded[0], also=also)
+
+
+def _excluding(metadata: Metadata, synchronizer: Synchronizer, path: str) -> list[str]:
+    clusters = sorted(synchronizer.settings.clusters)
+    return [one for one in clusters if readable(path).startswith(excluded_in(metadata, one) or ())]
+
+
+def _won(element: str, entry: Entry) -> Reason:
+    is_there = "is there" if element == EXISTENCE else f"is {json.dumps(entry.value)}"
+    return Cause.EVENT_APPLIED(
+        element=_name(element),
+        value="is gone" if entry.is_deleted else is_there,
+        event=_said(entry.stamp),
+        time=_time(entry.applied_ms),
+    )
+
+
+def _lost(loser: Loser) -> Reason:
+    return Cause.EVENT_LOST(
+        element=_name(loser.element),
+        value="" if loser.element == EXISTENCE else f" {json.dumps(loser.value)}",
+        event=_said(loser.stamp),
+        winner=_said(loser.to),
+    )
+
+
+def _said(stamp: Stamp) -> str:
+    """Who said it when. What topologies say has the lowest time."""
+    counter = f"+{stamp.counter}" if stamp.counter else ""
+    when = f"at {_time(stamp.time_ms)}{counter}" if stamp.time_ms else "in its topology"
+    return f"{stamp.source} #{stamp.sequence} {when}"
+
+
+def _time(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _name(element: str) -> str:
+    return "the document" if element == EXISTENCE else element
+
+
+def _behind(metadata: Metadata, clusters: Iterable[str], record: Record) -> Iterator[tuple[str, int]]:
+    """Clusters that have not confirmed changes, and how many. Those that are declared lost are left out."""
+    newest = {event.stamp for event in record.events()}
+    for cluster in sorted(clusters):
+        has = stored_vector(metadata.get(SyncPeerPath(cluster).text))
+        lacks = [stamp for stamp in newest if stamp.source != cluster and not covers(has, stamp)]
+        if lacks:
+            yield cluster, len(lacks)

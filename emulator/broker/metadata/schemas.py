@@ -1,0 +1,251 @@
+"""The schemas of a cluster's topics, as one of its regions sees and changes them (docs/components/schemas.md).
+
+They live in the cluster's configuration store, one path a version. Whoever registers one writes the next number, on
+condition that nobody has: of two regions that want it at the same time one is told no, and begins again with what the
+other wrote.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+
+from emulator.broker.metadata.policies import Policies
+from emulator.broker.metadata.store import Metadata
+from emulator.core.policies.schemas import (
+    SCHEMA_AUTO_UPDATE,
+    SCHEMA_COMPATIBILITY,
+    SCHEMA_UPDATES,
+    SCHEMA_VALIDATION,
+    strategy_of,
+)
+from emulator.core.schemas.checks import check_follows, check_form
+from emulator.core.schemas.key_value import halves
+from emulator.core.schemas.problems import BadSchema, Incompatible
+from emulator.core.schemas.strategy import Strategy
+from emulator.core.schemas.versions import Version, Versions, identity_of
+from emulator.errors import ProtocolError, ServerError, StorageError
+from emulator.model.stored_keys import SchemaPath, parse_path
+from emulator.model.values import Change, Schema, SchemaType, TopicName
+from emulator.storage.configuration import Conflict
+from emulator.wire.descriptors import check_descriptors
+
+logger = logging.getLogger(__name__)
+
+OBEYS = (SCHEMA_COMPATIBILITY, SCHEMA_AUTO_UPDATE, SCHEMA_VALIDATION, SCHEMA_UPDATES)
+SENTENCE_LENGTH_MAX = 1_000
+_NONE = Versions()
+
+
+def schema_key(topic: TopicName) -> str:
+    """Whose schema it is: partitions share one."""
+    whole = topic.partitioned or topic
+    return f"{whole.full_namespace}/{whole.topic}"
+
+
+class Schemas:
+    """One a region."""
+
+    def __init__(
+        self,
+        metadata: Metadata,
+        policies: Policies,
+        wall_clock_ms: Callable[[], int],
+        *,
+        bytes_max: int,
+        versions_max: int,
+        check_follows: Callable[[Schema, Schema, Strategy], None] = check_follows,
+    ) -> None:
+        self._metadata = metadata
+        self._policies = policies
+        self._wall_clock_ms = wall_clock_ms
+        self._bytes_max = bytes_max
+        self._versions_max = versions_max
+        self._check_follows = check_follows
+        self._versions: dict[str, Versions] = {}
+        """By topic; none that is empty."""
+
+    def start(self) -> None:
+        """Follow the store, which is open."""
+        prefix = SchemaPath.prefix()
+        for change in self._metadata.list(prefix):
+            self._changed(change)
+        self._metadata.watch(prefix, self._changed)
+
+    def _changed(self, change: Change) -> None:
+        key = parse_path(change.path)
+        if not isinstance(key, SchemaPath) or not (key.version.isascii() and key.version.isdecimal()):
+            return
+        number = int(key.version)
+        versions = self._versions.setdefault(key.topic, Versions())
+        try:
+            if change.value is None:
+                versions.remove(number)
+            else:
+                versions.put(Version.decode(number, change.value))
+        except ValueError as problem:
+            logger.warning(
+                "the value of %s in the configuration store is invalid and ignored: %s", change.path, problem
+            )
+            versions.put(Version(number, None, 0))  # its number is taken all the same
+        if not len(versions):
+            del self._versions[key.topic]
+
+    # What there is.
+
+    def of(self, topic: TopicName) -> Versions:
+        return self._versions.get(schema_key(topic), _NONE)
+
+    def newest(self, topic: TopicName) -> Version | None:
+        """None: the topic has no schema."""
+        return self.of(topic).newest
+
+    async def at(self, topic: TopicName, number: int) -> Version | None:
+        """A version, which another region may have made a moment ago. StorageError when that cannot be known."""
+        found = self.of(topic).get(number)
+        if found is None:
+            await self._metadata.refresh()
+            found = self.of(topic).get(number)
+        return found
+
+    def strategy(self, topic: TopicName) -> Strategy:
+        now = self._policies.now
+        whole = topic.partitioned or topic
+        return strategy_of(now(whole, SCHEMA_COMPATIBILITY), now(whole, SCHEMA_AUTO_UPDATE))
+
+    def wants_one(self, topic: TopicName) -> bool:
+        """Whether a producer without a schema is refused."""
+        if self.newest(topic) is None:
+            return False
+        return self._policies.now(topic.partitioned or topic, SCHEMA_VALIDATION)
+
+    def may_be_brought(self, topic: TopicName) -> bool:
+        """Whether clients may register new ones."""
+        return self._policies.now(topic.partitioned or topic, SCHEMA_UPDATES)
+
+    # Registering.
+
+    async def register(self, topic: TopicName, schema: Schema, *, may_add: bool = True) -> int:
+        """The number of a schema, which it is given if it has none. ProtocolError (IncompatibleSchema) when it is no
+        schema or may not follow what there is; StorageError."""
+        self.check_form(schema)
+        is_fresh = False
+        while True:
+            versions = self.of(topic)
+            known = versions.find(schema)
+            if known is not None:
+                return known.number
+            number = versions.next_number
+            why_not = await self._why_not(topic, schema, may_add=may_add)
+            if why_not and is_fresh:
+                raise _incompatible(why_not)
+            if why_not:
+                # Another region may have registered this very schema: what would be refused here is known there.
+                with contextlib.suppress(StorageError):
+                    await self._metadata.refresh()
+            elif await self._add(topic, Version(number, schema, self._wall_clock_ms())):
+                logger.info("%s has schema %d, %s", schema_key(topic), number, schema.type.name)
+                return number
+            is_fresh = True
+
+    async def _add(self, topic: TopicName, version: Version) -> bool:
+        """False when somebody else took the number. The mirror has what is there either way."""
+        path = SchemaPath.of(schema_key(topic), version.number)
+        try:
+            await self._metadata.put(path.text, version.encode(), expected=-1)
+        except Conflict:
+            await self._metadata.refresh()
+            return False
+        return True
+
+    def check_form(self, schema: Schema) -> None:
+        """ProtocolError when it is no schema of its type, or too large."""
+        said = sum(len(name) + len(value) for name, value in schema.properties.items())
+        size_bytes = len(schema.data) + said
+        try:
+            if size_bytes > self._bytes_max:
+                raise BadSchema(f"{size_bytes:,} bytes; {self._bytes_max:,} are allowed (schema_bytes_max)")
+            check_form(schema)
+            for part in halves(schema) if schema.type is SchemaType.KEY_VALUE else (schema,):
+                if part.type is SchemaType.PROTOBUF_NATIVE:
+                    check_descriptors(part.data)
+        except ValueError as problem:
+            raise _incompatible(f"not a valid {schema.type.name} schema: {problem}") from None
+
+    async def _why_not(self, topic: TopicName, schema: Schema, *, may_add: bool) -> str:
+        """Why a schema that is not known may not be added; empty: it may."""
+        if not may_add:
+            return "Schema not found and schema auto updating is disabled."
+        versions, strategy = self.of(topic), self.strategy(topic)
+        if len(versions) >= self._versions_max:
+            return f"the topic has {len(versions):,} schema versions, the maximum (schema_versions_max)"
+        present = versions.present()
+        return await self._conflict(present if strategy.is_transitive else present[-1:], schema, strategy)
+
+    async def check_consumer(self, topic: TopicName, schema: Schema) -> None:
+        """ProtocolError (IncompatibleSchema) when a consumer with this schema cannot read the topic (PIP-44)."""
+        self.check_form(schema)
+        strategy = self.strategy(topic)
+        if strategy is Strategy.ALWAYS_COMPATIBLE:
+            return
+        if self.newest(topic) is None:
+            with contextlib.suppress(StorageError):
+                await self._metadata.refresh()
+        present = self.of(topic).present()
+        if not present:
+            raise _incompatible("Topic does not have schema to check")
+        if strategy is Strategy.ALWAYS_INCOMPATIBLE and self.of(topic).find(schema) is not None:
+            return
+        held_to = strategy.for_consumers
+        why_not = await self._conflict(present if held_to.is_transitive else present[-1:], schema, held_to)
+        if why_not:
+            raise _incompatible(why_not)
+
+    async def why_incompatible(self, topic: TopicName, schema: Schema) -> str:
+        """What keeps a schema from being the next one, were it registered now; empty: nothing."""
+        self.check_form(schema)
+        if self.of(topic).find(schema) is not None:
+            return ""
+        return await self._why_not(topic, schema, may_add=True)
+
+    async def _conflict(self, present: list[Version], schema: Schema, strategy: Strategy) -> str:
+        """Why a schema may not follow these; empty: it may. The newest is asked first."""
+        identity = identity_of(schema)
+        for version in reversed(present):
+            if version.schema is None or version.identity == identity:
+                continue
+            try:
+                self._check_follows(version.schema, schema, strategy)
+            except Incompatible as problem:
+                return f"Incompatible schema: version {version.number}: {problem}"
+            except BadSchema as problem:
+                return f"Incompatible schema: it cannot be compared with version {version.number}: {problem}"
+            await asyncio.sleep(0)  # others are served between two comparisons
+        return ""
+
+    # Deleting.
+
+    async def delete(self, topic: TopicName, *, force: bool = False) -> int:
+        """From now on the topic has no schema. Messages that are there keep theirs, unless `force`: then nobody can
+        read them by it any more. Gives the number of the deletion; -1: there was nothing to delete. StorageError."""
+        while self.newest(topic) is not None:
+            number = self.of(topic).next_number
+            if await self._add(topic, Version(number, None, self._wall_clock_ms())):
+                break
+        numbers = self.of(topic).numbers()
+        if force:
+            for older in numbers[:-1]:  # the last one stays, so that no number is given again (INV-41)
+                await self._metadata.put(SchemaPath.of(schema_key(topic), older).text, None)
+        return numbers[-1] if numbers else -1
+
+    async def delete_in(self, namespace: str) -> None:
+        """Of all topics of a namespace. StorageError."""
+        for key in [key for key in self._versions if key.startswith(f"{namespace}/")]:
+            await self.delete(TopicName("persistent", *key.split("/", 2)))
+
+
+def _incompatible(sentence: str) -> ProtocolError:
+    """Names in it are what clients wrote, and may be long."""
+    return ProtocolError(ServerError.IncompatibleSchema, sentence[:SENTENCE_LENGTH_MAX])

@@ -1,0 +1,186 @@
+"""Tenants and namespaces come and go while the regions of their cluster run.
+
+Tenants, namespaces and topics are documents and logs of their own: nothing makes a change of two of them one step.
+So whoever creates something below looks once more after its write, and whoever deletes something above does, too;
+what one of them finds wrong it takes back, and says so.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from typing import Any, NamedTuple
+
+from emulator.broker.metadata.schemas import Schemas
+from emulator.broker.metadata.store import Metadata
+from emulator.broker.topic_directory.directory import Directory
+from emulator.broker.topic_directory.partitions import PartitionedTopics
+from emulator.model.stored_keys import (
+    NamespacePath,
+    RegionTopicPoliciesPath,
+    StoredKey,
+    TenantPath,
+    TopicPoliciesPath,
+    parse_path,
+)
+from emulator.model.values import TopicName
+from emulator.storage.configuration import ABSENT, Conflict
+
+
+class Missing(Exception):
+    """There is no such thing."""
+
+
+class Taken(Exception):
+    """There is one by that name already."""
+
+
+class Used(Exception):
+    """There is something in it."""
+
+
+class Tenant(NamedTuple):
+    """What Pulsar's tools say of a tenant."""
+
+    admin_roles: tuple[str, ...] = ()
+    allowed_clusters: tuple[str, ...] | None = None
+    """Regions that its namespaces may name. None: all, also those that come."""
+
+
+class Tenancy:
+    """One a region."""
+
+    def __init__(self, metadata: Metadata, partitioned: PartitionedTopics, schemas: Schemas) -> None:
+        self._metadata = metadata
+        self._partitioned = partitioned
+        self._schemas = schemas
+        self.closing: set[str] = set()
+        """Namespaces that are being deleted here: no topic is created in them."""
+
+    # Tenants.
+
+    def tenant(self, name: str) -> Tenant:
+        """Missing when there is none."""
+        document = self._document(TenantPath(name))
+        if document is None:
+            raise Missing("Tenant does not exist")
+        allowed = document.get("allowedClusters")
+        return Tenant(tuple(document.get("adminRoles") or ()), None if allowed is None else tuple(allowed))
+
+    async def create_tenant(self, name: str, tenant: Tenant) -> None:
+        """Taken, StorageError."""
+        try:
+            await self._metadata.put(TenantPath(name).text, _of_tenant(tenant), ABSENT)
+        except Conflict:
+            raise Taken("Tenant already exist") from None
+
+    async def change_tenant(self, name: str, tenant: Tenant) -> None:
+        """Missing, StorageError."""
+
+        def changed(present: bytes | None) -> bytes:
+            if present is None:
+                raise Missing("Tenant does not exist")
+            return _of_tenant(tenant)
+
+        await self._metadata.update(TenantPath(name).text, changed)
+
+    async def delete_tenant(self, directory: Directory, name: str, *, force: bool) -> None:
+        """With `force` together with its namespaces. Missing, Used, StorageError."""
+        present = self._metadata.get(TenantPath(name).text)
+        if present is None:
+            raise Missing("Tenant does not exist")
+        for namespace in self._namespaces(name):
+            if not force:
+                raise Used("The tenant still has active namespaces")
+            await self.delete_namespace(directory, namespace, force=True)
+        await self._metadata.put(TenantPath(name).text, None)
+        if self._namespaces(name):  # one was created meanwhile
+            await self._metadata.update(
+                TenantPath(name).text, lambda now: present.value if now is None else now
+            )
+            raise Used("The tenant still has active namespaces")
+
+    # Namespaces.
+
+    def _namespaces(self, tenant: str) -> list[str]:
+        keys = [parse_path(change.path) for change in self._metadata.list(NamespacePath.prefix())]
+        names = [key.name for key in keys if isinstance(key, NamespacePath)]
+        return sorted(name for name in names if name.startswith(f"{tenant}/"))
+
+    async def create_namespace(self, name: str, policies: Mapping[str, Any]) -> None:
+        """`policies`: by name, as JSON. Taken; Missing when its tenant is; StorageError."""
+        tenant = name.partition("/")[0]
+        self.tenant(tenant)
+        document = json.dumps({"policies": dict(policies)}, sort_keys=True).encode()
+        try:
+            await self._metadata.put(NamespacePath(name).text, document, ABSENT)
+        except Conflict:
+            raise Taken("Namespace already exists") from None
+        if self._metadata.get(TenantPath(tenant).text) is None:
+            await self._metadata.put(NamespacePath(name).text, None)
+            raise Missing("Tenant does not exist")
+
+    async def delete_namespace(self, directory: Directory, name: str, *, force: bool) -> None:
+        """With `force` together with its topics. Missing, Used, ProtocolError, StorageError."""
+        if self._metadata.get(NamespacePath(name).text) is None:
+            raise Missing("Namespace does not exist")
+        if name in self.closing:
+            raise Used("The namespace is being deleted")
+        self.closing.add(name)
+        try:
+            await self.empty(directory, name, force=force)
+            await self._metadata.put(NamespacePath(name).text, None)
+            await self._forget(self._places_in(name))
+            await self._schemas.delete_in(name)
+        finally:
+            self.closing.discard(name)
+
+    async def empty(self, directory: Directory, name: str, *, force: bool) -> None:
+        """Delete all topics of a namespace. Used when there are some and `force` is not set."""
+        while True:
+            topics, partitioned = _topics_of(directory, name), self._partitioned.names(name)
+            if not topics and not partitioned:
+                return
+            if not force:
+                raise Used("Cannot delete non empty namespace")
+            for topic in partitioned:
+                await self._partitioned.delete(directory, TopicName.parse(topic), force=True)
+            for topic in _topics_of(directory, name):
+                await directory.delete(topic, force=True)
+
+    def _places_in(self, namespace: str) -> list[StoredKey]:
+        """Where policies of its topics are."""
+        found: list[StoredKey] = []
+        for prefix in (TopicPoliciesPath.prefix(), RegionTopicPoliciesPath.prefix()):
+            for change in self._metadata.list(prefix):
+                key = parse_path(change.path)
+                if not isinstance(key, TopicPoliciesPath | RegionTopicPoliciesPath):
+                    continue
+                if TopicName.parse(key.topic).full_namespace == namespace:
+                    found.append(key)
+        return found
+
+    async def _forget(self, places: Collection[StoredKey]) -> None:
+        for place in places:
+            await self._metadata.put(place.text, None)
+
+    def _document(self, path: StoredKey) -> Mapping[str, Any] | None:
+        change = self._metadata.get(path.text)
+        if change is None or change.value is None:
+            return None
+        try:
+            document = json.loads(change.value)
+        except ValueError:
+            return {}
+        return document if isinstance(document, dict) else {}
+
+
+def _of_tenant(tenant: Tenant) -> bytes:
+    document: dict[str, Any] = {"adminRoles": list(tenant.admin_roles)}
+    if tenant.allowed_clusters is not None:
+        document["allowedClusters"] = list(tenant.allowed_clusters)
+    return json.dumps(document, sort_keys=True).encode()
+
+
+def _topics_of(directory: Directory, namespace: str) -> list[str]:
+    return [*directory.names(namespace), *directory.non_persistent_names(namespace)]

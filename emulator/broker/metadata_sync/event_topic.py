@@ -1,0 +1,203 @@
+"""The event topic, as the region that carries the events uses it: a producer and a failover consumer of an ordinary
+replicated topic, inside of the region. Its backlog stands in the topic's stats like any other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol, cast
+
+from emulator.broker.metadata_sync.settings import SUBSCRIPTION
+from emulator.broker.subscription.consumer import Consumer
+from emulator.broker.subscription.subscription import Subscription
+from emulator.broker.topic.publishing import CheckedEntry, PendingPublish
+from emulator.broker.topic.topic import Topic
+from emulator.broker.topic_directory.directory import Directory
+from emulator.broker.topic_directory.loaded_topic import Wish
+from emulator.core.admission import Client, Publisher, check
+from emulator.core.dispatch import ConsumerState, SubscriptionType
+from emulator.errors import ProtocolError, ServerError, StorageError
+from emulator.wire.codec import CommandType, decode_message
+from emulator.wire.entry_building import plain_entry
+from emulator.wire.frames import FrameBuffer
+from emulator.wire.metadata import scan_entry
+
+PERMITS = 50
+"""So many messages are handed out at once."""
+LOOK_SECONDS = 0.25
+"""How often somebody who waits for the topic's store looks whether the topic is still there."""
+RECEIPT_SECONDS = 5.0
+
+
+class Received(NamedTuple):
+    """A message of the event topic."""
+
+    entry_id: int
+    region: str
+    """In which it was published; empty: in this one."""
+    payload: bytes
+
+
+class ChannelHost(Protocol):
+    """Of the region."""
+
+    directory: Directory
+
+    def new_producer_name(self) -> str: ...
+
+
+class Channel:
+    """Implements `Attachment` and `ConsumerConnection`. For one life of the topic in memory."""
+
+    address = "the region itself"
+    client_version = "metadata-syncer"
+
+    def __init__(self, host: ChannelHost, topic: Topic, on_received: Callable[[], None]) -> None:
+        self._topic = topic
+        self._name = host.new_producer_name()
+        self.publisher: Publisher = Client(self._name, self.address)
+        self._sequence = 0
+        self._on_received = on_received
+        self._frames = FrameBuffer(0x7FFFFFFF)
+        self._consumer: Consumer | None = None
+        self._closed = False
+        self._unanswered: deque[asyncio.Future[None]] = deque()
+        self.received: deque[Received] = deque()
+        """Handed out, not yet taken."""
+
+    @classmethod
+    async def open(cls, host: ChannelHost, name: str, on_received: Callable[[], None]) -> Channel:
+        """ProtocolError or StorageError when the topic cannot be had now."""
+        topic = await host.directory.acquire(name, Wish.CREATE_BY_COMMAND)
+        channel = cls(host, topic, on_received)
+        await channel._subscribe()
+        return channel
+
+    @classmethod
+    async def open_to_publish(cls, host: ChannelHost, name: str) -> Channel:
+        """One that consumes nothing. ProtocolError or StorageError."""
+        return cls(host, await host.directory.acquire(name, Wish.CREATE_BY_COMMAND), lambda: None)
+
+    async def _subscribe(self) -> None:
+        topic = self._topic
+        subscription = topic.subscriptions.get(SUBSCRIPTION)
+        if subscription is None:
+            cursor = topic.region.environment.parts.cursor(topic.first_entry_id - 1)
+            subscription = topic.create_subscription(SUBSCRIPTION, cursor)
+        await subscription.persisted()
+        if topic.closed or subscription.closed:
+            raise ProtocolError(ServerError.ServiceNotReady, f"{topic.full_name} is being loaded again")
+        self._consumer = Consumer(self, 0, subscription, ConsumerState(self._name), None)
+        subscription.attach(self._consumer, SubscriptionType.FAILOVER)
+        subscription.flow(self._consumer, PERMITS)
+
+    @property
+    def is_open(self) -> bool:
+        return not self._closed and not self._topic.closed
+
+    @property
+    def payload_bytes_max(self) -> int:
+        return self._topic.limits.payload_bytes
+
+    @property
+    def backlog(self) -> int:
+        """Messages that were not applied yet."""
+        return 0 if self._subscription is None else self._subscription.backlog()
+
+    @property
+    def _subscription(self) -> Subscription | None:
+        return None if self._topic.closed else self._topic.subscriptions.get(SUBSCRIPTION)
+
+    # Publishing.
+
+    async def publish(self, payloads: Sequence[bytes]) -> None:
+        """Durable here when it returns. StorageError when that is not known; ProtocolError for what is refused."""
+        last: asyncio.Future[None] | None = None
+        for payload in payloads:
+            self._admit(payload)
+            last = asyncio.get_running_loop().create_future()
+            self._unanswered.append(last)
+        self._topic.flush()
+        if last is not None:
+            await self._answered(last)
+
+    def _admit(self, payload: bytes) -> None:
+        topic = self._topic
+        data = plain_entry(self._name, self._sequence, topic.region.environment.wall_clock_ms(), payload)
+        info = scan_entry(data)
+        refusal = check(self.publisher, info, None, len(data), topic.limits)
+        if refusal is not None:
+            raise ProtocolError(refusal.code, refusal.sentence)
+        self._sequence += 1
+        topic.publish(self, None, data, cast(CheckedEntry, info), None)
+
+    async def _answered(self, last: asyncio.Future[None]) -> None:
+        for _ in range(round(RECEIPT_SECONDS / LOOK_SECONDS)):
+            if last.done():
+                return
+            if not self.is_open:
+                break
+            await asyncio.wait([last], timeout=LOOK_SECONDS)
+        if not last.done():
+            self.close()
+            raise StorageError(f"{self._topic.full_name} did not acknowledge the event", definite=False)
+
+    def stored(self, publishes: Sequence[PendingPublish]) -> None:
+        for _ in publishes:
+            answered = self._unanswered.popleft()
+            if not answered.done():
+                answered.set_result(None)
+
+    # Consuming.
+
+    def write(self, data: bytes) -> None:
+        for type_, command, entry in self._frames.feed(data):
+            if type_ == CommandType.MESSAGE:
+                info = scan_entry(entry)
+                region = info.replicated_from or ""
+                payload = b"" if info.is_batch else bytes(entry[info.payload_offset :])
+                self.received.append(Received(decode_message(command).entry, region, payload))
+        self._on_received()
+
+    def acknowledge(self, taken: Sequence[Received]) -> None:
+        """They were applied, in a way that outlives this region."""
+        subscription, consumer = self._subscription, self._consumer
+        if subscription is None or consumer is None or not taken:
+            return
+        last = (self._topic.ledger_id, taken[-1].entry_id, None)
+        subscription.acknowledge(consumer, [last], cumulative=True)
+        subscription.flow(consumer, len(taken))
+
+    def close(self) -> None:
+        """What was handed out and not acknowledged is handed out again to whoever comes next."""
+        self._closed = True
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            consumer.subscription.detach(consumer)
+        self.received.clear()
+
+    # What a connection of a client can do, and this one need not.
+
+    @property
+    def read_ms(self) -> int:
+        return self._topic.region.environment.wall_clock_ms()
+
+    def reached_end(self, consumer_id: int) -> None:
+        """Nobody ends the event topic; if somebody did, nothing would come any more, and so it is."""
+
+    def send_active_consumer_change(self, consumer_id: int, is_active: bool) -> None:
+        """There is no other one in this region."""
+
+    def close_consumer(self, consumer: Consumer) -> None:
+        self.close()
+
+    def forget_consumer(self, consumer: Consumer) -> None:
+        self.close()
+
+    async def is_alive(self) -> bool:
+        return True
+
+    def abort(self) -> None:
+        self.close()

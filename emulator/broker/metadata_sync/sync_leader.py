@@ -1,0 +1,380 @@
+"""What the one region of a cluster does that carries its metadata events: publishes what was changed here, applies what
+was changed elsewhere, says what the cluster has, asks for what it lacks.
+
+One step after the other, in one task; whoever carries next goes on with what stands in the cluster's store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from typing import NamedTuple
+
+from emulator.broker.metadata.store import Metadata
+from emulator.broker.metadata_sync.damage import incomplete
+from emulator.broker.metadata_sync.event_topic import Channel, ChannelHost, Received
+from emulator.broker.metadata_sync.exclusions import differences
+from emulator.broker.metadata_sync.inbox import Figures, Inbox
+from emulator.broker.metadata_sync.losses import Losses
+from emulator.broker.metadata_sync.settings import SyncSettings
+from emulator.broker.metadata_sync.tombstones import Tombstones
+from emulator.core.metadata import messages as packs
+from emulator.core.metadata.elements import is_synced
+from emulator.core.metadata.merge import Transaction
+from emulator.core.metadata.pending_changes import Drawn, read_drawn, settled
+from emulator.core.metadata.record import Record, stored_record
+from emulator.core.metadata.stored import UNREADABLE, decoded
+from emulator.core.metadata.version_vector import OwnClock, covers, missing, stored_vector, vector_of
+from emulator.errors import StorageDamaged
+from emulator.model.stored_keys import (
+    SYNC_APPLIED_PATH,
+    SYNC_CLOCK_PATH,
+    SYNC_DRAWN_PATH,
+    SYNC_INCOMPLETE_PATH,
+    SyncPeerPath,
+    SyncRecordPath,
+    parse_path,
+)
+from emulator.model.values import Change
+
+logger = logging.getLogger(__name__)
+
+STANDING_SECONDS = 0.25
+"""How soon others are told what this cluster has, after that changed."""
+BEHIND_SECONDS = 1.0
+"""What others have and nothing brings for so long is asked for."""
+ANSWER_SECONDS = 3.0
+"""How long an answer is waited for."""
+DRAWN_SECONDS = 2.0
+"""How long whoever drew up a change has to publish and make it."""
+MESSAGES_AT_ONCE = 4
+"""So many packs are one transaction; between two of them everything else has its turn."""
+
+
+class Claim(NamedTuple):
+    """What the cluster had at one moment, tombstones too. It may be said once everybody can know of all own changes of
+    before: else others let the tombstones go, and take an older change that comes late for a new one (INV-78)."""
+
+    vector: dict[str, int]
+    own_sequence: int
+    """Of the newest own change then."""
+
+
+class Carrier:
+    """From when a region holds the lease until it does not, or its event topic is loaded again."""
+
+    def __init__(
+        self, metadata: Metadata, settings: SyncSettings, figures: Figures, channel: Channel
+    ) -> None:
+        self._metadata = metadata
+        self._settings = settings
+        self._figures = figures
+        self._channel = channel
+        self._losses = Losses(metadata, settings)
+        self._inbox = Inbox(metadata, settings, figures, self._losses)
+        self._taken: list[Received] = []
+        """Taken from the channel, not yet applied."""
+        self._said: dict[str, int] | None = None
+        """What others were told last that this cluster has."""
+        self._told: dict[str, int] = {}
+        """Which losses they were told of."""
+        self._say_at: float | None = 0.0
+        self._asks = True
+        self._behind_since = 0.0
+        self._behind: dict[str, int] = {}
+        self._had: dict[str, int] = {}
+        self._asked_until = 0.0
+        self._outbox = settings.outbox(settings.here.cluster, self._clock.incarnation, self._published())
+        self._drawn_since: dict[int, float] = {}
+        """By number: since when this region knows that an own change is drawn up and not made."""
+        self._told_apart: dict[str, str] = {}
+        """By cluster: how what it excludes differs, as the log was told."""
+        self._claim: Claim | None = None
+        """To be said as soon as it may be."""
+        self._due_at_sequence = -1
+        self._due_since: float | None = None
+        self._tombstones = Tombstones(metadata, settings, self._losses)
+        for record in map(self.record, self._shared_paths()):
+            self._outbox.begins_with(record)
+            self._tombstones.noted(record)
+        self._watch = metadata.watch(SyncRecordPath.prefix(), self._record_changed)
+
+    @classmethod
+    async def begin(
+        cls,
+        host: ChannelHost,
+        metadata: Metadata,
+        settings: SyncSettings,
+        figures: Figures,
+        on_news: Callable[[], None],
+    ) -> Carrier:
+        """ProtocolError or StorageError when the event topic or the store cannot be had now."""
+        channel = await Channel.open(host, settings.topic, on_news)
+        try:
+            await _adopt(metadata, settings)
+            await Losses(metadata, settings).obey_topology()
+            return cls(metadata, settings, figures, channel)
+        except BaseException:  # a consumer that is left behind would take what comes
+            channel.close()
+            raise
+
+    @property
+    def is_open(self) -> bool:
+        return self._channel.is_open
+
+    @property
+    def channel_backlog(self) -> int:
+        return self._channel.backlog
+
+    @property
+    def behind(self) -> dict[str, int]:
+        """By origin: what others have and this cluster lacks, as far as it heard."""
+        return dict(self._behind)
+
+    def close(self) -> None:
+        self._watch.cancel()
+        self._channel.close()
+
+    async def step(self) -> None:
+        """Do what there is to do now. StorageError, ProtocolError: try again."""
+        await self._publish()
+        await self._apply()
+        await self._finish()
+        await self._say()
+        await self._ask()
+        undecided = {event.path for event in self._drawn.values()}
+        await self._tombstones.let_go(self._vector(), self._inbox.heard, undecided)
+        self._tell_differences()
+
+    def _tell_differences(self) -> None:
+        """One line for each cluster, and again when it is another one."""
+        found = {one.cluster: str(one) for one in differences(self._metadata, self._settings)}
+        for cluster in found.keys() - {
+            name for name, said in self._told_apart.items() if found.get(name) == said
+        }:
+            sentence = "metadata_sync_excluded_paths differ: %s; changes of these paths are not synchronised"
+            logger.warning(sentence, found[cluster])
+        self._told_apart = found
+
+    # What is so, from the mirror.
+
+    @property
+    def _clock(self) -> OwnClock:
+        clock = decoded(self._metadata.get(SYNC_CLOCK_PATH.text), OwnClock.decode, None)
+        assert clock is not None, "it was adopted before"
+        return clock
+
+    @property
+    def _drawn(self) -> Drawn:
+        return read_drawn(self._metadata.get(SYNC_DRAWN_PATH.text))
+
+    @property
+    def _settled(self) -> int:
+        return settled(self._clock, self._drawn)
+
+    def _vector(self) -> dict[str, int]:
+        clock = replace(self._clock, sequence=self._settled)
+        return vector_of(self._metadata.get(SYNC_APPLIED_PATH.text), clock, self._settings.here.cluster)
+
+    def _shared_paths(self) -> list[str]:
+        keys = [parse_path(change.path) for change in self._metadata.list(SyncRecordPath.prefix())]
+        return [key.of for key in keys if isinstance(key, SyncRecordPath)]
+
+    def record(self, path: str) -> Record:
+        return stored_record(path, self._metadata.get(SyncRecordPath(path).text))
+
+    def _published(self) -> int:
+        """Everybody has at least this much of this cluster's own events."""
+        own = f"{self._settings.here.cluster}:{self._clock.incarnation}"
+        said = [self._metadata.get(SyncPeerPath(cluster).text) for cluster in self._losses.expected]
+        return min((stored_vector(one).get(own, 0) for one in said), default=0)
+
+    # Publishing.
+
+    def _record_changed(self, change: Change) -> None:
+        key = parse_path(change.path)
+        if isinstance(key, SyncRecordPath) and change.value is not None:
+            with suppress(StorageDamaged):  # found and replaced elsewhere
+                self._note(stored_record(key.of, change))
+
+    def _note(self, record: Record) -> None:
+        self._outbox.noted(record)
+        self._tombstones.noted(record)
+
+    async def _publish(self) -> None:
+        due, upto = self._outbox.due, self._settled
+        if not due and self._outbox.published >= upto:
+            self._due_since = None
+            return
+        if not self._may_publish():
+            return
+        characters_max = min(packs.PACK_CHARACTERS, self._channel.payload_bytes_max // 2)
+        seen_to = self._losses.all_seen_to
+        made = self._outbox.packs(map(self.record, due), upto, characters_max, seen_to)
+        await self._channel.publish([packs.encode(pack) for pack in made])
+        self._outbox.sent(made, map(self.record, due))
+        self._figures.sent += sum(len(pack.events) for pack in made)
+
+    def _may_publish(self) -> bool:
+        """Where changes are published before they are made, that comes back by itself; what does not, came from no
+        change, or from one whose number another one overtook."""
+        if not self._settings.publishes_first:
+            return True
+        now = asyncio.get_running_loop().time()
+        if self._due_at_sequence != self._outbox.published or self._due_since is None:
+            self._due_at_sequence, self._due_since = self._outbox.published, now
+        return now - self._due_since >= BEHIND_SECONDS
+
+    async def _finish(self) -> None:
+        """What was drawn up, and is neither made nor heard back after a while: who drew it up died, or nobody knows
+        whether it is published. It is published, once more perhaps, and made when it is heard."""
+        now, drawn = asyncio.get_running_loop().time(), self._drawn
+        self._drawn_since = {number: self._drawn_since.get(number, now) for number in drawn}
+        late = [drawn[number] for number, since in self._drawn_since.items() if now - since >= DRAWN_SECONDS]
+        for event in sorted(late, key=lambda one: one.stamp.sequence):
+            number, seen_to = event.stamp.sequence, self._losses.all_seen_to
+            cluster, incarnation = self._settings.here.cluster, event.stamp.incarnation
+            pack = packs.Events(cluster, incarnation, number - 1, number, (event,), seen_to)
+            await self._channel.publish([packs.encode(pack)])
+            self._drawn_since[number] = now
+
+    # Applying.
+
+    async def _apply(self) -> None:
+        while True:
+            while self._channel.received and len(self._taken) < MESSAGES_AT_ONCE:
+                self._taken.append(self._channel.received.popleft())
+            if not self._taken:
+                return
+            batch = await self._inbox.apply(self._taken, self._shared_paths)
+            await asyncio.sleep(0)
+            self._channel.acknowledge(self._taken)
+            self._taken = []
+            for pack in batch.own:
+                self._outbox.heard(pack)
+            for request in batch.requests:
+                await self._answer(request)
+            if any(standing.asks for standing in batch.standings.values()):
+                self._said = None
+
+    # What everybody has.
+
+    async def _say(self) -> None:
+        now = asyncio.get_running_loop().time()
+        own = f"{self._settings.here.cluster}:{self._clock.incarnation}"
+        has, declared = self._vector(), self._losses.declared
+        if self._said is not None and (_others(has, own), declared) == (_others(self._said, own), self._told):
+            self._say_at = self._claim = None
+            return
+        if self._say_at is None:
+            self._say_at = now + STANDING_SECONDS
+        if now < self._say_at:
+            return
+        self._claim = self._claim or Claim(has, self._clock.sequence)
+        if self._outbox.published < self._claim.own_sequence:
+            return
+        has = {**self._claim.vector, own: self._outbox.published}
+        excluded = self._settings.excluded
+        standing = packs.Standing(self._settings.here.cluster, has, self._asks, declared, excluded)
+        await self._channel.publish([packs.encode(standing)])
+        self._said, self._told, self._asks, self._say_at, self._claim = has, declared, False, None, None
+
+    async def _ask(self) -> None:
+        """For what others have, if nothing brings it."""
+        now, mine = asyncio.get_running_loop().time(), self._vector()
+        unseen = self._unseen
+        if unseen and now >= self._asked_until:
+            whom = unseen[int(now / ANSWER_SECONDS) % len(unseen)]  # one of them may not be there
+            logger.info("cluster %s had declared this cluster lost; all its metadata is requested", whom)
+            await self._request(whom, {}, now)
+            return
+        if mine != self._had:
+            self._had, self._behind_since = mine, now
+            self._asked_until = min(self._asked_until, now + BEHIND_SECONDS)
+        if await self._recover(mine, now):
+            return
+        heard = {source: has for source, has in self._inbox.heard.items() if source not in self._losses.lost}
+        lacks = {source: missing(mine, has) for source, has in heard.items()}
+        self._behind = {origin: upto for one in lacks.values() for origin, upto in one.items()}
+        if not self._behind:
+            self._behind_since = now
+        elif now - self._behind_since >= BEHIND_SECONDS and now >= self._asked_until:
+            whom = max(sorted(lacks), key=lambda source: len(lacks[source]))
+            logger.info("cluster %s: the metadata that this cluster lacks is requested", whom)
+            await self._request(whom, mine, now)
+
+    async def _recover(self, mine: dict[str, int], now: float) -> bool:
+        """Whether another cluster is asked now for all events, those of this cluster too: a record was damaged. Every
+        other turn is left for what else is missing, since one of the clusters may not be there."""
+        row = incomplete(self._metadata.get(SYNC_INCOMPLETE_PATH.text))
+        turn = int(now / ANSWER_SECONDS)
+        whom = sorted(self._losses.expected.intersection(row))
+        if not whom or turn % 2 or now < self._asked_until:
+            return False
+        cluster, number = whom[turn // 2 % len(whom)], self._settings.draw() or 1
+        logger.info("cluster %s: all its metadata is requested, because a record here was damaged", cluster)
+        self._inbox.recoveries[cluster] = number
+        own = f"{self._settings.here.cluster}:{self._clock.incarnation}"
+        await self._request(cluster, {**mine, own: 0}, now, number)
+        return True
+
+    async def _request(self, whom: str, has: dict[str, int], now: float, number: int = 0) -> None:
+        request = packs.Request(self._settings.here.cluster, whom, has, number)
+        await self._channel.publish([packs.encode(request)])
+        self._asked_until = now + ANSWER_SECONDS
+
+    @property
+    def _unseen(self) -> list[str]:
+        """Clusters that declared this one lost since it saw to that last."""
+        told = self._inbox.declared
+        return sorted(source for source, times in told.items() if times > self._losses.seen_to(source))
+
+    async def _answer(self, request: packs.Request) -> None:
+        """Everything that the asker lacks, whoever made it. While this cluster may have what all others deleted, others
+        are to ask somebody else."""
+        if self._unseen and request.vector:
+            return
+        events = [
+            event
+            for path in self._shared_paths()
+            for event in self.record(path).events()
+            if not covers(request.vector, event.stamp)
+        ]
+        characters_max = min(packs.PACK_CHARACTERS, self._channel.payload_bytes_max // 2)
+        parts = list(packs.portions(events, characters_max)) or [()]
+        number, vector, count = request.number or self._settings.draw(), self._vector(), len(parts)
+        here, to, is_whole = self._settings.here.cluster, request.source, not request.vector
+        declared, seen_to = self._losses.of(to).times, self._losses.all_seen_to
+        answers = [
+            packs.Answer(here, to, number, part, count, vector, its, is_whole, declared, seen_to)
+            for part, its in enumerate(parts)
+        ]
+        await self._channel.publish([packs.encode(answer) for answer in answers])
+        self._figures.answers += 1
+
+
+def _others(vector: dict[str, int], own: str) -> dict[str, int]:
+    return {origin: sequence for origin, sequence in vector.items() if origin != own}
+
+
+async def _adopt(metadata: Metadata, settings: SyncSettings) -> None:
+    """What was there before anybody kept records is taken for seeds; and the cluster has a clock from here on."""
+    paths = [change.path for change in metadata.list("") if is_synced(change.path)]
+    unknown = [
+        path for path in paths if settings.covers(path) and metadata.get(SyncRecordPath(path).text) is None
+    ]
+    if unknown or metadata.get(SYNC_CLOCK_PATH.text) is None:
+
+        def work(transaction: Transaction) -> None:
+            for path in unknown:
+                try:
+                    transaction.adopt(path)
+                except UNREADABLE as problem:  # others need not wait for a document that nobody can read
+                    logger.error(
+                        "metadata sync: %s is damaged and not sent to other clusters: %s", path, problem
+                    )
+
+        await metadata.transact(settings.transaction(work))

@@ -1,0 +1,358 @@
+"""The connection from this region to one other region, shared by the replicators of all topics.
+
+To the other side this is an ordinary client that opens producers named `pulsar.repl.<here>--><there>`. It reconnects
+for ever, with back-off, and tells every replicator when it is up and when it is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from emulator.broker.replication import peer_auth as proof
+from emulator.broker.replication.link_emulation import LinkCut
+from emulator.config.region import PeerConfig
+from emulator.core.flow.failure_detector import Silence
+from emulator.errors import ProtocolError, ServerError
+from emulator.model.reasons import NO_REASON, Cause, Reason
+from emulator.model.values import Schema
+from emulator.wire import peering, requests
+from emulator.wire.codec import PING_FRAME, PONG_FRAME, CommandType
+from emulator.wire.commands import CloseProducer
+from emulator.wire.frames import COMMAND_BYTES_MAX, FRAME_PADDING_BYTES, FrameBuffer
+
+if TYPE_CHECKING:
+    from emulator.broker.environment import RegionServices
+
+logger = logging.getLogger(__name__)
+
+CONNECT_DEADLINE_SECONDS = 5.0
+_STAY_TRUE = (Cause.LINK_REFUSED, Cause.LINK_SILENT)
+"""Reasons that hold while the handshake is tried again: the remote region has not answered otherwise."""
+
+
+class PeerUser(Protocol):
+    """A replicator, as its peer connection sees it."""
+
+    producer_id: int
+
+    def link_up(self) -> None: ...
+
+    def link_down(self) -> None: ...
+
+    def producer_ready(self) -> None: ...
+
+    def refused(self, message: str) -> None: ...
+
+    def entry_refused(self, code: ServerError, message: str) -> None: ...
+
+    def receipts(self, positions: Sequence[tuple[int, int]]) -> None: ...
+
+    def pump(self) -> None: ...
+
+
+class PeerLink(asyncio.Protocol):
+    """Keeps one region's connection to one peer."""
+
+    def __init__(self, region: RegionServices, config: PeerConfig) -> None:
+        self.region = region
+        self.config = config
+        self.connected = False
+        """CONNECTED was received: the link is established."""
+        self.why_not = Cause.LINK_NOT_TRIED(region=config.region)
+        """Why the link is not established; empty when it is."""
+        self._refusal = NO_REASON
+        """Why the peer would not take this connection."""
+        self.since_ms = region.environment.wall_clock_ms()
+        """When the link was last established, or lost."""
+        self._users: dict[int, PeerUser] = {}
+        self._transport: asyncio.Transport | None = None
+        self._frames = FrameBuffer(0)
+        self._requests: dict[int, tuple[PeerUser, int]] = {}
+        """Producers that the peer was asked to open: whose, and under which id."""
+        self._asked: dict[int, asyncio.Future[int]] = {}
+        """How many partitions a topic has there, by request."""
+        self._asked_schemas: dict[int, asyncio.Future[bytes]] = {}
+        """Which version a schema has there, by request."""
+        self._next_id = 0
+        self._backoff_ms = region.config.settings.peer_reconnect_backoff_ms
+        self._silence = Silence()
+        self._keep_alive: asyncio.TimerHandle | None = None
+        self._retry: asyncio.TimerHandle | None = None
+        self._closed = False
+        self.writable = True
+        self.entry_bytes_max = region.config.settings.max_message_bytes
+        """The largest entry that fits into a frame there, as the peer said."""
+
+    # Users.
+
+    def add(self, user: PeerUser) -> None:
+        """A replicator wants to send; it hears `link_up` at once when there is a link."""
+        self._next_id += 1
+        user.producer_id = self._next_id
+        self._users[user.producer_id] = user
+        if self.connected:
+            user.link_up()
+
+    def remove(self, user: PeerUser) -> None:
+        if self._users.pop(user.producer_id, None) is not None and self.connected:
+            self.write(requests.close_producer(self._new_request_id(), user.producer_id))
+
+    def open_producer(self, user: PeerUser, topic: str) -> None:
+        """Ask the peer for a producer; the answer comes as `producer_ready` or `refused`."""
+        request_id = self._new_request_id()
+        self._requests[request_id] = user, user.producer_id
+        name = proof.replicator_name(self.region.config.region, self.config.region)
+        self.write(requests.create_producer(request_id, user.producer_id, topic, name, name_is_given=True))
+
+    def ask_partitions(self, topic: str) -> asyncio.Future[int]:
+        """How many partitions a topic has there; 0: none, or no such topic. ProtocolError when the link is down or
+        breaks."""
+        answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        if self.connected:
+            request_id = self._new_request_id()
+            self._asked[request_id] = answer
+            answer.add_done_callback(lambda _: self._asked.pop(request_id, None))
+            self.write(requests.partitions(request_id, topic))
+        else:
+            answer.set_exception(ProtocolError(ServerError.ServiceNotReady, self.why_not))
+        return answer
+
+    def ask_schema_version(self, topic: str, schema: Schema) -> asyncio.Future[bytes]:
+        """Which version a schema has there; it is registered if need be. ProtocolError when it is refused, or the
+        link is down or breaks."""
+        answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        if self.connected:
+            request_id = self._new_request_id()
+            self._asked_schemas[request_id] = answer
+            answer.add_done_callback(lambda _: self._asked_schemas.pop(request_id, None))
+            self.write(requests.get_or_create_schema(request_id, topic, schema))
+        else:
+            answer.set_exception(ProtocolError(ServerError.ServiceNotReady, self.why_not))
+        return answer
+
+    def write(self, data: bytes) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(data)
+
+    def _new_request_id(self) -> int:
+        self._next_id += 1
+        return self._next_id
+
+    # Connecting.
+
+    def start(self) -> None:
+        """Connect now and for ever after."""
+        self.region.spawn(self._connect())
+
+    async def _connect(self) -> None:
+        network = self.region.environment.peer_network
+        try:
+            async with asyncio.timeout(CONNECT_DEADLINE_SECONDS):
+                await network.connect(lambda: self, self.config.host, self.config.port)
+        except LinkCut:
+            self.why_not = Cause.LINK_CUT(here=self.region.config.region, region=self.config.region)
+            self._try_again()
+        except Exception as failure:  # also of what is no host name: the link must be tried again
+            self.why_not = self._unreachable(str(failure) or "timed out")
+            self._try_again()
+
+    def _unreachable(self, failure: str) -> Reason:
+        return Cause.LINK_UNREACHABLE(region=self.config.region, failure=failure)
+
+    def _try_again(self) -> None:
+        if self._closed or self._retry is not None:
+            return
+        settings = self.region.config.settings
+        jitter = self.region.environment.random.uniform(0.8, 1.2)
+        self._retry = asyncio.get_running_loop().call_later(self._backoff_ms / 1000 * jitter, self._reconnect)
+        self._backoff_ms = min(self._backoff_ms * 2, settings.peer_reconnect_backoff_ms_max)
+
+    def _reconnect(self) -> None:
+        self._retry = None
+        if not self._closed and self._transport is None:
+            self.start()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        if self._closed:
+            transport.abort()
+            return
+        self._transport = transport
+        if self.why_not.cause not in _STAY_TRUE:
+            self.why_not = Cause.LINK_HANDSHAKE(region=self.config.region)
+        self.writable = True
+        self._frames = FrameBuffer(self.region.config.settings.max_message_bytes + FRAME_PADDING_BYTES)
+        self._silence.heard()
+        self._schedule_keep_alive()
+        name = self.region.config.region.encode()
+        transport.write(peering.connect("geoemu-replicator", proof.METHOD, name))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        was_connected, self.connected = self.connected, False
+        self._transport = None
+        self._requests.clear()
+        asked: list[asyncio.Future[Any]] = [*self._asked.values(), *self._asked_schemas.values()]
+        self._asked, self._asked_schemas = {}, {}
+        for answer in asked:
+            if not answer.done():
+                answer.set_exception(ProtocolError(ServerError.ServiceNotReady, "the link was lost"))
+        if self._keep_alive is not None:
+            self._keep_alive.cancel()
+        self.why_not, self._refusal = self._refusal or self._lost(exc), NO_REASON
+        try:
+            if was_connected:
+                self._tell_lost()
+        finally:  # whatever a replicator does with it, the link is tried again
+            self._try_again()
+
+    def _tell_lost(self) -> None:
+        self.since_ms = self.region.environment.wall_clock_ms()
+        logger.info("link to %s down", self.config.region)
+        for user in list(self._users.values()):
+            user.link_down()
+        self.region.links_changed()
+
+    def _lost(self, failure: Exception | None) -> Reason:
+        return Cause.LINK_LOST(region=self.config.region, failure=str(failure or "closed by the peer"))
+
+    def _schedule_keep_alive(self) -> None:
+        interval = self.region.config.settings.peer_keep_alive_interval_ms / 1000
+        self._keep_alive = asyncio.get_running_loop().call_later(interval, self._check_alive)
+
+    def _check_alive(self) -> None:
+        """Half-open connections are only found by asking."""
+        if self._transport is None:
+            return
+        if self._silence.interval_over():
+            self._refusal = Cause.LINK_SILENT(region=self.config.region)
+            self._transport.abort()
+            return
+        self._transport.write(PING_FRAME)
+        self._schedule_keep_alive()
+
+    def close(self) -> None:
+        """End the link for good."""
+        self._closed = True
+        if self._retry is not None:
+            self._retry.cancel()
+        if self._transport is not None:
+            self._transport.close()
+
+    def pause_writing(self) -> None:
+        self.writable = False
+
+    def resume_writing(self) -> None:
+        self.writable = True
+        self._pump(self._users.values())
+
+    # What the peer says.
+
+    def data_received(self, data: bytes) -> None:
+        self._silence.heard()
+        receipts: dict[int, list[tuple[int, int]]] = {}
+        try:
+            for type_, command, _ in self._frames.feed(data):
+                if type_ == CommandType.SEND_RECEIPT:
+                    producer_id, ledger_id, entry_id = peering.read_receipt(command)
+                    receipts.setdefault(producer_id, []).append((ledger_id, entry_id))
+                else:
+                    self._confirm(receipts)
+                    self._handle(type_, command)
+            if self._frames.failed is not None:
+                raise self._frames.failed
+        except ProtocolError as problem:
+            logger.warning("link to %s: the peer violated the protocol: %s", self.config.region, problem)
+            if self._transport is not None:
+                self._transport.abort()
+        self._confirm(receipts)
+
+    def _confirm(self, receipts: dict[int, list[tuple[int, int]]]) -> None:
+        """Tell the replicators what came for them, and let them send on: once a chunk, not once a receipt."""
+        confirmed = [(self._users.get(producer_id), positions) for producer_id, positions in receipts.items()]
+        receipts.clear()
+        for user, positions in confirmed:
+            if user is not None:
+                user.receipts(positions)
+                user.pump()
+
+    def _pump(self, users: Iterable[PeerUser]) -> None:
+        """Let them send on: once per chunk of receipts, not once per receipt."""
+        for user in list(users):
+            user.pump()
+
+    def _handle(self, type_: int, data: bytes) -> None:
+        if type_ == CommandType.PING:
+            self.write(PONG_FRAME)
+        elif type_ == CommandType.AUTH_CHALLENGE:
+            self._prove(*peering.read_challenge(data))
+        elif type_ == CommandType.CONNECTED:
+            self._connected(peering.read_max_message_bytes(data))
+        elif type_ == CommandType.PRODUCER_SUCCESS:
+            user = self._answered(peering.read_producer_success(data))
+            if user is not None:
+                user.producer_ready()
+        elif type_ == CommandType.PARTITIONED_METADATA_RESPONSE:
+            request_id, count = peering.read_partitions(data)
+            asked = self._asked.pop(request_id, None)
+            if asked is not None and not asked.done():
+                asked.set_result(count or 0)
+        elif type_ == CommandType.GET_OR_CREATE_SCHEMA_RESPONSE:
+            self._schema_version(*peering.read_schema_version(data))
+        elif type_ == CommandType.ERROR:
+            error = peering.Error.read(data)
+            if not self.connected:
+                self._not_welcome(error.message)
+            user = self._answered(error.request_id)
+            if user is not None:
+                user.refused(error.message)
+        elif type_ == CommandType.SEND_ERROR:
+            failure = peering.SendError.read(data)
+            user = self._users.get(failure.producer_id)
+            if user is not None:
+                user.entry_refused(failure.code, failure.message)
+        elif type_ == CommandType.CLOSE_PRODUCER:
+            self._refuse(CloseProducer.read(data).producer_id, "closed by the peer")
+
+    def _answered(self, request_id: int) -> PeerUser | None:
+        """Whose request for a producer that was; None when the producer has been closed since."""
+        user, producer_id = self._requests.pop(request_id, (None, 0))
+        return user if self._users.get(producer_id) is user else None
+
+    def _schema_version(self, request_id: int, answer: bytes | ProtocolError) -> None:
+        asked = self._asked_schemas.pop(request_id, None)
+        if asked is None or asked.done():
+            return
+        if isinstance(answer, ProtocolError):
+            asked.set_exception(answer)
+        else:
+            asked.set_result(answer)
+
+    def _refuse(self, producer_id: int, message: str) -> None:
+        user = self._users.get(producer_id)
+        if user is not None:
+            user.refused(message)
+
+    def _prove(self, method: str, nonce: bytes) -> None:
+        if method == proof.METHOD:
+            config = self.region.config
+            answer = proof.proof_of(config.run_secret, nonce, config.region, self.config.region)
+            self.write(peering.auth_response(method, answer))
+
+    def _not_welcome(self, message: str) -> None:
+        self._refusal = Cause.LINK_REFUSED(region=self.config.region, message=message)
+        logger.warning("%s", self._refusal)
+
+    def _connected(self, max_message_bytes: int | None) -> None:
+        self.connected = True
+        if max_message_bytes is not None:
+            self.entry_bytes_max = max_message_bytes + FRAME_PADDING_BYTES - COMMAND_BYTES_MAX
+        self.since_ms = self.region.environment.wall_clock_ms()
+        self.why_not = NO_REASON
+        self._backoff_ms = self.region.config.settings.peer_reconnect_backoff_ms
+        logger.info("link to %s up", self.config.region)
+        for user in list(self._users.values()):
+            user.link_up()
+        self.region.links_changed()

@@ -1,0 +1,187 @@
+"""The recent ends of the topics' logs, in memory.
+
+Live consumers and replicators read here and only those that lag go to the store. Holds durable entries only
+("visible" comes after "durable").
+
+All topics of a region share one pool (docs/components/memory.md). A topic's entries are in blocks; each is charged
+with what it really holds, and over the limit the oldest block goes, whichever topic it belongs to. What has gone is
+read from the store, so the limit is a matter of speed and never of what a consumer gets.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import OrderedDict
+from collections.abc import Iterable
+from itertools import islice
+from operator import attrgetter
+from typing import Final
+
+from emulator.broker.memory_budgets import Account, Charge
+from emulator.core.dispatch.consistent_hash import hash_of
+from emulator.model.markers import Marker
+from emulator.wire.markers import stored_marker
+from emulator.wire.metadata import ChunkPiece, EntryInfo, piece_of, scan_entry, scan_for_dispatch
+from emulator.wire.sticky_key import sticky_key
+
+NOT_ASKED: Final = -1
+
+
+class StoredEntry:
+    """An entry of the log, and what dispatching asks of every entry."""
+
+    __slots__ = ("_info", "_key_hash", "data", "due_ms", "entry_id", "hidden", "marker", "messages")
+
+    def __init__(self, entry_id: int, data: bytes, info: EntryInfo, marker: Marker | None = None) -> None:
+        self.entry_id = entry_id
+        self.data = data
+        self.messages = info.num_messages
+        self.due_ms = info.deliver_at_time_ms or 0
+        self.hidden = info.marker_type is not None
+        """A marker, or a message of an aborted transaction, which the topic notes when it is read: no consumer ever
+        sees it."""
+        self.marker = marker
+        """Decoded once: where it came in, or when it was read from the store. None also for markers that mean nothing
+        here."""
+        self._info: EntryInfo | None = info
+        self._key_hash = NOT_ASKED
+
+    @classmethod
+    def read(cls, entry_id: int, data: bytes) -> StoredEntry:
+        """From the store: most such entries go to consumers, who need no more than dispatching does."""
+        messages, hidden, due_ms = scan_for_dispatch(data)
+        if hidden:
+            info = scan_entry(data)
+            return cls(entry_id, data, info, stored_marker(data, info))
+        entry = object.__new__(cls)
+        entry.entry_id = entry_id
+        entry.data = data
+        entry.messages, entry.hidden, entry.marker = messages, False, None
+        entry.due_ms = due_ms
+        entry._info = None
+        entry._key_hash = NOT_ASKED
+        return entry
+
+    @property
+    def info(self) -> EntryInfo:
+        """What else its metadata says; read when somebody asks for the first time."""
+        if self._info is None:
+            self._info = scan_entry(self.data)
+        return self._info
+
+    @property
+    def piece(self) -> ChunkPiece | None:
+        """For SHARED."""
+        if self._info is not None and self._info.num_chunks <= 1:
+            return None
+        return piece_of(self.data)
+
+    @property
+    def is_aborted(self) -> bool:
+        """A message of an aborted transaction."""
+        return self.hidden and self.info.marker_type is None
+
+    @property
+    def key_hash(self) -> int:
+        """For KEY_SHARED; computed at the first access."""
+        if self._key_hash == NOT_ASKED:
+            self._key_hash = hash_of(sticky_key(self.data))
+        return self._key_hash
+
+
+ENTRY_OVERHEAD_BYTES = 432
+"""What an entry holds besides its bytes: their header, this object, its metadata and numbers, the hash of its key, its
+place in a list. A test counts it."""
+BLOCK_BYTES = 65_536
+"""A block that holds this much takes no further entries."""
+
+
+class Block:
+    """Consecutive entries of one topic, which come together and go together."""
+
+    __slots__ = ("charge", "entries", "first_entry_id", "tail")
+
+    def __init__(self, tail: TailCache, first_entry_id: int, charge: Charge) -> None:
+        self.tail = tail
+        self.first_entry_id = first_entry_id
+        self.entries: list[StoredEntry] = []
+        self.charge = charge
+
+    @property
+    def is_full(self) -> bool:
+        return self.charge.size_bytes >= BLOCK_BYTES
+
+    def add(self, entries: list[StoredEntry]) -> None:
+        self.entries += entries
+        size = sum([len(entry.data) for entry in entries]) + ENTRY_OVERHEAD_BYTES * len(entries)
+        self.charge.resize(self.charge.size_bytes + size)
+
+
+class TailPool:
+    """The memory that the tails of all topics of a region share. Over its limit the oldest block of any topic goes."""
+
+    def __init__(self, account: Account) -> None:
+        self._account = account
+        self._blocks: OrderedDict[Block, None] = OrderedDict()
+        """Oldest first. Of one topic's blocks the oldest goes first too, so that what is left is its newest end."""
+
+    def open_block(self, tail: TailCache, first_entry_id: int) -> Block:
+        block = Block(tail, first_entry_id, self._account.charge(0))
+        self._blocks[block] = None
+        return block
+
+    def make_room(self) -> None:
+        while self._account.is_over:
+            oldest, _ = self._blocks.popitem(last=False)
+            oldest.charge.release()
+            oldest.tail.forget_oldest(oldest)
+
+    def release(self, blocks: Iterable[Block]) -> None:
+        for block in blocks:
+            del self._blocks[block]
+            block.charge.release()
+
+
+class TailCache:
+    """One topic's consecutive newest entries, as many as the pool leaves it; maybe none."""
+
+    def __init__(self, end_entry_id: int, pool: TailPool) -> None:
+        self.start_entry_id = end_entry_id
+        """Every entry with an id >= this is here. Below, ask the store."""
+        self._pool = pool
+        self._blocks: list[Block] = []
+
+    def extend(self, entries: list[StoredEntry]) -> None:
+        """Add entries, at least one, that follow all others."""
+        if not self._blocks or self._blocks[-1].is_full:
+            self._blocks.append(self._pool.open_block(self, entries[0].entry_id))
+        self._blocks[-1].add(entries)
+        self._pool.make_room()
+
+    def forget_oldest(self, block: Block) -> None:
+        """The pool's: this block is not kept any more."""
+        assert self._blocks[0] is block, "blocks go oldest first"
+        del self._blocks[0]
+        self.start_entry_id = block.entries[-1].entry_id + 1
+
+    def read(self, from_entry_id: int, entries_max: int) -> list[StoredEntry] | None:
+        """Entries from an id on; None when it lies before what is kept here."""
+        if from_entry_id < self.start_entry_id:
+            return None
+        found: list[StoredEntry] = []
+        at = bisect_right(self._blocks, from_entry_id, key=_first_id) - 1
+        for block in islice(self._blocks, max(at, 0), None):
+            start = bisect_left(block.entries, from_entry_id, key=_id)
+            found += block.entries[start : start + entries_max - len(found)]
+            if len(found) == entries_max:
+                break
+        return found
+
+    def close(self) -> None:
+        """Give the pool back what is held; nothing is added any more."""
+        self._pool.release(self._blocks)
+        self._blocks.clear()
+
+
+_id: Final = attrgetter("entry_id")
+_first_id: Final = attrgetter("first_entry_id")

@@ -1,0 +1,416 @@
+"""Carries out what `core.access` decides for one topic: stores grants, opens, evicts and refuses producers.
+
+    enter ──▶ decisions ──▶ told to the producer's connection
+                  └─ Write: wait for what is issued ──▶ put the grant ──▶ durable ──▶ decisions
+
+Who waits is remembered in the store too, but nobody waits for that: losing it costs an order, not a promise.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Protocol, cast
+
+from emulator.broker.debounced_writer import StateKeeper, one_key
+from emulator.broker.environment import RegionServices
+from emulator.config.compatibility import Compatibility
+from emulator.core.access import (
+    Access,
+    Admit,
+    Change,
+    Claimant,
+    Decision,
+    Evict,
+    Grant,
+    Habits,
+    Refuse,
+    Step,
+    Wait,
+)
+from emulator.errors import ProtocolError, ServerError, StorageDamaged, StorageError
+from emulator.model.stored_keys import GrantKey, LineKey
+from emulator.model.values import AccessMode
+from emulator.storage.contract import Log, Store
+
+if TYPE_CHECKING:
+    from emulator.broker.topic.producer import Producer
+
+logger = logging.getLogger(__name__)
+
+_UNREADABLE = (ValueError, KeyError, TypeError, OverflowError, RecursionError)
+"""What reading a row raises that somebody else wrote."""
+LINE_WRITE_DELAY_SECONDS = 0.02
+LINE_REMEMBERED_MAX = 1_000
+"""So many of those who wait keep their order over a restart."""
+
+
+class TransactionsOfOwners(Protocol):
+    """The topic's transactions."""
+
+    def owner_lost(self, name: str, why: str) -> None:
+        """Whoever published under this name has lost the topic: so have its open transactions."""
+        ...
+
+
+class AccessHost(Protocol):
+    """The topic."""
+
+    @property
+    def region(self) -> RegionServices: ...
+    @property
+    def full_name(self) -> str: ...
+    @property
+    def log(self) -> Log: ...
+    @property
+    def transactions(self) -> TransactionsOfOwners: ...
+
+    def flush(self) -> None: ...
+
+    async def issued_so_far(self) -> None: ...
+
+    def failed(self, failure: BaseException) -> None: ...
+
+
+class Standing:
+    """What people are told of the access to one topic."""
+
+    def __init__(self, loaded_ms: int) -> None:
+        self.since_ms = loaded_ms
+        self.last_change = ""
+        """What changed the owner last, and why."""
+        self.ownerless_since: float | None = None
+        """Loop time; None: nobody waits, or there is an owner."""
+
+
+class TopicAccess:
+    """Kept by its topic."""
+
+    def __init__(self, topic: AccessHost) -> None:
+        """StorageDamaged when what is stored cannot be read."""
+        region = topic.region
+        settings = region.config.settings
+        chosen = Compatibility(region.config.compatibility)
+        self._topic = topic
+        self._store = region.store
+        self._patience_seconds = settings.exclusive_patience_ms / 1000
+        if chosen.follows_upstream("unloaded_owner"):
+            self._patience_seconds = 0.0
+        line_before = _line_before(region.store, topic.full_name) if self._patience_seconds > 0 else {}
+        newest = newest_grant(region.store, topic.full_name)
+        self._granted_to = "" if newest is None else newest.owner
+        """Who was given the topic last."""
+        self._machine: Access = region.environment.parts.access(
+            newest,
+            patient=self._patience_seconds > 0,
+            line_before=line_before,
+            habits=_habits(chosen),
+        )
+        self.standing = Standing(region.environment.wall_clock_ms())
+        self._figures = region.access_figures
+        self._closed = False
+        loop_us = int(asyncio.get_running_loop().time() * 1_000_000)
+        # Somebody may have set the clock back: whoever comes now comes after those who waited.
+        began_us = max(self.standing.since_ms * 1_000, *(came_us + 1 for came_us in line_before.values()), 0)
+        self._wall_minus_loop_us = began_us - loop_us
+        self._timer: asyncio.TimerHandle | None = None
+        self._writing: asyncio.Future[None] | None = None
+        """Done when the write that is under way has its outcome."""
+        self._waited: dict[Claimant, None] = {}
+        self._keeper: StateKeeper | None = None
+        """Of who waits; most topics never need it."""
+        self._line_changes = 0
+        """Of which the keeper was told."""
+        self._is_patient = self._machine.awaited is not None or bool(line_before)
+
+    def look_after(self) -> None:
+        """The topic is served from now on: those who had it, or waited for it, may come back. One that could not be
+        loaded decides nothing."""
+        if not self._is_patient:
+            return
+        if self._machine.awaited is not None:
+            self._say(f"it is reserved for {self._machine.awaited!r}, the owner before the topic was loaded")
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(self._patience_seconds, self._patience_over)
+
+    def _patience_over(self) -> None:
+        former = self._machine.awaited
+        self._carry_out(self._machine.patience_over(), f"{former!r} did not reconnect in time")
+
+    # What it is told.
+
+    def enter(self, producer: Producer) -> None:
+        """A client's producer asks to be opened. Its connection is told the outcome, now or later."""
+        waits = producer.access_mode is AccessMode.WAIT_FOR_EXCLUSIVE
+        draw = self._topic.region.environment.random.getrandbits(32) if waits else 0
+        now_us = int(asyncio.get_running_loop().time() * 1_000_000) + self._wall_minus_loop_us
+        why = f"{producer.producer_name!r} requested it ({producer.access_mode.label})"
+        self._carry_out(self._machine.enter(producer, now_us, draw), why)
+
+    def left(self, producer: Producer, why: str = "it left") -> None:
+        """A producer that entered is gone: closed, or its connection was lost. Harmless when it never entered."""
+        if not self._closed:
+            self._waited.pop(producer, None)
+            self._carry_out(self._machine.left(producer), f"{producer.producer_name!r} closed: {why}")
+
+    def hand_over(self, old: Producer, new: Producer) -> None:
+        """The client of `old` is back as `new`, which enters next, or leaves."""
+        self._machine.hand_over(old, new)
+
+    def move_home(self, home: str) -> None:
+        """From now on clients publish in another region only; empty: here."""
+        if home != self._machine.home:
+            self._carry_out(
+                self._machine.move_home(home), f"clients may now publish in {home or 'this region'}"
+            )
+
+    # What it tells.
+
+    @property
+    def home(self) -> str:
+        """The only region in which clients publish, when it is another one."""
+        return self._machine.home
+
+    @property
+    def epoch(self) -> int | None:
+        return self._machine.epoch
+
+    @property
+    def owner(self) -> Producer | None:
+        """Holds the topic, or is being given it."""
+        return cast("Producer | None", self._machine.owner)
+
+    @property
+    def awaited(self) -> str | None:
+        """The name of the former owner for which the topic is kept."""
+        return self._machine.awaited
+
+    @property
+    def line(self) -> list[Producer]:
+        """Who waits, in the order of promotion."""
+        return cast("list[Producer]", self._machine.waiting())
+
+    @property
+    def waiting_count(self) -> int:
+        return len(self._machine.line)
+
+    @property
+    def is_in_use(self) -> bool:
+        return self._machine.is_in_use
+
+    def named(self, name: str) -> Producer | None:
+        """Whoever waits, or is being admitted, under a name."""
+        return cast("Producer | None", self._machine.named(name))
+
+    # Carrying out.
+
+    def _carry_out(self, decisions: Sequence[Decision], why: str) -> None:
+        for decision in decisions:
+            if isinstance(decision, Admit):
+                self._admit(cast("Producer", decision.claimant), decision.epoch)
+            elif isinstance(decision, Wait):
+                producer = cast("Producer", decision.claimant)
+                self._waited[producer] = None
+                producer.connection.producer_waits(producer)
+            elif isinstance(decision, Refuse):
+                self._refuse(decision)
+            elif isinstance(decision, Evict):
+                self.evict(cast("Producer", decision.claimant), why)
+            else:
+                self._begin_writing(decision.change, why)
+        self._keep_line()
+        self._note_ownerless()
+
+    def _admit(self, producer: Producer, epoch: int | None) -> None:
+        if self._waited.pop(producer, False) is None:
+            self._figures.promotions += 1
+        producer.connection.producer_admitted(producer, epoch)
+
+    def _refuse(self, decision: Refuse) -> None:
+        producer = cast("Producer", decision.claimant)
+        waited = self._waited.pop(producer, False) is None
+        if waited and decision.code is ServerError.ProducerFenced:
+            self._figures.fences += 1
+        producer.connection.producer_refused(producer, ProtocolError(decision.code, decision.sentence))
+
+    def evict(self, producer: Producer, why: str) -> None:
+        """It publishes no more, from now on."""
+        self._figures.fences += 1
+        logger.info("%s: producer %s is fenced: %s", self._topic.full_name, producer.producer_name, why)
+        producer.connection.close_producer(producer)
+        self._topic.transactions.owner_lost(producer.producer_name, "its producer was fenced")
+
+    def _begin_writing(self, change: Change, why: str) -> None:
+        self._writing = asyncio.get_running_loop().create_future()
+        self._topic.region.spawn(self._write(change, why, self._writing))
+
+    async def _write(self, change: Change, why: str, writing: asyncio.Future[None]) -> None:
+        try:
+            grant = await self._stored(change, why)
+        except StorageError as failure:
+            logger.error(
+                "%s: the change of exclusive access could not be stored: %s", self._topic.full_name, failure
+            )
+            if not self._closed:
+                self._carry_out(self._machine.not_written(str(failure)), "the new owner could not be stored")
+            return
+        finally:
+            writing.set_result(None)
+        if not self._closed:
+            self._note_change(change, grant, why)
+            self._carry_out(self._machine.written(grant), why)
+
+    async def _stored(self, change: Change, why: str) -> Grant:
+        """X1: what the former owner sent has its outcome before the new epoch begins, and the epoch is durable before
+        its owner hears of it. StorageError when it is not, or nobody knows."""
+        await self.everything_issued()
+        if self._closed:
+            raise StorageError("the topic was unloaded", definite=True)
+        grant = change.at(self._topic.log.next_entry_id)
+        await self.make_durable(grant, why)
+        return grant
+
+    async def everything_issued(self) -> None:
+        """Wait until what others sent has its outcome."""
+        self._topic.flush()
+        await self._topic.issued_so_far()
+
+    async def make_durable(self, grant: Grant, why: str) -> None:
+        """StorageError when it is not, or nobody knows."""
+        await self.store(grant, why)
+
+    def store(self, grant: Grant, why: str) -> asyncio.Future[int]:
+        """Issue the row."""
+        key = GrantKey.of(self._topic.full_name, grant.epoch).text
+        self._store.get(key)  # a key whose last put failed is refused until somebody looked (S5)
+        return self._store.put(key, _encoded(grant, why, self._topic.region.environment.wall_clock_ms()))
+
+    def _note_change(self, change: Change, grant: Grant, why: str) -> None:
+        owner, epoch = grant.owner, grant.epoch
+        if change.step is Step.GRANT:
+            self._owner_changes(owner, epoch)
+            self._say(f"{owner!r} became the owner in epoch {epoch}, because {why}")
+        elif change.step is Step.BAR:
+            self._say(f"epoch {epoch} has no owner, because {why}")
+        elif change.step is Step.END:
+            self._say(f"{owner!r} is no longer the owner, because {why}; no producer waits")
+        else:
+            self._say(f"{owner!r} reconnected and remains the owner in epoch {epoch}")
+
+    def _owner_changes(self, owner: str, epoch: int) -> None:
+        """What the former owner did not commit, the new one does not wait for (decision 0027)."""
+        former, self._granted_to = self._granted_to, owner
+        if former and former != owner:
+            self._topic.transactions.owner_lost(
+                former, f"{owner!r} became the owner of {self._topic.full_name} in epoch {epoch}"
+            )
+
+    def _say(self, sentence: str) -> None:
+        self.standing.since_ms = self._topic.region.environment.wall_clock_ms()
+        self.standing.last_change = sentence
+        logger.info("%s: %s", self._topic.full_name, sentence)
+
+    def _note_ownerless(self) -> None:
+        machine, standing = self._machine, self.standing
+        granted = machine.owner is not None and machine.change is None
+        now = asyncio.get_running_loop().time()
+        if self._waited and not granted and not machine.shared:
+            if standing.ownerless_since is None:
+                standing.ownerless_since = now
+        elif standing.ownerless_since is not None:
+            self._figures.ownerless_seconds += now - standing.ownerless_since
+            standing.ownerless_since = None
+
+    # Who waits, over a restart.
+
+    def _keep_line(self) -> None:
+        if self._machine.line_changes == self._line_changes:
+            return
+        self._line_changes = self._machine.line_changes
+        if self._keeper is None:
+            key, keeper = LineKey(self._topic.full_name).text, self._topic.region.environment.parts.keeper
+            self._keeper = keeper(self._store, key, one_key(key, self._line_bytes), _line_not_kept)
+        self._keeper.soon(LINE_WRITE_DELAY_SECONDS)
+
+    def _line_bytes(self) -> bytes:
+        places = self._machine.line[:LINE_REMEMBERED_MAX]
+        return json.dumps([[place.claimant.producer_name, place.arrived_us] for place in places]).encode()
+
+    # Leaving.
+
+    def close(self) -> None:
+        """The topic leaves memory. Producers that are sent away now lose nothing: their grant stays as it is."""
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._keeper is not None:
+            self._keeper.close()
+
+    async def flush(self) -> None:
+        """Make durable who waits. StorageError when that fails."""
+        pending = None if self._keeper is None else self._keeper.flush()
+        if pending is not None:
+            await pending
+
+    async def settled(self) -> None:
+        """After `close`: wait until nothing is being written any more."""
+        if self._writing is not None:
+            await self._writing
+        if self._keeper is not None:
+            await self._keeper.settled()
+
+
+def newest_grant(store: Store, topic: str) -> Grant | None:
+    """StorageDamaged when it cannot be read."""
+    rows = store.scan(GrantKey.prefix(topic))
+    return _decoded(rows[-1][0], rows[-1][1].value) if rows else None
+
+
+def _encoded(grant: Grant, why: str, at_ms: int) -> bytes:
+    return json.dumps({**asdict(grant), "why": why, "at_ms": at_ms}).encode()
+
+
+def _decoded(key: str, value: bytes) -> Grant:
+    try:
+        row = json.loads(value)
+        end = row["end_entry"]
+        grant = Grant(
+            int(row["epoch"]), str(row["owner"]), int(row["first_entry"]), None if end is None else int(end)
+        )
+        if not key.endswith(f"/{grant.epoch:020d}"):
+            raise ValueError(f"epoch {grant.epoch} is not that of the key")
+    except _UNREADABLE as problem:
+        raise StorageDamaged(
+            f"{key} is damaged ({type(problem).__name__}: {problem}): the owner of the topic is unknown"
+        ) from None
+    return grant
+
+
+def _line_before(store: Store, topic: str) -> dict[str, int]:
+    stored = store.get(LineKey(topic).text)
+    if stored is None:
+        return {}
+    try:
+        return {str(name): int(arrived_us) for name, arrived_us in json.loads(stored.value)}
+    except _UNREADABLE:
+        logger.warning(
+            "%s: the stored wait queue cannot be read; producers are queued in the order in which they "
+            "reconnect",
+            topic,
+        )
+        return {}
+
+
+def _line_not_kept(failure: BaseException) -> None:
+    logger.warning("the wait queue for exclusive access could not be stored: %s", failure)
+
+
+def _habits(chosen: Compatibility) -> Habits:
+    return Habits(
+        first_come_first_served=chosen.follows_upstream("queue_priority"),
+        promotes_once=chosen.follows_upstream("failed_promotion"),
+        forgets_losers=chosen.follows_upstream("fenced_producers"),
+    )

@@ -1,0 +1,94 @@
+"""A topic that keeps nothing: what nobody takes at once is dropped and counted (docs/components/non-persistent.md).
+
+It is a topic like any other on a log that forgets, with strategies that hand everything out once. After each group of
+publishes every subscription is handed what its consumers take; the rest it passes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
+
+from emulator.broker.environment import RegionServices
+from emulator.broker.topic.entry_cache import StoredEntry
+from emulator.broker.topic.non_persistent.replicator import LiveReplicator
+from emulator.broker.topic.non_persistent.store import VolatileLog
+from emulator.broker.topic.topic import Topic
+from emulator.core.dispatch import Read
+from emulator.core.dispatch.at_most_once import at_most_once
+from emulator.core.flow.drops import Drops
+from emulator.model.values import TopicName
+
+if TYPE_CHECKING:
+    from emulator.broker.subscription.subscription import Subscription
+
+
+class VolatileServices:
+    """The region, as such a topic sees it: it has no store to speak of."""
+
+    def __init__(self, region: RegionServices) -> None:
+        self._region = region
+        self.store = region.environment.parts.store_of_fleeting(region.store)
+        parts = replace(region.environment.parts, strategy_for=at_most_once)
+        self.environment = replace(region.environment, store=self.store, parts=parts)
+
+    def __getattr__(self, name: str) -> Any:
+        """Everything else is the region's."""
+        return getattr(self._region, name)
+
+
+class NonPersistentTopic(Topic):
+    """Made by `make`."""
+
+    keeps_messages = False
+    replicator_type = LiveReplicator
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self.dropped: dict[str, Drops] = {}
+        """By subscription."""
+        self.dropped_for: dict[str, Drops] = {}
+        """By region that it is replicated to."""
+
+    @property
+    def remembered_entry_id(self) -> int:
+        """The oldest entry that can still be read."""
+        return min(self.tail.start_entry_id, self.log.first_entry_id)
+
+    @classmethod
+    async def make(cls, region: RegionServices, name: TopicName, ledger_id: int) -> Topic:
+        """`ledger_id` is larger than that of any topic before: to other regions positions only grow."""
+        services = cast(RegionServices, VolatileServices(region))
+        return await cls.load(services, name, VolatileLog(str(name), ledger_id), deduplicates=False)
+
+    def _notify(self, entries: list[StoredEntry]) -> None:
+        for subscription in list(self.subscriptions.values()):
+            self._hand_out(subscription, entries)
+        for replicator in self.replicators.values():
+            cast(LiveReplicator, replicator).offer(entries)
+        self._entries_since_checkpoint += len(entries)
+        if self._entries_since_checkpoint >= self.region.config.settings.state_checkpoint_entries:
+            self._checkpoint()
+
+    def _hand_out(self, subscription: Subscription, entries: Sequence[StoredEntry]) -> None:
+        subscription.handing_out.pump()
+        wall_ms = self.region.environment.wall_clock_ms()
+        for _ in entries:  # a large group takes several turns; each hands out at least one entry
+            if not isinstance(subscription.dispatcher.next(self.readable_end, self.now_ms(), wall_ms), Read):
+                break
+            subscription.handing_out.pump()
+        is_acked, last = subscription.cursor.is_acked, self.readable_end - 1
+        dropped = sum([entry.messages for entry in entries if not is_acked(entry.entry_id)])
+        if dropped:
+            drops = self.dropped.setdefault(subscription.name, self.region.environment.parts.drops())
+            drops.count(dropped, self.now_ms())
+            subscription.move(lambda cursor: cursor.ack_range(cursor.mark_delete + 1, last))
+
+    def subscription_ended(self, name: str) -> None:
+        super().subscription_ended(name)
+        self.dropped.pop(name, None)
+
+    def now_ms(self) -> int:
+        return int(asyncio.get_running_loop().time() * 1000)

@@ -1,0 +1,425 @@
+"""Which topics a region has, and which of them are in memory (docs/components/topic-directory.md, D1 to D5).
+
+One slot a name. A slot leaves the table when it is ABSENT and nobody waits for it, so asking for names that do not
+exist costs nothing for good. What a topic is made of is its opener's business (`broker/topic_assembly.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Protocol
+
+from emulator.broker.topic_directory.loaded_topic import Slot, SlotState, TopicMoved, Wish
+from emulator.broker.topic_directory.log_kinds import LogKind
+from emulator.errors import GeoemuError, ProtocolError, ServerError, StorageDamaged, StorageError
+from emulator.model.values import NON_PERSISTENT, TopicName
+
+if TYPE_CHECKING:
+    from emulator.broker.topic.topic import Topic
+
+logger = logging.getLogger(__name__)
+
+ACQUIRED_AGAIN_MAX = 10
+OWING_AT_ONCE = 8
+"""Topics that owe something are opened so many at a time after a start, so that clients get their turn."""
+RETRY_SECONDS = 0.05
+RETRY_SECONDS_MAX = 2.0
+DAMAGED_SECONDS = 30.0
+"""So long a topic whose stored state is damaged is refused without a look: clients and other regions ask again and
+again."""
+
+
+class Logs(Protocol):
+    """Of the store: which there are."""
+
+    def log_names(self) -> list[str]: ...
+
+    def has_log(self, name: str) -> bool: ...
+
+
+class Opener(Protocol):
+    """Makes topics and ends them."""
+
+    async def open(self, name: TopicName, *, create: bool) -> Topic | None:
+        """Load a topic, or create it. None: there is none. StorageError, ProtocolError when it cannot be had."""
+        ...
+
+    def serve(self, topic: Topic) -> None:
+        """The topic serves from now on: let its replicators begin."""
+        ...
+
+    def send_away(self, topic: Topic) -> None:
+        """Tell all clients of a topic to connect again."""
+        ...
+
+    def is_used(self, topic: Topic) -> bool:
+        """It has producers or consumers."""
+        ...
+
+    def owes(self, topic: Topic) -> bool:
+        """It has work to do although nobody uses it (D3)."""
+        ...
+
+    async def write_pending(self, topic: Topic) -> None:
+        """Make durable what a topic would have written a little later. StorageError when that fails."""
+        ...
+
+    async def forget_owing(self, topic: Topic) -> bool:
+        """Of a closed topic with nothing under way: that it need not be opened at the next start. False: it must."""
+        ...
+
+    async def erase(self, name: str, *, for_good: bool) -> None:
+        """Remove everything that the store has of a topic. `for_good`: other regions must not bring it back.
+        StorageError when that fails; it may be tried again."""
+        ...
+
+
+class Directory:
+    """All topics of one region."""
+
+    def __init__(
+        self,
+        opener: Opener,
+        logs: Logs,
+        spawn: Callable[[Coroutine[Any, Any, Any]], None],
+        *,
+        check: Callable[[str], TopicName],
+        may_create: Callable[[TopicName], bool],
+        was_deleted: Callable[[TopicName], bool],
+        idle_seconds: float,
+    ) -> None:
+        """`check`: the parsed name of a topic that may live here, or ProtocolError. `may_create`: whether a topic is
+        created when somebody wishes it; `was_deleted`: whether other regions' wishes do not count, because somebody
+        deleted it here. `idle_seconds`: how long a topic that nobody uses stays in memory; 0: for ever."""
+        self._opener = opener
+        self._log_names = logs.log_names
+        self._has_log = logs.has_log
+        self._spawn = spawn
+        self._check = check
+        self._may_create = may_create
+        self._was_deleted = was_deleted
+        self._idle_seconds = idle_seconds
+        self._slots: dict[str, Slot] = {}
+        self._lives = 0
+        self._damaged: dict[str, tuple[StorageDamaged, float]] = {}
+        """By name: why a topic could not be loaded, and the loop time from which on it is worth another look."""
+        self._creating: dict[str, None] = {}
+        """Those that may be made, and are being made."""
+        self._observers: list[Callable[[TopicMoved], None]] = []
+        self._closed = False
+        self.serving: dict[str, Topic] = {}
+        """By full name. For reading only."""
+        self.owing: dict[str, None] = {}
+        """Topics that owe something since before the start, and are not open yet."""
+
+    # What there is.
+
+    def names(self, namespace: str) -> list[str]:
+        """Full names of the persistent topics of a namespace, in memory or not, sorted."""
+        prefix = f"{LogKind.MESSAGES.value}://{namespace}/"
+        return [name for name in self._log_names() if name.startswith(prefix)]
+
+    def non_persistent_names(self, namespace: str) -> list[str]:
+        """Full names of those of its topics that keep nothing, sorted: they are there while they are in memory."""
+        prefix = f"{NON_PERSISTENT}://{namespace}/"
+        return sorted(name for name in self.serving if name.startswith(prefix))
+
+    def count(self, namespace: str) -> int:
+        """Of all topics of a namespace, those counted that are being created."""
+        creating = [name for name in self._creating if TopicName.parse(name).full_namespace == namespace]
+        return len({*self.names(namespace), *self.non_persistent_names(namespace), *creating})
+
+    def exists(self, name: str) -> bool:
+        """Whether there is a topic of this full name, in memory or not."""
+        return self.state_of(name) is not SlotState.ABSENT or self._has_log(name)
+
+    def all_names(self) -> list[str]:
+        """The same of all namespaces."""
+        return [name for name in self._log_names() if name.startswith(f"{LogKind.MESSAGES.value}://")]
+
+    def state_of(self, name: str) -> SlotState:
+        slot = self._slots.get(name)
+        return SlotState.ABSENT if slot is None else slot.state
+
+    def observe(self, observer: Callable[[TopicMoved], None]) -> None:
+        """Have every change of a state told, in the step in which it happens."""
+        self._observers.append(observer)
+
+    # Having a topic.
+
+    async def acquire(self, name: str, wish: Wish) -> Topic:
+        """The topic, in memory. ProtocolError or StorageError when it cannot be had.
+
+        Who goes on waiting for something else afterwards looks at `topic.closed` before using it.
+        """
+        if self._closed:
+            raise ProtocolError(ServerError.ServiceNotReady, "the region is stopping")
+        loop = asyncio.get_running_loop()
+        parsed = self._check(name)
+        self._refuse_damaged(str(parsed))
+        slot = self._slots.setdefault(str(parsed), Slot(parsed))
+        slot.asked_at = loop.time()
+        if slot.state is SlotState.SERVING:
+            assert slot.topic is not None
+            return slot.topic
+        waiter: asyncio.Future[Topic] = loop.create_future()
+        slot.waiters[waiter] = wish
+        if slot.state is SlotState.ABSENT:
+            self._begin(slot)
+        try:
+            return await waiter
+        finally:
+            slot.waiters.pop(waiter, None)
+
+    def _refuse_damaged(self, name: str) -> None:
+        """StorageDamaged when a look at the store would say nothing new."""
+        if not self._damaged or name not in self._damaged:
+            return
+        damage, until = self._damaged[name]
+        if asyncio.get_running_loop().time() < until:
+            raise StorageDamaged(str(damage))
+        del self._damaged[name]
+
+    def _note_damage(self, name: str, damage: StorageDamaged) -> None:
+        logger.error("topic %s cannot be loaded: %s", name, damage)
+        self._damaged[name] = damage, asyncio.get_running_loop().time() + DAMAGED_SECONDS
+
+    def _begin(self, slot: Slot) -> None:
+        self._lives += 1
+        slot.life = self._lives
+        self._become(slot, SlotState.OPENING, "asked for")
+        self._spawn(self._open(slot))
+
+    async def _open(self, slot: Slot) -> None:
+        try:
+            topic = await self._find(slot)
+        except BaseException as failure:
+            self._become(slot, SlotState.ABSENT, str(failure))
+            if isinstance(failure, StorageDamaged):
+                self._note_damage(str(slot.name), failure)
+            slot.fail(failure, list(slot.waiters))
+            self._drop_or_begin(slot)
+            if not isinstance(failure, GeoemuError):
+                raise
+            return
+        if topic is None:
+            self._become(slot, SlotState.ABSENT, "there is no such topic")
+            self._drop_or_begin(slot)
+            return
+        if self._closed:
+            topic.close("the region is stopping")
+            return
+        slot.topic = self.serving[topic.full_name] = topic
+        self._become(slot, SlotState.SERVING, "opened")
+        self._opener.serve(topic)
+        slot.serve(topic)
+
+    async def _find(self, slot: Slot) -> Topic | None:
+        """Until there is a topic or nobody waits any more (D1)."""
+        while True:
+            creating = self._creating_wishes(slot.name)
+            asking = list(slot.waiters.items())
+            create = any(wish in creating for wish in slot.waiters.values())
+            if create:
+                self._creating[str(slot.name)] = None
+            try:
+                topic = await self._opener.open(slot.name, create=create)
+            finally:
+                self._creating.pop(str(slot.name), None)
+            if topic is not None:
+                return topic
+            missing = ProtocolError(ServerError.TopicNotFound, f"Topic {slot.name} not found")
+            slot.fail(missing, [who for who, wish in asking if wish not in creating])
+            if not slot.waiters:
+                return None
+
+    def _creating_wishes(self, name: TopicName) -> set[Wish]:
+        """Those for which a topic that is not there is created now."""
+        creating = {Wish.CREATE_BY_COMMAND}
+        if self._may_create(name):
+            creating.add(Wish.CREATE)
+            if not self._was_deleted(name):  # it may have been deleted since the other region was let in (L6)
+                creating.add(Wish.REPLICATE)
+        return creating
+
+    def _drop_or_begin(self, slot: Slot) -> None:
+        """Nothing is in memory. Those that came meanwhile have it opened anew."""
+        assert slot.state is SlotState.ABSENT
+        slot.topic = None
+        if slot.waiters and not self._closed:
+            self._begin(slot)
+        elif self._slots.get(str(slot.name)) is slot:
+            del self._slots[str(slot.name)]
+
+    # Letting go.
+
+    def failed(self, name: str, failure: BaseException, *, again: bool) -> None:
+        """The store did not keep something of a topic, so what is in memory may be wrong: send everybody away. With
+        `again`, load it from what the store really has, because replication must go on even if no client comes back."""
+        slot = self._slots.get(name)
+        if slot is None or slot.state is not SlotState.SERVING or self._closed:
+            return
+        logger.error("storage of topic %s failed: %s", name, failure)
+        self._leave(slot, "its storage failed")
+        self._spawn(self._left(slot))
+        if again:
+            self._spawn(self.open_again(name))
+
+    async def unload(self, name: str, why: str, *, only_if: Callable[[Topic], bool] | None = None) -> None:
+        """Close a topic in an orderly way; nothing of it is lost. `only_if` is asked once more after what had to be
+        written was written."""
+        slot = self._slots.get(name)
+        if slot is None or slot.state is not SlotState.SERVING:
+            return
+        topic = slot.topic
+        assert topic is not None
+        await self._opener.write_pending(topic)
+        if slot.topic is not topic or slot.state is not SlotState.SERVING:
+            return
+        if only_if is None or only_if(topic):
+            self._leave(slot, why)
+            await self._finish(self._left(slot, orderly=True))
+
+    async def check_unused(self, name: str) -> None:
+        """ProtocolError when a topic has producers or consumers, or there is none."""
+        if self._opener.is_used(await self.acquire(name, Wish.EXISTING)):
+            raise ProtocolError(ServerError.NotAllowedError, f"topic {name} has producers or consumers")
+
+    async def delete(self, name: str, *, force: bool, for_good: bool = True) -> None:
+        """Remove a topic from the store. `for_good`: other regions must not bring it back. ProtocolError when there is
+        none, or it is in use and not `force`."""
+        slot = await self._serving(name)
+        topic = slot.topic
+        assert topic is not None
+        if self._opener.is_used(topic) and not force:
+            raise ProtocolError(ServerError.NotAllowedError, f"topic {name} has producers or consumers")
+        self._leave(slot, "it is deleted")
+        await self._finish(self._left(slot, delete=True, for_good=for_good))
+
+    async def _serving(self, name: str) -> Slot:
+        """The slot of a topic at a moment when it serves. Somebody else may have begun to delete or to unload it when
+        we are told of it: once more, then. ProtocolError."""
+        for _ in range(ACQUIRED_AGAIN_MAX):
+            topic = await self.acquire(name, Wish.EXISTING)
+            slot = self._slots.get(topic.full_name)
+            if slot is not None and slot.topic is topic and slot.state is SlotState.SERVING:
+                return slot
+        raise ProtocolError(ServerError.ServiceNotReady, f"{name} is being loaded again")
+
+    async def _finish(self, work: Coroutine[Any, Any, None]) -> None:
+        """Wait for work that goes on even if the one that asked for it goes away."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        async def whole() -> None:
+            try:
+                await work
+            except GeoemuError as failure:
+                if not done.done():
+                    done.set_exception(failure)
+            finally:
+                if not done.done():
+                    done.set_result(None)
+
+        self._spawn(whole())
+        await done
+
+    def _leave(self, slot: Slot, why: str) -> None:
+        topic = slot.topic
+        assert topic is not None
+        self._become(slot, SlotState.LEAVING, why)
+        del self.serving[topic.full_name]
+        self._opener.send_away(topic)
+        topic.close(why)
+
+    async def _left(
+        self, slot: Slot, *, orderly: bool = False, delete: bool = False, for_good: bool = True
+    ) -> None:
+        topic = slot.topic
+        assert topic is not None
+        await topic.settled()
+        try:
+            if delete:
+                self._become(slot, SlotState.DELETING, "its pending writes are done")
+                await self._opener.erase(topic.full_name, for_good=for_good)
+            elif orderly and not await self._opener.forget_owing(topic):
+                self._spawn(self.open_again(topic.full_name))
+        finally:
+            self._become(slot, SlotState.ABSENT, "it is gone" if delete else "its pending writes are done")
+            self._drop_or_begin(slot)
+
+    # What is owed (D3), and what is idle.
+
+    async def open_owing(self, names: list[str]) -> None:
+        """Open topics that may owe something, a few at a time."""
+        self.owing = dict.fromkeys(names)
+        turns = asyncio.Semaphore(OWING_AT_ONCE)
+
+        async def one(name: str) -> None:
+            try:
+                async with turns:
+                    await self.open_again(name)
+            finally:
+                self.owing.pop(name, None)
+
+        await asyncio.gather(*map(one, names))
+
+    async def open_again(self, name: str) -> None:
+        """Until the store lets us, or there is no such topic any more, or what is stored of it is damaged."""
+        delay_seconds = RETRY_SECONDS
+        while not self._closed:
+            try:
+                await self.acquire(name, Wish.EXISTING)
+                return
+            except StorageDamaged:
+                return  # it was told; whoever asks for the topic after a while has it looked at again
+            except StorageError as failure:
+                logger.warning("cannot load topic %s yet: %s", name, failure)
+            except ProtocolError as problem:
+                logger.warning("topic %s is not loaded again: %s", name, problem)
+                return
+            await asyncio.sleep(delay_seconds)
+            delay_seconds = min(delay_seconds * 2, RETRY_SECONDS_MAX)
+
+    def start_sweeping(self) -> None:
+        """Let topics go from now on when nobody has used them for a while."""
+        if self._idle_seconds > 0:
+            asyncio.get_running_loop().call_later(self._idle_seconds / 2, self._sweep)
+
+    def _sweep(self) -> None:
+        if self._closed:
+            return
+        try:
+            for name, topic in list(self.serving.items()):
+                if self._is_idle(topic):
+                    self._spawn(self._unload_idle(name))
+        finally:
+            self.start_sweeping()
+
+    def _is_idle(self, topic: Topic) -> bool:
+        slot = self._slots[topic.full_name]
+        unasked = asyncio.get_running_loop().time() - slot.asked_at
+        return (
+            unasked >= self._idle_seconds and not self._opener.is_used(topic) and not self._opener.owes(topic)
+        )
+
+    async def _unload_idle(self, name: str) -> None:
+        try:
+            await self.unload(name, "it is inactive", only_if=self._is_idle)
+        except StorageError as failure:
+            logger.warning("topic %s is not unloaded: %s", name, failure)
+
+    def close(self) -> None:
+        """The region stops: open nothing more, and close what serves."""
+        self._closed = True
+        for topic in list(self.serving.values()):
+            topic.close("the region is stopping")
+        stopping = ProtocolError(ServerError.ServiceNotReady, "the region is stopping")
+        for slot in list(self._slots.values()):
+            slot.fail(stopping, list(slot.waiters))
+
+    def _become(self, slot: Slot, state: SlotState, why: str) -> None:
+        moved = slot.become(state, why)
+        for observer in self._observers:
+            observer(moved)

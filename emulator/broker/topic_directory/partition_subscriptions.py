@@ -1,0 +1,40 @@
+"""Subscriptions of a topic that has grown: what is published to a new partition before its consumers have noticed it is
+theirs all the same (docs/components/partitions.md, N4).
+
+A partition in which nothing stands yet is given them whenever it is opened, before anybody can publish to it. So
+nobody has to see to it after a crash, nor in the other regions, where it is opened by whoever comes first.
+"""
+
+from __future__ import annotations
+
+from emulator.broker.components import Parts
+from emulator.broker.subscription.cursor_store import StoredCursor, stored_cursors
+from emulator.model.stored_keys import CursorKey, parse_key
+from emulator.model.values import TopicName
+from emulator.storage.contract import Log, Store
+
+
+async def begin_like_the_first(store: Store, name: TopicName, log: Log, parts: Parts) -> None:
+    """Have each durable subscription of partition 0 in this one, too, from its first entry on. StorageError."""
+    if not parts.inherits(name.partition_index, log.first_entry_id, log.next_entry_id):
+        return
+    for model in _subscriptions(store, f"{name.partitioned}-partition-0", parts):
+        key = CursorKey(str(name), model.key.subscription)
+        if store.get(key.text) is None:
+            cursor = parts.cursor(log.first_entry_id - 1)
+            cursor.set_replicated(model.cursor.replicated)
+            if model.cursor.replication_disabled:
+                cursor.disable_replication()
+            await _put(store, StoredCursor(key, parts.cursor_parts(cursor)))
+
+
+def _subscriptions(store: Store, topic: str, parts: Parts) -> list[StoredCursor]:
+    """By their heads alone: where they stand does not matter, and the topic may be writing the rest."""
+    heads = [(parse_key(text), versioned.value) for text, versioned in store.scan(CursorKey.prefix(topic))]
+    return list(stored_cursors(heads, parts.cursor_parts).values())
+
+
+async def _put(store: Store, begun: StoredCursor) -> None:
+    for step in begun.take_changes().puts:
+        for key, value in step.items():
+            await store.put(key, value)

@@ -1,0 +1,235 @@
+"""The partitioned topics of a cluster, as one of its regions sees and changes them (docs/components/partitions.md)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Final, Protocol
+
+from emulator.broker.metadata.policies import Policies
+from emulator.broker.metadata.store import Metadata
+from emulator.broker.topic_directory.directory import Directory
+from emulator.broker.topic_directory.loaded_topic import Wish
+from emulator.core.partitions import Partitioned, is_news, partition_names
+from emulator.core.policies.creation import AUTO_TOPIC_CREATION
+from emulator.errors import ProtocolError, ServerError, StorageError
+from emulator.model.stored_keys import DeletedPartitionedTopicPath, PartitionedTopicPath, parse_path
+from emulator.model.values import TopicName
+from emulator.storage.configuration import Conflict
+
+logger = logging.getLogger(__name__)
+
+OBEYS = (AUTO_TOPIC_CREATION,)
+PEER_ANSWER_SECONDS: Final = 2.0
+OPENED_AT_ONCE: Final = 32
+
+
+class Exists(Exception):
+    """There is something else by that name (N1)."""
+
+
+class AskablePeer(Protocol):
+    """The link to another region."""
+
+    def ask_partitions(self, topic: str) -> asyncio.Future[int]:
+        """How many partitions a topic has there; 0: none, or no such topic. ProtocolError when there is no answer."""
+        ...
+
+
+class PartitionedTopics:
+    """One a region."""
+
+    def __init__(
+        self,
+        metadata: Metadata,
+        policies: Policies,
+        peers: Mapping[str, AskablePeer],
+        *,
+        creates_by_default: bool,
+        is_news: Callable[[int, int], bool] = is_news,
+    ) -> None:
+        self._metadata = metadata
+        self._policies = policies
+        self._peers = peers
+        self._creates_by_default = creates_by_default
+        self._is_news = is_news
+
+    # What there is.
+
+    def count(self, topic: TopicName) -> int:
+        """How many partitions; 0: it is none, or one of them."""
+        found = self.get(topic)
+        return 0 if found is None else found.count
+
+    def get(self, topic: TopicName) -> Partitioned | None:
+        change = self._metadata.get(PartitionedTopicPath(str(topic)).text)
+        if change is None or change.value is None:
+            return None
+        try:
+            return Partitioned.decode(change.value)
+        except ValueError as problem:
+            logger.warning(
+                "the value of %s in the configuration store is invalid and ignored: %s", change.path, problem
+            )
+            return None
+
+    def was_deleted(self, topic: TopicName) -> bool:
+        """Whether it is a partition of a topic that somebody deleted in this cluster."""
+        base = topic.partitioned
+        if base is None or self.count(base):
+            return False
+        change = self._metadata.get(DeletedPartitionedTopicPath(str(base)).text)
+        return change is not None and change.value is not None
+
+    def names(self, namespace: str) -> list[str]:
+        """Full names of the partitioned topics of a namespace, sorted."""
+        keys = [parse_path(change.path) for change in self._metadata.list(PartitionedTopicPath.prefix())]
+        topics = [key.topic for key in keys if isinstance(key, PartitionedTopicPath)]
+        return sorted(name for name in topics if TopicName.parse(name).full_namespace == namespace)
+
+    def may_be_created(self, topic: TopicName) -> bool:
+        """Whether a topic of this name is created when somebody uses it (N1, N2)."""
+        if self.get(topic) is not None:
+            return False
+        base = topic.partitioned
+        if base is not None and (known := self.count(base)):
+            return topic.partition_index < known
+        return self.creates(topic)
+
+    def creates(self, topic: TopicName) -> bool:
+        """Whether topics of its namespace are created when somebody uses them."""
+        policy = self._policies.of_namespace(topic.full_namespace, AUTO_TOPIC_CREATION)
+        return self._creates_by_default if policy is None else policy.allowed
+
+    # Changing.
+
+    async def create(
+        self, directory: Directory, topic: TopicName, count: int, properties: Mapping[str, str] | None = None
+    ) -> None:
+        """Exists when the name is taken, ValueError for a number that cannot be meant, StorageError."""
+        made = Partitioned(count, properties or {})
+        self._check_free(directory, topic)
+        deleted = DeletedPartitionedTopicPath(str(topic)).text
+        if self._metadata.get(deleted) is not None:
+            await self._metadata.put(deleted, None)
+        try:
+            await self._metadata.put(PartitionedTopicPath(str(topic)).text, made.encode(), expected=-1)
+        except Conflict:
+            raise Exists(f"partitioned topic {topic} exists already") from None
+        await self._open(directory, topic, count)
+
+    def _check_free(self, directory: Directory, topic: TopicName) -> None:
+        if topic.partitioned is not None:
+            raise ValueError(f"{topic} is the name of a partition, which has none of its own")
+        if self.get(topic) is not None:
+            raise Exists(f"partitioned topic {topic} exists already")
+        if directory.exists(str(topic)):
+            raise Exists(f"topic {topic} exists already, and has no partitions")
+
+    async def grow(self, directory: Directory, topic: TopicName, count: int) -> None:
+        """ValueError for a number that is not larger; ProtocolError when there is no such topic; StorageError."""
+
+        def larger(present: bytes | None) -> bytes:
+            if present is None:
+                raise ProtocolError(ServerError.TopicNotFound, f"Partitioned Topic {topic} not found")
+            return Partitioned.decode(present).grown_to(count).encode()
+
+        await self._metadata.update(PartitionedTopicPath(str(topic)).text, larger)
+        await self._open(directory, topic, count)
+
+    async def note(self, topic: TopicName, changed: Callable[[Mapping[str, str]], Mapping[str, str]]) -> None:
+        """Change its properties. ProtocolError when there is no such topic; StorageError."""
+
+        def noted(present: bytes | None) -> bytes:
+            if present is None:
+                raise ProtocolError(ServerError.TopicNotFound, f"Partitioned Topic {topic} not found")
+            found = Partitioned.decode(present)
+            return replace(found, properties=changed(found.properties)).encode()
+
+        await self._metadata.update(PartitionedTopicPath(str(topic)).text, noted)
+
+    async def open_all(self, directory: Directory, topic: TopicName) -> None:
+        """So that every partition is there."""
+        await self._open(directory, topic, self.count(topic))
+
+    async def delete(self, directory: Directory, topic: TopicName, *, force: bool) -> None:
+        """With its partitions. ProtocolError when there is none, or one of them is in use and not `force`."""
+        found = self.get(topic)
+        if found is None:
+            raise ProtocolError(ServerError.TopicNotFound, f"Partitioned Topic {topic} not found")
+        names = [name for name in partition_names(topic, found.count) if directory.exists(name)]
+        if not force:
+            for name in names:
+                await directory.check_unused(name)
+        # First: another region's replicator may ask between the two.
+        await self._metadata.put(DeletedPartitionedTopicPath(str(topic)).text, b"{}")
+        # Without the number nobody can create a partition again while the others are still being deleted.
+        await self._metadata.put(PartitionedTopicPath(str(topic)).text, None)
+        for name in names:
+            await directory.delete(name, force=force)
+
+    async def _open(self, directory: Directory, topic: TopicName, count: int) -> None:
+        """So that every partition is there, and its replicators bring it to other regions. StorageError, ProtocolError
+        when one is not: the number counts all the same, and that one is opened when somebody uses it, or asks again."""
+        names = partition_names(topic, count)
+        failures: list[ProtocolError | StorageError] = []
+        for first in range(0, count, OPENED_AT_ONCE):
+            opening = [directory.acquire(name, Wish.CREATE) for name in names[first : first + OPENED_AT_ONCE]]
+            for outcome in await asyncio.gather(*opening, return_exceptions=True):
+                if isinstance(outcome, ProtocolError | StorageError):
+                    logger.warning("a partition of %s could not be created yet: %s", topic, outcome)
+                    failures.append(outcome)
+                elif isinstance(outcome, BaseException):
+                    raise outcome
+        if failures:
+            raise failures[0]
+
+    async def created_on_use(self, directory: Directory, topic: TopicName) -> int:
+        """Somebody asked for a topic and would have it created: how many partitions it has now."""
+        policy = self._policies.of_namespace(topic.full_namespace, AUTO_TOPIC_CREATION)
+        if policy is None or not policy.partitions or not policy.allowed or topic.partitioned is not None:
+            return 0
+        try:
+            await self.create(directory, topic, policy.partitions)
+        except Exists:  # another one was quicker
+            return self.count(topic)
+        return policy.partitions
+
+    # Other clusters.
+
+    async def learn(self, directory: Directory, region: str, partition: TopicName) -> None:
+        """Region `region` replicates a partition to us: have its topic partitioned here, too. ProtocolError when we
+        have a topic of its own by that name."""
+        base, index = partition.partitioned, partition.partition_index
+        if base is None or region not in self._peers or not self._is_news(index, self.count(base)):
+            return
+        if directory.exists(str(base)):
+            sentence = f"{base} has partitions in {region} and is a topic of its own here: delete one of them"
+            raise ProtocolError(ServerError.NotAllowedError, sentence)
+        try:
+            async with asyncio.timeout(PEER_ANSWER_SECONDS):
+                count = await self._peers[region].ask_partitions(str(base))
+        except (ProtocolError, TimeoutError) as problem:
+            raise ProtocolError(
+                ServerError.ServiceNotReady,
+                f"{region} was asked how many partitions {base} has: {problem or 'no answer'}",
+            ) from None
+        if index < count:
+            await self._write_down(base, count)
+
+    async def _write_down(self, topic: TopicName, count: int) -> None:
+        """ProtocolError for a number that a peer cannot mean."""
+        try:
+            Partitioned(count)
+        except ValueError as problem:
+            raise ProtocolError(ServerError.NotAllowedError, f"of {topic}: {problem}") from None
+
+        def at_least(present: bytes | None) -> bytes | None:
+            known = None if present is None else Partitioned.decode(present)
+            if known is None:
+                return Partitioned(count).encode()
+            return (known if known.count >= count else known.grown_to(count)).encode()
+
+        await self._metadata.update(PartitionedTopicPath(str(topic)).text, at_least)

@@ -1,0 +1,100 @@
+"""Tells participants how a transaction ended, until each has answered (TX4)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from emulator.broker.topic_directory.loaded_topic import Wish
+from emulator.core.transactions.coordinator import Transaction
+from emulator.errors import ProtocolError, ServerError, StorageError
+
+if TYPE_CHECKING:
+    from emulator.broker.topic_directory.directory import Directory
+
+logger = logging.getLogger(__name__)
+
+RETRY_SECONDS: Final = 0.05
+RETRY_SECONDS_MAX: Final = 2.0
+AT_ONCE: Final = 32
+"""Participants of one coordinator that are told at the same time."""
+GONE: Final = frozenset({ServerError.TopicNotFound, ServerError.InvalidTopicName})
+
+Participant = tuple[str, str | None]
+"""(full name of a topic, name of a subscription there); None: the topic itself."""
+
+
+class HasDirectory(Protocol):
+    """A region, as far as it is asked for topics."""
+
+    @property
+    def directory(self) -> Directory: ...
+
+
+class Teller:
+    """Of one coordinator."""
+
+    def __init__(self, region: HasDirectory, low_watermark: Callable[[], int]) -> None:
+        self._region = region
+        self._low_watermark = low_watermark
+        self._turns = asyncio.Semaphore(AT_ONCE)
+        self.refused: dict[int, dict[Participant, str]] = {}
+        """Number of a transaction -> who could not be told, and why. For people."""
+
+    def tell_at_once(self, transaction: Transaction) -> asyncio.Future[Any] | None:
+        """Done when every participant has the outcome; it fails when one of them could not be told. None: somebody
+        cannot be told without waiting for something first."""
+        if transaction.subscriptions:
+            return None
+        serving = self._region.directory.serving
+        topics = [serving.get(name) for name in transaction.topics]
+        told = []
+        for topic in topics:
+            if topic is None or topic.closed:
+                return None
+            told.append(
+                topic.end_partition(transaction.txn, transaction.status.is_committed, self._low_watermark())
+            )
+        return told[0] if len(told) == 1 else asyncio.gather(*told)
+
+    async def tell_all(self, transaction: Transaction, stopped: Callable[[], bool]) -> None:
+        """Returns when every participant has the outcome, or `stopped`."""
+        waiting: list[Participant] = [(topic, None) for topic in transaction.topics]
+        waiting += transaction.subscriptions
+        delay_seconds = RETRY_SECONDS
+        try:
+            while waiting and not stopped():
+                await asyncio.gather(*(self._in_turn(transaction, each) for each in waiting))
+                waiting = list(self.refused.get(transaction.txn.least, ()))
+                if waiting:
+                    await asyncio.sleep(delay_seconds)
+                    delay_seconds = min(delay_seconds * 2, RETRY_SECONDS_MAX)
+        finally:
+            self.refused.pop(transaction.txn.least, None)
+
+    async def _in_turn(self, transaction: Transaction, participant: Participant) -> None:
+        refused = self.refused.setdefault(transaction.txn.least, {})
+        try:
+            async with self._turns:
+                await self._tell(transaction, *participant)
+        except (ProtocolError, StorageError) as problem:
+            if not (isinstance(problem, ProtocolError) and problem.code in GONE):
+                refused[participant] = str(problem)
+                return
+        except Exception as problem:  # any: the others have to get the outcome, and this one is tried again
+            logger.error("transaction %s: %s failed", transaction.txn.text, participant, exc_info=problem)
+            refused[participant] = f"{type(problem).__name__}: {problem}"
+            return
+        refused.pop(participant, None)
+
+    async def _tell(self, transaction: Transaction, topic_name: str, subscription_name: str | None) -> None:
+        topic = await self._region.directory.acquire(topic_name, Wish.EXISTING)
+        committed, txn = transaction.status.is_committed, transaction.txn
+        if subscription_name is None:
+            await asyncio.shield(topic.end_partition(txn, committed, self._low_watermark()))
+        else:
+            subscription = topic.subscriptions.get(subscription_name)
+            if subscription is not None:
+                await subscription.end_subscription(txn, committed, self._low_watermark())

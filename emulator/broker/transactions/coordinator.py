@@ -1,0 +1,343 @@
+"""One coordinator as it runs: the rules of `core.transactions`, a log for what they decide, and time. Its keys have a
+log of their own (`broker/transactions/key_registry.py`).
+
+A life ends when its log fails: what is in memory may be ahead of the store, so the next life reads the store
+(`coordinators.py`). Everything that must not stop half-way when a client goes away runs in tasks of the region.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, Protocol
+
+from emulator.broker.environment import RegionServices
+from emulator.broker.transactions.completion import HasDirectory, Teller
+from emulator.broker.transactions.journal import CHECKPOINT_ENTRIES, damaged
+from emulator.broker.transactions.key_registry import KeyLife
+from emulator.core.transactions import journal_format as journal_entries
+from emulator.core.transactions.coordinator import FENCED, TIMED_OUT, Bounds
+from emulator.core.transactions.journal_format import Decided, Holder, JournalEntry
+from emulator.core.transactions.names import Status, TxnId
+from emulator.errors import ProtocolError, ServerError, StorageError
+
+Promised = asyncio.Future[Any]
+"""Whoever waits for it must not cancel it: it is shared."""
+LOG: Final = "internal://pulsar/system/__transaction_log_"
+KEY_LOG: Final = "internal://pulsar/system/__transaction_key_"
+ROUNDING_SECONDS: Final = 0.001
+
+
+class CoordinatingRegion(RegionServices, HasDirectory, Protocol):
+    """The region, as its coordinators see it."""
+
+
+@dataclass(slots=True)
+class Figures:
+    """Of one coordinator since the region started, for metrics."""
+
+    created: int = 0
+    committed: int = 0
+    aborted: int = 0
+    timed_out: int = 0
+
+
+class Life:
+    """Of one coordinator, from reading its log until that fails."""
+
+    def __init__(
+        self,
+        number: int,
+        region: CoordinatingRegion,
+        figures: Figures,
+        on_failure: Callable[[Life, StorageError], None],
+    ) -> None:
+        settings, parts = region.config.settings, region.environment.parts
+        bounds = Bounds(
+            settings.transactions_open_max,
+            settings.transaction_participants_max,
+            settings.transaction_timeout_ms_max,
+            settings.transaction_outcomes_max,
+            settings.transaction_outcome_ms,
+        )
+        self.number = number
+        self.figures = figures
+        self.core = parts.coordinator(number, bounds)
+        self.over = False
+        self.teller = Teller(region, lambda: self.core.low_watermark)
+        self._region = region
+        self._on_failure = on_failure
+        self._journal = parts.transaction_journal(region.store, f"{LOG}{number}", region.spawn)
+        self.keys = KeyLife(
+            parts.key_book(number, settings.transaction_keys_max),
+            parts.transaction_journal(region.store, f"{KEY_LOG}{number}", region.spawn),
+            settings.transaction_coordinators,
+            self,
+            region.environment.wall_clock_ms,
+            region.spawn,
+        )
+        self._written: asyncio.Future[int] | None = None
+        self._entries: list[JournalEntry] = []
+        """The journal's newest write, and what it brings."""
+        self._told: dict[int, asyncio.Future[None]] = {}
+        """Number of a decided transaction -> done when every participant was told."""
+        self._timer: asyncio.TimerHandle | None = None
+
+    # Beginning and end.
+
+    async def load(self) -> None:
+        """Read the logs. StorageError when they cannot be read."""
+        now_ms = self._now_ms()
+        try:
+            for data in await self._journal.read():
+                entry = journal_entries.decode(data)
+                self.core.apply(entry, now_ms)
+                self.core.durable(entry)
+        except (ValueError, KeyError) as problem:
+            raise damaged(self._journal.name, ValueError(str(problem))) from None
+        await self.keys.load()
+
+    def go_on(self) -> None:
+        """Finish what was decided, abort what was fenced, and mind the time-outs (TX6)."""
+        for least, transaction in list(self.core.live.items()):
+            holder = transaction.holder
+            if transaction.status.is_decided:
+                self._carry_out(least, None)
+            elif holder is not None and not self.keys.book.is_current(holder):
+                self.decide(least, commit=False, why=f"{FENCED}: its key has a newer connection")
+        self._arm()
+
+    def end(self, failure: StorageError) -> None:
+        """Nothing may be decided any more. Who waits is told."""
+        self.over = True
+        if self._timer is not None:
+            self._timer.cancel()
+        for told in self._told.values():
+            if not told.done():
+                told.set_exception(failure)
+                told.exception()  # nobody may be waiting; that is no news
+        self._told.clear()
+
+    async def settled(self) -> None:
+        """Nothing that it wrote is under way any more: it failed, or is durable, and the next life will read it."""
+        newest = [self._journal.newest, self.keys.newest_write]
+        if writes := [write for write in newest if write is not None]:
+            await asyncio.wait(writes)
+
+    # Transactions.
+
+    async def begin(self, timeout_ms: int, holder: Holder | None) -> TxnId:
+        """Open a transaction. ProtocolError, StorageError."""
+        await self.ready()
+        if holder is None:
+            txn, written = self.begin_at_once(timeout_ms)
+            await asyncio.shield(written)
+            return txn
+        holder = await self.keys.holder(holder)
+        self.core.check_begin(timeout_ms)
+        self.abort_of(holder.owner, holder.key, f"{FENCED}: its key began another transaction")
+        txn, written = self._begun(timeout_ms, holder)
+        writes = [written, self.keys.begun(holder, txn.least)]
+        await asyncio.gather(*map(asyncio.shield, writes))
+        return txn
+
+    @property
+    def may_begin_at_once(self) -> bool:
+        """There is nothing to wait for first."""
+        return self._journal.is_ready and not self.over
+
+    def begin_at_once(self, timeout_ms: int) -> tuple[TxnId, Promised]:
+        """Open a transaction without a key while one may be begun at once. ProtocolError."""
+        return self._begun(timeout_ms, None)
+
+    def _begun(self, timeout_ms: int, holder: Holder | None) -> tuple[TxnId, Promised]:
+        wall_ms = self._region.environment.wall_clock_ms()
+        entry = self.core.begin(timeout_ms, wall_ms, holder, self._now_ms())
+        self.figures.created += 1
+        written = self._issue(entry)
+        self._arm()
+        return TxnId(self.number, entry.least), written
+
+    def add_partitions(self, least: int, topics: Sequence[str]) -> Promised:
+        """Done when the log has it; it may fail with a StorageError or ProtocolError. ProtocolError."""
+        return self._sure(lambda: self._added(self.core.add_partitions(least, topics)))
+
+    def add_subscriptions(self, least: int, subscriptions: Sequence[tuple[str, str]]) -> Promised:
+        """The same for (topic, subscription)."""
+        return self._sure(lambda: self._added(self.core.add_subscriptions(least, subscriptions)))
+
+    def _added(self, entry: JournalEntry | None) -> Promised:
+        """Who asks for what was asked for before waits for that: it may still be on its way to the store."""
+        written = self._journal.newest if entry is None else self._issue(entry)
+        return _done() if written is None else written
+
+    def finish(self, least: int, *, commit: bool, why: str) -> Promised:
+        """Commit or abort. Done when every participant was told; it may fail with a StorageError. ProtocolError, now or
+        then, when it cannot be."""
+        return self._sure(lambda: self.decide(least, commit=commit, why=why) or _done())
+
+    def _sure(self, ask: Callable[[], Promised]) -> Promised:
+        """What `ask` gives. A refusal tells what was decided: it waits for what is on its way to the store (TX1)."""
+        try:
+            return ask()
+        except ProtocolError as problem:
+            newest = self._journal.newest
+            if newest is None or newest.done():
+                raise
+            refused: Promised = asyncio.get_running_loop().create_future()
+            newest.add_done_callback(partial(_refuse, refused, problem))
+            return refused
+
+    def decide(self, least: int, *, commit: bool, why: str) -> asyncio.Future[None] | None:
+        """Have it committed or aborted. The future is done when every participant was told; None: that was so before.
+        ProtocolError when it cannot be."""
+        entry = self.core.decide(least, commit=commit, why=why)
+        if entry is not None:
+            self._carry_out(least, entry)
+        return self._told.get(least)
+
+    def _carry_out(self, least: int, entry: Decided | None) -> None:
+        """`entry`: None when the log has it already. It is written at once: what is begun next under the same key comes
+        behind it in the log (INV-57)."""
+        self._told[least] = asyncio.get_running_loop().create_future()
+        if entry is None:
+            self._tell(least)
+        else:
+            self._issue(entry)  # told when it is durable (TX3)
+
+    def _tell(self, least: int) -> None:
+        """TX4. Where every participant is at hand no task is needed; whoever could not be told is told again in one."""
+        told = self.teller.tell_at_once(self.core.live[least])
+        if told is None:
+            self._region.spawn(self._tell_patiently(least))
+        else:
+            told.add_done_callback(lambda done: self._told_at_once(least, done))
+
+    def _told_at_once(self, least: int, told: Promised) -> None:
+        if self.over:
+            return
+        if told.exception() is None:
+            self._over(least)
+        else:
+            self._region.spawn(self._tell_patiently(least))
+
+    async def _tell_patiently(self, least: int) -> None:
+        await self.teller.tell_all(self.core.live[least], lambda: self.over)
+        if not self.over:
+            self._over(least)
+
+    def _over(self, least: int) -> None:
+        """TX5: everybody was told."""
+        transaction = self.core.live[least]
+        self._issue(self.core.ended(least, self._now_ms()))
+        self.figures.committed += transaction.status.is_committed
+        self.figures.aborted += not transaction.status.is_committed
+        self._told.pop(least).set_result(None)
+
+    # For its keys (key_life.KeyedTransactions).
+
+    async def ready(self) -> None:
+        await self._journal.ready()
+        if self.over:
+            raise loading(self.number)
+
+    def issue_all(self) -> None:
+        self._journal.flush()
+
+    def key_stored(self, written: asyncio.Future[int]) -> None:
+        self._stored((), written)
+
+    def abort_of(
+        self, owner: str, key: str, why: str, before_epoch: int | None = None
+    ) -> list[asyncio.Future[None]]:
+        """Abort what is open under a key. Gives what to wait for: also for one that was decided before."""
+        told = []
+        for transaction in self.core.of_key(owner, key):
+            assert transaction.holder is not None
+            if before_epoch is not None and transaction.holder.epoch >= before_epoch:
+                continue
+            least = transaction.txn.least
+            if transaction.status is Status.OPEN:
+                self.decide(least, commit=False, why=why)
+            if least in self._told:
+                told.append(self._told[least])
+        return told
+
+    def journal_figures(self) -> dict[str, str | int]:
+        """For people: how its log stands."""
+        return self._journal.figures()
+
+    # Time.
+
+    def _now_ms(self) -> float:
+        return asyncio.get_running_loop().time() * 1_000
+
+    def _arm(self) -> None:
+        due_ms = self.core.next_due_ms
+        if self._timer is not None:
+            if due_ms is not None and self._timer.when() <= due_ms / 1_000:
+                return  # it is asked again in time; a transaction that begins need not move it
+            self._timer.cancel()
+            self._timer = None
+        if due_ms is not None and not self.over:
+            loop = asyncio.get_running_loop()
+            # The division may round down: asked too early once, it would be asked again at once, and for ever.
+            self._timer = loop.call_at(max(due_ms / 1_000, loop.time() + ROUNDING_SECONDS), self._due)
+
+    def _due(self) -> None:
+        self._timer = None
+        try:
+            for least in self.core.due(self._now_ms()):
+                self.decide(least, commit=False, why=TIMED_OUT)
+                self.figures.timed_out += 1
+        finally:
+            self._arm()
+
+    # The logs.
+
+    def _issue(self, entry: JournalEntry) -> asyncio.Future[int]:
+        """Whoever waits for the write finds the entry durable in the books, too (T1)."""
+        written = self._journal.append([journal_entries.encode(entry)])
+        if written is not self._written:
+            self._written, self._entries = written, []
+            written.add_done_callback(partial(self._stored, self._entries))
+        self._entries.append(entry)
+        core = self.core
+        if self._journal.unsummed > max(CHECKPOINT_ENTRIES, 4 * (len(core.live) + len(core.outcomes))):
+            everything = [journal_entries.encode(entry) for entry in core.everything()]
+            self._journal.checkpoint(everything).add_done_callback(partial(self._stored, ()))
+        return written
+
+    def _stored(self, entries: Iterable[JournalEntry], written: asyncio.Future[int]) -> None:
+        if written.cancelled():
+            return
+        failure = written.exception()
+        if failure is None:
+            for entry in entries:
+                self.core.durable(entry)
+            for entry in entries:
+                if type(entry) is Decided and not self.over:
+                    self._tell(entry.least)
+        elif not self.over:
+            assert isinstance(failure, StorageError), failure
+            self._on_failure(self, failure)
+
+
+def _refuse(refused: Promised, problem: ProtocolError, newest: asyncio.Future[int]) -> None:
+    refused.set_exception(newest.exception() or problem)
+    refused.exception()  # whoever asked may be gone
+
+
+def _done() -> Promised:
+    """There is nothing to wait for."""
+    done: Promised = asyncio.get_running_loop().create_future()
+    done.set_result(None)
+    return done
+
+
+def loading(number: int) -> ProtocolError:
+    """Clients look the coordinator up again, and try once more."""
+    sentence = f"transaction coordinator {number} is being loaded: repeat the request"
+    return ProtocolError(ServerError.TransactionCoordinatorNotFound, sentence)
