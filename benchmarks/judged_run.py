@@ -20,7 +20,7 @@ from emulator.model.values import Position
 from emulator.run.history import framed, payload_digest
 from emulator.storage.group import encode_group
 from emulator.wire import pulsar_pb2 as pb
-from emulator.wire.entry_building import build_entry, with_replication
+from emulator.wire.entry import build_entry, with_replication
 
 REGIONS = ("us-east", "us-west", "eu-central")
 TOPIC = "persistent://public/default/orders"

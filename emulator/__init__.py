@@ -5,7 +5,7 @@ The map, top to bottom; imports only ever point down (checked by `lint-imports`)
     cli                     the commands of `geoemu`
     simulation              the shipped broker under virtual time
     scenarios               the scenario format, its actors and its runner
-    recording, tap          histories of user programs: the library wrapper, the proxy on the wire
+    recording               histories of user programs: the library wrapper; recording.tap, the proxy on the wire
     runtimes                where regions run: processes, containers
     broker                  one region: commands, topics, subscriptions, replication, transactions, admin API
     client                  our own asyncio client of Pulsar's protocol

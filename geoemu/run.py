@@ -20,9 +20,10 @@ from emulator.errors import RuntimeFailure
 from emulator.model.renamed import renamed_arguments
 from emulator.model.values import TopicName, seconds_in
 from emulator.recording import recorded
+from emulator.recording.environment import surroundings
 from emulator.recording.journal import end_journals
 from emulator.recording.sealing import seal_actors
-from emulator.recording.surroundings import surroundings
+from emulator.recording.tap.tap import Tap
 from emulator.run.history import HistoryWriter, latency_detail
 from emulator.run.service_contract import Contract, write_answers
 from emulator.runtimes.contract import RegionState, RegionStatus, Runtime
@@ -30,7 +31,6 @@ from emulator.runtimes.listening import listening_on
 from emulator.runtimes.opening import create_run, open_run
 from emulator.runtimes.operator import operator_history
 from emulator.scenarios.topics import read_topics_over_http, survey
-from emulator.tap.tap import Tap
 from geoemu.background import Background
 from geoemu.verdict import Verdict, verdict_from
 

@@ -328,7 +328,7 @@ def java_version(java: str) -> int | None:
 def lay_out_classes() -> None:
     """Every later verdict by Spark is the quicker for it. Without it all works the same, so nothing stops here."""
     say("Creating a class archive for Spark (once, 150 MB; verdicts start faster)")
-    command = [str(VENV_PYTHON), "-m", "spark_jobs.archive"]
+    command = [str(VENV_PYTHON), "-m", "spark_jobs.engines.archive"]
     done = watch(command, prefix="setup:   ", text="starting Spark to record the classes that it loads")
     if done.returncode != 0:
         say("No class archive was created; verdicts start more slowly and are the same")

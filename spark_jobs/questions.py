@@ -7,17 +7,17 @@ from dataclasses import dataclass
 
 from spark_jobs.checks import all_findings, collect_findings
 from spark_jobs.checks.finding import Found
+from spark_jobs.checks.inconsistent_history import unfounded
 from spark_jobs.checks.judging import Check
-from spark_jobs.curves import Curve, collect_curves
+from spark_jobs.checks.replication_state import Standing, measure_standings
 from spark_jobs.engines.current import parted, side_by_side
 from spark_jobs.engines.frames import DataFrame
-from spark_jobs.evidence import Evidence
-from spark_jobs.loss import Loss, measure_loss
-from spark_jobs.measures import Measures, take_measures
-from spark_jobs.run_folder import Damage, Namespace
-from spark_jobs.standings import Standing, measure_standings
-from spark_jobs.timeline import Slice, actors_shown, collect_slices
-from spark_jobs.unfounded import unfounded
+from spark_jobs.figures.curves import Curve, collect_curves
+from spark_jobs.figures.loss import Loss, measure_loss
+from spark_jobs.figures.measures import Measures, take_measures
+from spark_jobs.figures.timeline import Slice, actors_shown, collect_slices
+from spark_jobs.frames.evidence import Evidence
+from spark_jobs.sources.run_folder import Damage, Namespace
 
 
 @dataclass(frozen=True, slots=True)

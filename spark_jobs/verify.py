@@ -17,11 +17,11 @@ from pathlib import Path
 
 from emulator.run.limits import LIMITS_FILE, Limit, parse_limits, read_limits
 from spark_jobs.engines.contract import Engine, EngineUnavailable
+from spark_jobs.engines.ready_signal import Word
+from spark_jobs.engines.session import LOCAL_MASTER
 from spark_jobs.engines.starting import ENGINES, choose, started
-from spark_jobs.run_folder import looks_like_a_run, open_run_folder
-from spark_jobs.session import LOCAL_MASTER
+from spark_jobs.sources.run_folder import looks_like_a_run, open_run_folder
 from spark_jobs.verdict import EXIT_CODES
-from spark_jobs.word import Word
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -50,10 +50,10 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _verify(engine: Engine, run: Path, options: argparse.Namespace) -> int:
     # Only now: of no use where no engine can start.
-    from spark_jobs.ci_report import junit, markdown
-    from spark_jobs.judge import judge_run
-    from spark_jobs.limits import exit_code
-    from spark_jobs.report import summary, write_report
+    from spark_jobs.evaluation import judge_run
+    from spark_jobs.figures.limits import exit_code
+    from spark_jobs.report.ci_report import junit, markdown
+    from spark_jobs.report.report import summary, write_report
 
     judgement = judge_run(
         engine, run, in_network=options.in_network, limits=_limits(run, options), follow=options.message
@@ -91,7 +91,7 @@ def _limits(run: Path, options: argparse.Namespace) -> tuple[Limit, ...]:
 def _warm_up(engine: Engine, word: Word) -> None:
     """Wake everything while others still work, and no longer: what is left of it would only come first."""
     from spark_jobs.engines.interrupted import Interrupted, Interruptible
-    from spark_jobs.warm_up import warm_up
+    from spark_jobs.engines.warm_up import warm_up
 
     with contextlib.suppress(Interrupted):
         warm_up(Interruptible(engine, word.is_given))

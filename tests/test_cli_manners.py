@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from emulator.cli import patience as patience_module
-from emulator.cli.deeds import nothing_to_do, refuse_ended
+from emulator.cli import spinner as patience_module
 from emulator.cli.options import seconds
-from emulator.cli.patience import patience
+from emulator.cli.preconditions import nothing_to_do, refuse_ended
+from emulator.cli.spinner import patience
 from emulator.errors import Problem, Refused
 from emulator.model.suggestions import nearest
 from emulator.runtimes.contract import RegionState, RunStatus

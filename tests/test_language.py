@@ -18,7 +18,7 @@ import typer
 from emulator.cli.verbs import app
 from emulator.config.compatibility import SWITCHES
 from emulator.model.reasons import Cause
-from spark_jobs.hints import HINTS
+from spark_jobs.report.hints import HINTS
 
 ROOT = Path(__file__).parents[1]
 

@@ -56,7 +56,7 @@ from emulator.core.transactions.pending_acks import PendingAcks
 from emulator.model.markers import Marker, SubscriptionUpdate
 from emulator.model.values import Schema
 from emulator.storage.contract import Store
-from emulator.wire.metadata import EntryInfo, scan_entry
+from emulator.wire.message_metadata import EntryInfo, scan_entry
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 from urllib.parse import quote, urlsplit
 
 from emulator.cli.curl import Request
-from emulator.cli.deeds import LOST
+from emulator.cli.preconditions import LOST
 from emulator.errors import ConfigurationError, Problem
 from emulator.model.explanations import KINDS, Explanation, with_conflicts
 from emulator.model.suggestions import nearest

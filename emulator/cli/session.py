@@ -11,8 +11,8 @@ from typing import Any
 
 from emulator.cli.interruption import INTERRUPTED_EXIT_CODE, Interruption, interruption
 from emulator.cli.output import show_status
-from emulator.cli.patience import patience
 from emulator.cli.quickstart import quickstart
+from emulator.cli.spinner import patience
 from emulator.runtimes.contract import RegionState, RunStatus, Runtime
 
 LOOK_SECONDS = 0.25

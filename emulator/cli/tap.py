@@ -8,9 +8,9 @@ from pathlib import Path
 from emulator.cli.interruption import interruption
 from emulator.cli.output import show_table
 from emulator.errors import Refused
+from emulator.recording.tap.tap import Tap
 from emulator.run.history import HistoryWriter
 from emulator.runtimes.contract import Runtime
-from emulator.tap.tap import Tap
 
 LOOK_SECONDS = 0.25
 

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from emulator.cli.patience import patience
+from emulator.cli.spinner import patience
 from emulator.runtimes.region_process import environment
 
 NICENESS = 5

@@ -27,7 +27,7 @@ from emulator.client.reader import Reader
 from emulator.client.routing import Routing
 from emulator.client.table_view import TableView
 from emulator.client.transactions import Transaction
-from emulator.client.vocabulary import (
+from emulator.client.types import (
     EARLIEST,
     LATEST,
     ClientError,

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from emulator.client.vocabulary import MessageId
+from emulator.client.types import MessageId
 
 WORD_BITS = 64
 AckId = tuple[int, int, tuple[int, ...] | None]

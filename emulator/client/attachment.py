@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from emulator.client.connection import ProducerHandler, answered_otherwise, refusal
 from emulator.client.priority import return_delay_seconds
-from emulator.client.vocabulary import ClientError, Standing
+from emulator.client.types import ClientError, Standing
 from emulator.model.values import AccessMode
 from emulator.wire import requests
 from emulator.wire.replies import ProducerOpened, Refused, Reply

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from emulator.client.pending import Outgoing
+from emulator.client.send_queue import Outgoing
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 
 from emulator.client.connection import answered_otherwise
 from emulator.client.connections import Connections
-from emulator.client.vocabulary import (
+from emulator.client.types import (
     EARLIEST,
     LATEST,
     ClientError,
@@ -109,7 +109,7 @@ class Client(Connections):
         take in one entry is sent in several, and received as one message. `initial_subscription`: is made with a topic
         that is not there yet, so that nothing is lost to whoever subscribes later. `encryption`: for whom payloads are
         encrypted; no region can read them."""
-        from emulator.client.making import producer_of
+        from emulator.client.factory import producer_of
         from emulator.client.producer import ProducerWish
 
         wish = ProducerWish(
@@ -169,7 +169,7 @@ class Client(Connections):
         ValueError."""
         from emulator.client.consumer import ConsumerWish
         from emulator.client.encryption import Decryption
-        from emulator.client.making import consumer_of
+        from emulator.client.factory import consumer_of
 
         wish = ConsumerWish(
             subscription=subscription,
@@ -208,7 +208,7 @@ class Client(Connections):
         partitions is read from EARLIEST or LATEST on. ClientError; ValueError."""
         from emulator.client.consumer import ConsumerWish
         from emulator.client.encryption import Decryption
-        from emulator.client.making import reader_of
+        from emulator.client.factory import reader_of
 
         name = f"reader-{self.chance.getrandbits(40):010x}"
         wish = ConsumerWish(

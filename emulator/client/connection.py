@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
-from emulator.client.vocabulary import ClientError, ExpiredTransaction
+from emulator.client.types import ClientError, ExpiredTransaction
 from emulator.errors import EXPIRED_TRANSACTION, ProtocolError, ServerError
 from emulator.wire import replies, requests
 from emulator.wire.codec import (

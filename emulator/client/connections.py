@@ -11,7 +11,7 @@ from typing import TypeVar
 from urllib.parse import urlsplit
 
 from emulator.client.connection import Connection, answered_otherwise
-from emulator.client.vocabulary import FINAL_ERRORS, ClientError, ClientSettings
+from emulator.client.types import FINAL_ERRORS, ClientError, ClientSettings
 from emulator.errors import ServerError
 from emulator.model.values import PARTITIONS_MAX
 from emulator.net.network import Network, SocketNetwork

@@ -12,7 +12,7 @@ from emulator.client.dead_letters import DeadLetters
 from emulator.client.encryption import Decryption
 from emulator.client.inbox import Inbox
 from emulator.client.messages import Message
-from emulator.client.vocabulary import ClientError, ConsumerType, InitialPosition, MessageId
+from emulator.client.types import ClientError, ConsumerType, InitialPosition, MessageId
 from emulator.model.values import Schema
 
 if TYPE_CHECKING:

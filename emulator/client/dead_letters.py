@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from emulator.client.encryption import Encryption
 from emulator.client.messages import Message
-from emulator.client.vocabulary import ClientError
+from emulator.client.types import ClientError
 
 if TYPE_CHECKING:
-    from emulator.client.giving_back import GivenBackTo
     from emulator.client.producer import Producer
+    from emulator.client.redelivery import GivenBackTo
 
 REAL_TOPIC: Final = "REAL_TOPIC"
 REAL_SUBSCRIPTION: Final = "REAL_SUBSCRIPTION"

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from emulator.client.messages import Message
-from emulator.client.vocabulary import ClientError
+from emulator.client.types import ClientError
 
 
 class Source(Protocol):

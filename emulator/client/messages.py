@@ -7,13 +7,13 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from emulator.client.ack_sets import is_set
+from emulator.client.chunks import Pieces
 from emulator.client.encryption import Decryption, PayloadOpener, Unreadable
-from emulator.client.pieces import Pieces
-from emulator.client.vocabulary import MessageId
+from emulator.client.types import MessageId
 from emulator.errors import ProtocolError
 from emulator.wire.codec import MessageMeta
 from emulator.wire.encryption import EncryptionContext, encryption_context
-from emulator.wire.metadata import EntryDetails, read_entry, read_properties
+from emulator.wire.message_metadata import EntryDetails, read_entry, read_properties
 from emulator.wire.payloads import decompress, split_batch
 
 _PARTITION: Final = re.compile(r"-partition-(\d+)$")

@@ -16,7 +16,7 @@ from emulator.client.consumer import Consumer, ConsumerWish
 from emulator.client.inbox import Inbox
 from emulator.client.messages import Message
 from emulator.client.topic_consumer import TopicConsumer
-from emulator.client.vocabulary import EARLIEST, LATEST, ClientError, InitialPosition, MessageId
+from emulator.client.types import EARLIEST, LATEST, ClientError, InitialPosition, MessageId
 
 if TYPE_CHECKING:
     from emulator.client.client import Client

@@ -6,9 +6,9 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
-from emulator.client.pending import Outgoing
+from emulator.client.send_queue import Outgoing
 from emulator.client.topic_producer import TopicProducer
-from emulator.client.vocabulary import ClientError, MessageId
+from emulator.client.types import ClientError, MessageId
 
 
 class Partition:

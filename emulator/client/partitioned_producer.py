@@ -15,10 +15,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from emulator.client.partition import Partition
-from emulator.client.pending import Outgoing
 from emulator.client.producer import Producer, ProducerWish
+from emulator.client.send_queue import Outgoing
 from emulator.client.topic_producer import TopicProducer
-from emulator.client.vocabulary import ClientError, MessageId, Standing
+from emulator.client.types import ClientError, MessageId, Standing
 from emulator.errors import ServerError
 from emulator.model.values import AccessMode
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from emulator.client.batching import Batching
 from emulator.client.encryption import Encryption
-from emulator.client.pending import Outgoing
 from emulator.client.priority import checked_priority
-from emulator.client.vocabulary import ClientError, MessageId, Standing
+from emulator.client.send_queue import Outgoing
+from emulator.client.types import ClientError, MessageId, Standing
 from emulator.model.values import AccessMode, Schema
 from emulator.wire.compression import Compression
 

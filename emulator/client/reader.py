@@ -11,7 +11,7 @@ from emulator.client.messages import Message
 from emulator.client.multi_topic_consumer import MultiTopicConsumer
 from emulator.client.topic_consumer import TopicConsumer
 from emulator.client.topic_names import TopicNames
-from emulator.client.vocabulary import EARLIEST, LATEST, ClientError, MessageId
+from emulator.client.types import EARLIEST, LATEST, ClientError, MessageId
 from emulator.wire import requests
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from enum import Enum
 
 from emulator.client.batching import Batching
-from emulator.client.pending import Outgoing
-from emulator.client.vocabulary import ClientError
+from emulator.client.send_queue import Outgoing
+from emulator.client.types import ClientError
 from emulator.model.key_hash import INT_MAX, KeyHash
 
 Router = Callable[[Outgoing, int], int]

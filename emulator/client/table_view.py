@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from emulator.client.messages import Message
-from emulator.client.vocabulary import ClientError, MessageId
+from emulator.client.types import ClientError, MessageId
 
 if TYPE_CHECKING:
     from emulator.client.reader import Reader

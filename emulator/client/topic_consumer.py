@@ -14,10 +14,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from emulator.client.ack_sets import AckId, OpenBatches, alone, from_index_on, up_to
+from emulator.client.chunks import Pieces
 from emulator.client.connection import answered_otherwise
 from emulator.client.consumer import Consumer, ConsumerWish
 from emulator.client.encryption import OnUnreadable, PayloadOpener, Unreadable
-from emulator.client.giving_back import GivingBack
 from emulator.client.inbox import Inbox
 from emulator.client.messages import (
     Message,
@@ -27,8 +27,8 @@ from emulator.client.messages import (
     messages_of,
     partition_index,
 )
-from emulator.client.pieces import Pieces
-from emulator.client.vocabulary import ClientError, ConsumerType, InitialPosition, MessageId
+from emulator.client.redelivery import GivingBack
+from emulator.client.types import ClientError, ConsumerType, InitialPosition, MessageId
 from emulator.errors import ServerError
 from emulator.wire import requests
 from emulator.wire.codec import MessageMeta, encode_ack, encode_flow

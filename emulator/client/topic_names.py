@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
 from emulator.client.messages import partition_index
-from emulator.client.vocabulary import ClientError
+from emulator.client.types import ClientError
 from emulator.errors import ServerError
 from emulator.wire import requests
 from emulator.wire.replies import TopicsChanged, TopicsListed

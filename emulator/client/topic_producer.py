@@ -11,12 +11,12 @@ from emulator.client.batching import OpenBatch
 from emulator.client.connection import MESSAGE_BYTES_MAX, refused
 from emulator.client.encryption import PayloadSeal
 from emulator.client.messages import partition_index
-from emulator.client.pending import Outgoing, Pending, PendingEntries
 from emulator.client.producer import Producer, ProducerWish
-from emulator.client.vocabulary import ClientError, MessageId, Standing
+from emulator.client.send_queue import Outgoing, Pending, PendingEntries
+from emulator.client.types import ClientError, MessageId, Standing
 from emulator.errors import ServerError
+from emulator.wire.batches import batch_entry, piece_entries, single_entry
 from emulator.wire.codec import Receipt, send_frame
-from emulator.wire.outgoing import batch_entry, piece_entries, single_entry
 from emulator.wire.replies import ProducerOpened
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from emulator.client.connection import answered_otherwise
-from emulator.client.vocabulary import ClientError
+from emulator.client.types import ClientError
 from emulator.errors import ServerError
 from emulator.model.transaction_names import COORDINATORS, TxnId, check_key, coordinator_of
 from emulator.wire import requests, transaction_requests

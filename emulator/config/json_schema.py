@@ -17,7 +17,7 @@ from emulator.config import region as region_config
 from emulator.config.models import ClusterFile, TopologyFile
 from emulator.config.region import BrokerSettings
 
-SCHEMAS_DIR = Path(__file__).parent / "schemas"
+SCHEMAS_DIR = Path(__file__).parents[1] / "schemas"
 _MODELS: dict[str, type[BaseModel]] = {
     "topology.schema.json": TopologyFile,
     "cluster.schema.json": ClusterFile,

@@ -11,8 +11,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TypeVar
 
+from emulator.recording.context import Whereabouts, actor_name, run_directory
 from emulator.recording.journal import open_journal
-from emulator.recording.place import Whereabouts, actor_name, run_directory
 
 _Client = TypeVar("_Client")
 
@@ -35,7 +35,7 @@ def recorded(
     journal = open_journal(directory, actor or actor_name(), named=actor is not None)
     asynchronous = type(client).__module__ == "pulsar.asyncio"
     if asynchronous:
-        from emulator.recording.asynchronous import RecordedClient as RecordedAsyncClient
+        from emulator.recording.asyncio_client import RecordedClient as RecordedAsyncClient
 
         return RecordedAsyncClient(client, journal, whereabouts)  # type: ignore[return-value]
     from emulator.recording.client import RecordedClient

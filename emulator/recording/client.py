@@ -12,9 +12,9 @@ import pulsar  # type: ignore[import-untyped]
 
 from emulator.errors import Refused
 from emulator.recording.consumer import RecordedConsumer, RecordedReader
+from emulator.recording.context import Whereabouts
 from emulator.recording.delegate import Delegate
 from emulator.recording.journal import Journal
-from emulator.recording.place import Whereabouts
 from emulator.recording.producer import RecordedProducer
 from emulator.recording.publishing import Publishing
 from emulator.recording.receiving import Receiving

@@ -8,9 +8,9 @@ from typing import Any
 
 import pulsar  # type: ignore[import-untyped]
 
-from emulator.recording.answers import raised_by
 from emulator.recording.delegate import Delegate
 from emulator.recording.publishing import Publishing, tell
+from emulator.recording.responses import raised_by
 
 
 class RecordedProducer(Delegate):

@@ -7,9 +7,9 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-from emulator.recording.answers import message_id_text, outcome_of
+from emulator.recording.context import Whereabouts
 from emulator.recording.journal import Journal
-from emulator.recording.place import Whereabouts
+from emulator.recording.responses import message_id_text, outcome_of
 from emulator.run.history import ProducerHistory, PublishHistory
 
 NOWHERE_ELSE = "__local__"

@@ -8,9 +8,9 @@ from contextlib import suppress
 from typing import Any
 
 from emulator.model.values import TopicName
-from emulator.recording.answers import message_id_text
+from emulator.recording.context import Whereabouts
 from emulator.recording.journal import Journal
-from emulator.recording.place import Whereabouts
+from emulator.recording.responses import message_id_text
 from emulator.run.history import Outcome, payload_digest
 
 _PARTITION = re.compile(r"-partition-\d+$")

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 FORMAT_VERSION = 1
-SCHEMA_FILE = Path(__file__).parent / "schemas" / "history.schema.json"
+SCHEMA_FILE = Path(__file__).parents[1] / "schemas" / "history.schema.json"
 INT64_MAX = 2**63 - 1
 
 

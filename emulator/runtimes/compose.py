@@ -65,7 +65,7 @@ from emulator.runtimes.linked_regions import (
     refuse_unknown,
 )
 from emulator.runtimes.listening import with_addresses
-from emulator.runtimes.losses import forget_store, lost_clusters, refuse_living
+from emulator.runtimes.lost_clusters import forget_store, lost_clusters, refuse_living
 from emulator.runtimes.ports import WantedPort, choose_ports
 from emulator.runtimes.recorded_run import RecordedRun
 from emulator.runtimes.region_process import (

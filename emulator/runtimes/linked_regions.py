@@ -19,7 +19,7 @@ from emulator.model.suggestions import nearest
 from emulator.run.directory import RegionRecord, RunDirectory, RunRecord, links_of
 from emulator.run.processes import ProcessState
 from emulator.runtimes.admin_client import Exchange, NoAnswer, call
-from emulator.runtimes.losses import lost_clusters
+from emulator.runtimes.lost_clusters import lost_clusters
 from emulator.runtimes.region_admin import RegionReport, ask_region, describe, link_request
 
 READY_POLL_SECONDS = 0.05

@@ -38,7 +38,7 @@ from emulator.runtimes.admin_client import NoAnswer
 from emulator.runtimes.contract import RegionState, RegionStatus, RunStatus
 from emulator.runtimes.linked_regions import LinkedRegions, ask, refuse_unknown
 from emulator.runtimes.listening import with_addresses
-from emulator.runtimes.losses import lost_clusters, refuse_living
+from emulator.runtimes.lost_clusters import lost_clusters, refuse_living
 from emulator.runtimes.ports import WantedPort, choose_ports
 from emulator.runtimes.recorded_run import RecordedRun
 from emulator.runtimes.region_process import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import cast
 
-from emulator.scenarios.playing import Playing
+from emulator.scenarios.run_context import Playing
 from emulator.scenarios.steps import Move
 from emulator.scenarios.workload import (
     Actor,

@@ -11,8 +11,8 @@ import asyncio
 import contextlib
 
 from emulator.client import EARLIEST, AccessMode, Client, ClientError, Message, Producer, Standing
-from emulator.scenarios.notes import Notes
-from emulator.scenarios.replayed import State, heartbeat, introduction, key_of
+from emulator.scenarios.actor_history import Notes
+from emulator.scenarios.replay import State, heartbeat, introduction, key_of
 from emulator.scenarios.reporting import Reporting
 from emulator.scenarios.workload import HostPart
 from emulator.scenarios.writer import Tally, Writer

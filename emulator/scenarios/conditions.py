@@ -12,8 +12,9 @@ from pydantic import (
 )
 
 from emulator.scenarios.hosts import HostDid, TopicsOwned
+from emulator.scenarios.model_base import Deadline, exactly_one
 from emulator.scenarios.tasks import TaskDid
-from emulator.scenarios.words import (
+from emulator.scenarios.types import (
     AdminPath,
     ConsumerName,
     ProducerName,
@@ -21,7 +22,6 @@ from emulator.scenarios.words import (
     Region,
     Subscription,
 )
-from emulator.scenarios.written import Deadline, exactly_one
 
 
 class Published(Deadline):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pulsar  # type: ignore[import-untyped]
 
-from emulator.recording.answers import message_id_text
+from emulator.recording.responses import message_id_text
 from emulator.run.history import HistoryWriter, Outcome, payload_digest
 from emulator.scenarios.pulsar_client import (
     RETRY_SECONDS,

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 from itertools import chain
 
 from emulator.model.values import TopicName
-from emulator.scenarios.playing import Playing
+from emulator.scenarios.run_context import Playing
 from emulator.scenarios.topics import Survey, survey
 from emulator.scenarios.workload import ConsumerPart, HostPart, Part, ProgramPart, TaskPart
 

@@ -19,9 +19,9 @@ from typing import Any, NoReturn
 
 from emulator.client import Client
 from emulator.run.history import HistoryWriter, Outcome, new_session
-from emulator.scenarios.host_at_work import HostAtWork
-from emulator.scenarios.own_producer import OwnProducer
-from emulator.scenarios.task_at_work import TaskAtWork
+from emulator.scenarios.exclusive_producer import OwnProducer
+from emulator.scenarios.host import HostAtWork
+from emulator.scenarios.task import TaskAtWork
 from emulator.scenarios.workload import HostPart, ProducerPart, TaskPart
 
 BEGIN_SECONDS = 60.0

@@ -6,10 +6,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from emulator.scenarios.shares import hosts_named, own_topics, priorities, topics_named
-from emulator.scenarios.words import HostName, NewActorName, Region, Topic
+from emulator.scenarios.model_base import Deadline, Written
+from emulator.scenarios.topic_assignment import hosts_named, own_topics, priorities, topics_named
+from emulator.scenarios.types import HostName, NewActorName, Region, Topic
 from emulator.scenarios.workload import HostPart
-from emulator.scenarios.written import Deadline, Written
 
 Priority = Annotated[int, Field(ge=-(2**31), lt=2**31)]
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 
 from emulator.model.values import TopicName
-from emulator.scenarios.playing import Playing, StepFailed
+from emulator.scenarios.run_context import Playing, StepFailed
 
 CREATED = (204, 409)
 """It is there now, or was already: another cluster may have told of it."""

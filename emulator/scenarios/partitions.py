@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from emulator.config.yaml_source import YamlFile
 from emulator.model.values import TopicName
-from emulator.scenarios.language import ScenarioFile
+from emulator.scenarios.format import ScenarioFile
 from emulator.scenarios.workload import ConsumerPart, HostPart, Part, ProducerPart, ProgramPart, TaskPart
 
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pulsar  # type: ignore[import-untyped]
 
-from emulator.recording.answers import message_id_text, outcome_of
+from emulator.recording.responses import message_id_text, outcome_of
 from emulator.run.history import HistoryWriter, Outcome, attributes_digest, new_session, payload_digest
-from emulator.scenarios.lanes import Lane, choose
+from emulator.scenarios.producer_lanes import Lane, choose
 from emulator.scenarios.pulsar_client import (
     RETRY_SECONDS,
     Pause,

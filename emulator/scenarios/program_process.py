@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import Literal
 
-from emulator.recording.surroundings import Addressed, surroundings
+from emulator.recording.environment import Addressed, surroundings
 from emulator.scenarios.process_group import ProcessGroup, StartProgram, start_program
 from emulator.scenarios.program_history import ProgramHistory
 from emulator.scenarios.tapped_program import TappedProgram

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import IO, TYPE_CHECKING
 
+from emulator.scenarios.observer import AFTER_LAST_STEP, PlayResult, Snapshot
 from emulator.scenarios.scenario import Scenario, Step
 from emulator.scenarios.steps import Phase
-from emulator.scenarios.watching import AFTER_LAST_STEP, PlayResult, Snapshot
 from emulator.scenarios.workload import Counts, HostPart, Part, ProducerPart, ProgramPart, TaskPart
 
 if TYPE_CHECKING:

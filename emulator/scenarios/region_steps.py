@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from emulator.run.history import latency_detail, skew_detail
-from emulator.scenarios.asking import unwelcome
-from emulator.scenarios.playing import Playing, StepFailed
+from emulator.scenarios.admin_queries import unwelcome
+from emulator.scenarios.run_context import Playing, StepFailed
 from emulator.scenarios.steps import AdminCall, Heal, Latency, Lose, OnLink, OnRegion, Skew
 
 

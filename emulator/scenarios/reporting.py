@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from emulator.client import Client, ClientError, Transaction
 from emulator.run.history import Outcome, transaction_text
-from emulator.scenarios.notes import Notes
-from emulator.scenarios.replayed import heartbeat, key_of, report
+from emulator.scenarios.actor_history import Notes
+from emulator.scenarios.replay import heartbeat, key_of, report
 from emulator.scenarios.writer import Tally, Writer
 
 TIMEOUT_SECONDS: Final = 10.0

@@ -20,15 +20,15 @@ from typing import assert_never
 from emulator.errors import RuntimeFailure
 from emulator.runtimes.contract import Runtime
 from emulator.scenarios.actor_steps import ActorSteps
-from emulator.scenarios.awaiting import Conditions
 from emulator.scenarios.conditions import ProgramDid, Published, Received, RegionSays, SubscriptionExists
 from emulator.scenarios.draining import Draining
+from emulator.scenarios.environment import Stage, real_stage
 from emulator.scenarios.hosts import HostDid, TopicsOwned
+from emulator.scenarios.observer import AFTER_LAST_STEP, Observer, PlayResult, Snapshot
 from emulator.scenarios.partitioning import create_partitions
-from emulator.scenarios.playing import Playing, StepFailed
 from emulator.scenarios.region_steps import RegionSteps
+from emulator.scenarios.run_context import Playing, StepFailed
 from emulator.scenarios.scenario import Scenario, Step
-from emulator.scenarios.stage import Stage, real_stage
 from emulator.scenarios.steps import (
     AdminCalls,
     Begin,
@@ -44,7 +44,7 @@ from emulator.scenarios.steps import (
     Wait,
 )
 from emulator.scenarios.tasks import TaskDid
-from emulator.scenarios.watching import AFTER_LAST_STEP, Observer, PlayResult, Snapshot
+from emulator.scenarios.wait_steps import Conditions
 from emulator.scenarios.workload import ActorFailure
 
 LOOK_SECONDS = 0.25

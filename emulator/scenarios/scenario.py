@@ -2,7 +2,7 @@
 
     scenario = load_scenario(Path("region-failover.yaml"), topology)
 
-The language is defined in `language.py`; this page adds what can only be said of a file as a whole: names are
+The language is defined in `scenarios/format.py`; this page adds what can only be said of a file as a whole: names are
 unique, nobody moves who has not begun, a drain waits for something that can end.
 """
 
@@ -23,16 +23,16 @@ from emulator.model.suggestions import nearest
 from emulator.model.values import TopicName
 from emulator.run.limits import Limit
 from emulator.run.service_contract import Contract
-from emulator.scenarios.cast import ConsumerEntry, ProducerEntry, ProgramEntry
+from emulator.scenarios.actor_models import ConsumerEntry, ProducerEntry, ProgramEntry
 from emulator.scenarios.conditions import ProgramDid, Published, Received
+from emulator.scenarios.format import ScenarioFile
 from emulator.scenarios.hosts import HostDid, HostEntry, TopicsOwned
-from emulator.scenarios.language import ScenarioFile
 from emulator.scenarios.partitions import with_partitions
-from emulator.scenarios.shares import hosts_named
+from emulator.scenarios.requirements import AS_DECLARED, WantedSettings
 from emulator.scenarios.steps import Action, Begin, Drain, Finish, Move, OnRegion
 from emulator.scenarios.tasks import TaskDid, TaskEntry
-from emulator.scenarios.wanted import AS_DECLARED, WantedSettings
-from emulator.scenarios.words import GROUPS, Names
+from emulator.scenarios.topic_assignment import hosts_named
+from emulator.scenarios.types import GROUPS, Names
 from emulator.scenarios.workload import ConsumerPart, HostPart, Part, ProducerPart, ProgramPart, TaskPart
 
 SHIPPED = Path(__file__).parent

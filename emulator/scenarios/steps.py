@@ -19,8 +19,9 @@ from emulator.scenarios.conditions import (
     SubscriptionExists,
 )
 from emulator.scenarios.hosts import HostDid, TopicsOwned
+from emulator.scenarios.model_base import Deadline, Written, exactly_one
 from emulator.scenarios.tasks import TaskDid
-from emulator.scenarios.words import (
+from emulator.scenarios.types import (
     LIST,
     NOT_EMPTY,
     ONE_OR_MORE,
@@ -43,7 +44,6 @@ from emulator.scenarios.words import (
     pair,
     rule,
 )
-from emulator.scenarios.written import Deadline, Written, exactly_one
 
 
 class Phase(Written):

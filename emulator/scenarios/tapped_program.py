@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from emulator.recording.surroundings import Addressed
+from emulator.recording.environment import Addressed
+from emulator.recording.tap.tap import Tap
 from emulator.run.history import HistoryWriter
-from emulator.tap.tap import Tap
 
 
 @dataclass(frozen=True, slots=True)

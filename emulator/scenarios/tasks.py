@@ -8,9 +8,9 @@ from typing import Annotated, Self
 from pydantic import Field, field_validator, model_validator
 
 from emulator.model.transaction_names import check_key
-from emulator.scenarios.words import NewActorName, Region, Seconds, TaskName, TimeSpan, Topic, lasting, rule
+from emulator.scenarios.model_base import Deadline, Written, exactly_one
+from emulator.scenarios.types import NewActorName, Region, Seconds, TaskName, TimeSpan, Topic, lasting, rule
 from emulator.scenarios.workload import AcknowledgeMode, ConsumerType, TaskPart
-from emulator.scenarios.written import Deadline, Written, exactly_one
 
 
 class TaskEntry(Written):

@@ -9,7 +9,7 @@ from typing import Any
 
 from emulator.client import ClientError, Producer, Transaction
 from emulator.run.history import Outcome, attributes_digest, payload_digest, transaction_text
-from emulator.scenarios.notes import Notes
+from emulator.scenarios.actor_history import Notes
 
 
 @dataclass(slots=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 from emulator.broker.topic.topic import Topic
 from emulator.simulation.names import public_name
-from emulator.simulation.seams import Seams
+from emulator.simulation.overrides import Seams
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from random import Random
 
 from emulator.errors import StorageError, StorageFull
+from emulator.simulation.durable_media import Span
 from emulator.simulation.host import Host
-from emulator.simulation.medium import Span
 from emulator.storage.configuration import Reading, Rows, T, check_expected
 from emulator.storage.configuration_memory import ConfigurationMemory
 

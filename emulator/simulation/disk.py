@@ -16,7 +16,7 @@ from __future__ import annotations
 from random import Random
 
 from emulator.errors import StorageError
-from emulator.simulation.medium import DiskFaults, Medium, Write
+from emulator.simulation.durable_media import DiskFaults, Medium, Write
 from emulator.simulation.store import SimulatedStore
 from emulator.storage.lanes import Lane
 

@@ -20,9 +20,9 @@ from emulator.model.values import Position, TopicName
 from emulator.run.history import Event
 from emulator.simulation.claims import Claims, GrantRow, Place, grants_in
 from emulator.simulation.clocks import EPOCH_MS
-from emulator.simulation.medium import DurableLog, Medium
+from emulator.simulation.durable_media import DurableLog, Medium
 from emulator.simulation.stored_cursor import StoredCursor, cursors_in
-from emulator.wire.metadata import scan_entry
+from emulator.wire.message_metadata import scan_entry
 from emulator.wire.payloads import split_batch
 
 if TYPE_CHECKING:

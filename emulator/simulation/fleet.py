@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from emulator.simulation.ablation import Ablation
 from emulator.simulation.ablations import seams_without
 from emulator.simulation.checkers import Violation
-from emulator.simulation.seams import AS_SHIPPED, Seams
+from emulator.simulation.overrides import AS_SHIPPED, Seams
 from emulator.simulation.swarm import run_seed
 
 if TYPE_CHECKING:

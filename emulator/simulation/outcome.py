@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 from emulator.model.stored_keys import GrantKey
 from emulator.run.history import Event
 from emulator.simulation.checkers import Judgement, Violation
+from emulator.simulation.determinism_guard import ReachedOutside
 from emulator.simulation.evidence import Deed
-from emulator.simulation.guard import ReachedOutside
 from emulator.simulation.loop import SimulationError
 from emulator.simulation.plan import Plan
 from emulator.simulation.world import World

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from emulator.client import Batching
 from emulator.config.topology import Topology
+from emulator.simulation.durable_media import DiskFaults
 from emulator.simulation.faults import Fault
-from emulator.simulation.medium import DiskFaults
 
 if TYPE_CHECKING:
     from emulator.simulation.vocabulary.word import Act

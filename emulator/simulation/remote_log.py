@@ -26,7 +26,7 @@ from random import Random
 from typing import Any
 
 from emulator.errors import StorageError, StorageFenced
-from emulator.simulation.medium import DiskFaults, Medium, Span, Write
+from emulator.simulation.durable_media import DiskFaults, Medium, Span, Write
 from emulator.simulation.store import SimulatedStore
 
 LOOK_SECONDS = 2.0

@@ -16,8 +16,8 @@ from emulator.config.topology import Topology
 from emulator.simulation.checkers import Violation
 from emulator.simulation.evidence import seconds_of
 from emulator.simulation.outcome import Outcome
+from emulator.simulation.overrides import AS_SHIPPED, Seams
 from emulator.simulation.plan import Plan
-from emulator.simulation.seams import AS_SHIPPED, Seams
 from emulator.simulation.swarm import run_plan
 
 Change = dict[str, Any]

@@ -16,7 +16,7 @@ Programs get what they need from their host: `host.network`, `host.wall_clock_ms
 `simulation.disk(host.name)`.
 
 While a simulation runs, its programs are kept from real clocks, sockets, threads, files and unseeded chance
-(`emulator.simulation.guard`).
+(`emulator.simulation.determinism_guard`).
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from random import Random
 from types import TracebackType
 from typing import Any, NamedTuple, TypeVar
 
+from emulator.simulation.determinism_guard import Guard, outside
 from emulator.simulation.disk import SimulatedDisk
-from emulator.simulation.guard import Guard, outside
+from emulator.simulation.durable_media import DiskFaults
 from emulator.simulation.host import Host, HostState
 from emulator.simulation.loop import HostLoop, UnhandledError, VirtualTime, tasks_of, where_it_waits
-from emulator.simulation.medium import DiskFaults
 from emulator.simulation.network import NetworkSettings, SimulatedNetwork
 from emulator.simulation.remote_log import RemoteFaults, RemoteLog
 from emulator.simulation.trace import Listener, Trace

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from emulator.errors import StorageError
-from emulator.simulation.medium import DurableLog, Medium, Write
+from emulator.simulation.durable_media import DurableLog, Medium, Write
 from emulator.storage.contract import Entry, Versioned
 from emulator.storage.group import entries_within
 from emulator.storage.lanes import KeyLane, Keys, Lane, behind

@@ -23,8 +23,8 @@ from emulator.model.stored_keys import (
     TopicPoliciesPath,
     parse_path,
 )
+from emulator.simulation.durable_media import Medium
 from emulator.simulation.evidence import scan_once
-from emulator.simulation.medium import Medium
 
 EVENT_TOPIC = "persistent://pulsar/system/metadata-events"
 OF_THE_EVENT_TOPIC = "namespace/pulsar%2Fsystem"

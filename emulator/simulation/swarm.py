@@ -31,9 +31,9 @@ from emulator.simulation.outcome import (
     play_to_the_end,
     uncollected,
 )
+from emulator.simulation.overrides import AS_SHIPPED, Seams
 from emulator.simulation.plan import Plan
 from emulator.simulation.record import Record
-from emulator.simulation.seams import AS_SHIPPED, Seams
 from emulator.simulation.simulation import Simulation
 from emulator.simulation.stored_metadata import MetadataEvidence, stored_metadata
 from emulator.simulation.tasks import TaskEvidence, stored_tasks

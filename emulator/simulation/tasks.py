@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from emulator.simulation.durable_media import DurableLog, Medium
 from emulator.simulation.evidence import JUDGED_BY_THEIR_WORD, scan_once
-from emulator.simulation.medium import DurableLog, Medium
 
 Task = tuple[str, str]
 """(region, transaction key): keys fence in each region by itself."""

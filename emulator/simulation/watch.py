@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from emulator.model.stored_keys import CursorKey, CursorPartKey, StoredKey, parse_key
+from emulator.simulation.durable_media import Medium
 from emulator.simulation.evidence import Disks, LogView, Stored
-from emulator.simulation.medium import Medium
 from emulator.simulation.record import Record
 from emulator.simulation.stored_cursor import StoredCursor, cursors_in
 from emulator.storage.contract import Versioned

@@ -40,11 +40,11 @@ from emulator.net.http import Answer, call
 from emulator.net.network import Network
 from emulator.simulation.actors import Actor
 from emulator.simulation.configuration import SimulatedConfiguration
+from emulator.simulation.durable_media import DiskFaults, Medium
 from emulator.simulation.evidence import Homes
 from emulator.simulation.host import Host, HostState
-from emulator.simulation.medium import DiskFaults, Medium
+from emulator.simulation.overrides import AS_SHIPPED, Seams
 from emulator.simulation.remote_log import RemoteFaults, RemoteLog
-from emulator.simulation.seams import AS_SHIPPED, Seams
 from emulator.simulation.simulation import DRIVER, Simulation
 
 T = TypeVar("T")

@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 
 from emulator.errors import ProtocolError
 from emulator.wire import pulsar_pb2 as pb
-from emulator.wire.entry_building import build_entry
-from emulator.wire.metadata import ChunkPiece, EntryDetails, piece_of, read_entry, read_metadata
+from emulator.wire.entry import build_entry
+from emulator.wire.message_metadata import ChunkPiece, EntryDetails, piece_of, read_entry, read_metadata
 from emulator.wire.payloads import decompress, split_batch
 
 UNPACKED_BYTES_MAX: Final = 67_108_864

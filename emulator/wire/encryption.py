@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
 from emulator.wire import pulsar_pb2 as pb
-from emulator.wire.metadata import read_metadata
+from emulator.wire.message_metadata import read_metadata
 
 
 class EncryptionContext(NamedTuple):

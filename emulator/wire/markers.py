@@ -16,8 +16,8 @@ from emulator.model import markers as kinds
 from emulator.model.markers import Marker, Snapshot, SnapshotRequest, SnapshotResponse, SubscriptionUpdate
 from emulator.model.values import Position
 from emulator.wire import pulsar_pb2 as pb
-from emulator.wire.entry_building import build_entry
-from emulator.wire.metadata import EntryInfo
+from emulator.wire.entry import build_entry
+from emulator.wire.message_metadata import EntryInfo
 from emulator.wire.protobuf import MASK_64, UNREADABLE, Malformed, malformed
 
 MARKER_PRODUCER: Final = "pulsar.marker"

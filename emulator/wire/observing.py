@@ -10,7 +10,7 @@ from emulator.errors import ProtocolError
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.codec import decode_command
 from emulator.wire.frames import simple_frame
-from emulator.wire.metadata import EntryDetails, read_entry, read_metadata
+from emulator.wire.message_metadata import EntryDetails, read_entry, read_metadata
 from emulator.wire.payloads import decompress, split_batch
 from emulator.wire.transaction_commands import signed
 

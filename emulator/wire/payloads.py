@@ -10,7 +10,7 @@ from typing import Final
 from emulator.errors import ProtocolError
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.entry_layout import read_size
-from emulator.wire.metadata import EntryInfo
+from emulator.wire.message_metadata import EntryInfo
 from emulator.wire.protobuf import UNREADABLE, malformed, parse
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 
-from emulator.wire.metadata import KeyFields, read_key_fields
+from emulator.wire.message_metadata import KeyFields, read_key_fields
 
 
 def sticky_key(data: bytes) -> bytes:

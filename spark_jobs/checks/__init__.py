@@ -11,24 +11,22 @@ from collections.abc import Sequence
 from spark_jobs.checks import (
     consumed,
     converged,
-    failover,
     keys,
     one_owner,
     order,
-    outcomes,
     places,
     processed,
-    promised,
     replicated,
-    reread,
     stored,
     transactions,
-    unasked,
 )
+from spark_jobs.checks import phantom_writes as unasked
+from spark_jobs.checks import position_claims as promised
 from spark_jobs.checks.finding import EXAMPLES, GROUP, Found, all_of, finding, found_of, summed_up
 from spark_jobs.checks.judging import COUNTED_BY, Check, Count, Counted
 from spark_jobs.engines.frames import Column, DataFrame, F
-from spark_jobs.evidence import Evidence
+from spark_jobs.figures import failover, outcomes, reread
+from spark_jobs.frames.evidence import Evidence
 
 CHECKS: Sequence[Check] = (
     stored.CHECK,

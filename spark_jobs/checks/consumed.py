@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from spark_jobs.checks.finding import Circumstances, Found, finding
 from spark_jobs.checks.judging import Check, Count, count, examples, judged_or_not, of_kind, total
 from spark_jobs.engines.frames import DataFrame, F
-from spark_jobs.evidence import Evidence
-from spark_jobs.origins import position_text
+from spark_jobs.frames.evidence import Evidence
+from spark_jobs.frames.origins import position_text
 from spark_jobs.verdict import CheckResult, Verdict
 
 

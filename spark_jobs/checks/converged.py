@@ -24,8 +24,8 @@ from spark_jobs.checks.judging import (
 )
 from spark_jobs.engines.current import fields_of
 from spark_jobs.engines.frames import DataFrame, F
-from spark_jobs.evidence import Evidence
-from spark_jobs.origins import entry_text
+from spark_jobs.frames.evidence import Evidence
+from spark_jobs.frames.origins import entry_text
 from spark_jobs.verdict import CheckResult, worst
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from spark_jobs.engines.current import narrowed
 from spark_jobs.engines.frames import Column, DataFrame, F, Window
-from spark_jobs.run_folder import Namespace
+from spark_jobs.sources.run_folder import Namespace
 from spark_jobs.verdict import Witness
 
 COLUMNS: Mapping[str, str] = {

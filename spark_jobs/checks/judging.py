@@ -8,8 +8,8 @@ from typing import Literal
 
 from spark_jobs.checks.finding import Circumstances, Found
 from spark_jobs.engines.frames import Column, DataFrame
-from spark_jobs.evidence import Evidence
-from spark_jobs.hints import hint
+from spark_jobs.frames.evidence import Evidence
+from spark_jobs.report.hints import hint
 from spark_jobs.verdict import CheckResult, Verdict, Witness
 
 ON_THE_WAY_MS = 2_000

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from spark_jobs.checks.finding import Circumstances, Found, all_of, finding
 from spark_jobs.checks.judging import Check, count, examples, of_kind, per_region, total
 from spark_jobs.engines.frames import DataFrame, F, Window
-from spark_jobs.evidence import Evidence
-from spark_jobs.transaction_keys import BEGAN, DECIDED, DELETED, FLOOR, GRANTED
+from spark_jobs.frames.evidence import Evidence
+from spark_jobs.sources.transaction_keys import BEGAN, DECIDED, DELETED, FLOOR, GRANTED
 from spark_jobs.verdict import CheckResult, Verdict
 
 _KEY = ("region", "role", "transaction_key")

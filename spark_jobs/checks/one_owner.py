@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from spark_jobs.checks.finding import Circumstances, Found, all_of, finding
 from spark_jobs.checks.judging import Check, count, examples, of_kind, per_region, total
 from spark_jobs.engines.frames import DataFrame, F
-from spark_jobs.evidence import Evidence, Ownership
-from spark_jobs.grants import FALLING, MISSING, OVERLAPPING, UNREADABLE
-from spark_jobs.origins import position_text
+from spark_jobs.frames.evidence import Evidence, Ownership
+from spark_jobs.frames.origins import position_text
+from spark_jobs.sources.grants import FALLING, MISSING, OVERLAPPING, UNREADABLE
 from spark_jobs.verdict import CheckResult, Verdict
 
 JUDGED, INTERLEAVED, UNGRANTED = "grants", "entry of another producer", "epoch returned without a grant"

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from spark_jobs.checks.finding import Circumstances, Found, all_of, finding
 from spark_jobs.checks.judging import Check, Count, count, examples, judged_or_not, of_kind, per_region, total
 from spark_jobs.engines.frames import Column, DataFrame, F, Window
-from spark_jobs.evidence import Evidence
-from spark_jobs.origins import ORIGIN, position_text
+from spark_jobs.frames.evidence import Evidence
+from spark_jobs.frames.origins import ORIGIN, position_text
 from spark_jobs.verdict import CheckResult, Verdict
 
 _PLACE = ("ledger_id", "entry_id", "batch_index")

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from spark_jobs.checks.finding import Circumstances, Found, all_of, finding
 from spark_jobs.checks.judging import Check, Count, count, examples, judged_or_not, of_kind, total
 from spark_jobs.engines.frames import Column, DataFrame, F
-from spark_jobs.evidence import Evidence, not_trimmed
-from spark_jobs.origins import position_text
+from spark_jobs.frames.evidence import Evidence, not_trimmed
+from spark_jobs.frames.origins import position_text
 from spark_jobs.verdict import CheckResult, Verdict
 
 _TOLD = "array<struct<ledger_id: bigint, entry_id: bigint, batch_index: int>>"

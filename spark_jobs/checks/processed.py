@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from spark_jobs.checks.finding import Circumstances, Found, all_of, finding
 from spark_jobs.checks.judging import Check, count, examples, of_kind, per_region, total
 from spark_jobs.engines.frames import DataFrame, F
-from spark_jobs.evidence import Evidence
-from spark_jobs.origins import ORIGIN, position_text
-from spark_jobs.transactions import COMMITTED, ends_told
+from spark_jobs.frames.evidence import Evidence
+from spark_jobs.frames.origins import ORIGIN, position_text
+from spark_jobs.frames.transactions import COMMITTED, ends_told
 from spark_jobs.verdict import CheckResult, Verdict
 
 _SUBSCRIPTION = ("region", "topic", "subscription")

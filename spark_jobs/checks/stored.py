@@ -18,7 +18,7 @@ from spark_jobs.checks.judging import (
     trimmed_remark,
 )
 from spark_jobs.engines.frames import DataFrame, F
-from spark_jobs.evidence import Evidence
+from spark_jobs.frames.evidence import Evidence
 from spark_jobs.verdict import CheckResult
 
 

@@ -20,9 +20,9 @@ from spark_jobs.checks.judging import (
     total,
 )
 from spark_jobs.engines.frames import DataFrame, F
-from spark_jobs.evidence import Evidence
-from spark_jobs.origins import ORIGIN, entry_text, position_text
-from spark_jobs.transactions import ABORTED, COMMITTED, OPEN, PLAIN
+from spark_jobs.frames.evidence import Evidence
+from spark_jobs.frames.origins import ORIGIN, entry_text, position_text
+from spark_jobs.frames.transactions import ABORTED, COMMITTED, OPEN, PLAIN
 from spark_jobs.verdict import CheckResult, Verdict
 
 _PLACE = ("ledger_id", "entry_id", "batch_index")

@@ -2,7 +2,7 @@
 
 What a verdict does not need of PySpark's 280 jars is a quarter of their number and half of the time that Spark takes to
 start: machine learning registers itself in every session. The jars that are left are links in a folder of the
-cache, always the same, because a class archive (`archive.py`) holds good for one place only.
+cache, always the same, because a class archive (`engines/archive.py`) holds good for one place only.
 """
 
 from __future__ import annotations

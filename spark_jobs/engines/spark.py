@@ -15,7 +15,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from spark_jobs.engines.contract import Source
-from spark_jobs.session import LARGE_BYTES, SparkUnavailable, in_a_sentence, spark_session, tune
+from spark_jobs.engines.session import LARGE_BYTES, SparkUnavailable, in_a_sentence, spark_session, tune
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from typing import Literal, get_args
 
 from spark_jobs.engines.contract import Engine, EngineUnavailable
-from spark_jobs.session import java_problem
+from spark_jobs.engines.session import java_problem
 
 EngineName = Literal["spark", "embedded"]
 ENGINES: tuple[EngineName, ...] = get_args(EngineName)

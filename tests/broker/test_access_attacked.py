@@ -14,7 +14,7 @@ from emulator.broker.topic.topic import Topic
 from emulator.client import AccessMode, ClientError
 from emulator.errors import ServerError, StorageError
 from emulator.model.stored_keys import GrantKey, LineKey
-from emulator.simulation.medium import DiskFaults
+from emulator.simulation.durable_media import DiskFaults
 from emulator.simulation.world import World, world
 from emulator.storage.contract import Versioned
 from tests.broker.test_exclusive_producers import (

@@ -17,7 +17,7 @@ from emulator.errors import CheckpointDamaged, StorageDamaged
 from emulator.model.stored_keys import CheckpointKey, CheckpointPartKey, CursorKey, CursorPartKey, ProgressKey
 from emulator.model.values import TopicName
 from emulator.storage.memory import MemoryStore
-from emulator.wire.entry_building import plain_entry
+from emulator.wire.entry import plain_entry
 from tests.broker.regions import Regions, regions, until
 from tests.broker.test_replication import TOPIC, check_all_have, drained, publish
 

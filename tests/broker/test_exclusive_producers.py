@@ -15,7 +15,7 @@ from emulator.client.producer import Producer
 from emulator.config.region import BrokerSettings
 from emulator.errors import ServerError
 from emulator.model.stored_keys import GrantKey, LineKey
-from emulator.simulation.medium import DiskFaults
+from emulator.simulation.durable_media import DiskFaults
 from emulator.simulation.remote_log import RemoteFaults
 from emulator.simulation.world import DRIVER, World, world
 

@@ -7,7 +7,7 @@ import asyncio
 from emulator.broker.region import Region
 from emulator.client import InitialPosition
 from emulator.errors import StorageError
-from emulator.simulation.medium import DiskFaults
+from emulator.simulation.durable_media import DiskFaults
 from emulator.simulation.world import World, world
 
 TOPIC = "persistent://public/default/orders"

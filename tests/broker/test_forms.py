@@ -6,8 +6,8 @@ from emulator.broker.memory_budgets import Account
 from emulator.broker.replication.entry_forms import FORMS_BYTES_MAX, ReplicatedForms
 from emulator.broker.topic.entry_cache import StoredEntry
 from emulator.model.values import Position
-from emulator.wire.entry_building import plain_entry, with_replication
-from emulator.wire.metadata import scan_entry
+from emulator.wire.entry import plain_entry, with_replication
+from emulator.wire.message_metadata import scan_entry
 
 
 def entry(entry_id: int, size: int = 100) -> StoredEntry:

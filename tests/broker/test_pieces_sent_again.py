@@ -9,8 +9,8 @@ import pytest
 
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.codec import send_header
-from emulator.wire.entry_building import build_entry
-from emulator.wire.metadata import scan_entry
+from emulator.wire.entry import build_entry
+from emulator.wire.message_metadata import scan_entry
 from tests.broker.commands.raw import RawClient, raw_client
 from tests.broker.regions import FAST, Regions, regions, until
 

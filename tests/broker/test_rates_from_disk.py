@@ -9,7 +9,7 @@ import pytest
 from emulator.client import Consumer, InitialPosition
 from emulator.config.region import BrokerSettings
 from emulator.simulation.allowances import Allowance, too_fast
-from emulator.simulation.medium import DiskFaults
+from emulator.simulation.durable_media import DiskFaults
 from emulator.simulation.world import World, world
 
 TOPIC = "persistent://public/default/slow"

@@ -26,7 +26,7 @@ from emulator.simulation.faults import ConfigurationAway
 from emulator.simulation.world import SERVICE_PORT, World
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.codec import send_frame
-from emulator.wire.entry_building import build_entry
+from emulator.wire.entry import build_entry
 from tests.broker.commands.raw import raw_client
 from tests.broker.regions import regions
 from tests.schemas_made import FIRST, RENAMED, STRING, WITH_DEFAULT, WITHOUT_DEFAULT, record

@@ -11,11 +11,11 @@ from emulator.client import EARLIEST, Client, ClientSettings, Message
 from emulator.config.region import BrokerSettings, LinkShape
 from emulator.core.replication.progress import ReplicatorState
 from emulator.errors import StorageError
-from emulator.simulation.medium import DiskFaults
+from emulator.simulation.durable_media import DiskFaults
 from emulator.simulation.world import world as simulated_world
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.codec import send_frame
-from emulator.wire.entry_building import build_entry
+from emulator.wire.entry import build_entry
 from tests.broker.commands.raw import RawClient
 from tests.broker.regions import Regions, regions, until
 

@@ -18,8 +18,8 @@ from emulator.broker.topic.entry_cache import (
 )
 from emulator.model.values import Position
 from emulator.wire import pulsar_pb2 as pb
-from emulator.wire.entry_building import build_entry, plain_entry, with_replication
-from emulator.wire.metadata import scan_entry
+from emulator.wire.entry import build_entry, plain_entry, with_replication
+from emulator.wire.message_metadata import scan_entry
 
 
 def entries(first: int, count: int, size: int = 100) -> list[StoredEntry]:

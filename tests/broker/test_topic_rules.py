@@ -31,7 +31,7 @@ from emulator.errors import ServerError
 from emulator.model.stored_keys import NamespacePath, StoredKey, TopicPoliciesPath
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.codec import send_header
-from emulator.wire.entry_building import build_entry, plain_entry
+from emulator.wire.entry import build_entry, plain_entry
 from tests.broker.commands.raw import RawClient, entry, raw_client
 from tests.broker.regions import regions, until
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from emulator.client import EARLIEST, InitialPosition
-from emulator.wire.metadata import read_entry
+from emulator.wire.message_metadata import read_entry
 from tests.broker.commands.raw import raw_client
 from tests.broker.regions import Regions, regions, until
 from tests.broker.test_replication import drained

@@ -10,7 +10,7 @@ from emulator.core.transactions.names import Status, TxnId
 from emulator.errors import ProtocolError, ServerError
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.codec import send_frame
-from emulator.wire.entry_building import build_entry
+from emulator.wire.entry import build_entry
 from tests.broker.commands.raw import RawClient
 from tests.broker.regions import Regions
 

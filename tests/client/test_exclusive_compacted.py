@@ -10,7 +10,7 @@ import pytest
 from emulator.client import EARLIEST, AccessMode, Client, ClientError, Producer
 from emulator.errors import ServerError
 from emulator.model.values import TopicName
-from emulator.simulation.medium import DiskFaults
+from emulator.simulation.durable_media import DiskFaults
 from emulator.simulation.world import World, world
 from tests.client.test_partitioned_producer import (
     ORDERS,

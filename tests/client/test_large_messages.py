@@ -19,14 +19,14 @@ from emulator.client import (
     Message,
     MessageId,
 )
-from emulator.client.pending import Outgoing
-from emulator.client.pieces import INCOMPLETE_MAX, Pieces
+from emulator.client.chunks import INCOMPLETE_MAX, Pieces
+from emulator.client.send_queue import Outgoing
 from emulator.config.region import BrokerSettings
 from emulator.errors import ServerError
-from emulator.simulation.medium import DiskFaults
+from emulator.simulation.durable_media import DiskFaults
 from emulator.simulation.world import CLIENT_SETTINGS, World, world
-from emulator.wire.metadata import read_entry, read_metadata
-from emulator.wire.outgoing import piece_entries
+from emulator.wire.batches import piece_entries
+from emulator.wire.message_metadata import read_entry, read_metadata
 
 TOPIC = "persistent://public/default/orders"
 BYTES_MAX = 20_000

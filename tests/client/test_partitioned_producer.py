@@ -11,11 +11,11 @@ import pytest
 from emulator.broker.region import Region
 from emulator.client import EARLIEST, Batching, Client, ClientError, KeyHash, Producer, Routing
 from emulator.client.partitioned_producer import PartitionedProducer
-from emulator.client.pending import Outgoing
+from emulator.client.send_queue import Outgoing
 from emulator.errors import ServerError
 from emulator.model.values import TopicName
 from emulator.simulation.world import CLIENT_SETTINGS, World, world
-from emulator.wire.metadata import read_metadata
+from emulator.wire.message_metadata import read_metadata
 
 ORDERS = "persistent://public/default/orders"
 ASKS = replace(CLIENT_SETTINGS, asks_for_partitions=True, partitions_interval_seconds=1.0)

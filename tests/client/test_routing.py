@@ -9,8 +9,8 @@ from collections import Counter
 import pytest
 
 from emulator.client import Batching, ClientError, KeyHash, Routing
-from emulator.client.pending import Outgoing
 from emulator.client.routing import PartitionChoice, Router
+from emulator.client.send_queue import Outgoing
 from emulator.model.murmur import murmur3
 
 JAVA = {

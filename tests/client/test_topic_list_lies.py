@@ -10,7 +10,7 @@ import pytest
 
 from emulator.client import Client, ClientError
 from emulator.client.topic_names import TOPICS_MAX, NamedTopics, PatternTopics
-from emulator.client.vocabulary import ClientSettings
+from emulator.client.types import ClientSettings
 from emulator.wire.replies import LookedUp, Reply, TopicsChanged, TopicsListed
 from emulator.wire.topic_lists import topics_hash
 

@@ -15,7 +15,7 @@ from emulator.core.flow.rate_limit import Pace
 from emulator.core.policies.limits import PUBLISH_RATE
 from emulator.model.stored_keys import NamespacePath
 from emulator.wire import pulsar_pb2 as pb
-from emulator.wire.metadata import read_metadata, scan_entry
+from emulator.wire.message_metadata import read_metadata, scan_entry
 from tests.broker.regions import FAST, Regions, until
 from tests.clients.driving import Failed, Program
 from tests.clients.own import decryption_in, encryption_in

@@ -12,10 +12,10 @@ from typing import Any
 
 from emulator.config.loading import load_topology
 from emulator.runtimes.process import ProcessRuntime
-from spark_jobs.entry_columns import EntryColumns
-from spark_jobs.history_files import HistoryFile, digest_number, look_at
-from spark_jobs.run_folder import open_run_folder
-from spark_jobs.source_sqlite import plan, read_groups
+from spark_jobs.frames.entry_columns import EntryColumns
+from spark_jobs.sources.history_files import HistoryFile, digest_number, look_at
+from spark_jobs.sources.run_folder import open_run_folder
+from spark_jobs.sources.sqlite import plan, read_groups
 from tests.runtimes.fixtures import end_all, write_topology
 
 TOPIC = "persistent://public/default/orders"

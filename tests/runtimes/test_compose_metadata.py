@@ -15,8 +15,8 @@ from emulator.config.loading import load_topology
 from emulator.errors import Refused
 from emulator.runtimes.compose import ComposeRuntime
 from spark_jobs.checks.finding import Circumstances
-from spark_jobs.metadata_converged import metadata_converged
-from spark_jobs.run_folder import open_run_folder
+from spark_jobs.checks.metadata_converged import metadata_converged
+from spark_jobs.sources.run_folder import open_run_folder
 
 from .containers import need_containers, remove
 from .fixtures import write_topology

@@ -20,7 +20,7 @@ from emulator.config.loading import load_topology
 from emulator.config.region import RegionConfig
 from emulator.config.topology import Topology
 from emulator.errors import Refused
-from emulator.recording.place import region_at
+from emulator.recording.context import region_at
 from emulator.run.directory import RunDirectory
 from emulator.runtimes.admin_client import call
 from emulator.runtimes.compose import render

@@ -19,7 +19,7 @@ from pathlib import Path
 import pulsar  # type: ignore[import-untyped]
 import pytest
 
-from emulator.recording.answers import message_id_text, outcome_of
+from emulator.recording.responses import message_id_text, outcome_of
 from emulator.run.history import read_events
 from emulator.scenarios.actor_process import ActorProcess
 from emulator.scenarios.pulsar_client import read_identity

@@ -19,7 +19,7 @@ from emulator.scenarios.runner import play
 from emulator.scenarios.scenario import SHIPPED, load_scenario, parse_scenario
 from emulator.scenarios.workload import Actor, ConsumerPart, Part, ProducerPart
 from spark_jobs.engines.embedded.engine import EmbeddedEngine
-from spark_jobs.judge import judge_run
+from spark_jobs.evaluation import judge_run
 
 from .virtual import ORDERS, TOPOLOGY
 

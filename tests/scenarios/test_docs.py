@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from emulator.scenarios.cast import ConsumerEntry, ProducerEntry, ProgramEntry
+from emulator.scenarios.actor_models import ConsumerEntry, ProducerEntry, ProgramEntry
 from emulator.scenarios.conditions import ProgramDid, Published, Received, SubscriptionExists
 from emulator.scenarios.hosts import HostDid, HostEntry, TopicsOwned
 from emulator.scenarios.scenario import parse_scenario, shipped_scenarios
 from emulator.scenarios.steps import Move, StepEntry
 from emulator.scenarios.tasks import TaskDid, TaskEntry
-from emulator.scenarios.words import GROUPS
+from emulator.scenarios.types import GROUPS
 
 from .virtual import TOPOLOGY
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from emulator.scenarios.lanes import Lane, choose
+from emulator.scenarios.producer_lanes import Lane, choose
 from emulator.scenarios.workload import ProducerPart
 from tests.scenarios.virtual import TOPOLOGY, Theatre
 

@@ -11,7 +11,7 @@ import pytest
 
 from emulator.errors import ConfigurationError
 from emulator.scenarios.conditions import Received, RegionSays, SubscriptionExists
-from emulator.scenarios.language import json_schema
+from emulator.scenarios.format import json_schema
 from emulator.scenarios.scenario import SHIPPED, Scenario, load_scenario, parse_scenario, shipped_scenarios
 from emulator.scenarios.steps import AdminCalls, Begin, Heal, OnLink, OnRegion, Skew, Wait
 from emulator.scenarios.workload import ConsumerPart, ProducerPart
@@ -317,7 +317,7 @@ def test_a_missing_file_is_told_with_the_scenarios_that_exist(tmp_path: Path) ->
 
 
 def test_the_shipped_schema_is_the_one_of_the_definitions() -> None:
-    """If not: python -m emulator.scenarios.language > emulator/schemas/scenario.schema.json"""
+    """If not: python -m emulator.scenarios.format > emulator/schemas/scenario.schema.json"""
     assert json.loads(SCHEMA.read_text()) == json_schema()
 
 

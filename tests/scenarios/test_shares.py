@@ -6,7 +6,13 @@ from collections import Counter
 
 import pytest
 
-from emulator.scenarios.shares import PriorityRule, hosts_named, own_topics, priorities, topics_named
+from emulator.scenarios.topic_assignment import (
+    PriorityRule,
+    hosts_named,
+    own_topics,
+    priorities,
+    topics_named,
+)
 
 TOPICS = topics_named("endpoint", 40)
 

@@ -6,9 +6,9 @@ import asyncio
 import sys
 
 from emulator.config.region import LinkShape
+from emulator.simulation.durable_media import DiskFaults
 from emulator.simulation.host import Host
 from emulator.simulation.loop import SimulationError
-from emulator.simulation.medium import DiskFaults
 from emulator.simulation.network import NetworkSettings
 from emulator.simulation.simulation import Simulation
 

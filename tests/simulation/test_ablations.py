@@ -12,7 +12,7 @@ from emulator.simulation.ablation import Ablation
 from emulator.simulation.ablation_table import SEEDS_MAX, rows_of
 from emulator.simulation.ablations import ABLATIONS
 from emulator.simulation.fleet import run_seeds
-from emulator.simulation.seams import AS_SHIPPED
+from emulator.simulation.overrides import AS_SHIPPED
 
 pytestmark = pytest.mark.long
 

@@ -10,7 +10,7 @@ import pytest
 
 from emulator.errors import StorageError, StorageFull
 from emulator.simulation.disk import SimulatedDisk
-from emulator.simulation.medium import DiskFaults
+from emulator.simulation.durable_media import DiskFaults
 from emulator.simulation.simulation import Simulation
 from emulator.storage.contract import Log, Store
 from tests.storage.harness import Harness, data_of, open_log

@@ -31,7 +31,7 @@ from typing import Any
 import pytest
 
 from emulator.simulation.clocks import EPOCH_MS
-from emulator.simulation.guard import ReachedOutside
+from emulator.simulation.determinism_guard import ReachedOutside
 from emulator.simulation.simulation import Simulation
 
 

@@ -9,7 +9,7 @@ import pytest
 from emulator.cli.simulate import keep_run
 from emulator.simulation.swarm import run_seed
 from spark_jobs.engines.embedded.engine import embedded_engine
-from spark_jobs.judge import judge_run
+from spark_jobs.evaluation import judge_run
 
 
 @pytest.mark.parametrize("seed", [1, 3, 7])

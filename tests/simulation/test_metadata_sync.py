@@ -22,7 +22,7 @@ from emulator.errors import ProtocolError, StorageError
 from emulator.model.stored_keys import NamespacePath, SyncRecordPath, TenantPath, parse_path
 from emulator.simulation.configuration import ConfigurationFaults
 from emulator.simulation.disk import DiskFaults
-from emulator.simulation.seams import AS_SHIPPED, Seams
+from emulator.simulation.overrides import AS_SHIPPED, Seams
 from emulator.simulation.world import SERVICE_PORT, World
 
 EVENTS = "persistent://pulsar/system/metadata-events"

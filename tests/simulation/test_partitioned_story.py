@@ -14,9 +14,9 @@ from emulator.simulation.ablations import seams_without
 from emulator.simulation.outcome import Outcome
 from emulator.simulation.run_folder import write_evidence
 from emulator.simulation.story.run import Story, load_story, run_story
-from emulator.wire.metadata import read_metadata
+from emulator.wire.message_metadata import read_metadata
 from spark_jobs.engines.embedded.engine import EmbeddedEngine
-from spark_jobs.judge import Judgement, judge_run
+from spark_jobs.evaluation import Judgement, judge_run
 
 ROOT = Path(__file__).parents[2]
 TOPOLOGY = load_topology(ROOT / "topology.yaml")

@@ -22,7 +22,7 @@ from emulator.simulation.remote_log import RemoteFaults
 from emulator.simulation.shrink import shrink, story_of
 from emulator.simulation.swarm import run_plan, run_seed
 from emulator.simulation.vocabulary import WORDS
-from spark_jobs.run_folder import open_run_folder
+from spark_jobs.sources.run_folder import open_run_folder
 
 pytestmark = pytest.mark.long
 

@@ -11,16 +11,16 @@ from pathlib import Path
 
 from emulator.config.loading import load_topology
 from emulator.scenarios.scenario import find_scenario, parse_scenario
+from emulator.simulation.durable_media import DurableLog
 from emulator.simulation.evidence import LogView
-from emulator.simulation.medium import DurableLog
 from emulator.simulation.outcome import Outcome
 from emulator.simulation.run_folder import write_evidence
 from emulator.simulation.story.run import Story, load_story, run_story
 from emulator.wire import pulsar_pb2 as pb
-from emulator.wire.entry_building import build_entry, with_transaction
+from emulator.wire.entry import build_entry, with_transaction
 from emulator.wire.markers import encode_transaction_end
 from spark_jobs.engines.embedded.engine import EmbeddedEngine
-from spark_jobs.judge import Judgement, judge_run
+from spark_jobs.evaluation import Judgement, judge_run
 
 TOPOLOGY = load_topology(Path(__file__).parents[2] / "topology.yaml")
 

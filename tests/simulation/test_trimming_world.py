@@ -4,9 +4,9 @@ detect."""
 from __future__ import annotations
 
 from emulator.simulation.draw.kinds import draw
+from emulator.simulation.durable_media import DurableLog
 from emulator.simulation.evidence import LogView
 from emulator.simulation.faults import ClockJump, KillClient, PauseClient
-from emulator.simulation.medium import DurableLog
 from emulator.simulation.swarm import run_seed
 from emulator.simulation.vocabulary.lifetime import trimming
 

@@ -10,8 +10,8 @@ import pytest
 from spark_jobs.engines.contract import Engine
 from spark_jobs.engines.current import in_use
 from spark_jobs.engines.embedded.engine import EmbeddedEngine
+from spark_jobs.engines.session import spark_session
 from spark_jobs.engines.spark import SparkEngine
-from spark_jobs.session import spark_session
 
 from .sample_run import failover_drill
 from .spark_cluster import SparkCluster, running_spark

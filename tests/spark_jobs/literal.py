@@ -12,16 +12,16 @@ from spark_jobs.checks.judging import Check
 from spark_jobs.engines.contract import Engine
 from spark_jobs.engines.current import in_use, small_frame
 from spark_jobs.engines.frames import DataFrame
-from spark_jobs.entry_columns import ROW_SCHEMA
-from spark_jobs.evidence import OUTAGE_SCHEMA, TRIMMED_SCHEMA, Evidence, Promises, gather
-from spark_jobs.grants import read_ownership
-from spark_jobs.history_files import ROW_SCHEMA as EVENT_SCHEMA
-from spark_jobs.history_files import full_topic, row_of
-from spark_jobs.lifetimes import NEVER_MS
-from spark_jobs.messages import stored_messages
-from spark_jobs.promises import CURSOR_SCHEMA, SNAPSHOT_SCHEMA, UPDATE_SCHEMA
-from spark_jobs.run_folder import Namespace
-from spark_jobs.transaction_keys import CoordinatorEntry, read_keys
+from spark_jobs.frames.entry_columns import ROW_SCHEMA
+from spark_jobs.frames.evidence import OUTAGE_SCHEMA, TRIMMED_SCHEMA, Evidence, Promises, gather
+from spark_jobs.frames.lifetimes import NEVER_MS
+from spark_jobs.frames.messages import stored_messages
+from spark_jobs.sources.grants import read_ownership
+from spark_jobs.sources.history_files import ROW_SCHEMA as EVENT_SCHEMA
+from spark_jobs.sources.history_files import full_topic, row_of
+from spark_jobs.sources.promises import CURSOR_SCHEMA, SNAPSHOT_SCHEMA, UPDATE_SCHEMA
+from spark_jobs.sources.run_folder import Namespace
+from spark_jobs.sources.transaction_keys import CoordinatorEntry, read_keys
 from spark_jobs.verdict import CheckResult
 
 TOPIC = "persistent://public/default/t"

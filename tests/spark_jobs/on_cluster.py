@@ -22,11 +22,11 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from spark_jobs.engines.current import in_use
+from spark_jobs.engines.session import spark_session
 from spark_jobs.engines.spark import SparkEngine
-from spark_jobs.judge import judge_run
-from spark_jobs.run_folder import open_run_folder
-from spark_jobs.session import spark_session
-from spark_jobs.source import read_region_logs
+from spark_jobs.evaluation import judge_run
+from spark_jobs.sources.region_log import read_region_logs
+from spark_jobs.sources.run_folder import open_run_folder
 
 from .spark_cluster import LOOK_SECONDS, READY_SECONDS_MAX, WORKERS
 

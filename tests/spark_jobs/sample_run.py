@@ -18,7 +18,7 @@ from emulator.run.history import HistoryWriter, payload_digest, transaction_text
 from emulator.storage.ledger_ids import last_before_first
 from emulator.storage.sqlite import open_sqlite
 from emulator.wire import pulsar_pb2 as pb
-from emulator.wire.entry_building import build_entry, with_replication, with_transaction
+from emulator.wire.entry import build_entry, with_replication, with_transaction
 from emulator.wire.markers import encode_transaction_end
 
 TOPIC = "persistent://public/default/orders"

@@ -8,27 +8,19 @@ import pytest
 
 from emulator.run.history import Event
 from emulator.run.service_contract import Contract
-from spark_jobs.checks import (
-    answered,
-    consumed,
-    converged,
-    failover,
-    order,
-    outcomes,
-    places,
-    promised,
-    replicated,
-    reread,
-    unasked,
-)
+from spark_jobs.checks import consumed, converged, order, places, replicated
+from spark_jobs.checks import phantom_writes as unasked
+from spark_jobs.checks import position_claims as promised
+from spark_jobs.checks import service_contract as answered
 from spark_jobs.checks import (
     stored as stored_check,
 )
 from spark_jobs.checks.finding import Circumstances
 from spark_jobs.checks.judging import Check
 from spark_jobs.engines.contract import Engine
-from spark_jobs.lifetimes import Lifetime
-from spark_jobs.run_folder import Namespace
+from spark_jobs.figures import failover, outcomes, reread
+from spark_jobs.frames.lifetimes import Lifetime
+from spark_jobs.sources.run_folder import Namespace
 
 from .literal import NAMESPACES, TOPIC, acknowledged, judged, published, received, stored, subscribed
 

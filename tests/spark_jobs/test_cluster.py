@@ -19,10 +19,10 @@ from pyspark.errors import PySparkException
 from emulator.runtimes.kafka_server import KafkaServer
 from emulator.storage.kafka import open_kafka
 from spark_jobs.engines.current import in_use
+from spark_jobs.engines.session import cluster_problem, in_a_sentence
 from spark_jobs.engines.spark import SparkEngine
-from spark_jobs.judge import judge_run
-from spark_jobs.session import cluster_problem, in_a_sentence
-from spark_jobs.source_kafka import SLICE_RECORDS
+from spark_jobs.evaluation import judge_run
+from spark_jobs.sources.kafka import SLICE_RECORDS
 from tests.storage.kafka_place import new_prefix
 from tests.test_cli import complaints
 

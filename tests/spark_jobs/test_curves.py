@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from spark_jobs.curves import POINTS, SHOWN_MAX, Curve, Point, shown
-from spark_jobs.curves_drawing import draw_curves
 from spark_jobs.engines.contract import Engine
-from spark_jobs.faults import Interval
-from spark_jobs.judge import judge_run
-from spark_jobs.timeline import Timeline
+from spark_jobs.evaluation import judge_run
+from spark_jobs.figures.curves import POINTS, SHOWN_MAX, Curve, Point, shown
+from spark_jobs.figures.timeline import Timeline
+from spark_jobs.frames.faults import Interval
+from spark_jobs.report.curves_drawing import draw_curves
 
 from .sample_run import SampleRun
 from .test_report import EVIL, Page

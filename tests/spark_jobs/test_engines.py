@@ -16,10 +16,10 @@ from spark_jobs.engines.embedded.engine import EmbeddedEngine
 from spark_jobs.engines.embedded.types import duckdb_type
 from spark_jobs.engines.frames import Column, DataFrame, F, Window
 from spark_jobs.engines.spark import SparkEngine
-from spark_jobs.history import read_history
-from spark_jobs.judge import judge_run
-from spark_jobs.run_folder import open_run_folder
-from spark_jobs.source import read_region_logs
+from spark_jobs.evaluation import judge_run
+from spark_jobs.frames.history import read_history
+from spark_jobs.sources.region_log import read_region_logs
+from spark_jobs.sources.run_folder import open_run_folder
 
 from .sample_run import SampleRun, failover_drill
 from .test_loss import lossy_run

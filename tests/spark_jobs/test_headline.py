@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from emulator.run.limits import parse_limits
-from spark_jobs.ci_report import junit, markdown
-from spark_jobs.headline import ONE_RUN, explanation, headline
-from spark_jobs.limits import LimitResult
-from spark_jobs.report import render_page, summary
-from spark_jobs.report_words import tiles
+from spark_jobs.figures.limits import LimitResult
+from spark_jobs.report.ci_report import junit, markdown
+from spark_jobs.report.headline import ONE_RUN, explanation, headline
+from spark_jobs.report.report import render_page, summary
+from spark_jobs.report.texts import tiles
 from spark_jobs.verdict import INFORMATION, CheckResult, Verdict, overall
 
 from .test_report import judgement

@@ -1,4 +1,4 @@
-"""Each hint of `spark_jobs.hints` is printed under its condition, and not when the condition does not hold."""
+"""Each hint of `spark_jobs.report.hints` is printed under its condition, and not when the condition does not hold."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from spark_jobs.causes import causes
 from spark_jobs.checks.finding import Circumstances, Found
 from spark_jobs.checks.judging import why_unproven
-from spark_jobs.faults import Interval
-from spark_jobs.hints import HINTS
-from spark_jobs.loss import Gone, Loss, loss_result
-from spark_jobs.policy_changes import Owed
-from spark_jobs.run_folder import Namespace
-from spark_jobs.standings import Standing, standing_result
-from spark_jobs.timeline import make_timeline
+from spark_jobs.checks.replication_state import Standing, standing_result
+from spark_jobs.figures.loss import Gone, Loss, loss_result
+from spark_jobs.figures.timeline import make_timeline
+from spark_jobs.frames.faults import Interval
+from spark_jobs.frames.policy_changes import Owed
+from spark_jobs.report.causes import causes
+from spark_jobs.report.hints import HINTS
+from spark_jobs.sources.run_folder import Namespace
 from spark_jobs.verdict import CheckResult
 
 TOPIC = "persistent://public/default/t"

@@ -11,9 +11,9 @@ import pytest
 
 from emulator.run.history import HistoryWriter, seal_history
 from spark_jobs.engines.contract import Engine
-from spark_jobs.history import read_history
-from spark_jobs.history_files import digest_number, look_at, read_rows
-from spark_jobs.run_folder import open_run_folder
+from spark_jobs.frames.history import read_history
+from spark_jobs.sources.history_files import digest_number, look_at, read_rows
+from spark_jobs.sources.run_folder import open_run_folder
 
 from .sample_run import SampleRun
 

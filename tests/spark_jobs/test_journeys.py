@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from spark_jobs.engines.contract import Engine
-from spark_jobs.journeys import Journey, origin_of
-from spark_jobs.judge import judge_run
-from spark_jobs.report import render_page, summary
+from spark_jobs.evaluation import judge_run
+from spark_jobs.figures.journeys import Journey, origin_of
+from spark_jobs.report.report import render_page, summary
 
 from .sample_run import TOPIC, SampleRun, place
 

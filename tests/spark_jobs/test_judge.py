@@ -12,11 +12,11 @@ import pytest
 
 from emulator.run.history import HistoryWriter
 from emulator.storage.group import decode_group, encode_group
-from emulator.wire.metadata import scan_entry
+from emulator.wire.message_metadata import scan_entry
 from spark_jobs.engines.contract import Engine
-from spark_jobs.judge import Judgement, judge_run
+from spark_jobs.engines.warm_up import warm_up
+from spark_jobs.evaluation import Judgement, judge_run
 from spark_jobs.verdict import CheckResult
-from spark_jobs.warm_up import warm_up
 
 from .sample_run import SampleRun, failover_drill
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from emulator.run.limits import parse_limits
-from spark_jobs.limits import exit_code, hold_limits
+from spark_jobs.figures.limits import exit_code, hold_limits
 from spark_jobs.verdict import Verdict
 
 FIGURES: dict[str, Any] = {

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from emulator.run.limits import parse_limits
-from spark_jobs.ci_report import junit, markdown
 from spark_jobs.engines.contract import Engine
-from spark_jobs.judge import Judgement, judge_run
-from spark_jobs.report import render_page, summary
+from spark_jobs.evaluation import Judgement, judge_run
+from spark_jobs.report.ci_report import junit, markdown
+from spark_jobs.report.report import render_page, summary
 from spark_jobs.verdict import CheckResult
 
 from .sample_run import TOPIC, SampleRun

@@ -10,8 +10,8 @@ import pytest
 from emulator.run.history import Event
 from spark_jobs.engines.contract import Engine
 from spark_jobs.engines.current import in_use
-from spark_jobs.faults import down_on_purpose
-from spark_jobs.measures import Measures, Stretch, take_measures
+from spark_jobs.figures.measures import Measures, Stretch, take_measures
+from spark_jobs.frames.faults import down_on_purpose
 
 from .literal import evidence_from, published, received, stored, subscribed
 

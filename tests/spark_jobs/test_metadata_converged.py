@@ -23,11 +23,11 @@ from emulator.scenarios.scenario import find_scenario, parse_scenario
 from emulator.simulation.run_folder import write_evidence
 from emulator.simulation.story.run import Outcome, Story, load_story, run_story
 from spark_jobs.checks.finding import Circumstances
-from spark_jobs.metadata_converged import UNDER_WAY_MS, Evidence, conclude, metadata_converged
-from spark_jobs.metadata_fold import MetadataEvent, Stamp, document_in, fold
-from spark_jobs.metadata_log import events_in
-from spark_jobs.metadata_stores import ClusterSync, Store
-from spark_jobs.run_folder import open_run_folder
+from spark_jobs.checks.metadata_converged import UNDER_WAY_MS, Evidence, conclude, metadata_converged
+from spark_jobs.checks.metadata_fold import MetadataEvent, Stamp, document_in, fold
+from spark_jobs.sources.metadata_log import events_in
+from spark_jobs.sources.metadata_stores import ClusterSync, Store
+from spark_jobs.sources.run_folder import open_run_folder
 
 EVENTS = "persistent://pulsar/system/metadata-events"
 PLACE = NamespacePath("acme/orders").text

@@ -15,7 +15,7 @@ from emulator.simulation.swarm import run_plan
 from spark_jobs.checks import one_owner
 from spark_jobs.checks.finding import Circumstances
 from spark_jobs.engines.contract import Engine
-from spark_jobs.judge import judge_run
+from spark_jobs.evaluation import judge_run
 from spark_jobs.verdict import CheckResult
 
 from .literal import NAMESPACES, TOPIC, judged, published, stored

@@ -8,7 +8,7 @@ import pytest
 
 from emulator.run.history import HistoryWriter
 from spark_jobs.engines.contract import Engine
-from spark_jobs.judge import Judgement, judge_run
+from spark_jobs.evaluation import Judgement, judge_run
 
 from .sample_run import TOPIC, SampleRun, payload_of, place
 

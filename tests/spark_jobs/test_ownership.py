@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from spark_jobs.engines.contract import Engine
-from spark_jobs.judge import judge_run
-from spark_jobs.ownership import Asked, Contest, Deed, Moment, contests, deeds_of
-from spark_jobs.ownership_drawing import draw_loads, legend_of, sentences_of
+from spark_jobs.evaluation import judge_run
+from spark_jobs.figures.ownership import Asked, Contest, Deed, Moment, contests, deeds_of
+from spark_jobs.report.ownership_drawing import draw_loads, legend_of, sentences_of
 
 from .sample_run import TOPIC, SampleRun
 from .test_report import EVIL

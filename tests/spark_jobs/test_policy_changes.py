@@ -15,10 +15,10 @@ from emulator.model.stored_keys import (
     TopicPoliciesPath,
 )
 from spark_jobs.engines.contract import Engine
-from spark_jobs.judge import Judgement, judge_run
-from spark_jobs.lifetimes import Lifetime
-from spark_jobs.policy_changes import NEVER_MS, SETTLING_MS, Changes, Owed, read_changes
-from spark_jobs.run_folder import Namespace, open_run_folder
+from spark_jobs.evaluation import Judgement, judge_run
+from spark_jobs.frames.lifetimes import Lifetime
+from spark_jobs.frames.policy_changes import NEVER_MS, SETTLING_MS, Changes, Owed, read_changes
+from spark_jobs.sources.run_folder import Namespace, open_run_folder
 
 from .sample_run import TOPIC, SampleRun
 

@@ -13,20 +13,20 @@ from typing import Any
 import pytest
 
 from emulator.run.manifest import note_made_by
-from spark_jobs.causes import causes
-from spark_jobs.durations import duration_text
-from spark_jobs.faults import Interval
-from spark_jobs.journey_words import journey_lines
-from spark_jobs.journeys import Journey, Stop, StoredCopy
-from spark_jobs.judge import Judgement
-from spark_jobs.measures import Measures, Stretch
-from spark_jobs.picture import nice_step
-from spark_jobs.report import render_page, summary, write_report
-from spark_jobs.report_words import legend, steps_in_short
-from spark_jobs.run_folder import open_run_folder
-from spark_jobs.story import Head, Step, Story, read_story
-from spark_jobs.timeline import BINS, Slice, Timeline, make_timeline
-from spark_jobs.timeline_drawing import draw_timeline
+from spark_jobs.evaluation import Judgement
+from spark_jobs.figures.journeys import Journey, Stop, StoredCopy
+from spark_jobs.figures.measures import Measures, Stretch
+from spark_jobs.figures.timeline import BINS, Slice, Timeline, make_timeline
+from spark_jobs.frames.faults import Interval
+from spark_jobs.report.causes import causes
+from spark_jobs.report.durations import duration_text
+from spark_jobs.report.journey_texts import journey_lines
+from spark_jobs.report.picture import nice_step
+from spark_jobs.report.report import render_page, summary, write_report
+from spark_jobs.report.story import Head, Step, Story, read_story
+from spark_jobs.report.texts import legend, steps_in_short
+from spark_jobs.report.timeline_drawing import draw_timeline
+from spark_jobs.sources.run_folder import open_run_folder
 from spark_jobs.verdict import EXIT_CODES, CheckResult, Verdict, worst
 
 from .sample_run import START_MS, SampleRun

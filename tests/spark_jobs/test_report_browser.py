@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from spark_jobs.curves import Curve, Point
-from spark_jobs.journeys import Journey, Stop
-from spark_jobs.judge import Judgement
-from spark_jobs.ownership import Contest, Moment
-from spark_jobs.report import write_report
-from spark_jobs.story import Head, Step, Story
+from spark_jobs.evaluation import Judgement
+from spark_jobs.figures.curves import Curve, Point
+from spark_jobs.figures.journeys import Journey, Stop
+from spark_jobs.figures.ownership import Contest, Moment
+from spark_jobs.report.report import write_report
+from spark_jobs.report.story import Head, Step, Story
 
 from .test_report import EVIL, judgement
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_jobs.run_folder import Namespace, open_run_folder
+from spark_jobs.sources.run_folder import Namespace, open_run_folder
 
 from .sample_run import SampleRun
 

@@ -19,11 +19,11 @@ from emulator.model.markers import Snapshot, SubscriptionUpdate
 from emulator.model.stored_keys import CursorKey, GrantKey
 from emulator.run.history import transaction_text
 from emulator.wire import pulsar_pb2 as pb
-from emulator.wire.entry_building import build_entry, with_replication, with_transaction
+from emulator.wire.entry import build_entry, with_replication, with_transaction
 from emulator.wire.markers import encode_marker, encode_transaction_end
-from emulator.wire.metadata import read_metadata, scan_entry
+from emulator.wire.message_metadata import read_metadata, scan_entry
 from spark_jobs.engines.contract import Engine
-from spark_jobs.judge import Judgement, judge_run
+from spark_jobs.evaluation import Judgement, judge_run
 from spark_jobs.verdict import INFORMATION, Verdict
 
 from .sample_run import TOPIC, SampleRun, place, store_entries

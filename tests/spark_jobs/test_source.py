@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from emulator.wire import pulsar_pb2 as pb
-from emulator.wire.entry_building import build_entry
-from spark_jobs import source
+from emulator.wire.entry import build_entry
 from spark_jobs.engines.contract import Engine
 from spark_jobs.engines.current import in_use
 from spark_jobs.engines.embedded.engine import EmbeddedEngine
-from spark_jobs.lifetimes import Lifetime
-from spark_jobs.run_folder import open_run_folder
-from spark_jobs.source import read_region_logs, read_trimmed
+from spark_jobs.frames.lifetimes import Lifetime
+from spark_jobs.sources import region_log as source
+from spark_jobs.sources.region_log import read_region_logs, read_trimmed
+from spark_jobs.sources.run_folder import open_run_folder
 
 from .sample_run import TOPIC, SampleRun, place
 
@@ -80,7 +80,7 @@ def test_what_cannot_be_read_is_a_row_too(engine: Engine, run: Path) -> None:
 def test_a_log_may_come_in_many_batches(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("spark_jobs.source.BATCH_ROWS", 50)
+    monkeypatch.setattr("spark_jobs.sources.region_log.BATCH_ROWS", 50)
     sample = SampleRun()
     for number in range(1000):
         sample.publish("us-east", number, 1 + number / 100)

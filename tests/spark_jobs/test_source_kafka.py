@@ -15,13 +15,13 @@ from emulator.storage.group import decode_group
 from emulator.storage.kafka import open_kafka
 from emulator.storage.ledger_ids import last_before_first
 from emulator.storage.sqlite import open_sqlite
-from spark_jobs import source_kafka
 from spark_jobs.engines.contract import Engine
 from spark_jobs.engines.frames import F
-from spark_jobs.entry_columns import ROW_SCHEMA
-from spark_jobs.run_folder import RegionLog, open_run_folder
-from spark_jobs.source import read_region_logs, read_trimmed
-from spark_jobs.source_contract import Group, Head, LogDamaged
+from spark_jobs.frames.entry_columns import ROW_SCHEMA
+from spark_jobs.sources import kafka as source_kafka
+from spark_jobs.sources.contract import Group, Head, LogDamaged
+from spark_jobs.sources.region_log import read_region_logs, read_trimmed
+from spark_jobs.sources.run_folder import RegionLog, open_run_folder
 from tests.storage.kafka_place import new_prefix
 
 from .sample_run import TOPIC, SampleRun, failover_drill

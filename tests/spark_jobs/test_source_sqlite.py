@@ -11,9 +11,9 @@ import pytest
 
 from emulator.storage.group import decode_group
 from emulator.storage.sqlite import open_sqlite
-from spark_jobs import source_sqlite
-from spark_jobs.run_folder import RegionLog
-from spark_jobs.source_contract import Group, Head, LogDamaged, RowRange
+from spark_jobs.sources import sqlite as source_sqlite
+from spark_jobs.sources.contract import Group, Head, LogDamaged, RowRange
+from spark_jobs.sources.run_folder import RegionLog
 
 from .sample_run import TOPIC, place, store_entries
 

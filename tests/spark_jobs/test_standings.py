@@ -7,11 +7,11 @@ from collections.abc import Iterable
 import pytest
 
 from emulator.run.history import Event
+from spark_jobs.checks.replication_state import Standing, measure_standings, standing_result
 from spark_jobs.engines.contract import Engine
 from spark_jobs.engines.current import in_use
-from spark_jobs.promises import place_number
-from spark_jobs.run_folder import Namespace
-from spark_jobs.standings import Standing, measure_standings, standing_result
+from spark_jobs.sources.promises import place_number
+from spark_jobs.sources.run_folder import Namespace
 
 from .literal import (
     NAMESPACES,

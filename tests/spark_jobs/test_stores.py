@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from spark_jobs.causes import causes
-from spark_jobs.faults import Interval
-from spark_jobs.policy_changes import read_changes
-from spark_jobs.stores import store_absences
-from spark_jobs.timeline import make_timeline
-from spark_jobs.timeline_drawing import draw_timeline
+from spark_jobs.figures.timeline import make_timeline
+from spark_jobs.frames.faults import Interval
+from spark_jobs.frames.policy_changes import read_changes
+from spark_jobs.report.causes import causes
+from spark_jobs.report.timeline_drawing import draw_timeline
+from spark_jobs.sources.store_outages import store_absences
 from spark_jobs.verdict import CheckResult
 
 CLUSTERS = {"us-east": "americas", "us-west": "americas", "eu-central": "europe"}

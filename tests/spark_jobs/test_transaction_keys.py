@@ -18,7 +18,7 @@ from spark_jobs.checks import keys, processed
 from spark_jobs.checks.finding import Circumstances
 from spark_jobs.checks.judging import Check
 from spark_jobs.engines.contract import Engine
-from spark_jobs.transaction_keys import CoordinatorEntry
+from spark_jobs.sources.transaction_keys import CoordinatorEntry
 from spark_jobs.verdict import CheckResult
 
 from .literal import NAMESPACES, event, judged, stored

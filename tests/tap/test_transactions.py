@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from emulator.errors import ProtocolError, ServerError
+from emulator.recording.tap.connection import TappedConnection
+from emulator.recording.tap.recorder import Recorder
 from emulator.run.history import HistoryWriter
-from emulator.tap.connection import TappedConnection
-from emulator.tap.recorder import Recorder
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire import transaction_commands, transaction_requests
 from emulator.wire.frames import simple_frame

@@ -9,8 +9,8 @@ import pytest
 from emulator.wire import compacting
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.compacting import MESSAGES_MAX, KeyedMessage, last_index, read_keys, with_messages
-from emulator.wire.entry_building import build_entry
-from emulator.wire.metadata import ChunkPiece, read_entry
+from emulator.wire.entry import build_entry
+from emulator.wire.message_metadata import ChunkPiece, read_entry
 from emulator.wire.payloads import decompress, split_batch
 
 

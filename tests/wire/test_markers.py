@@ -13,9 +13,9 @@ from emulator.model import markers as kinds
 from emulator.model.markers import Marker, Snapshot, SnapshotRequest, SnapshotResponse, SubscriptionUpdate
 from emulator.model.values import BEFORE_EVERYTHING, Position
 from emulator.wire import pulsar_pb2 as pb
-from emulator.wire.entry_building import build_entry, with_replication
+from emulator.wire.entry import build_entry, with_replication
 from emulator.wire.markers import MARKER_PRODUCER, decode_marker, encode_marker, stored_marker
-from emulator.wire.metadata import read_metadata, scan_entry
+from emulator.wire.message_metadata import read_metadata, scan_entry
 from tests.wire.strategies import damaged, log_positions, patient, positions, refusal, region_positions, text
 
 markers: st.SearchStrategy[Marker] = st.one_of(

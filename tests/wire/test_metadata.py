@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from emulator.errors import ProtocolError, ServerError
 from emulator.model.values import SOURCE_POSITION_PROPERTY, Position
 from emulator.wire import pulsar_pb2 as pb
-from emulator.wire.entry_building import build_entry, plain_entry, with_replication
+from emulator.wire.entry import build_entry, plain_entry, with_replication
 from emulator.wire.entry_layout import ensure_checksum
-from emulator.wire.metadata import (
+from emulator.wire.message_metadata import (
     EntryDetails,
     EntryInfo,
     read_entry,

@@ -16,8 +16,8 @@ from emulator.wire.codec import (
     encode_flow,
     encode_send,
 )
-from emulator.wire.entry_building import build_entry
-from emulator.wire.metadata import read_entry, read_metadata, scan_entry
+from emulator.wire.entry import build_entry
+from emulator.wire.message_metadata import read_entry, read_metadata, scan_entry
 from emulator.wire.payloads import decompress, split_batch
 
 CONNECT = "080212210a1150756c7361722d4350502d76342e322e3020142a046e6f6e65520408011001"

@@ -6,8 +6,8 @@ import pytest
 
 from emulator.core.dispatch.consistent_hash import KEY_BYTES_MAX, hash_of
 from emulator.wire import pulsar_pb2 as pb
-from emulator.wire.entry_building import build_entry
-from emulator.wire.metadata import scan_entry
+from emulator.wire.entry import build_entry
+from emulator.wire.message_metadata import scan_entry
 from emulator.wire.sticky_key import sticky_key
 
 NOT_TEXT = b"\xff\xfe\xfd\xfc"

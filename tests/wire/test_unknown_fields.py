@@ -18,8 +18,14 @@ from emulator.wire.codec import (
     decode_receipt,
     decode_send,
 )
-from emulator.wire.entry_building import build_entry
-from emulator.wire.metadata import read_entry, read_key_fields, read_metadata, scan_entry, scan_for_dispatch
+from emulator.wire.entry import build_entry
+from emulator.wire.message_metadata import (
+    read_entry,
+    read_key_fields,
+    read_metadata,
+    scan_entry,
+    scan_for_dispatch,
+)
 from emulator.wire.protobuf import length_delimited, tag, varint
 
 NUMBERS = (200, 1_000, 536_870_911)

@@ -13,7 +13,7 @@ from typing import Final
 from emulator.broker.admin.http import HttpError, Response
 from emulator.broker.admin.stats import when
 from emulator.broker.topic.topic import Topic
-from emulator.wire.metadata import read_entry, read_metadata, read_properties
+from emulator.wire.message_metadata import read_entry, read_metadata, read_properties
 from emulator.wire.payloads import decompress
 
 PROPERTIES_BYTES_MAX: Final = 32_768

@@ -20,9 +20,9 @@ from emulator.core.admission import Client, Publisher, check
 from emulator.core.dispatch import ConsumerState, SubscriptionType
 from emulator.errors import ProtocolError, ServerError, StorageError
 from emulator.wire.codec import CommandType, decode_message
-from emulator.wire.entry_building import plain_entry
+from emulator.wire.entry import plain_entry
 from emulator.wire.frames import FrameBuffer
-from emulator.wire.metadata import scan_entry
+from emulator.wire.message_metadata import scan_entry
 
 PERMITS = 50
 """So many messages are handed out at once."""

@@ -12,7 +12,7 @@ from typing import Final
 from emulator.broker.memory_budgets import Account
 from emulator.broker.topic.entry_cache import StoredEntry
 from emulator.model.values import Position
-from emulator.wire.entry_building import with_replication
+from emulator.wire.entry import with_replication
 
 FORMS_BYTES_MAX = 4_194_304
 """Of one region. Two windows of 1,000 entries of 1 KiB; larger entries are copied, which costs them little."""

@@ -18,7 +18,7 @@ from emulator.model.reasons import NO_REASON, Cause, Reason
 from emulator.model.stored_keys import ProgressKey
 from emulator.model.values import Position
 from emulator.wire.codec import send_header
-from emulator.wire.metadata import schema_version
+from emulator.wire.message_metadata import schema_version
 
 if TYPE_CHECKING:
     from emulator.broker.replication.link import PeerLink

@@ -21,7 +21,7 @@ from emulator.broker.memory_budgets import Account, Charge
 from emulator.core.dispatch.consistent_hash import hash_of
 from emulator.model.markers import Marker
 from emulator.wire.markers import stored_marker
-from emulator.wire.metadata import ChunkPiece, EntryInfo, piece_of, scan_entry, scan_for_dispatch
+from emulator.wire.message_metadata import ChunkPiece, EntryInfo, piece_of, scan_entry, scan_for_dispatch
 from emulator.wire.sticky_key import sticky_key
 
 NOT_ASKED: Final = -1

@@ -15,10 +15,10 @@ from emulator.errors import ProtocolError, ServerError
 from emulator.model.markers import Marker
 from emulator.model.values import BEFORE_EVERYTHING, AccessMode, Position
 from emulator.wire.codec import SendCommand, encode_receipt, encode_receipts
-from emulator.wire.entry_building import with_transaction
+from emulator.wire.entry import with_transaction
 from emulator.wire.entry_layout import ensure_checksum
 from emulator.wire.markers import decode_marker
-from emulator.wire.metadata import EntryInfo
+from emulator.wire.message_metadata import EntryInfo
 
 if TYPE_CHECKING:
     from emulator.broker.environment import RegionServices

@@ -11,9 +11,9 @@ from emulator.core.admission import Client, Limits, Publisher
 from emulator.core.flow.rate_limit import Throttle
 from emulator.model.markers import Marker
 from emulator.wire.codec import SendCommand
-from emulator.wire.entry_building import replication_bytes_max
+from emulator.wire.entry import replication_bytes_max
 from emulator.wire.frames import COMMAND_BYTES_MAX, FRAME_PADDING_BYTES
-from emulator.wire.metadata import EntryInfo
+from emulator.wire.message_metadata import EntryInfo
 
 CheckedEntry = NewType("CheckedEntry", EntryInfo)
 """Metadata of an entry that passed the gate. Made by a cast behind `core.admission.check`, and nowhere else."""

@@ -9,7 +9,7 @@ from emulator.config.compatibility import Compatibility
 from emulator.errors import CheckpointDamaged
 from emulator.model.values import TopicName
 from emulator.storage.contract import Log
-from emulator.wire.metadata import scan_entry
+from emulator.wire.message_metadata import scan_entry
 
 if TYPE_CHECKING:
     from emulator.broker.compaction.compaction import Compaction

@@ -57,7 +57,7 @@ from emulator.model.values import Position, TopicName
 from emulator.storage.contract import Log
 from emulator.wire.codec import SendCommand
 from emulator.wire.markers import encode_marker
-from emulator.wire.metadata import EntryInfo
+from emulator.wire.message_metadata import EntryInfo
 
 if TYPE_CHECKING:
     from emulator.broker.subscription.replicated import ReplicatedSubscriptions

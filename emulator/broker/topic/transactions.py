@@ -18,7 +18,7 @@ from emulator.core.topic.state import TopicState
 from emulator.core.transactions.names import Status, TxnId
 from emulator.errors import GeoemuError, ProtocolError, ServerError, StorageError
 from emulator.wire.markers import encode_transaction_end
-from emulator.wire.metadata import EntryInfo
+from emulator.wire.message_metadata import EntryInfo
 
 if TYPE_CHECKING:
     from emulator.broker.topic.publishing import Attachment, PendingPublish

@@ -30,7 +30,7 @@ def act(run_dir: Path | None, verb: str, change: Change, **fact: str) -> None:
     run = open_run_of(run_dir)
 
     async def perform() -> None:
-        from emulator.cli.deeds import refuse_ended
+        from emulator.cli.preconditions import refuse_ended
 
         refuse_ended(await run.status())
         await change(run)

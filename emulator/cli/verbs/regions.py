@@ -43,7 +43,7 @@ def lose(
         raise typer.BadParameter(
             "needs --cluster: regions of a cluster share one store", param_hint="--with-store"
         )
-    from emulator.cli.deeds import LOST
+    from emulator.cli.preconditions import LOST
 
     _change_regions(run_dir, regions, cluster, "lose", lambda run, region: run.lose(region), f"is {LOST}")
     if with_store and cluster is not None:
@@ -128,7 +128,7 @@ def _change_regions(
 
 async def _left_to_do(run: Runtime, verb: str, regions: list[str]) -> list[str]:
     """The regions that `verb` changes; of the others it says why not."""
-    from emulator.cli.deeds import nothing_to_do, refuse_ended
+    from emulator.cli.preconditions import nothing_to_do, refuse_ended
 
     status = await run.status()
     refuse_ended(status)

@@ -51,7 +51,7 @@ def run(
     """Start a topology, run a scenario on it, and print the verdict.
 
     Exit code 0 valid, 1 invalid or a limit was missed, 2 unknown."""
-    from emulator.cli.drill import Drill
+    from emulator.cli.scenario_run import Drill
 
     drill = Drill(
         scenario,

@@ -1,6 +1,6 @@
 """Who may publish to a topic (PIP-68), and who is next (PIP-440). The contract of this room: docs/components/access.md.
 
-words.py      who asks, what is granted, what is decided
+types.py        who asks, what is granted, what is decided
 machine.py    the machine, one a topic and region
 """
 

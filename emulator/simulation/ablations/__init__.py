@@ -18,7 +18,7 @@ from emulator.simulation.ablations import (
     replication,
     subscriptions,
 )
-from emulator.simulation.seams import AS_SHIPPED, Seams
+from emulator.simulation.overrides import AS_SHIPPED, Seams
 from emulator.simulation.vocabulary import ASKED_FOR, WORDS
 
 OF_THE_BROKER = (

@@ -9,7 +9,7 @@ from typing import Any
 from emulator.errors import StorageError, StorageFenced
 from emulator.simulation.ablation import Ablation
 from emulator.simulation.disk import DiskStore, SimulatedDisk
-from emulator.simulation.medium import Medium, Write
+from emulator.simulation.durable_media import Medium, Write
 from emulator.simulation.remote_log import RemoteLog, RemoteStore
 from emulator.simulation.store import SimulatedLog
 

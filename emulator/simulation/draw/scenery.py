@@ -11,7 +11,7 @@ from random import Random
 
 from emulator.config.region import BrokerSettings, LinkShape, NamespaceConfig
 from emulator.config.topology import Cluster, Link, Region, Topology
-from emulator.simulation.medium import DiskFaults
+from emulator.simulation.durable_media import DiskFaults
 from emulator.simulation.remote_log import RemoteFaults
 from emulator.simulation.world import NAMESPACE, SERVICE_PORT
 

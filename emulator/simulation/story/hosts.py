@@ -9,9 +9,9 @@ import contextlib
 from typing import Any
 
 from emulator.run.history import Outcome
-from emulator.scenarios.host_at_work import HostAtWork
-from emulator.scenarios.own_producer import OwnProducer
-from emulator.scenarios.task_at_work import TaskAtWork
+from emulator.scenarios.exclusive_producer import OwnProducer
+from emulator.scenarios.host import HostAtWork
+from emulator.scenarios.task import TaskAtWork
 from emulator.scenarios.workload import ActorFailure, Counts, HostPart, HostVerb, ProducerPart, TaskPart
 from emulator.simulation.host import Host, HostDied, HostState
 from emulator.simulation.record import Record

@@ -30,7 +30,7 @@ class _Death:
 
 
 def ownership_figures(events: Iterable[Event]) -> Figures:
-    """By the rules of the report (`spark_jobs.ownership`)."""
+    """By the rules of the report (`spark_jobs.figures.ownership`)."""
     owners: dict[Place, str] = {}
     deaths: list[_Death] = []
     for event in events:

@@ -23,17 +23,17 @@ from emulator.config.topology import Topology
 from emulator.errors import ConfigurationError, Problem
 from emulator.model.values import TopicName
 from emulator.net.http import NoAnswer, call
+from emulator.scenarios.environment import Stage
+from emulator.scenarios.observer import PlayResult
 from emulator.scenarios.progress import Quiet
 from emulator.scenarios.runner import play
 from emulator.scenarios.scenario import Scenario, load_scenario
-from emulator.scenarios.stage import Stage
 from emulator.scenarios.steps import Drain, Phase
 from emulator.scenarios.topics import TopicStatus, topic_status
-from emulator.scenarios.watching import PlayResult
 from emulator.scenarios.workload import ConsumerPart, ProgramPart, TaskPart
 from emulator.simulation.checkers import Judgement, Violation, first_violation, judge
+from emulator.simulation.durable_media import DiskFaults
 from emulator.simulation.evidence import Disks, Evidence, LogView, full, hold_the_same
-from emulator.simulation.medium import DiskFaults
 from emulator.simulation.outcome import (
     Outcome,
     configurations_of,
@@ -43,10 +43,10 @@ from emulator.simulation.outcome import (
     play_to_the_end,
     uncollected,
 )
+from emulator.simulation.overrides import AS_SHIPPED, Seams
 from emulator.simulation.plan import Plan
 from emulator.simulation.record import Record
 from emulator.simulation.remote_log import RemoteFaults
-from emulator.simulation.seams import AS_SHIPPED, Seams
 from emulator.simulation.simulation import Simulation
 from emulator.simulation.story.actors import hire_simulated
 from emulator.simulation.story.figures import figures_of, loss_figures, processing_figures, regions_lost

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from emulator.broker.replication.peer_auth import METHOD, proof_of
 from emulator.wire import pulsar_pb2 as pb
 from emulator.wire.codec import CommandType, decode_command
-from emulator.wire.entry_building import build_entry
+from emulator.wire.entry import build_entry
 from emulator.wire.frames import FrameBuffer, simple_frame
 from emulator.wire.peering import auth_response
 from tests.broker.regions import RUN_SECRET, Regions

@@ -20,7 +20,7 @@ from emulator.client import (
 )
 from emulator.errors import ServerError
 from emulator.model.stored_keys import CompactionKey
-from emulator.simulation.medium import DiskFaults
+from emulator.simulation.durable_media import DiskFaults
 from emulator.simulation.remote_log import RemoteFaults
 from emulator.simulation.world import World, world
 

@@ -13,8 +13,8 @@ from emulator.broker.subscription.subscription import Subscription
 from emulator.client import EARLIEST, ClientError, ConsumerType, InitialPosition
 from emulator.core.dispatch import ConsumerState, SubscriptionType
 from emulator.errors import ProtocolError, ServerError
+from emulator.simulation.durable_media import DiskFaults
 from emulator.simulation.evidence import Disks
-from emulator.simulation.medium import DiskFaults
 from emulator.simulation.stored_cursor import StoredCursor
 from emulator.simulation.world import World, world
 

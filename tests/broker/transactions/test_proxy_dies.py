@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from emulator.client import Client, ClientError, InitialPosition
+from emulator.recording.tap.connection import TappedConnection
+from emulator.recording.tap.tap import Tap
 from emulator.run.history import HistoryWriter
-from emulator.tap.connection import TappedConnection
-from emulator.tap.tap import Tap
 from tests.broker.regions import QUICK, Regions, regions
 from tests.broker.transactions.test_stories import soon, stored
 

@@ -13,7 +13,7 @@ from emulator.simulation.ablation import Ablation, parts, topic
 
 if TYPE_CHECKING:
     from emulator.broker.topic.producer import Producer
-    from emulator.simulation.seams import Seams
+    from emulator.simulation.overrides import Seams
 
 
 class _TellsAtOnce(TopicAccess):

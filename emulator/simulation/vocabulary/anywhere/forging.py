@@ -25,7 +25,7 @@ from emulator.simulation.plan import Plan
 from emulator.simulation.vocabulary.word import Act, Stage, Word
 from emulator.wire import requests
 from emulator.wire.codec import send_frame
-from emulator.wire.entry_building import plain_entry, with_replication
+from emulator.wire.entry import plain_entry, with_replication
 from emulator.wire.entry_layout import ensure_checksum
 from emulator.wire.markers import encode_marker
 from emulator.wire.protobuf import length_delimited, tag, varint

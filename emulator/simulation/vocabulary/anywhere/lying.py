@@ -25,14 +25,14 @@ from emulator.model.markers import Marker, Snapshot, SnapshotResponse, Subscript
 from emulator.model.values import Position
 from emulator.simulation.ablation import Ablation, parts
 from emulator.simulation.checkers import Check, Found
+from emulator.simulation.durable_media import DurableLog
 from emulator.simulation.evidence import Evidence, full, scan_once
-from emulator.simulation.medium import DurableLog
 from emulator.simulation.plan import Plan
 from emulator.simulation.vocabulary.word import Act, Stage, Word
 from emulator.simulation.world import SERVICE_PORT
 from emulator.wire import peering, requests
 from emulator.wire.codec import PONG_FRAME, CommandType, send_frame
-from emulator.wire.entry_building import plain_entry, with_replication
+from emulator.wire.entry import plain_entry, with_replication
 from emulator.wire.frames import FrameBuffer
 from emulator.wire.markers import encode_marker
 

@@ -29,8 +29,8 @@ from emulator.client import (
 from emulator.simulation.ablation import Ablation
 from emulator.simulation.checkers import Check
 from emulator.simulation.evidence import JUDGED_BY_THEIR_WORD
+from emulator.simulation.overrides import Seams
 from emulator.simulation.plan import Plan, with_settings
-from emulator.simulation.seams import Seams
 from emulator.simulation.vocabulary.own_topic import OwnTopic
 from emulator.simulation.vocabulary.telling import acted, told
 from emulator.simulation.vocabulary.word import Stage, Word

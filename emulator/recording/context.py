@@ -1,0 +1,105 @@
+"""Where a client is: which run, which region of it, and under which name its doings are written down."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from emulator.errors import Refused
+from emulator.net.addresses import is_loopback, is_wildcard
+from emulator.recording.environment import ACTOR_VARIABLE, RUN_DIR_VARIABLE
+from emulator.run.directory import RegionRecord, RunDirectory, find_run
+
+_DEFAULT_PORT = 6650
+
+
+def run_directory(run: str | Path | None) -> RunDirectory:
+    """The run that is meant. Refused when there is none."""
+    told = run or os.environ.get(RUN_DIR_VARIABLE)
+    return find_run(Path(told) if told else None)
+
+
+def actor_name() -> str:
+    """What the surroundings call this program."""
+    told = os.environ.get(ACTOR_VARIABLE)
+    if told:
+        return told
+    program = Path(sys.argv[0] if sys.argv else "").stem
+    return re.sub(r"[^-.\w]+", "-", program).strip("-.") or "program"
+
+
+@dataclass(frozen=True, slots=True)
+class Whereabouts:
+    """The region that a client talks to, for as long as it does not go elsewhere."""
+
+    region: str
+    client: Any
+    service_url: str | None
+    """None: the client does not tell, or somebody said which region it is."""
+
+    @classmethod
+    def of(cls, client: Any, directory: RunDirectory, region: str | None) -> Whereabouts:
+        """Refused when the client is not at one region of the run."""
+        regions = directory.read().regions
+        service_url = _service_url(client)
+        if region is None:
+            if service_url is None:
+                raise Refused("this pulsar-client does not provide its service URL: pass region=…")
+            region = region_at(service_url, regions)
+        elif region not in regions:
+            raise Refused(f"the run in {directory.path} has no region {region!r}: {', '.join(regions)}")
+        return cls(region, client, service_url)
+
+    def moved_to(self) -> str | None:
+        """Another service URL that the client has gone over to by itself; None while it has not."""
+        if self.service_url is None:
+            return None
+        now = _service_url(self.client)
+        return None if now == self.service_url else now
+
+
+def region_at(service_url: str, regions: Mapping[str, RegionRecord]) -> str:
+    """Which region listens there. Refused when none does, or several."""
+    named = {region_of(address, regions) for address in addresses(service_url)}
+    if len(named) != 1 or None in named:
+        offered = ", ".join(f"{name} {one.service_url}" for name, one in regions.items())
+        why = "is at several regions of the run" if None not in named else "is at no region of the run"
+        raise Refused(f"{service_url} {why} ({offered}): pass region=… to choose one")
+    return str(named.pop())
+
+
+def region_of(address: tuple[str, int], regions: Mapping[str, RegionRecord]) -> str | None:
+    """In a network of containers a region is a host of its own, called by its name."""
+    host, port = address
+    for name, region in regions.items():
+        if host == name or (port == region.service_port and _is_at(host, region)):
+            return name
+    return None
+
+
+def _is_at(host: str, region: RegionRecord) -> bool:
+    """Whether a client that connects to `host` finds the region. One that listens on every address is at all."""
+    if host in (region.host, region.advertised) or not region.advertised:
+        return True
+    return is_loopback(region.host) and (is_loopback(host) or is_wildcard(host))
+
+
+def addresses(service_url: str) -> list[tuple[str, int]]:
+    """`pulsar://a:1,b:2`: hosts and ports."""
+    scheme, _, rest = service_url.partition("://")
+    parts = [urlsplit(f"{scheme}://{one}") for one in rest.split("/", 1)[0].split(",")]
+    return [(part.hostname or "", part.port or _DEFAULT_PORT) for part in parts]
+
+
+def _service_url(client: Any) -> str | None:
+    tell = getattr(client, "get_service_info", None) or getattr(client._client, "get_service_info", None)
+    if tell is None:
+        return None
+    said = tell().service_url
+    return str(said() if callable(said) else said)

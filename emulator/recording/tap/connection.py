@@ -1,0 +1,138 @@
+"""One connection through the tap: every byte passes, and what it means is written down before it does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from emulator.errors import ProtocolError
+from emulator.recording.tap.publishing import TappedProducers
+from emulator.recording.tap.receiving import TappedConsumers
+from emulator.recording.tap.recorder import Recorder
+from emulator.recording.tap.transactions import TappedTransactions
+from emulator.wire.command_types import CommandType
+from emulator.wire.commands import CloseProducer, Connect, CreateProducer
+from emulator.wire.consumer_commands import ConsumerRequest, Redeliver, Seek, Subscribe, Unsubscribe
+from emulator.wire.frames import Frame, FrameBuffer, frame_of
+from emulator.wire.observing import (
+    lookup_answered_with,
+    read_begun,
+    read_coordinator_ready,
+    read_ended,
+    read_error,
+    read_producer_ready,
+    read_success,
+)
+from emulator.wire.peering import SendError
+from emulator.wire.transaction_commands import ConnectCoordinator, EndTransaction, NewTransaction
+
+FRAME_BYTES_MAX = 128 * 1024 * 1024
+"""More than any region takes: it says what is too much, not the tap."""
+
+
+class TappedConnection:
+    """Knows no sockets: bytes in, bytes out, for each direction."""
+
+    def __init__(self, recorder: Recorder, service_url: str) -> None:
+        """`service_url`: where clients find the region through the tap."""
+        self._recorder = recorder
+        self._service_url = service_url
+        self._producers = TappedProducers(recorder)
+        self._consumers = TappedConsumers(recorder)
+        self._transactions = TappedTransactions(recorder)
+        self._from_client = FrameBuffer(FRAME_BYTES_MAX)
+        self._from_region = FrameBuffer(FRAME_BYTES_MAX)
+        self._is_read = True
+
+    def to_region(self, chunk: bytes) -> bytes:
+        """What to pass on of what the client sent."""
+        return self._pass(chunk, self._from_client, self._asked)
+
+    def to_client(self, chunk: bytes) -> bytes:
+        return self._pass(chunk, self._from_region, self._told)
+
+    def ended(self) -> None:
+        """Nothing passes any more."""
+        if self._is_read:
+            self._producers.lost()
+            self._transactions.lost()
+
+    def _pass(self, chunk: bytes, buffer: FrameBuffer, note: Callable[[Frame], None]) -> bytes:
+        try:
+            frames = buffer.feed(chunk)
+        except ProtocolError as problem:
+            self._give_up(problem)
+            raise ConnectionError("no frames") from problem
+        return b"".join([self._noted(frame, note) for frame in frames])
+
+    def _noted(self, frame: Frame, note: Callable[[Frame], None]) -> bytes:
+        if self._is_read:
+            try:
+                note(frame)
+            except (ProtocolError, ValueError) as problem:
+                self._give_up(problem)
+        if frame[0] == CommandType.LOOKUP_RESPONSE:
+            # Who looks for the region is to come back through the tap.
+            return lookup_answered_with(frame[1], self._service_url)
+        return frame_of(frame[1], frame[2])
+
+    def _give_up(self, problem: Exception) -> None:
+        """What cannot be read here passes all the same; from here on nothing is written down."""
+        if self._is_read:
+            self._is_read = False
+            self._recorder.omit(f"the tap cannot parse the traffic: {problem}")
+
+    def _asked(self, frame: Frame) -> None:
+        type_, command, entry = frame
+        match type_:
+            case CommandType.SEND:
+                self._producers.sending(command, entry)
+            case CommandType.ACK:
+                self._consumers.acknowledging(command)
+            case CommandType.PRODUCER:
+                self._producers.opening(CreateProducer.read(command))
+            case CommandType.SUBSCRIBE:
+                self._consumers.subscribing(Subscribe.read(command))
+            case CommandType.UNSUBSCRIBE:
+                self._consumers.unsubscribing(Unsubscribe.read(command))
+            case CommandType.SEEK:
+                self._consumers.seeking(Seek.read(command))
+            case CommandType.REDELIVER_UNACKNOWLEDGED_MESSAGES:
+                self._consumers.redelivering(Redeliver.read(command))
+            case CommandType.CLOSE_PRODUCER:
+                pass  # its receipts are still to come
+            case CommandType.CLOSE_CONSUMER:
+                self._consumers.closed(ConsumerRequest.read_close(command).consumer_id)
+            case CommandType.TC_CLIENT_CONNECT_REQUEST:
+                self._transactions.connecting(ConnectCoordinator.read(command))
+            case CommandType.NEW_TXN:
+                self._transactions.beginning(NewTransaction.read(command))
+            case CommandType.END_TXN:
+                self._transactions.ending(EndTransaction.read(command))
+            case CommandType.CONNECT:
+                self._recorder.called(Connect.read(command).client_version)
+
+    def _told(self, frame: Frame) -> None:
+        type_, command, entry = frame
+        match type_:
+            case CommandType.SEND_RECEIPT:
+                self._producers.confirmed(command)
+            case CommandType.MESSAGE:
+                self._consumers.given(command, entry)
+            case CommandType.SEND_ERROR:
+                self._producers.not_confirmed(SendError.read(command))
+            case CommandType.PRODUCER_SUCCESS:
+                self._producers.opened(read_producer_ready(command))
+            case CommandType.SUCCESS:
+                self._consumers.answered(read_success(command))
+            case CommandType.ERROR:
+                refusal = read_error(command)
+                self._producers.refused(refusal)
+                self._consumers.answered(refusal)
+            case CommandType.TC_CLIENT_CONNECT_RESPONSE:
+                self._transactions.connected(read_coordinator_ready(command))
+            case CommandType.NEW_TXN_RESPONSE:
+                self._transactions.begun(read_begun(command))
+            case CommandType.END_TXN_RESPONSE:
+                self._transactions.ended(read_ended(command))
+            case CommandType.CLOSE_PRODUCER:
+                self._producers.closed(CloseProducer.read(command).producer_id)

@@ -1,0 +1,166 @@
+"""What the producers of one connection send, and what becomes of it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+from emulator.recording.tap.recorder import KEEPS_NOTHING, Recorder
+from emulator.run.history import attributes_digest, new_session, payload_digest, transaction_text
+from emulator.wire.codec import SendCommand, decode_receipt, decode_send
+from emulator.wire.commands import CreateProducer
+from emulator.wire.observing import Answer, Message, ProducerReady, chunk_of, read_messages
+from emulator.wire.peering import SendError
+
+STORED_BEFORE = -1
+"""Ledger of a receipt for what the region had stored before."""
+
+
+@dataclass(slots=True)
+class _Sent:
+    """An entry under way: its number on the wire, and number and batch index of each of its messages."""
+
+    sequence_id: int
+    messages: list[tuple[int, int]]
+
+
+@dataclass(slots=True)
+class _Producer:
+    place: dict[str, str]
+    under_way: deque[_Sent] = field(default_factory=deque)
+    chunks: dict[str, bytes] = field(default_factory=dict)
+
+
+class TappedProducers:
+    """By the numbers that the client gave them."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._asked: dict[int, CreateProducer] = {}
+        """By request."""
+        self._producers: dict[int, _Producer] = {}
+
+    def opening(self, request: CreateProducer) -> None:
+        if request.topic.startswith(KEEPS_NOTHING):
+            return
+        self._asked[request.request_id] = request
+
+    def opened(self, ready: ProducerReady) -> None:
+        request = self._asked.get(ready.request_id)
+        if request is None or not ready.is_ready:
+            return
+        del self._asked[ready.request_id]
+        place = {"topic": request.topic, "producer": ready.name, "session": new_session()}
+        self._producers[request.producer_id] = _Producer(place)
+        self._recorder.write("connect", "ok", **place, last_sequence_id=ready.last_sequence_id)
+
+    def refused(self, answer: Answer) -> None:
+        request = self._asked.pop(answer.request_id, None)
+        if request is not None:
+            name = request.producer_name or "(named by the region)"
+            self._recorder.write("connect", "failed", topic=request.topic, producer=name, error=answer.error)
+
+    def closed(self, producer_id: int) -> None:
+        self._producers.pop(producer_id, None)
+
+    def lost(self) -> None:
+        """The connection has ended: what was under way may have been stored or not. A client that comes back asks
+        for it again."""
+        for producer in self._producers.values():
+            for sent in producer.under_way:
+                self._unknown(producer, sent, "the connection ended")
+        self._producers.clear()
+
+    def sending(self, command: bytes, entry: bytes) -> None:
+        """Before the region is given it."""
+        send = decode_send(command)
+        producer = self._producers.get(send.producer_id)
+        if producer is None:
+            return
+        earlier = b""
+        if (chunk := chunk_of(entry)) is not None:
+            name, piece, is_last = chunk
+            if not is_last:
+                producer.chunks[name] = producer.chunks.get(name, b"") + piece
+                producer.under_way.append(_Sent(send.sequence_id, []))
+                return
+            earlier = producer.chunks.pop(name, b"")
+        info, messages = read_messages(entry, earlier)
+        producer.under_way.append(
+            _Sent(send.sequence_id, [(one.sequence_id, one.batch_index) for one in messages])
+        )
+        transaction = transaction_text(info.txn or _transaction_beside(send))
+        for message in messages:
+            self._recorder.write(
+                "publish",
+                "asked",
+                **producer.place,
+                **_described(message),
+                replicate_to=list(info.replicate_to) or None,
+                transaction=transaction,
+            )
+
+    def confirmed(self, command: bytes) -> None:
+        receipt = decode_receipt(command)
+        producer, sent = self._sent(receipt.producer_id, receipt.sequence_id)
+        if producer is None or sent is None:
+            return
+        for number, index in sent.messages:
+            place = f"{receipt.ledger_id}:{receipt.entry_id}:{index}"
+            known = None if receipt.ledger_id <= STORED_BEFORE else place
+            self._recorder.write("publish", "ok", **producer.place, sequence_id=number, message_id=known)
+
+    def not_confirmed(self, error: SendError) -> None:
+        """A client may send it again, and nobody knows what becomes of that."""
+        producer, sent = self._sent(error.producer_id, error.sequence_id)
+        if producer is None or sent is None:
+            return
+        self._unknown(producer, sent, error.message)
+
+    def _unknown(self, producer: _Producer, sent: _Sent, why: str) -> None:
+        for number, _ in sent.messages:
+            self._recorder.write("publish", "unknown", **producer.place, sequence_id=number, error=why)
+
+    def _sent(self, producer_id: int, sequence_id: int) -> tuple[_Producer | None, _Sent | None]:
+        """Answers come in the order of what they answer; a number may be used by several pieces of one message."""
+        producer = self._producers.get(producer_id)
+        if producer is None:
+            return None, None
+        for sent in producer.under_way:
+            if sent.sequence_id == sequence_id:
+                producer.under_way.remove(sent)
+                return producer, sent
+        return producer, None
+
+
+def _transaction_beside(send: SendCommand) -> tuple[int, int] | None:
+    """Some clients name it in the command only."""
+    if send.txn_most is None or send.txn_least is None:
+        return None
+    return send.txn_most, send.txn_least
+
+
+def _described(message: Message) -> dict[str, Any]:
+    key = message.key
+    return {
+        "sequence_id": message.sequence_id,
+        "payload_digest": payload_digest(message.payload),
+        "attributes_digest": attributes_digest(
+            key, message.properties, message.event_time_ms, message.ordering_key
+        ),
+        "key": _as_text(key),
+    }
+
+
+def _as_text(key: str | bytes | None) -> str | None:
+    """Bytes that are no text are known by their digest."""
+    if not key:
+        return None
+    if isinstance(key, str):
+        return key
+    try:
+        return key.decode()
+    except UnicodeDecodeError:
+        return hashlib.blake2b(key, digest_size=8).hexdigest()

@@ -1,0 +1,176 @@
+"""What the consumers and readers of one connection are given, and what they acknowledge."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from emulator.model.values import Position
+from emulator.recording.tap.recorder import KEEPS_NOTHING, Recorder
+from emulator.run.history import Outcome, payload_digest, transaction_text
+from emulator.wire.codec import AckCommand, decode_ack, decode_message
+from emulator.wire.consumer_commands import Redeliver, Seek, Subscribe, Unsubscribe
+from emulator.wire.observing import NO_BATCH, Answer, chunk_of, read_messages
+
+_WORD_BITS = 64
+
+
+@dataclass(slots=True)
+class _Consumer:
+    place: dict[str, str]
+    """Topic and, but for readers, subscription."""
+    is_reader: bool
+    batch_sizes: dict[tuple[int, int], int] = field(default_factory=dict)
+    """Of entries that were given and not acknowledged yet: how many messages, where they are batches."""
+    chunks: dict[str, bytes] = field(default_factory=dict)
+
+
+class TappedConsumers:
+    """By the numbers that the client gave them."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._consumers: dict[int, _Consumer] = {}
+        self._asked: dict[int, tuple[str, int, dict[str, object]]] = {}
+        """By request: what was asked for, by which consumer, and what the lines of it say."""
+
+    def subscribing(self, request: Subscribe) -> None:
+        if request.topic.startswith(KEEPS_NOTHING):
+            return
+        place = {"topic": request.topic}
+        if request.durable:
+            place["subscription"] = request.subscription
+        self._consumers[request.consumer_id] = _Consumer(place, not request.durable)
+        if request.durable:
+            initial = "earliest" if request.from_earliest else "latest"
+            told = {"replicated": bool(request.replicated), "initial": initial}
+            if request.read_compacted:
+                told["compacted"] = True
+            self._ask("subscribe", request.request_id, request.consumer_id, told)
+
+    def unsubscribing(self, request: Unsubscribe) -> None:
+        self._ask("unsubscribe", request.request_id, request.consumer_id, {})
+
+    def seeking(self, request: Seek) -> None:
+        to = request.message_id
+        detail = "to a position" if to is not None else f"to publish time {request.publish_time_ms} ms"
+        self._ask("seek", request.request_id, request.consumer_id, {"detail": detail})
+
+    def answered(self, answer: Answer) -> None:
+        asked = self._asked.pop(answer.request_id, None)
+        if asked is None:
+            return
+        op, consumer_id, told = asked
+        consumer = self._consumers.get(consumer_id)
+        if consumer is not None:
+            outcome: Outcome = "ok" if answer.error is None else "failed"
+            self._recorder.write(op, outcome, **consumer.place, **told, error=answer.error)
+
+    def closed(self, consumer_id: int) -> None:
+        self._consumers.pop(consumer_id, None)
+
+    def given(self, command: bytes, entry: bytes) -> None:
+        """Before the client is."""
+        meta = decode_message(command)
+        consumer = self._consumers.get(meta.consumer_id)
+        if consumer is None:
+            return
+        earlier = b""
+        if (chunk := chunk_of(entry)) is not None:
+            name, piece, is_last = chunk
+            if not is_last:
+                consumer.chunks[name] = consumer.chunks.get(name, b"") + piece
+                return
+            earlier = consumer.chunks.pop(name, b"")
+        info, messages = read_messages(entry, earlier)
+        if info.is_batch:
+            consumer.batch_sizes[meta.ledger, meta.entry] = info.num_messages
+        op = "read" if consumer.is_reader else "receive"
+        for message in messages:
+            if meta.ack_set is not None and not _is_in(meta.ack_set, message.batch_index):
+                continue  # acknowledged before: the client does not show it to anybody
+            self._recorder.write(
+                op,
+                "ok",
+                **consumer.place,
+                message_id=f"{meta.ledger}:{meta.entry}:{message.batch_index}",
+                payload_digest=payload_digest(message.payload) if message.is_open else None,
+            )
+
+    def acknowledging(self, command: bytes) -> None:
+        """Before the region is told."""
+        ack = decode_ack(command)
+        consumer = self._consumers.get(ack.consumer_id)
+        if consumer is None or consumer.is_reader or ack.validation_error is not None:
+            return
+        how = "cumulative" if ack.cumulative else "individual"
+        transaction = _transaction_of(ack)
+        for ledger, entry, ack_set in ack.ids:
+            if ack.cumulative and ack_set is not None:
+                if entry > 0:
+                    self._acknowledge(consumer, ledger, entry - 1, [NO_BATCH], how, transaction)
+                indexes = self._indexes(consumer, ledger, entry, ack_set)
+                self._acknowledge(consumer, ledger, entry, indexes, "individual", transaction)
+            else:
+                indexes = self._indexes(consumer, ledger, entry, ack_set)
+                self._acknowledge(consumer, ledger, entry, indexes, how, transaction)
+
+    def redelivering(self, request: Redeliver) -> None:
+        consumer = self._consumers.get(request.consumer_id)
+        if consumer is None or consumer.is_reader:
+            return
+        if not request.ids:
+            self._recorder.write("redeliver", "asked", **consumer.place)
+        for position in request.ids:
+            self._recorder.write("redeliver", "asked", **consumer.place, message_id=_entry_text(position))
+
+    def _ask(self, op: str, request_id: int, consumer_id: int, told: dict[str, object]) -> None:
+        consumer = self._consumers.get(consumer_id)
+        if consumer is not None and not consumer.is_reader:
+            self._asked[request_id] = (op, consumer_id, told)
+            self._recorder.write(op, "asked", **consumer.place, **told)
+
+    def _acknowledge(
+        self,
+        consumer: _Consumer,
+        ledger: int,
+        entry: int,
+        indexes: Iterable[int],
+        how: str,
+        transaction: str | None,
+    ) -> None:
+        for index in indexes:
+            self._recorder.write(
+                "acknowledge",
+                "asked",
+                **consumer.place,
+                message_id=f"{ledger}:{entry}:{index}",
+                how=how,
+                transaction=transaction,
+            )
+
+    def _indexes(
+        self, consumer: _Consumer, ledger: int, entry: int, ack_set: tuple[int, ...] | None
+    ) -> list[int]:
+        """Which messages of an entry are meant: those of a batch one by one."""
+        size = consumer.batch_sizes.get((ledger, entry), 0)
+        if ack_set is not None:
+            return [index for index in range(size) if not _is_in(ack_set, index)]
+        consumer.batch_sizes.pop((ledger, entry), None)
+        return list(range(size)) if size else [NO_BATCH]
+
+
+def _transaction_of(ack: AckCommand) -> str | None:
+    if ack.txn_most is None or ack.txn_least is None:
+        return None
+    return transaction_text((ack.txn_most, ack.txn_least))
+
+
+def _is_in(ack_set: tuple[int, ...], index: int) -> bool:
+    """Whether a message of a batch is still to be acknowledged."""
+    word = index // _WORD_BITS
+    return word < len(ack_set) and bool(ack_set[word] >> (index % _WORD_BITS) & 1)
+
+
+def _entry_text(position: Position) -> str:
+    return f"{position.ledger}:{position.entry}:{NO_BATCH}"

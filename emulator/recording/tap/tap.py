@@ -1,0 +1,112 @@
+"""The tap of a run: a port in front of each region's."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import count
+from urllib.parse import urlsplit
+
+from emulator.recording.tap.connection import TappedConnection
+from emulator.recording.tap.listener import Door
+from emulator.recording.tap.recorder import Recorder
+from emulator.run.history import HistoryWriter
+
+CHUNK_BYTES = 256 * 1024
+HOST = "127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True)
+class TappedRegion:
+    """Where a region is found through the tap."""
+
+    name: str
+    service_url: str
+
+
+class Tap:
+    """Passes on what clients and regions say to each other, and writes it down."""
+
+    def __init__(self, history: HistoryWriter, host: str = HOST) -> None:
+        self.history = history
+        self._host = host
+        self._doors: list[Door] = []
+        self._talks: set[asyncio.Task[None]] = set()
+        self._numbers = count(1)
+
+    async def open(self, regions: Iterable[tuple[str, str]]) -> list[TappedRegion]:
+        """In front of these regions: name and service URL of each."""
+        return [await self._open_one(name, service_url) for name, service_url in regions]
+
+    async def _open_one(self, name: str, service_url: str) -> TappedRegion:
+        url = urlsplit(service_url)
+        there = (url.hostname or "", url.port or 0)
+
+        async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            task = asyncio.current_task()
+            assert task is not None
+            self._talks.add(task)
+            try:
+                # Cancelled only by `close`, which wants no more than its end.
+                with suppress(asyncio.CancelledError):
+                    await self._talk(name, here, there, reader, writer)
+            finally:
+                self._talks.discard(task)
+                door.doubt()
+
+        door = Door(self._host, there, talk, limit_bytes=CHUNK_BYTES)
+        here = f"pulsar://{self._host}:{door.port}"
+        self._doors.append(door)
+        await door.open()
+        return TappedRegion(name, here)
+
+    async def close(self) -> None:
+        """End every connection."""
+        for door in self._doors:
+            await door.close()
+        for task in list(self._talks):
+            task.cancel()
+        await asyncio.gather(*self._talks, return_exceptions=True)
+
+    async def _talk(
+        self,
+        region: str,
+        here: str,
+        there: tuple[str, int],
+        from_client: asyncio.StreamReader,
+        to_client: asyncio.StreamWriter,
+    ) -> None:
+        try:
+            from_region, to_region = await asyncio.open_connection(*there)
+        except OSError:
+            to_client.close()  # as if nobody listened
+            return
+        connection = TappedConnection(Recorder(self.history, region, next(self._numbers)), here)
+        ways = [
+            asyncio.create_task(_carry(from_client, to_region, connection.to_region)),
+            asyncio.create_task(_carry(from_region, to_client, connection.to_client)),
+        ]
+        try:
+            # Pulsar closes a connection as a whole: when one way ends, so does the other.
+            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for way in ways:
+                way.cancel()
+            await asyncio.gather(*ways, return_exceptions=True)
+            connection.ended()
+            for writer in (to_client, to_region):
+                with suppress(OSError):
+                    writer.close()
+
+
+async def _carry(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, through: Callable[[bytes], bytes]
+) -> None:
+    with suppress(OSError):
+        while chunk := await reader.read(CHUNK_BYTES):
+            data = through(chunk)
+            if data:
+                writer.write(data)
+                await writer.drain()

@@ -1,0 +1,88 @@
+"""The transactions that one connection asks for, from their beginning to their end. A region that ends one by itself
+tells nobody."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from emulator.recording.tap.recorder import Recorder
+from emulator.run.history import Outcome, transaction_text
+from emulator.wire.observing import Begun, CoordinatorReady, Ended
+from emulator.wire.transaction_commands import ConnectCoordinator, EndTransaction, NewTransaction
+
+
+class TappedTransactions:
+    """By the numbers of the requests."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._connecting: dict[int, ConnectCoordinator] = {}
+        self._keys: dict[int, dict[str, Any]] = {}
+        """What this connection says under which key, by coordinator; nothing for a client without one."""
+        self._beginning: dict[int, dict[str, Any]] = {}
+        self._ending: dict[int, dict[str, str | None]] = {}
+
+    # Keys: a connection has one, and each coordinator grants it an epoch.
+
+    def connecting(self, request: ConnectCoordinator) -> None:
+        self._connecting[request.request_id] = request
+
+    def connected(self, answer: CoordinatorReady) -> None:
+        request = self._connecting.pop(answer.request_id, None)
+        if request is None or answer.error is not None:
+            return
+        key = {"transaction_key": request.key, "key_epoch": answer.epoch} if request.key else {}
+        self._keys[request.coordinator] = key
+
+    # Beginnings.
+
+    def beginning(self, request: NewTransaction) -> None:
+        """Before the region is told."""
+        under = self._keys.get(request.coordinator, {})
+        self._beginning[request.request_id] = under
+        self._write_begin("asked", under)
+
+    def begun(self, answer: Begun) -> None:
+        under = self._beginning.pop(answer.request_id, None)
+        if under is None:
+            return
+        if answer.error is None:
+            self._recorder.write(
+                "begin_transaction", "ok", transaction=transaction_text(answer.transaction), **under
+            )
+        else:
+            # Refused, or perhaps stored and not told: whoever asks again is given another one.
+            self._write_begin("unknown", under, error=answer.error)
+
+    def _write_begin(self, outcome: Outcome, under: dict[str, Any], **more: str) -> None:
+        key = {name: value for name, value in under.items() if name == "transaction_key"}
+        self._recorder.write("begin_transaction", outcome, **key, **more)
+
+    # Ends.
+
+    def ending(self, request: EndTransaction) -> None:
+        """Before the region is told."""
+        transaction = transaction_text((request.most, request.least))
+        said = {"transaction": transaction, "action": "commit" if request.commit else "abort"}
+        if request.commit is not None:
+            self._ending[request.request_id] = said
+            self._recorder.write("end_transaction", "asked", **said)
+
+    def ended(self, answer: Ended) -> None:
+        said = self._ending.pop(answer.request_id, None)
+        if said is None:
+            return
+        if answer.error is None:
+            self._recorder.write("end_transaction", "ok", **said)
+        else:
+            outcome: Outcome = "failed" if answer.is_certain else "unknown"
+            self._recorder.write("end_transaction", outcome, **said, error=answer.error)
+
+    def lost(self) -> None:
+        """The connection has ended: what was asked for may have happened or not."""
+        for under in self._beginning.values():
+            self._write_begin("unknown", under, error="the connection ended")
+        for said in self._ending.values():
+            self._recorder.write("end_transaction", "unknown", **said, error="the connection ended")
+        self._beginning.clear()
+        self._ending.clear()

@@ -1,0 +1,233 @@
+"""The words of the scenario language: names, durations and the like, as `scenarios/format.py` puts them together.
+
+Each is a type that pydantic checks. Names of regions and actors are checked against the `Names` that are given as
+the validation context.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, WithJsonSchema
+from pydantic_core import PydanticCustomError
+
+from emulator.model.renamed import VALUES
+from emulator.model.values import TopicName, seconds_in
+
+GROUPS = ("producers", "consumers", "programs", "hosts", "tasks", "all")
+"""Words for several actors at once; no actor may be called so."""
+EVERYTHING = "all"
+FORMER_NAMES = {old for names in VALUES.values() for old in names}
+"""What `GROUPS` and `EVERYTHING` were called."""
+UNLIMITED = "unlimited"
+SKEW_MS_MAX = 86_400_000
+
+_ACTOR_NAME = re.compile(r"^[a-z0-9][a-z0-9_.-]*$")
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What a scenario may refer to: the validation context."""
+
+    regions: Collection[str]
+    clusters: Collection[str] = ()
+    producers: Collection[str] = ()
+    consumers: Collection[str] = ()
+    subscriptions: Collection[str] = ()
+    programs: Collection[str] = ()
+    hosts: Collection[str] = ()
+    tasks: Collection[str] = ()
+
+    @property
+    def actors(self) -> list[str]:
+        return [*self.producers, *self.consumers, *self.programs, *self.hosts, *self.tasks]
+
+
+def rule(sentence: str, **fields: Any) -> PydanticCustomError:
+    return PydanticCustomError("rule", "{rule}", {"rule": sentence, **fields})
+
+
+def _known(
+    kind: str, article_and_noun: str, also: tuple[str, ...] = ()
+) -> Callable[[str, ValidationInfo], str]:
+    """A check that a name is one of `Names.<kind>`."""
+
+    def check(name: str, info: ValidationInfo) -> str:
+        known = [*getattr(info.context, kind), *also]
+        if name not in known:
+            raise rule(f"must be {article_and_noun}: {', '.join(known) or 'none is declared'}", known=known)
+        return name
+
+    return check
+
+
+def _duration(text: Any) -> float:
+    try:
+        return seconds_in(text if isinstance(text, str) else "")
+    except ValueError as problem:
+        raise rule(str(problem)) from None
+
+
+def _signed_milliseconds(written: Any) -> int:
+    text = written.strip() if isinstance(written, str) else ""
+    milliseconds = round(_duration(text.lstrip("+-")) * 1000)
+    if not text or text[:2] in ("++", "--", "+-", "-+") or milliseconds > SKEW_MS_MAX:
+        raise rule("must be a duration of at most a day, with or without a sign, like +250ms")
+    return -milliseconds if text.startswith("-") else milliseconds
+
+
+def _rate(written: Any) -> float:
+    if written == UNLIMITED:
+        return math.inf
+    if isinstance(written, bool) or not isinstance(written, int | float) or not 0 < written < math.inf:
+        raise rule(f"must be a number greater than 0, or `{UNLIMITED}`")
+    return float(written)
+
+
+def _longer_than_nothing(seconds: float) -> float:
+    if seconds <= 0:
+        raise rule("must be greater than 0")
+    return seconds
+
+
+def _whole_topic(text: str) -> str:
+    try:
+        topic = TopicName.parse(text)
+    except ValueError as problem:
+        raise rule(str(problem)) from None
+    if not topic.is_persistent:
+        raise rule("is non-persistent, so its messages cannot be verified: use a persistent topic")
+    return str(topic)
+
+
+def _actor_name(name: str) -> str:
+    if not _ACTOR_NAME.match(name):
+        raise rule("must be lower-case letters, digits, '-', '_' and '.', as it names files too")
+    if name in GROUPS or name in FORMER_NAMES or name == "scenario":
+        raise rule(f"{name!r} is reserved; choose another name")
+    return name
+
+
+LIST = BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value)
+"""YAML has lists, frozen values have tuples."""
+
+
+def _not_empty(value: Any) -> Any:
+    if value in ([], ()):
+        raise rule("must not be empty")
+    return value
+
+
+ONE_OR_MORE = BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else (value,))
+"""One number may stand for a list of one."""
+NOT_EMPTY = BeforeValidator(_not_empty)
+"""Instead of pydantic's own length, which leaves out of account what was found wrong otherwise."""
+
+
+def _listed(value: Any) -> Any:
+    """One name may stand for a list of one."""
+    if isinstance(value, str):
+        return (value,)
+    return tuple(value) if isinstance(value, list) else value
+
+
+def pair(regions: tuple[str, ...]) -> tuple[str, ...]:
+    if len(regions) != 2 or regions[0] == regions[1]:
+        raise rule("must be two different regions, like [us-east, us-west]")
+    return regions
+
+
+def _pair_or_everything(written: Any) -> Any:
+    if written in (EVERYTHING, ()):  # as it is written, and as it was read
+        return ()
+    if not isinstance(written, list | tuple) or len(written) != 2 or written[0] == written[1]:
+        raise rule(f"must be two different regions, like [us-east, us-west], or `{EVERYTHING}`")
+    return tuple(written)
+
+
+Seconds = Annotated[
+    float,
+    BeforeValidator(_duration),
+    WithJsonSchema({"type": "string", "pattern": r"^\d+(\.\d+)?\s*(ms|s|m)$", "examples": ["10s", "500ms"]}),
+]
+Rate = Annotated[
+    float,
+    BeforeValidator(_rate),
+    WithJsonSchema({"anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"const": UNLIMITED}]}),
+]
+TimeSpan = Annotated[Seconds, AfterValidator(_longer_than_nothing)]
+AdminPath = Annotated[str, Field(pattern=r"^/[!-~]*$", max_length=2000)]
+"""Of a region's admin port: `/admin/v2/namespaces/public/default/retention`."""
+Milliseconds = Annotated[
+    int,
+    BeforeValidator(_signed_milliseconds),
+    WithJsonSchema({"type": "string", "pattern": r"^[+-]?\d+(\.\d+)?\s*(ms|s|m)$", "examples": ["+250ms"]}),
+]
+"""May be less than nothing."""
+Topic = Annotated[str, AfterValidator(_whole_topic)]
+NewActorName = Annotated[str, AfterValidator(_actor_name)]
+Region = Annotated[str, AfterValidator(_known("regions", "a region of the topology"))]
+Cluster = Annotated[str, AfterValidator(_known("clusters", "a cluster of the topology"))]
+Regions = Annotated[
+    tuple[Region, ...],
+    BeforeValidator(_listed),
+    NOT_EMPTY,
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string"},
+                {"type": "array", "items": {"type": "string"}, "minItems": 1},
+            ]
+        }
+    ),
+]
+"""A name, or several."""
+ProducerName = Annotated[str, AfterValidator(_known("producers", "a producer of this scenario"))]
+ConsumerName = Annotated[str, AfterValidator(_known("consumers", "a consumer of this scenario"))]
+ProgramName = Annotated[str, AfterValidator(_known("programs", "a program of this scenario"))]
+HostName = Annotated[str, AfterValidator(_known("hosts", "a host of this scenario"))]
+HostNames = Annotated[
+    tuple[HostName, ...],
+    BeforeValidator(_listed),
+    NOT_EMPTY,
+    WithJsonSchema(
+        {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}
+    ),
+]
+TaskName = Annotated[str, AfterValidator(_known("tasks", "a task of this scenario"))]
+TaskNames = Annotated[
+    tuple[TaskName, ...],
+    BeforeValidator(_listed),
+    NOT_EMPTY,
+    WithJsonSchema(
+        {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}
+    ),
+]
+Subscription = Annotated[str, AfterValidator(_known("subscriptions", "a subscription of this scenario"))]
+ActorOrGroup = Annotated[str, AfterValidator(_known("actors", "an actor of this scenario", GROUPS))]
+ActorNames = Annotated[
+    tuple[ActorOrGroup, ...],
+    BeforeValidator(_listed),
+    NOT_EMPTY,
+    WithJsonSchema(
+        {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}
+    ),
+]
+_PAIR_SCHEMA: dict[str, Any] = {"type": "array", "items": {"type": "string"}, "minItems": 2, "maxItems": 2}
+RegionPair = Annotated[
+    tuple[Region, ...], BeforeValidator(_listed), AfterValidator(pair), WithJsonSchema(_PAIR_SCHEMA)
+]
+RegionPairOrEverything = Annotated[
+    tuple[Region, ...],
+    BeforeValidator(_pair_or_everything),
+    WithJsonSchema({"anyOf": [_PAIR_SCHEMA, {"const": EVERYTHING}]}),
+]
+
+
+def lasting(text: str) -> Any:
+    """A default duration, which the JSON Schema shows as a person writes it."""
+    return Field(default=_duration(text), json_schema_extra={"default": text})

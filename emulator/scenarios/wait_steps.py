@@ -1,0 +1,116 @@
+"""Steps that wait until something is true."""
+
+from __future__ import annotations
+
+from emulator.scenarios.admin_queries import why_not_said
+from emulator.scenarios.conditions import ProgramDid, Published, Received, RegionSays, SubscriptionExists
+from emulator.scenarios.hosts import HostDid
+from emulator.scenarios.run_context import Playing
+from emulator.scenarios.tasks import TaskDid
+from emulator.scenarios.topics import survey
+from emulator.scenarios.workload import HostPart
+
+_UNRECORDED = "it has no history: wrap its client in geoemu.recorded(...), or set `tap: true`"
+
+
+class Conditions:
+    """Of one play."""
+
+    def __init__(self, play: Playing) -> None:
+        self._play = play
+
+    async def wait_for_count(self, condition: Published | Received) -> None:
+        def count() -> int:
+            if isinstance(condition, Published):
+                return self._play.actors[condition.producer].counts.ok
+            return self._play.actors[condition.consumer].counts.received
+
+        before = count() if condition.counts_from_now else 0
+
+        async def missing() -> str | None:
+            so_far = count() - before
+            return None if so_far >= condition.goal else f"{so_far} of {condition.goal}"
+
+        await self._play.until(condition.within, missing)
+
+    async def wait_for_program(self, condition: ProgramDid) -> None:
+        program = self._play.program(condition.program)
+
+        def count() -> int:
+            if condition.region is None:
+                return program.counts.ok if condition.counts_publishes else program.counts.received
+            there = program.published_in if condition.counts_publishes else program.received_in
+            return there(condition.region)
+
+        before = count() if condition.counts_from_now else 0
+
+        async def missing() -> str | None:
+            if condition.exit_code is not None:
+                ended = program.exit_code
+                return None if ended == condition.exit_code else _how_it_ended(condition.program, ended)
+            so_far = count() - before
+            unrecorded = "" if program.has_history else f" ({_UNRECORDED})"
+            return None if so_far >= condition.goal else f"{so_far} of {condition.goal}{unrecorded}"
+
+        await self._play.until(condition.within, missing)
+        if condition.exit_code is not None:
+            program.excuse()
+
+    async def wait_for_host(self, condition: HostDid) -> None:
+        async def missing() -> str | None:
+            holds = len(self._play.actors[condition.host].counts.holds)
+            return None if holds == condition.owns else f"{condition.host} owns {holds}, not {condition.owns}"
+
+        await self._play.until(condition.within, missing)
+
+    async def wait_for_task(self, condition: TaskDid) -> None:
+        def count() -> int:
+            counts = self._play.actors[condition.task].counts
+            return counts.processed if condition.counts_processed else counts.received
+
+        before = count() if condition.counts_from_now else 0
+
+        async def missing() -> str | None:
+            if condition.fenced:
+                is_fenced = self._play.actors[condition.task].counts.fenced
+                return None if is_fenced else f"{condition.task} is not fenced"
+            so_far = count() - before
+            return None if so_far >= condition.goal else f"{so_far} of {condition.goal}"
+
+        await self._play.until(condition.within, missing)
+
+    async def wait_for_owners(self, seconds: float) -> None:
+        await self._play.until(seconds, self._unowned)
+
+    async def _unowned(self) -> str | None:
+        """The first topic that nobody owns, by region: each region has owners of its own (X5)."""
+        hosts = [actor for actor in self._play.actors.values() if isinstance(actor.part, HostPart)]
+        owned = {(host.part.region, topic) for host in hosts for topic in host.counts.holds}
+        wanted = dict.fromkeys((host.part.region, topic) for host in hosts for topic in host.part.topics)
+        without = [f"{topic} in {region}" for region, topic in wanted if (region, topic) not in owned]
+        return f"{len(without)} topics have no owner, for example {without[0]}" if without else None
+
+    async def wait_for_subscription(self, condition: SubscriptionExists) -> None:
+        region, subscription = condition.exists_in, condition.subscription
+        topics = self._play.scenario.topics_of(subscription)
+
+        async def missing() -> str | None:
+            found = await survey((await self._play.regions()).values(), self._play.stage.read_topics)
+            if all(found.knows(region, topic, subscription) for topic in topics):
+                return None
+            return "; ".join(
+                [f"not there yet; {region} does not have it", *found.silent, *found.excuses(subscription)]
+            )
+
+        await self._play.until(condition.within, missing)
+
+    async def wait_for_answer(self, condition: RegionSays) -> None:
+        async def missing() -> str | None:
+            region = (await self._play.regions())[condition.region]
+            return await why_not_said(self._play.stage.call_region, region, condition)
+
+        await self._play.until(condition.within, missing)
+
+
+def _how_it_ended(name: str, exit_code: int | None) -> str:
+    return f"{name} is still running" if exit_code is None else f"{name} ended with exit code {exit_code}"

@@ -1,0 +1,154 @@
+"""Entries as a client makes them: one message, or a batch of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final, Protocol
+
+from emulator.wire import pulsar_pb2 as pb
+from emulator.wire.compression import Compression
+from emulator.wire.encryption import Seal, sealed
+from emulator.wire.entry import build_entry, plain_entry
+
+BESIDE_A_PIECE_BYTES: Final = 1_024
+"""What a piece says of itself, its schema's version, checksum and sizes: at most."""
+
+
+class Outgoing(Protocol):
+    """A message that somebody wants to publish."""
+
+    sequence_id: int
+    payload: bytes
+    key: str | None
+    properties: Mapping[str, str]
+    event_time_ms: int | None
+    deliver_at_ms: int | None
+    """Of a single entry."""
+    replicate_to: Sequence[str]
+    """Regions; none: all."""
+
+
+def single_entry(
+    producer_name: str,
+    publish_time_ms: int,
+    message: Outgoing,
+    schema_version: bytes = b"",
+    *,
+    txn: tuple[int, int] | None = None,
+    compression: Compression = Compression.NONE,
+    seal: Seal | None = None,
+) -> bytes:
+    """An entry with one message. `txn`: (most, least) of the transaction that it belongs to."""
+    is_plain = txn is None and not schema_version and not compression and seal is None
+    if is_plain and _says_nothing_else(message):
+        return plain_entry(producer_name, message.sequence_id, publish_time_ms, message.payload)
+    metadata = _metadata(producer_name, publish_time_ms, message, schema_version)
+    _describe(metadata, message)
+    _address(metadata, message)
+    if txn is not None:
+        metadata.txnid_most_bits, metadata.txnid_least_bits = txn
+    payload = sealed(metadata, _compressed(metadata, message.payload, compression), seal)
+    return build_entry(metadata, payload)
+
+
+def piece_entries(
+    producer_name: str,
+    publish_time_ms: int,
+    message: Outgoing,
+    schema_version: bytes = b"",
+    *,
+    entry_bytes_max: int,
+    compression: Compression = Compression.NONE,
+    seal: Seal | None = None,
+) -> list[bytes]:
+    """The entries of a message that is too large for one; all say its sequence id and one uuid. Each is encrypted by
+    itself."""
+    metadata = _metadata(producer_name, publish_time_ms, message, b"")
+    _describe(metadata, message)
+    _address(metadata, message)
+    payload = _compressed(metadata, message.payload, compression)
+    # Not by the schema's version, which may be another one when they are made again: as many as before.
+    beside_bytes = BESIDE_A_PIECE_BYTES + (0 if seal is None else seal.more_bytes)
+    piece_bytes = max(1, entry_bytes_max - metadata.ByteSize() - beside_bytes)
+    if schema_version:
+        metadata.schema_version = schema_version
+    begins = range(0, len(payload), piece_bytes)
+    metadata.uuid = f"{producer_name}-{message.sequence_id}"
+    metadata.num_chunks_from_msg, metadata.total_chunk_msg_size = len(begins), len(payload)
+    entries = []
+    for number, begin in enumerate(begins):
+        metadata.chunk_id = number
+        entries.append(build_entry(metadata, sealed(metadata, payload[begin : begin + piece_bytes], seal)))
+    return entries
+
+
+def batch_entry(
+    producer_name: str,
+    publish_time_ms: int,
+    messages: Sequence[Outgoing],
+    schema_version: bytes = b"",
+    *,
+    compression: Compression = Compression.NONE,
+    seal: Seal | None = None,
+) -> bytes:
+    """An entry with several messages. At least one; its sequence ids rise."""
+    metadata = _metadata(producer_name, publish_time_ms, messages[0], schema_version)
+    metadata.num_messages_in_batch = len(messages)
+    metadata.highest_sequence_id = messages[-1].sequence_id
+    payload = b"".join(map(_in_a_batch, messages))
+    metadata.uncompressed_size = len(payload)
+    return build_entry(metadata, sealed(metadata, _compressed(metadata, payload, compression), seal))
+
+
+def _compressed(metadata: pb.MessageMetadata, payload: bytes, compression: Compression) -> bytes:
+    if not compression:
+        return payload
+    metadata.compression = compression.value  # type: ignore[assignment]
+    metadata.uncompressed_size = len(payload)
+    return compression.compress(payload)
+
+
+def _says_nothing_else(message: Outgoing) -> bool:
+    """No key, no properties, no times, for all regions; and a number that can be one."""
+    return (
+        message.key is None
+        and message.event_time_ms is None
+        and message.deliver_at_ms is None
+        and not message.properties
+        and not message.replicate_to
+        and message.sequence_id >= 0
+    )
+
+
+def _metadata(
+    producer_name: str, publish_time_ms: int, first: Outgoing, schema_version: bytes
+) -> pb.MessageMetadata:
+    made = pb.MessageMetadata(
+        producer_name=producer_name, sequence_id=first.sequence_id, publish_time=publish_time_ms
+    )
+    if schema_version:
+        made.schema_version = schema_version
+    return made
+
+
+def _address(metadata: pb.MessageMetadata, message: Outgoing) -> None:
+    """What only a message by itself says."""
+    metadata.replicate_to.extend(message.replicate_to)
+    if message.deliver_at_ms is not None:
+        metadata.deliver_at_time = message.deliver_at_ms
+
+
+def _in_a_batch(message: Outgoing) -> bytes:
+    metadata = pb.SingleMessageMetadata(payload_size=len(message.payload), sequence_id=message.sequence_id)
+    _describe(metadata, message)
+    head = metadata.SerializeToString()
+    return len(head).to_bytes(4, "big") + head + message.payload
+
+
+def _describe(metadata: pb.MessageMetadata | pb.SingleMessageMetadata, message: Outgoing) -> None:
+    if message.key is not None:
+        metadata.partition_key = message.key
+    if message.event_time_ms is not None:
+        metadata.event_time = message.event_time_ms
+    for name, value in message.properties.items():
+        metadata.properties.add(key=name, value=value)

@@ -1,0 +1,91 @@
+"""Makes entries, and makes of one the few others that a broker may.
+
+Only replication, and a transaction that was named beside an entry, add to the metadata; then the checksum is made anew.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from emulator.model.values import AFTER_EVERYTHING, Position
+from emulator.wire import pulsar_pb2 as pb
+from emulator.wire.entry_layout import assemble, metadata_bounds
+from emulator.wire.message_metadata import TXN_LEAST_TAG, TXN_MOST_TAG, may_name_a_transaction
+from emulator.wire.protobuf import UNREADABLE, length_delimited, malformed, varint
+from emulator.wire.source_position import position_property
+
+
+def build_entry(metadata: pb.MessageMetadata, payload: bytes) -> bytes:
+    """A whole entry with checksum. A missing required field is a bug of ours (EncodeError)."""
+    return assemble(metadata.SerializeToString(), payload)
+
+
+def plain_entry(producer_name: str, sequence_id: int, publish_time_ms: int, payload: bytes) -> bytes:
+    """What `build_entry` makes of the three fields every message has, without an object for them."""
+    metadata = (
+        length_delimited(1, producer_name.encode())
+        + b"\x10"
+        + varint(sequence_id)
+        + b"\x18"
+        + varint(publish_time_ms)
+    )
+    return assemble(metadata, payload)
+
+
+def with_replication(
+    data: bytes, replicated_from: str, source_position: Position, schema_version: bytes | None = None
+) -> bytes:
+    """The entry as it travels to other regions: it says where it comes from and belongs to no transaction.
+
+    `schema_version`: what it says there of its schema, as long as what it says here, or empty. None: the same.
+
+    Nothing else changes. Fields are appended, which protobuf allows: a later value replaces an earlier one, so
+    an entry that lied about its origin does so no more. A broker metadata block is dropped: it was never
+    anything but this region's.
+    """
+    try:
+        start, end = metadata_bounds(data)
+        metadata = _without_transaction(data[start:end])
+        if schema_version is not None:
+            metadata = _with_schema(metadata, schema_version)
+    except UNREADABLE as problem:
+        raise malformed("message metadata", problem, closes_connection=False) from None
+    metadata += _replicated_from(replicated_from) + position_property(source_position)
+    return assemble(metadata, memoryview(data)[end:])
+
+
+def _with_schema(metadata: bytes, version: bytes) -> bytes:
+    message = pb.MessageMetadata.FromString(metadata)
+    message.schema_version = version
+    return message.SerializePartialToString()
+
+
+def _without_transaction(metadata: bytes) -> bytes:
+    if not may_name_a_transaction(metadata):
+        return metadata  # nearly always
+    message = pb.MessageMetadata.FromString(metadata)
+    message.ClearField("txnid_least_bits")
+    message.ClearField("txnid_most_bits")
+    return message.SerializePartialToString()
+
+
+def with_transaction(data: bytes, txn: tuple[int, int]) -> bytes:
+    """The entry as it is stored when its sender named the transaction (most, least) only beside it. ProtocolError when
+    it cannot be read."""
+    try:
+        start, end = metadata_bounds(data)
+    except UNREADABLE as problem:
+        raise malformed("message metadata", problem, closes_connection=False) from None
+    most, least = txn
+    metadata = b"".join((data[start:end], TXN_LEAST_TAG, varint(least), TXN_MOST_TAG, varint(most)))
+    return assemble(metadata, memoryview(data)[end:])
+
+
+@lru_cache(maxsize=256)
+def _replicated_from(region: str) -> bytes:
+    return length_delimited(5, region.encode())
+
+
+def replication_bytes_max(replicated_from: str) -> int:
+    """By how much `with_replication` may make an entry larger, whatever its place in the log will be."""
+    return len(_replicated_from(replicated_from)) + len(position_property(AFTER_EVERYTHING))

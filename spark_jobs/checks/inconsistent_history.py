@@ -1,0 +1,86 @@
+"""What a history says of things that it does not say began: an answer to what was never asked, a publish in a session
+that nobody opened, a delivery to a subscription that nobody subscribed to. Either lines are gone or they were made up,
+so each is a damage: what was read is judged, but is not the whole truth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from spark_jobs.engines.frames import DataFrame, F
+from spark_jobs.sources.run_folder import Damage
+
+PUBLISH = ("region", "topic", "producer", "session", "sequence_id")
+SUBSCRIPTION = ("region", "topic", "subscription")
+SHOWN_MAX = 5
+"""Of each kind; further ones are counted."""
+
+
+def unfounded(events: DataFrame) -> list[Damage]:
+    """A sentence each. `events`: good lines in the shape of ROW_SCHEMA, with the numbers that their program wrote."""
+    used = _used(events)
+    return [*_never_asked(events), *_never_opened(used), *_never_subscribed(used)]
+
+
+def _never_asked(events: DataFrame) -> list[Damage]:
+    is_asked = F.count_if(F.col("outcome") == "asked")
+    answers = (
+        events.where(F.col("op") == "publish")
+        .groupBy(*PUBLISH)
+        .agg(is_asked.alias("asked"))
+        .where(F.col("asked") == 0)
+        .drop("asked")
+    )
+    few = answers.orderBy(*PUBLISH).limit(SHOWN_MAX + 1).collect()
+    n = len(few) if len(few) <= SHOWN_MAX else answers.count()
+    sentences = [
+        f"{row['producer']} received a response for message {row['sequence_id']} in {row['region']} (session"
+        f" {row['session']}), which it never published"
+        for row in few
+    ]
+    return _damages(sentences, n, "responses to publishes that were never invoked")
+
+
+def _used(events: DataFrame) -> list[Mapping[str, Any]]:
+    """Which sessions and subscriptions there are at all: as few as programs."""
+    of_interest = F.col("op").isin("connect", "publish", "subscribe", "receive", "acknowledge")
+    columns = ("op", "outcome", "region", "topic", "producer", "session", "subscription")
+    return [row.asDict() for row in events.where(of_interest).select(*columns).distinct().collect()]
+
+
+def _never_opened(used: Iterable[Mapping[str, Any]]) -> list[Damage]:
+    used = list(used)
+    opened = {row["session"] for row in used if row["op"] == "connect" and row["outcome"] == "ok"}
+    published = {(row["session"], row["producer"]) for row in used if row["op"] == "publish"}
+    sentences = [
+        f"{producer} published in session {session}, which has no line that opens it"
+        for session, producer in sorted(published)
+        if session not in opened
+    ]
+    return _damages(sentences, len(sentences), "sessions that were never opened")
+
+
+def _never_subscribed(used: Iterable[Mapping[str, Any]]) -> list[Damage]:
+    """A subscribe without an answer may have come about."""
+    used = list(used)
+    begun = {_subscription(row) for row in used if row["op"] == "subscribe" and row["outcome"] != "failed"}
+    given = {_subscription(row) for row in used if row["op"] in ("receive", "acknowledge")}
+    sentences = [
+        f"{subscription} received or acknowledged messages of {topic} in {region}, where no line"
+        " says that it subscribed"
+        for region, topic, subscription in sorted(given - begun)
+    ]
+    return _damages(sentences, len(sentences), "deliveries without a subscribe")
+
+
+def _subscription(row: Mapping[str, Any]) -> tuple[str, ...]:
+    """A consumer of a partitioned topic subscribes to the topic and receives from its partitions."""
+    region, topic, name = (str(row[column]) for column in SUBSCRIPTION)
+    head, dash, number = topic.rpartition("-partition-")
+    return region, head if dash and number.isdigit() else topic, name
+
+
+def _damages(sentences: Sequence[str], n: int, what: str) -> list[Damage]:
+    shown = [Damage(sentence) for sentence in sentences[:SHOWN_MAX]]
+    return shown if n <= SHOWN_MAX else [*shown, Damage(f"{n - SHOWN_MAX:,} more {what}")]

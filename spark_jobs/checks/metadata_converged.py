@@ -1,0 +1,196 @@
+"""INV-53: once all that was published has arrived, every cluster's configuration store equals the fold of all metadata
+events that the logs of the event topic hold (docs/components/metadata-sync.md).
+
+A store that says it has an event and is something else is wrong. One that does not say so is behind: for a while that
+is how things are, also while a region is away, lost or cut off; after that nobody knows whether it would have come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from spark_jobs.checks.finding import Circumstances
+from spark_jobs.checks.judging import count
+from spark_jobs.checks.metadata_fold import EXISTENCE, Document, Folded, Stamp, as_written, document_in, fold
+from spark_jobs.sources.metadata_log import read_events
+from spark_jobs.sources.metadata_stores import (
+    ClusterSync,
+    Store,
+    StoreUnreadable,
+    read_settings,
+    read_store,
+    store_path,
+)
+from spark_jobs.sources.run_folder import RunFolder
+from spark_jobs.verdict import CheckResult, Verdict, Witness
+
+NAME, TITLE, INVARIANT = "metadata-converged", "clusters have the same metadata", "INV-53"
+UNDER_WAY_MS = 10_000.0
+"""For so long a store may lack what was published, or the event topic what was stored."""
+WITNESSES_MAX = 5
+
+Why = Literal["differs", "not received", "not published"]
+"""differs: the store knows the events, and is something else."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    cluster: str
+    path: str
+    element: str
+    why: Why
+    since_ms: float
+    stored: Any
+    expected: Any
+    events: tuple[Stamp, ...]
+    """That make it what is expected."""
+
+    def as_witness(self) -> Witness:
+        full = as_written("/".join(filter(None, (self.path, self.element))))
+        latest = max(self.events, default=None)
+        return {
+            "kind": self.why,
+            "cluster": self.cluster,
+            "path": full,
+            "stored": self.stored,
+            "expected": self.expected,
+            "event": None if latest is None else f"{latest.time_ms} {latest.source} #{latest.sequence}",
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """All that is judged."""
+
+    settings: Mapping[str, ClusterSync]
+    """By cluster."""
+    stores: tuple[Store, ...]
+    folded: Mapping[str, Folded]
+    stamps: Collection[Stamp]
+    unreadable: tuple[str, ...]
+
+
+def read_evidence(folder: RunFolder) -> Evidence | None:
+    """None: there are no two clusters that share anything, or their stores are not kept with the run. Stores are read
+    before the logs: what a store has is then among what the logs have."""
+    settings = read_settings(folder)
+    kept = [
+        name for name, one in settings.items() if one.is_in_run_dir or store_path(folder.path, name).exists()
+    ]
+    if len(settings) < 2 or not kept:
+        return None
+    stores, unreadable = [], []
+    for cluster in kept:
+        try:
+            stores.append(read_store(folder.path, cluster))
+        except StoreUnreadable as problem:
+            unreadable.append(str(problem))
+    topic = next(iter(settings.values())).topic
+    events, damages = read_events(folder, topic)
+    return Evidence(
+        settings, tuple(stores), fold(events.values()), frozenset(events), (*unreadable, *damages)
+    )
+
+
+def metadata_converged(folder: RunFolder, circumstances: Circumstances, end_ms: float) -> CheckResult | None:
+    """`end_ms`: of the history. None where there is nothing to judge."""
+    evidence = read_evidence(folder)
+    return None if evidence is None else conclude(evidence, circumstances, end_ms)
+
+
+def conclude(evidence: Evidence, circumstances: Circumstances, end_ms: float) -> CheckResult:
+    differences = list(_differences(evidence))
+    wrong = [one for one in differences if one.why == "differs"]
+    behind = [one for one in differences if one.why != "differs"]
+    is_excused = bool(circumstances.away | circumstances.lost | circumstances.cut)
+    overdue = [] if is_excused else [one for one in behind if end_ms - one.since_ms > UNDER_WAY_MS]
+    doubtful = [*evidence.unreadable]
+    verdict: Verdict = "valid"
+    if wrong:
+        verdict = "unknown" if doubtful or circumstances.damaged_regions else "invalid"
+    elif overdue or doubtful:
+        verdict = "unknown"
+    sentences = [
+        *_sentences(evidence, wrong, overdue, behind),
+        *(f"{one}." for one in doubtful[:WITNESSES_MAX]),
+    ]
+    shown = [*wrong, *overdue][:WITNESSES_MAX]
+    return CheckResult(
+        NAME, TITLE, INVARIANT, verdict, " ".join(sentences), tuple(one.as_witness() for one in shown)
+    )
+
+
+def _differences(evidence: Evidence) -> Iterator[Difference]:
+    for store in evidence.stores:
+        shares = evidence.settings[store.cluster].shares
+        for path in sorted(filter(shares, {*store.values, *evidence.folded})):
+            stored, folded = _stored(store, path), evidence.folded.get(path, Folded())
+            expected = folded.document()
+            for element in sorted({*stored, *expected}):
+                if stored.get(element) != expected.get(element) or (element in stored) != (
+                    element in expected
+                ):
+                    yield _difference(evidence, store, path, element, stored, expected, folded)
+
+
+def _stored(store: Store, path: str) -> Document:
+    try:
+        return document_in(path, store.values[path]) if path in store.values else {}
+    except (ValueError, AttributeError):
+        return {EXISTENCE: True, "unreadable": store.values[path].decode(errors="replace")}
+
+
+def _difference(
+    evidence: Evidence,
+    store: Store,
+    path: str,
+    element: str,
+    stored: Document,
+    expected: Document,
+    folded: Folded,
+) -> Difference:
+    deciding = folded.deciding(element)
+    unheard = [event.published_ms for event in deciding if not store.says_it_has(event.stamp)]
+    unsent = [at_ms for stamp, at_ms in store.noted(path, element) if stamp not in evidence.stamps]
+    why: Why = "not published" if unsent else "not received" if unheard else "differs"
+    return Difference(
+        store.cluster,
+        path,
+        element,
+        why,
+        max([*unsent, *unheard], default=0.0),
+        stored.get(element),
+        expected.get(element),
+        tuple(event.stamp for event in deciding),
+    )
+
+
+def _sentences(
+    evidence: Evidence,
+    wrong: Sequence[Difference],
+    overdue: Sequence[Difference],
+    behind: Sequence[Difference],
+) -> Iterator[str]:
+    if wrong:
+        one = wrong[0].as_witness()
+        yield (
+            f"{_paths(wrong)} not the result of applying all events: {one['path']} of {one['cluster']} is"
+            f" {one['stored']!r}, not {one['expected']!r}."
+        )
+    if overdue:
+        yield f"{_paths(overdue)} older than the published events, or was not published, for no known reason."
+    if not wrong and not overdue:
+        clusters = " and ".join(store.cluster for store in evidence.stores)
+        yield (
+            f"{count(len(evidence.stamps), 'metadata event')}: the stores of {clusters} are the result of applying"
+            " all of them."
+        )
+        if behind:
+            yield f"Not yet applied at the end: {_paths(behind)} older than the published events."
+
+
+def _paths(differences: Iterable[Difference]) -> str:
+    paths = {(one.cluster, one.path) for one in differences}
+    return f"{count(len(paths), 'document')} {'is' if len(paths) == 1 else 'are'}"

@@ -1,0 +1,141 @@
+"""INV-3: nothing is stored that nobody sent, and what is stored is what was asked for.
+
+Only producers that the history knows are judged. Others, and topics of which the history says nothing, are either
+foreigners or a sign that a part of the history is gone; nobody can tell, so their messages make the verdict unknown,
+not invalid. Contents are compared by digest, of the payload before compression and encryption; where only a closed form
+is stored they are not compared. An entry that does not match its own checksum is nobody's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from spark_jobs.checks.finding import Circumstances, Found, all_of, finding
+from spark_jobs.checks.judging import Check, Count, count, examples, judged_or_not, of_kind, total
+from spark_jobs.engines.frames import Column, DataFrame, F
+from spark_jobs.frames.evidence import Evidence
+from spark_jobs.frames.origins import position_text
+from spark_jobs.verdict import CheckResult, Verdict
+
+
+def find(evidence: Evidence) -> DataFrame:
+    asked = F.col("asked_ms").isNotNull()
+    known = (
+        evidence.messages.where(asked)
+        .groupBy("topic")
+        .agg(F.collect_set("producer").alias("known_producers"))
+    )
+    suspects = evidence.messages.where((F.size("copies") > 0) & (~asked | F.col("refused")))
+    kind = (
+        F.when(F.col("refused"), "refused")
+        .when(F.array_contains("known_producers", F.col("producer")), "never published")
+        .otherwise("unknown producer")
+    )
+    strange = suspects.join(known.hint("broadcast"), "topic", "left").withColumn("kind", kind)
+    stored = evidence.messages.where(asked & (F.size("copies") > 0))
+    return all_of(
+        [
+            _first(strange, F.element_at("copies", 1), F.col("kind")),
+            _other(stored, "payload_digest", "asked_payloads", "other payload"),
+            _other(stored, "attributes_digest", "asked_attributes", "other attributes"),
+            _corrupt(evidence.messages),
+            _restricted(stored),
+        ]
+    )
+
+
+def _first(messages: DataFrame, copy: Column, kind: str | Column) -> DataFrame:
+    return finding(
+        messages.withColumn("copy", copy).withColumn("region", F.col("copy.region")),
+        kind,
+        position=position_text(F.col("copy")),
+        at_ms="asked_ms",
+    )
+
+
+def _other(stored: DataFrame, digest: str, asked: str, kind: str) -> DataFrame:
+    """Copies of which the digest is known and is none of those that were asked for."""
+    digests = F.transform(
+        F.filter("copies", lambda copy: copy[digest].isNotNull()), lambda copy: copy[digest]
+    )
+    wrong = F.filter(
+        "copies", lambda copy: copy[digest].isNotNull() & ~F.array_contains(F.col(asked), copy[digest])
+    )
+    named = stored.where(F.size(asked) > 0).where(F.size(F.array_except(digests, F.col(asked))) > 0)
+    return _first(named, F.element_at(wrong, 1), kind)
+
+
+def _corrupt(messages: DataFrame) -> DataFrame:
+    sound = F.transform("copies", lambda copy: copy["is_sound"])
+    corrupt = messages.where(F.array_contains(sound, False))
+    return _first(corrupt, F.element_at(F.filter("copies", lambda copy: ~copy["is_sound"]), 1), "corrupt")
+
+
+def _restricted(stored: DataFrame) -> DataFrame:
+    """An entry that names regions for which its client did not ask."""
+    named = stored.where(
+        F.col("stored_to").isNotNull()
+        & (F.col("asked_to").isNull() | (F.array_sort("asked_to") != F.array_sort("stored_to")))
+    )
+    return _first(named, F.element_at("copies", 1), "restricted")
+
+
+_BROKEN = {
+    "never published": "stored that no client published",
+    "refused": "stored although the client received an error that excludes it",
+    "other payload": "stored with another payload than the client published",
+    "other attributes": "stored with another key, event time or other properties than the client set",
+    "corrupt": "stored that do not match their checksum",
+    "restricted": "restricted to regions although the client did not request it",
+}
+
+
+def _is_closed() -> Column:
+    return F.col("asked_ms").isNotNull() & F.exists("copies", lambda copy: copy["payload_digest"].isNull())
+
+
+def conclude(found: Sequence[Found], circumstances: Circumstances) -> CheckResult:
+    judged = total(found, "judged")
+    broken, strangers = of_kind(found, *_BROKEN), of_kind(found, "unknown producer")
+    sentences = [
+        f"{count(total(broken, kind))} {sentence}."
+        for kind, sentence in _BROKEN.items()
+        if total(broken, kind)
+    ]
+    verdict: Verdict = "invalid" if sentences else "valid"
+    if sentences and circumstances.history_damaged and not total(broken, "corrupt"):
+        verdict = "unknown"
+        sentences.append(
+            "Not proven wrong, because a part of the history is missing (the evidence is incomplete)."
+        )
+    if strangers:
+        names = sorted({f"{one['producer']} on {one['topic']}" for one in examples(strangers)})
+        sentences.append(
+            f"{count(total(strangers, 'stranger'))} are of producers or topics that are not in the history"
+            f" ({', '.join(names)}): another program published them, or a part of the history is missing."
+        )
+        verdict = "invalid" if verdict == "invalid" else "unknown"
+    verdict = judged_or_not(verdict, judged)
+    if verdict == "not applicable":
+        sentences.append("No message that the history contains is stored: there is nothing to check.")
+    elif not sentences:
+        sentences.append(f"{count(judged, 'stored message')}: a client published each with that content.")
+    closed = total(found, "closed")
+    if closed:
+        sentences.append(
+            f"Contents not compared: {count(closed)} that are known only compressed, encrypted or in chunks."
+        )
+    return CHECK.result(verdict, " ".join(sentences), examples([*broken, *strangers]))
+
+
+CHECK = Check(
+    "no-phantom-messages",
+    "no phantom messages",
+    "INV-3",
+    [
+        Count("judged", "messages", "SIZE(copies) > 0 AND asked_ms IS NOT NULL"),
+        Count("closed", "messages", _is_closed),
+    ],
+    find,
+    conclude,
+)

@@ -1,0 +1,207 @@
+"""What regions say of places, held against what they store and what consumers did.
+
+INV-12  A snapshot (P; b: X) of region a: everything in b up to X that is also in a stands there at or before P. An
+        update says only of messages that its source has, that the subscription acknowledged them.
+INV-18  A stored cursor counts as consumed only what the subscription acknowledged, and nothing that is not there yet.
+
+Snapshots are many and messages more: what stands where is first summed up by blocks of entries, so that only the
+messages of the one block that a snapshot's X is in are compared with it one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from spark_jobs.checks.finding import Circumstances, Found, all_of, finding
+from spark_jobs.checks.judging import Check, Count, count, examples, judged_or_not, of_kind, per_region, total
+from spark_jobs.engines.current import fields_of
+from spark_jobs.engines.frames import Column, DataFrame, F
+from spark_jobs.frames.evidence import Evidence
+from spark_jobs.frames.origins import LEDGER, ORIGIN, entry_text
+from spark_jobs.verdict import CheckResult, Verdict
+
+BLOCK_ENTRIES = 1024
+
+
+def find_snapshots(evidence: Evidence) -> DataFrame:
+    return all_of([_broken_snapshots(evidence), _broken_updates(evidence)])
+
+
+def _broken_snapshots(evidence: Evidence) -> DataFrame:
+    """A message that stands in b up to X, and in a only behind P."""
+    snapshots = evidence.promises.snapshots
+    pairs = snapshots.select("topic", "region", "other_region").distinct().hint("broadcast")
+    copies = evidence.stored.select(
+        *ORIGIN, "region", "ledger_id", "entry_id", _place(F.col("ledger_id"), F.col("entry_id")).alias("at")
+    )
+    there = (
+        copies.select(*ORIGIN, F.col("region").alias("other_region"), F.col("at").alias("other_at"))
+        .groupBy(*ORIGIN, "other_region")
+        .agg(F.min("other_at").alias("other_at"))
+    )
+    # The first copy counts: a double stands behind it.
+    both = (
+        copies.groupBy(*ORIGIN, "region")
+        .agg(F.min("at").alias("at"))
+        .join(pairs, ["topic", "region"])
+        .join(
+            there.groupBy(*ORIGIN, "other_region").agg(F.min("other_at").alias("other_at")),
+            [*ORIGIN, "other_region"],
+        )
+        .withColumn("block", F.floor(F.col("other_at") / BLOCK_ENTRIES))
+    )
+    by = ["topic", "region", "other_region"]
+    wanted = snapshots.withColumn("block", F.floor(F.col("other_upto") / BLOCK_ENTRIES))
+    blocks = both.groupBy(*by, "block").agg(
+        F.max("at").alias("latest"), F.max_by("other_at", "at").alias("other_at")
+    )
+    before = (
+        blocks.withColumnRenamed("block", "earlier")
+        .join(wanted.hint("broadcast"), by)
+        .where((F.col("earlier") < F.col("block")) & (F.col("latest") > F.col("upto")))
+        .select(*by, "position", F.col("latest").alias("at"), "other_at")
+    )
+    within = (
+        both.join(wanted.hint("broadcast"), [*by, "block"])
+        .where((F.col("other_at") <= F.col("other_upto")) & (F.col("at") > F.col("upto")))
+        .select(*by, "position", "at", "other_at")
+    )
+    broken = (
+        before.unionByName(within)
+        .groupBy(*by, "position")
+        .agg(F.min_by("other_at", "other_at").alias("other_at"))
+    )
+    return finding(broken, "broken snapshot", origin_position=_text(F.col("other_at")))
+
+
+def _broken_updates(evidence: Evidence) -> DataFrame:
+    """A message that the update's source has, which the update counts as acknowledged though nobody did."""
+    updates = evidence.promises.updates
+    open_messages = (
+        evidence.owed.where(F.col("due") & ~F.col("acknowledged") & ~F.col("aged") & (F.col("home") == ""))
+        .withColumn("copy", F.explode("copies"))
+        .withColumn("at", _place(F.col("copy.ledger_id"), F.col("copy.entry_id")))
+        .withColumn("region", F.col("copy.region"))
+        .select(
+            "subscription",
+            *ORIGIN,
+            "region",
+            "at",
+            fields_of("copies", "region").alias("held_in"),
+            "acked_ms",
+        )
+    )
+    broken = open_messages.join(updates.hint("broadcast"), ["topic", "subscription", "region"]).where(
+        (F.col("at") <= F.col("upto")) & F.array_contains("held_in", F.col("source_region"))
+    )
+    return finding(
+        broken,
+        "broken update",
+        other_region="source_region",
+        origin_position=_text(F.col("at")),
+        at_ms="acked_ms",
+    )
+
+
+def find_cursors(evidence: Evidence) -> DataFrame:
+    cursors = evidence.promises.cursors
+    open_messages = (
+        evidence.owed.where(F.col("due") & ~F.col("acknowledged") & ~F.col("aged"))
+        .withColumn("copy", F.explode("copies"))
+        .withColumn("at", _place(F.col("copy.ledger_id"), F.col("copy.entry_id")))
+        .withColumn("region", F.col("copy.region"))
+        .where((F.col("home") == "") | (F.col("home") == F.col("region")))
+        .select("subscription", *ORIGIN, "region", "at", "acked_ms")
+    )
+    claimed = open_messages.join(cursors.hint("broadcast"), ["topic", "subscription", "region"]).where(
+        (F.col("at") >= F.col("first")) & (F.col("at") <= F.col("last"))
+    )
+    beyond = cursors.where(F.col("last") > F.col("end"))
+    return all_of(
+        [
+            finding(claimed, "counted as consumed", position=_text(F.col("at")), at_ms="acked_ms"),
+            finding(beyond, "beyond the end", position=_text(F.col("last"))),
+        ]
+    )
+
+
+def _place(ledger: Column, entry: Column) -> Column:
+    return ledger * F.lit(LEDGER) + entry
+
+
+def _text(place: Column) -> Column:
+    ledger = F.floor(place / F.lit(LEDGER))
+    return entry_text(F.struct(ledger.alias("ledger_id"), (place - ledger * F.lit(LEDGER)).alias("entry_id")))
+
+
+def conclude_snapshots(found: Sequence[Found], circumstances: Circumstances) -> CheckResult:
+    snapshots, updates = total(found, "snapshots"), total(found, "updates")
+    broken, untrue = of_kind(found, "broken snapshot"), of_kind(found, "broken update")
+    sentences = []
+    verdict: Verdict = "valid"
+    if broken:
+        verdict = "invalid"
+        sentences.append(
+            f"{count(total(broken, 'broken snapshot'), 'snapshot')} with positions that do not correspond in the logs"
+            f" ({per_region(broken)})."
+        )
+    if untrue:
+        sentences.append(
+            f"{count(total(untrue, 'broken update'))} counted as acknowledged by an update, although no"
+            " consumer acknowledged them."
+        )
+        if circumstances.history_damaged and verdict == "valid":
+            verdict = "unknown"
+            sentences.append("Not proven wrong, because a part of the history is missing.")
+        else:
+            verdict = "invalid"
+    verdict = judged_or_not(verdict, snapshots + updates)
+    if verdict == "not applicable":
+        sentences = ["No snapshot and no update is stored."]
+    elif not sentences:
+        sentences = [
+            f"{count(snapshots, 'position')} of snapshots and {count(updates, 'position')} of updates: all agree"
+            " with logs and acknowledgements."
+        ]
+    return SNAPSHOTS.result(verdict, " ".join(sentences), examples([*broken, *untrue]))
+
+
+def conclude_cursors(found: Sequence[Found], circumstances: Circumstances) -> CheckResult:
+    ranges = total(found, "ranges")
+    claimed, beyond = of_kind(found, "counted as consumed"), of_kind(found, "beyond the end")
+    sentences = []
+    if claimed:
+        sentences.append(
+            f"{count(total(claimed, 'counted as consumed'))} counted as consumed by a stored cursor, although no"
+            f" consumer acknowledged them ({per_region(claimed)})."
+        )
+    if beyond:
+        sentences.append(f"Stored cursors are beyond the end of the log ({per_region(beyond)}).")
+    verdict: Verdict = "invalid" if sentences else "valid"
+    if claimed and not beyond and circumstances.history_damaged:
+        verdict = "unknown"
+        sentences.append("Not proven wrong, because a part of the history is missing.")
+    verdict = judged_or_not(verdict, ranges)
+    if verdict == "not applicable":
+        sentences = ["No stored cursor could be read."]
+    elif not sentences:
+        sentences = [f"{count(ranges, 'range')} of stored cursors: everything in them was acknowledged."]
+    return CURSORS.result(verdict, " ".join(sentences), examples([*beyond, *claimed]))
+
+
+SNAPSHOTS = Check(
+    "snapshots-safe",
+    "snapshots and updates are safe",
+    "INV-12",
+    [Count("snapshots", "snapshots", "1"), Count("updates", "updates", "1")],
+    find_snapshots,
+    conclude_snapshots,
+)
+CURSORS = Check(
+    "cursors-correct",
+    "stored cursors are correct",
+    "INV-18",
+    [Count("ranges", "cursors", "1")],
+    find_cursors,
+    conclude_cursors,
+)

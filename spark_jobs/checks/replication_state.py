@@ -1,0 +1,184 @@
+"""Where replicated subscriptions stand in each region: what another fail-over would read again, and what split.
+
+A region's stored cursor counts what the subscription acknowledged, wherever it did. What it does not count yet, the
+subscription would be given again if it moved there now. After a loss no snapshot completes any more, so nothing moves
+positions between the regions that are left, and that number grows with everything that is consumed.
+
+A position is *split* when each of two regions counts something that the other does not: whichever the subscription goes
+on in, it reads again. That is what a fail-back may leave.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import combinations
+from typing import Any
+
+from emulator.model.values import TopicName
+from spark_jobs.checks.judging import count
+from spark_jobs.engines.frames import Column, DataFrame, F
+from spark_jobs.frames.evidence import Evidence
+from spark_jobs.frames.lifetimes import NEVER_MS
+from spark_jobs.frames.origins import LEDGER, ORIGIN
+from spark_jobs.report.hints import hint
+from spark_jobs.sources.run_folder import Namespace
+from spark_jobs.verdict import INFORMATION, CheckResult
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """One replicated subscription."""
+
+    subscription: str
+    topic: str
+    region: str
+    """Where it was given something last."""
+    again: Mapping[str, int]
+    """Region that is left -> acknowledged messages in its log that its cursor does not count: what a fail-over there
+    would read again."""
+    split: Mapping[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
+    """Two regions -> how many the first counts and the second does not, and the other way round. Only where both."""
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "subscription": self.subscription,
+            "topic": self.topic,
+            "region": self.region,
+            "read_again_after_failover": dict(sorted(self.again.items())),
+            "split": [
+                {"regions": list(pair), "counted_by_one": list(numbers)}
+                for pair, numbers in sorted(self.split.items())
+            ],
+        }
+
+
+def measure_standings(
+    evidence: Evidence, regions: Collection[str], namespaces: Mapping[str, Namespace]
+) -> tuple[Standing, ...]:
+    """`regions`: those that are left and whose cursors could be read."""
+    if not regions:
+        return ()
+    acknowledged = evidence.owed.where(F.col("acknowledged") & (F.col("home") == ""))
+    columns = ("topic", "subscription", "namespace")
+    totals = acknowledged.groupBy(*columns).agg(F.max("last_region").alias("last_region")).collect()
+    if not totals:
+        return ()
+    uncounted: dict[tuple[str, str], list[tuple[frozenset[str], int]]] = {}
+    for row in _patterns(acknowledged, evidence.promises.cursors, regions).collect():
+        key = row["topic"], row["subscription"]
+        uncounted.setdefault(key, []).append((frozenset(row["uncounted"]), row["count"]))
+    return tuple(
+        _standing(row.asDict(), uncounted.get((row["topic"], row["subscription"]), []), regions, namespaces)
+        for row in sorted(totals, key=lambda row: [row[name] or "" for name in ("subscription", *columns)])
+    )
+
+
+def _patterns(acknowledged: DataFrame, cursors: DataFrame, regions: Collection[str]) -> DataFrame:
+    """For each set of regions that store a message and do not count it, how many messages there are."""
+    place = ["topic", "subscription", "region"]
+    widest = cursors.groupBy(*place).agg(
+        F.min("first").alias("since"), F.min_by("last", "first").alias("upto")
+    )
+    copies = (
+        acknowledged.select("subscription", *ORIGIN, F.explode("copies").alias("copy"))
+        .withColumn("region", F.col("copy.region"))
+        .withColumn("at", _place(F.col("copy.ledger_id"), F.col("copy.entry_id")))
+        .where(F.col("region").isin(*regions))
+    )
+    # Nearly all stand before the mark-delete: only the others are held against each range.
+    behind = (
+        copies.join(widest.hint("broadcast"), place, "left")
+        .where(F.col("upto").isNull() | (F.col("at") < F.col("since")) | (F.col("at") > F.col("upto")))
+        .select("subscription", *ORIGIN, "region", "at")
+    )
+    counted = (
+        behind.join(cursors.hint("broadcast"), place)
+        .where((F.col("at") >= F.col("first")) & (F.col("at") <= F.col("last")))
+        .select("subscription", *ORIGIN, "region")
+        .distinct()
+        .withColumn("is_counted", F.lit(True))
+    )
+    return (
+        behind.join(counted, ["subscription", *ORIGIN, "region"], "left")
+        .where(F.col("is_counted").isNull())
+        .groupBy("subscription", *ORIGIN)
+        .agg(F.sort_array(F.collect_set("region")).alias("uncounted"))
+        .groupBy("topic", "subscription", "uncounted")
+        .count()
+    )
+
+
+def _place(ledger: Column, entry: Column) -> Column:
+    return ledger * F.lit(LEDGER) + entry
+
+
+def _standing(
+    row: Mapping[str, Any],
+    patterns: Iterable[tuple[frozenset[str], int]],
+    regions: Collection[str],
+    namespaces: Mapping[str, Namespace],
+) -> Standing:
+    patterns = list(patterns)
+    namespace = namespaces.get(row["namespace"])
+    shared = sorted(set(regions) & set(namespace.regions if namespace is not None else ()))
+    again = {name: sum(n for uncounted, n in patterns if name in uncounted) for name in shared}
+    split = {}
+    for one, other in combinations(shared, 2):
+        only_one = sum(n for uncounted, n in patterns if other in uncounted and one not in uncounted)
+        only_other = sum(n for uncounted, n in patterns if one in uncounted and other not in uncounted)
+        if only_one and only_other:
+            split[one, other] = (only_one, only_other)
+    again.pop(row["last_region"], None)
+    return Standing(row["subscription"], row["topic"], row["last_region"] or "", again, split)
+
+
+def standing_result(
+    standings: Iterable[Standing], lost: Collection[str], namespaces: Mapping[str, Namespace]
+) -> CheckResult | None:
+    """What the report says of them; None where no subscription is replicated."""
+    standings = list(standings)
+    if not standings:
+        return None
+    sentences = [_now(one) for one in standings if one.again]
+    missed = {
+        region
+        for one in standings
+        if any(one.again.values())
+        for region in lost
+        if _is_waited_for(region, one.topic, namespaces)
+    }
+    if missed:
+        them = "it" if len(missed) == 1 else "them"
+        sentences.append(hint("snapshots-stopped", regions=" and ".join(sorted(missed)), them=them))
+    sentences += [
+        f"{one.subscription} is split: {count(only_one)} acknowledged in {first} and not in {second},"
+        f" {only_other:,} in {second} and not in {first}."
+        for one in standings
+        for (first, second), (only_one, only_other) in sorted(one.split.items())
+    ]
+    if not sentences:
+        return None
+    return CheckResult(
+        "next-failover", "redelivered by another fail-over", INFORMATION, "measured", " ".join(sentences)
+    )
+
+
+def _is_waited_for(lost: str, topic: str, namespaces: Mapping[str, Namespace]) -> bool:
+    """Whether the replication clusters of the topic name the lost region in the end."""
+    namespace = namespaces.get(TopicName.parse(topic).full_namespace)
+    if namespace is None:
+        return False
+    own = namespace.own_topics.get(str(TopicName.parse(topic).partitioned or topic))
+    since_ms = namespace.owed_since_ms if own is None else own.since_ms
+    regions = namespace.regions if own is None else own.regions
+    others = [name for name in regions if name != lost]
+    return lost in regions and any(since_ms.get((name, lost), 0.0) < NEVER_MS for name in others)
+
+
+def _now(standing: Standing) -> str:
+    would = ", ".join(
+        f"{count(n)} again in {region}" if index == 0 else f"{n:,} in {region}"
+        for index, (region, n) in enumerate(sorted(standing.again.items()))
+    )
+    return f"If {standing.subscription} failed over from {standing.region} now, it would receive {would}."

@@ -1,0 +1,168 @@
+"""INV-20: what a service promised to answer, it answered before it let go of it.
+
+A service reads a topic and writes another one. It keeps what it promised when each message that its subscription
+acknowledged has an answer: a message with the same key on the other topic, which is stored or was acknowledged. With
+several messages of one key there must be as many answers. What the subscription did not acknowledge it will be given
+again; nothing is owed for it yet.
+
+A witness names the region where the message was acknowledged, the region where its answer was asked to be published, if
+that is another one, and the time from the earlier of both to the acknowledgement.
+
+Only runs in which somebody promised something (`emulator.run.service_contract`) are held to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from emulator.run.service_contract import Contract
+from spark_jobs.checks.finding import Circumstances, Found, all_of, finding
+from spark_jobs.checks.judging import Check, count, examples, judged_or_not, of_kind, total
+from spark_jobs.engines.frames import DataFrame, F
+from spark_jobs.frames.evidence import Evidence
+from spark_jobs.frames.origins import ORIGIN
+from spark_jobs.verdict import CheckResult, Verdict
+
+NAME = "contract-kept"
+_PLACE = ("region", "ledger_id", "entry_id", "batch_index")
+
+
+def check_of(promised: Sequence[Contract]) -> Check:
+    """The check for what was promised in a run."""
+
+    def find(evidence: Evidence) -> DataFrame:
+        return all_of([frame for one in promised for frame in _of_one(evidence, one)])
+
+    def conclude(found: Sequence[Found], circumstances: Circumstances) -> CheckResult:
+        return _conclude(check, promised, found, circumstances)
+
+    check = Check(NAME, "the service's contract is kept", "INV-20", [], find, conclude)
+    return check
+
+
+def _of_one(evidence: Evidence, promised: Contract) -> list[DataFrame]:
+    asked = _with_key(evidence, promised)
+    keyed = asked.where(F.col("key").isNotNull())
+    wanted = keyed.groupBy("key").agg(
+        F.count("*").alias("asked"),
+        F.min(F.struct("acked_ms", *ORIGIN[1:])).alias("first"),
+    )
+    given = _answers(evidence, promised).groupBy("key").agg(F.count("*").alias("answers"))
+    unanswered = (
+        wanted.join(given, ["key"], "left")
+        .withColumn("lacking", F.col("asked") - F.coalesce("answers", F.lit(0)))
+        .where(F.col("lacking") > 0)
+    )
+    placed = unanswered.select(
+        "key", "lacking", *(F.col(f"first.{name}").alias(name) for name in ("acked_ms", *ORIGIN[1:]))
+    ).withColumn("topic", F.lit(promised.of))
+    placed = placed.join(_let_go(evidence, promised, placed), list(ORIGIN), "left").join(
+        _attempts(evidence, promised), ["key"], "left"
+    )
+    return [
+        finding(
+            placed,
+            "without a result",
+            subscription=F.lit(promised.subscription),
+            region="let_go_region",
+            other_region="CASE WHEN attempt_region <> let_go_region THEN attempt_region END",
+            at_ms="COALESCE(LEAST(attempt_ms, let_go_ms), acked_ms)",
+            until_ms="let_go_ms",
+            times="lacking",
+        ),
+        finding(keyed, "judged", subscription=F.lit(promised.subscription)),
+        finding(asked.where(F.col("key").isNull()), "without a key"),
+    ]
+
+
+def _with_key(evidence: Evidence, promised: Contract) -> DataFrame:
+    """What the subscription acknowledged, once each, with its key."""
+    let_go = (
+        evidence.owed.where(
+            F.col("acknowledged")
+            & (F.col("topic") == promised.of)
+            & (F.col("subscription") == promised.subscription)
+        )
+        .groupBy(*ORIGIN)
+        .agg(F.min("acked_ms").alias("acked_ms"))
+    )
+    return let_go.join(_keys(evidence, promised.of), list(ORIGIN), "left")
+
+
+def _let_go(evidence: Evidence, promised: Contract, messages: DataFrame) -> DataFrame:
+    """Where and when the subscription acknowledged each of `messages` first."""
+    own = (F.col("topic") == promised.of) & (F.col("subscription") == promised.subscription)
+    said = evidence.events.where(own & (F.col("op") == "acknowledge") & (F.col("outcome") != "failed"))
+    places = (
+        evidence.owed.where(own & F.col("acknowledged"))
+        .join(messages.select(*ORIGIN), list(ORIGIN))
+        .select(*ORIGIN, F.explode("given").alias("place"))
+        .select(*ORIGIN, *(F.col(f"place.{name}").alias(name) for name in _PLACE))
+    )
+    by_itself = said.where(F.col("how") == "individual").select(*_PLACE, "at_ms")
+    upto = said.where(F.col("how") == "cumulative").select(
+        "region", "ledger_id", F.col("entry_id").alias("upto"), "at_ms"
+    )
+    with_others = places.join(upto, ["region", "ledger_id"]).where(F.col("upto") >= F.col("entry_id"))
+    columns = [*ORIGIN, "region", "at_ms"]
+    acknowledged = places.join(by_itself, list(_PLACE)).select(*columns).union(with_others.select(*columns))
+    first = acknowledged.groupBy(*ORIGIN).agg(F.min(F.struct("at_ms", "region")).alias("first"))
+    return first.select(
+        *ORIGIN, F.col("first.at_ms").alias("let_go_ms"), F.col("first.region").alias("let_go_region")
+    )
+
+
+def _attempts(evidence: Evidence, promised: Contract) -> DataFrame:
+    """Where and when an answer was last asked to be published, by its key."""
+    asked = evidence.events.where(
+        (F.col("op") == "publish")
+        & (F.col("outcome") == "asked")
+        & (F.col("topic") == promised.on)
+        & F.col("key").isNotNull()
+    )
+    last = asked.groupBy("key").agg(F.max(F.struct("at_ms", "region")).alias("last"))
+    return last.select(
+        "key", F.col("last.at_ms").alias("attempt_ms"), F.col("last.region").alias("attempt_region")
+    )
+
+
+def _answers(evidence: Evidence, promised: Contract) -> DataFrame:
+    there = evidence.messages.where(
+        (F.col("topic") == promised.on)
+        & (F.col("acked_ms").isNotNull() | (F.size("copies") > 0))
+        & ~F.col("unpublished")
+    )
+    return there.join(_keys(evidence, promised.on), list(ORIGIN))
+
+
+def _keys(evidence: Evidence, topic: str) -> DataFrame:
+    """By message: the key that its publisher gave it."""
+    asked = evidence.events.where(
+        (F.col("op") == "publish")
+        & (F.col("outcome") == "asked")
+        & (F.col("topic") == topic)
+        & F.col("key").isNotNull()
+    )
+    return asked.withColumn("origin_region", F.col("region")).groupBy(*ORIGIN).agg(F.max("key").alias("key"))
+
+
+def _conclude(
+    check: Check, promised: Sequence[Contract], found: Sequence[Found], circumstances: Circumstances
+) -> CheckResult:
+    judged, unanswered = total(found, "judged"), of_kind(found, "without a result")
+    what = "; ".join(map(str, promised))
+    verdict: Verdict = "valid"
+    sentences = [f"{what}: {count(judged, 'acknowledged message')}, each with a result of the same key."]
+    if unanswered:
+        n = sum(one.n for one in unanswered)
+        verdict = "unknown" if circumstances.history_damaged else "invalid"
+        sentences = [f"{what}: {n:,} of {count(judged, 'acknowledged message')} without a result."]
+        if circumstances.history_damaged:
+            sentences.append("Not proven, because a part of the history is missing.")
+    verdict = judged_or_not(verdict, judged)
+    if verdict == "not applicable":
+        sentences = [f"{what}: no message with a key was acknowledged."]
+    keyless = total(found, "without a key")
+    if keyless:
+        sentences.append(f"Not checked: {count(keyless)} without a key.")
+    return check.result(verdict, " ".join(sentences), examples(unanswered))

@@ -1,0 +1,342 @@
+"""Spark: found or explained, quick to start, and quiet.
+
+The defaults of Spark are made for clusters that run for days. A verdict on ten thousand messages wants the
+opposite: few partitions, no web page, no optimiser that watches itself, a compiler that is content with its
+first tier.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import shutil
+import socket
+import sys
+import tempfile
+import threading
+import time
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from spark_jobs.engines.contract import EngineUnavailable
+from spark_jobs.engines.lean_spark import lean_home
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+JAVA_MIN = 17
+LOCAL_MASTER = "local[2]"
+LARGE_BYTES = 32 * 1024 * 1024
+"""Evidence of this size is worth what Spark does to be fast at length."""
+TASK_BYTES = 16 * 1024 * 1024
+CONNECT_SECONDS_MAX = 5.0
+"""How long the master of a cluster may take to accept a connection."""
+EXECUTOR_SECONDS_MAX = 60.0
+"""How long work may wait for a cluster that has nobody to do it."""
+_HOME = Path(__file__).resolve().parents[2]
+_INSTALL = "install one (Debian, Ubuntu: apt-get install openjdk-17-jre-headless) or set JAVA_HOME"
+
+_ALWAYS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.catalogImplementation": "in-memory",
+    "spark.sql.session.timeZone": "UTC",
+    # Collecting the copies of a message must not turn into sorting after 128 messages.
+    "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "100000",
+    "spark.sql.execution.arrow.pyspark.enabled": "false",
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
+    # Each plan is written out for a page that nobody can open.
+    "spark.sql.ui.explainMode": "simple",
+    "spark.sql.maxPlanStringLength": "0",
+    "spark.sql.debug.maxToStringFields": "0",
+}
+_LOCAL = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.memory": "2g",
+}
+_SMALL_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss4m -XX:MetaspaceSize=256m"
+"""A small verdict is over before a second compiler or a second thread of garbage collection would pay."""
+_ROOM = "-Xms1g -Xmn640m"
+"""Given from the start, a small verdict is over nearly without garbage collection."""
+_LARGE_JVM = "-XX:+UseParallelGC -Xss4m"
+
+
+class SparkUnavailable(EngineUnavailable):
+    """Spark cannot run here; the message says what to do."""
+
+
+def java_problem() -> str | None:
+    """Why there is no Java for Spark, as one sentence; None when there is one."""
+    java = _java_program()
+    if java is None:
+        home = os.environ.get("JAVA_HOME")
+        where = f"in JAVA_HOME ({home})" if home else "on this machine"
+        return f"Spark needs Java {JAVA_MIN} or newer and there is none {where}: {_INSTALL}."
+    version = _java_version(java.resolve().parent.parent)
+    if version is not None and version < JAVA_MIN:
+        return f"Spark needs Java {JAVA_MIN} or newer and {java} is Java {version}: {_INSTALL}."
+    return None
+
+
+def _java_program() -> Path | None:
+    """The one that Spark will take."""
+    home = os.environ.get("JAVA_HOME")
+    found = shutil.which("java", path=f"{home}/bin") if home else shutil.which("java")
+    return Path(found) if found else None
+
+
+def _java_version(home: Path) -> int | None:
+    """From the file that every Java since 9 has; asking the program itself would take as long as the whole
+    start of geoemu. None when it cannot be told."""
+    try:
+        match = re.search(r'^JAVA_VERSION="(?:1\.)?(\d+)', (home / "release").read_text(), re.MULTILINE)
+    except OSError:
+        return None
+    return int(match[1]) if match else None
+
+
+@contextlib.contextmanager
+def spark_session(
+    master: str | None = None, *, evidence_bytes: int = 0, archive_to: Path | None = None
+) -> Iterator[SparkSession]:
+    """A session that ends with the block. What Spark and its Java print goes to a file that is shown only if
+    the start fails. `archive_to` makes Java leave a class archive behind. Raises SparkUnavailable, also out of the
+    block when the cluster has nobody to do its work."""
+    master = master or LOCAL_MASTER
+    problem = java_problem() or cluster_problem(master)
+    if problem is not None:
+        raise SparkUnavailable(problem)
+    with tempfile.TemporaryDirectory(prefix="geoemu-spark-", ignore_cleanup_errors=True) as folder:
+        scratch = Path(folder)
+        session = _start(master, scratch, _java_options(evidence_bytes, archive_to))
+        try:
+            with contextlib.nullcontext() if _is_local(master) else _watched(session, master):
+                yield session
+        finally:
+            with _output_to(scratch / "spark.log"):
+                session.stop()
+
+
+def cluster_problem(master: str) -> str | None:
+    """Why a standalone cluster cannot be asked, as one sentence; None when it can, or when it is none. Spark itself
+    would try for a minute and then speak of something else."""
+    if not master.startswith("spark://"):
+        return None
+    refusals = []
+    for address in master.removeprefix("spark://").split(","):
+        host, _, port = address.rpartition(":")
+        if not host or not port.isdecimal() or not 0 < int(port) < 65_536:
+            return f"{master} is not the address of a Spark cluster: spark://HOST:PORT[,HOST:PORT...]"
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS_MAX).close()
+        except OSError as problem:
+            refusals.append(f"{address}: {problem.strerror or problem}")
+        else:
+            return None
+    return f"no Spark master answers at {master} ({'; '.join(refusals)})"
+
+
+@contextlib.contextmanager
+def _watched(session: SparkSession, master: str) -> Iterator[None]:
+    """Within, work that nobody does is given up, and SparkUnavailable tells why: Spark would wait for ever."""
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+
+    ended, given_up = threading.Event(), threading.Event()
+
+    def watch() -> None:
+        context = session.sparkContext
+        waiting_since = time.monotonic()
+        while not ended.wait(1.0):
+            # The driver is one of them.
+            if context._jsc.sc().getExecutorMemoryStatus().size() > 1 or not _active_jobs(session):
+                waiting_since = time.monotonic()
+            elif time.monotonic() - waiting_since > EXECUTOR_SECONDS_MAX:
+                given_up.set()
+                context.cancelAllJobs()
+
+    def watch_as_long_as_there_is_java() -> None:
+        # Whoever waits for it hears of it, too.
+        with contextlib.suppress(Py4JError, OSError):
+            watch()
+
+    watcher = threading.Thread(target=watch_as_long_as_there_is_java, daemon=True)
+    watcher.start()
+    try:
+        yield
+    except Exception as problem:
+        if given_up.is_set():
+            raise SparkUnavailable(
+                f"the Spark cluster at {master} provided no executor within {EXECUTOR_SECONDS_MAX:g} s: it has no"
+                " worker with a free core and enough memory, or its workers cannot start one (see their logs)"
+            ) from problem
+        raise
+    finally:
+        ended.set()
+        watcher.join()
+
+
+def _active_jobs(session: SparkSession) -> list[int]:
+    return list(session.sparkContext.statusTracker().getActiveJobsIds())
+
+
+def in_a_sentence(problem: Exception) -> str:
+    """What went wrong, without the pages of where it was."""
+    if "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND" in str(problem):
+        return "the cluster lost an executor and its results; run the verification again"
+    lines = [line.strip() for line in str(problem).strip().splitlines()]
+    if not lines:
+        return type(problem).__name__
+    # py4j: which method was called, and in the next line what Java threw.
+    thrown = [line.removeprefix(": ") for line in lines if line.startswith(": ")]
+    if thrown:
+        return thrown[0]
+    # Python in a task or a planner: what Spark makes of it, and after the traceback what was raised.
+    first = lines[0].removesuffix("Traceback (most recent call last):").rstrip(": ")
+    raised = [line for line in lines[1:] if _RAISED.match(line)]
+    return f"{first}: {raised[-1]}" if raised else first
+
+
+_RAISED = re.compile(r"([\w$]+\.)*\w*(Error|Exception)\w*: \S")
+
+
+def class_archive() -> Path:
+    """Where the classes that Spark loads may be kept ready for this Java and this Spark (`engines/archive.py`)."""
+    import pyspark
+
+    java = _java_program()
+    release = java.resolve().parent.parent / "release" if java else Path()
+    told = release.read_text() if release.is_file() else str(java)
+    key = hashlib.sha256(f"{told}\n{pyspark.__file__}\n{pyspark.__version__}".encode()).hexdigest()[:16]
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return cache / "geoemu" / f"spark-{key}.jsa"
+
+
+def _java_options(evidence_bytes: int, archive_to: Path | None) -> str:
+    """Of the Java that is started here: all of a local Spark, the driver of a cluster's."""
+    if evidence_bytes >= LARGE_BYTES:
+        return _LARGE_JVM
+    if archive_to is not None:
+        return f'{_SMALL_JVM} "-XX:ArchiveClassesAtExit={archive_to}"'
+    archive = class_archive()
+    return f'{_SMALL_JVM} "-XX:SharedArchiveFile={archive}"' if archive.is_file() else _SMALL_JVM
+
+
+def tune(session: SparkSession, evidence_bytes: int) -> None:
+    """For this much evidence. Ten thousand messages are worked through faster than code for them is compiled."""
+    large = evidence_bytes >= LARGE_BYTES
+    settings = {
+        "spark.sql.shuffle.partitions": str(1 + evidence_bytes // TASK_BYTES if large else 1),
+        "spark.sql.adaptive.enabled": str(large).lower(),
+        "spark.sql.codegen.wholeStage": str(large).lower(),
+        "spark.sql.codegen.factoryMode": "FALLBACK" if large else "NO_CODEGEN",
+        # Hints keep small plans small. A map of a million messages may not fit: what is sorted can be put on the disk.
+        "spark.sql.optimizer.disableHints": str(large).lower(),
+    }
+    for key, value in settings.items():
+        session.conf.set(key, value)
+
+
+def _start(master: str, scratch: Path, driver_java_options: str) -> SparkSession:
+    # Python workers take `python3` from the PATH unless told, and know nothing of our import path.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    from pyspark.sql import SparkSession
+
+    log = scratch / "spark.log"
+    builder = SparkSession.Builder().appName("geoemu verify").master(master)
+    settings = {**_ALWAYS, "spark.sql.warehouse.dir": str(scratch / "warehouse")}
+    java_options = f"-Dlog4j2.configurationFile={_logging_file(scratch).as_uri()} {driver_java_options}"
+    if _is_local(master):
+        os.environ["PYTHONPATH"] = os.pathsep.join(
+            [str(_HOME), *filter(None, [os.environ.get("PYTHONPATH")])]
+        )
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        settings |= {**_LOCAL, "spark.local.dir": str(scratch)}
+        java_options += f" {_ROOM}"
+    else:
+        settings["spark.submit.pyFiles"] = str(_packed(scratch))
+    settings["spark.driver.extraJavaOptions"] = java_options
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    try:
+        with _output_to(log), _lean_spark() if _is_local(master) else contextlib.nullcontext():
+            session = builder.getOrCreate()
+    except Exception as problem:  # whatever Java, Spark or the network came up with
+        raise SparkUnavailable(
+            f"Spark did not start with master {master}: {_reason(log, problem)}"
+        ) from problem
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+@contextlib.contextmanager
+def _lean_spark() -> Iterator[None]:
+    """What is started within has fewer jars. A home that somebody chose is left alone."""
+    import pyspark
+
+    if "SPARK_HOME" in os.environ:
+        yield
+        return
+    home = lean_home(Path(pyspark.__file__).parent, class_archive().with_suffix(""))
+    os.environ["SPARK_HOME"] = str(home)
+    try:
+        yield
+    finally:
+        del os.environ["SPARK_HOME"]
+
+
+def _is_local(master: str) -> bool:
+    return master.startswith("local") and not master.startswith("local-cluster")
+
+
+def _reason(log: Path, problem: Exception) -> str:
+    """Spark complains in its log; Java, when it does not even begin, in whatever it printed."""
+    lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
+    errors = [found[1] for line in lines if (found := re.search(r" ERROR [\w.$]+: (.+)", line))]
+    if errors:
+        return errors[-1]
+    if lines and "JAVA_GATEWAY_EXITED" in str(problem):
+        return " | ".join(lines[-3:])
+    return in_a_sentence(problem)
+
+
+def _logging_file(scratch: Path) -> Path:
+    path = scratch / "log4j2.properties"
+    path.write_text(
+        "rootLogger.level = error\nrootLogger.appenderRef.stderr.ref = stderr\nappender.stderr.type = Console\n"
+        "appender.stderr.name = stderr\nappender.stderr.target = SYSTEM_ERR\n"
+        "appender.stderr.layout.type = PatternLayout\nappender.stderr.layout.pattern = %d %p %c: %m%n%ex\n"
+    )
+    return path
+
+
+def _packed(scratch: Path) -> Path:
+    """The code that runs in tasks, for machines that do not have it. Spark puts a .zip on their import path."""
+    archive = scratch / "geoemu.zip"
+    with zipfile.ZipFile(archive, "w") as packed:
+        for package in ("spark_jobs", "emulator"):
+            for file in sorted((_HOME / package).rglob("*.py")):
+                packed.write(file, file.relative_to(_HOME))
+    return archive
+
+
+@contextlib.contextmanager
+def _output_to(log: Path) -> Iterator[None]:
+    """Send what this process and the children it starts meanwhile print to `log`. Java keeps it for good."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    kept = os.dup(1), os.dup(2)
+    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        os.dup2(file, 1)
+        os.dup2(file, 2)
+        yield
+    finally:
+        for target, saved in zip((1, 2), kept, strict=True):
+            os.dup2(saved, target)
+            os.close(saved)
+        os.close(file)

@@ -1,0 +1,139 @@
+"""How late messages came, over the time of the run: percentiles in equal slices of time, a bounded number of points.
+
+    latency    of a subscription: from asking to publish a message to the first time that it was received
+    lag        of a link: from the acknowledgement of a message to the first time that another region gave it to
+               somebody who was there when it was acknowledged
+
+A log does not say when an entry arrived, so the lag is what consumers saw: never less than the true one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from spark_jobs.engines.current import fields_of
+from spark_jobs.engines.frames import Column, DataFrame, F
+from spark_jobs.frames.deliveries import SUBSCRIPTION
+from spark_jobs.frames.evidence import Evidence
+
+POINTS = 60
+"""Slices of the whole run."""
+SHOWN_MAX = 12
+"""Of each kind: those that were latest."""
+PERCENTILES: Mapping[str, float] = {"p50": 0.5, "p99": 0.99}
+_ACCURACY = 10_000
+
+What = Literal["latency", "lag"]
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """Messages that were asked for (latency) or acknowledged (lag) in one slice; seconds."""
+
+    slice: int
+    n: int
+    p50: float
+    p99: float
+    max: float
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """How late messages came to one subscription, or over one link."""
+
+    what: What
+    name: str
+    """The subscription, or `us-east > us-west`."""
+    whole: Point
+    """Of the whole run."""
+    points: tuple[Point, ...]
+    """By slice; slices without a message have none."""
+
+    def as_json(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+
+def collect_curves(evidence: Evidence, start_ms: float, end_ms: float) -> tuple[Curve, ...]:
+    """All of them, by kind and name."""
+    late = _latencies(evidence).unionAll(_lags(evidence))
+    width_ms = max((end_ms - start_ms) / POINTS, 0.001)
+    number = F.least(F.floor((F.col("at_ms") - start_ms) / width_ms), F.lit(POINTS - 1)).alias("slice")
+    sliced = late.groupBy("what", "name", number).agg(*_figures())
+    whole = late.groupBy("what", "name").agg(*_figures())
+    columns = ["what", "name", "slice", "n", *PERCENTILES, "max"]
+    whole = whole.withColumn("slice", F.lit(-1).cast("bigint")).select(*columns)
+    found: dict[tuple[What, str], list[Point]] = {}
+    for row in sliced.select(*columns).unionAll(whole).collect():
+        point = Point(row["slice"], row["n"], *(round(row[name] / 1000, 4) for name in ("p50", "p99", "max")))
+        found.setdefault((row["what"], row["name"]), []).append(point)
+    return tuple(
+        _curve(*key, found[key]) for key in sorted(found, key=lambda key: (key[0] != "latency", key[1]))
+    )
+
+
+def _figures() -> Iterable[Column]:
+    yield F.count("took_ms").alias("n")
+    for name, percentile in PERCENTILES.items():
+        yield F.percentile_approx("took_ms", percentile, _ACCURACY).alias(name)
+    yield F.max("took_ms").alias("max")
+
+
+def _latencies(evidence: Evidence) -> DataFrame:
+    took = F.array_min(fields_of("came", "first_ms")) - F.col("asked_ms")
+    return _late(
+        evidence.owed.where(F.col("asked_ms").isNotNull()), "latency", F.col("subscription"), "asked_ms", took
+    )
+
+
+def _lags(evidence: Evidence) -> DataFrame:
+    """Of those that came to somebody who was there already: who comes later waits for himself."""
+    came = (
+        evidence.owed.where(F.col("acked_ms").isNotNull())
+        .select(*SUBSCRIPTION, "origin_region", "acked_ms", F.explode("came").alias("one"))
+        .select("*", F.col("one.region").alias("region"), F.col("one.first_ms").alias("first_ms"))
+        .where((F.col("region") != F.col("origin_region")) & F.col("first_ms").isNotNull())
+    )
+    arrivals = (
+        evidence.events.where((F.col("op") == "subscribe") & (F.col("outcome") == "ok"))
+        .groupBy("topic", "subscription", "region")
+        .agg(F.collect_list("at_ms").alias("arrived_ms"))
+    )
+    last_arrival = F.array_max(F.filter("arrived_ms", lambda at_ms: at_ms <= F.col("first_ms")))
+    there = came.join(arrivals.hint("broadcast"), ["topic", "subscription", "region"]).where(
+        last_arrival <= F.col("acked_ms")
+    )
+    link = F.concat_ws(" > ", "origin_region", "region")
+    return _late(there, "lag", link, "acked_ms", F.col("first_ms") - F.col("acked_ms"))
+
+
+def _late(frame: DataFrame, what: What, name: Column, at: str, took: Column) -> DataFrame:
+    return frame.select(
+        F.lit(what).alias("what"), name.alias("name"), F.col(at).alias("at_ms"), took.alias("took_ms")
+    ).where(F.col("took_ms").isNotNull())
+
+
+def _curve(what: What, name: str, points: Iterable[Point]) -> Curve:
+    ordered = sorted(points, key=lambda point: point.slice)
+    return Curve(what, name, ordered[0], tuple(ordered[1:]))
+
+
+def shown(curves: Iterable[Curve]) -> tuple[Curve, ...]:
+    """Those with the highest p99 of each kind, in the same order."""
+    curves = tuple(curves)
+    kept: list[Curve] = []
+    for curve in sorted(curves, key=lambda curve: (-curve.whole.p99, curve.name)):
+        if sum(other.what == curve.what for other in kept) < SHOWN_MAX:
+            kept.append(curve)
+    return tuple(curve for curve in curves if curve in kept)
+
+
+def lateness_seconds(curves: Iterable[Curve], what: What) -> dict[str, dict[str, float]]:
+    """Of the whole run: name -> p50, p99, max."""
+    return {
+        curve.name: {"p50": curve.whole.p50, "p99": curve.whole.p99, "max": curve.whole.max}
+        for curve in curves
+        if curve.what == what
+    }

@@ -1,0 +1,207 @@
+"""The journeys of the messages that witnesses name: asked, acknowledged, stored where, delivered, acknowledged.
+
+Only of those few: a report of a million messages stays small. A log does not say when an entry arrived; what is
+known is between which two moments it did.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from spark_jobs.engines.current import small_frame
+from spark_jobs.engines.frames import Column, DataFrame, F
+from spark_jobs.frames.evidence import Evidence
+from spark_jobs.frames.origins import ORIGIN, entry_text, position_text
+from spark_jobs.verdict import Witness
+
+JOURNEYS_MAX = 100
+STOPS_MAX = 60
+"""Of one message; further ones are counted."""
+
+Origin = tuple[str, str, str, int]
+
+_ORIGIN_FIELDS = {name: pa.int64() if name == "sequence_id" else pa.string() for name in ORIGIN}
+_PLACE_FIELDS = dict.fromkeys(("ledger_id", "entry_id", "batch_index"), pa.int64())
+_ORIGIN_SCHEMA = pa.schema(_ORIGIN_FIELDS)
+_PLACE_SCHEMA = pa.schema({**_ORIGIN_FIELDS, "region": pa.string(), **_PLACE_FIELDS})
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Something that happened to a message."""
+
+    at_ms: float
+    op: str
+    """publish, receive, acknowledge."""
+    outcome: str
+    region: str
+    subscription: str | None = None
+    position: str | None = None
+    how: str | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredCopy:
+    """Where it stands, and what is known of since when."""
+
+    region: str
+    position: str
+    after_ms: float | None
+    """It cannot have been there before: nobody had asked for it yet."""
+    by_ms: float | None
+    """It was there by then: the region had acknowledged it, or gave it to somebody."""
+
+
+@dataclass(frozen=True, slots=True)
+class Journey:
+    """All that is known of one message."""
+
+    topic: str
+    origin_region: str
+    producer: str
+    sequence_id: int
+    stored: tuple[StoredCopy, ...]
+    absent: tuple[str, ...]
+    """Regions that were to store it, and do not."""
+    stops: tuple[Stop, ...]
+    """By time."""
+    stops_left_out: int = 0
+
+    @property
+    def origin(self) -> Origin:
+        return self.topic, self.origin_region, self.producer, self.sequence_id
+
+    def as_json(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+
+def origin_of(witness: Witness) -> Origin | None:
+    """Of the message that it names; None where it names none."""
+    values = tuple(witness.get(name) for name in ORIGIN)
+    return None if None in values else values  # type: ignore[return-value]
+
+
+def collect_journeys(evidence: Evidence, witnesses: Iterable[Witness]) -> tuple[Journey, ...]:
+    """In the order of the witnesses. Costs nothing where they name no message."""
+    return _journeys(evidence, list(dict.fromkeys(filter(None, map(origin_of, witnesses))))[:JOURNEYS_MAX])
+
+
+def follow_messages(evidence: Evidence, named: Iterable[tuple[str, int]]) -> tuple[Journey, ...]:
+    """Of all messages that somebody asked for or some region stores under these producers and numbers."""
+    found: set[Origin] = set()
+    for producer, number in named:
+        of_them = (F.col("producer") == producer) & (F.col("sequence_id") == number)
+        rows = evidence.messages.where(of_them).select(*ORIGIN).limit(JOURNEYS_MAX).collect()
+        found |= {_key(row.asDict()) for row in rows}
+    return _journeys(evidence, sorted(found)[:JOURNEYS_MAX])
+
+
+def _journeys(evidence: Evidence, origins: Sequence[Origin]) -> tuple[Journey, ...]:
+    if not origins:
+        return ()
+    wanted = small_frame(origins, _ORIGIN_SCHEMA).hint("broadcast")
+    found = evidence.messages.join(wanted, list(ORIGIN)).collect()
+    messages = {_key(message): message for message in (row.asDict() for row in found)}
+    places = [
+        (*origin, copy["region"], copy["ledger_id"], copy["entry_id"], copy["batch_index"])
+        for origin, row in messages.items()
+        for copy in row["copies"]
+    ]
+    at_places = small_frame(places, _PLACE_SCHEMA).hint("broadcast")
+    stops: dict[Origin, list[Stop]] = {}
+    for row in (row.asDict() for row in _stops(evidence.events, wanted, at_places).collect()):
+        stops.setdefault(_key(row), []).append(Stop(*(row[field.name] for field in dataclasses.fields(Stop))))
+    return tuple(_journey(origin, messages.get(origin), stops.get(origin, [])) for origin in origins)
+
+
+def _key(row: Mapping[str, Any]) -> Origin:
+    return row["topic"], row["origin_region"], row["producer"], row["sequence_id"]
+
+
+def _stops(events: DataFrame, wanted: DataFrame, at_places: DataFrame) -> DataFrame:
+    """What clients asked and were told of these messages, by their origin or by their places."""
+    publishes = events.where(F.col("op") == "publish").withColumn("origin_region", F.col("region"))
+    named = events.where((F.col("op") == "receive") & F.col("producer").isNotNull())
+    place = ["topic", "region", "ledger_id", "entry_id", "batch_index"]
+    at_place = events.where(
+        ((F.col("op") == "receive") & F.col("producer").isNull())
+        | ((F.col("op") == "acknowledge") & (F.coalesce("how", F.lit("")) != "cumulative"))
+    ).drop("origin_region", "producer", "sequence_id")
+    return (
+        _as_stops(publishes.join(wanted, list(ORIGIN)))
+        .unionAll(_as_stops(named.join(wanted, list(ORIGIN))))
+        .unionAll(_as_stops(at_place.join(at_places, place)))
+        .unionAll(_first_cumulative(events, at_places))
+    )
+
+
+def _as_stops(frame: DataFrame) -> DataFrame:
+    position = F.when(
+        F.col("ledger_id").isNotNull(),
+        position_text(F.struct("ledger_id", "entry_id", "batch_index")),
+    )
+    return frame.select(*ORIGIN, *_stop_columns(position, F.col("at_ms"), F.col("how"), F.col("error")))
+
+
+def _stop_columns(position: Column, at_ms: Column, how: Column, error: Column) -> list[Column]:
+    return [
+        at_ms.alias("at_ms"),
+        F.col("op"),
+        F.col("outcome"),
+        F.col("region"),
+        F.col("subscription"),
+        position.alias("position"),
+        how.alias("how"),
+        error.alias("error"),
+    ]
+
+
+def _first_cumulative(events: DataFrame, at_places: DataFrame) -> DataFrame:
+    """The first cumulative acknowledgement of each subscription that a place is covered by."""
+    cumulative = events.where((F.col("op") == "acknowledge") & (F.col("how") == "cumulative")).select(
+        "topic",
+        "region",
+        "ledger_id",
+        "subscription",
+        "op",
+        "outcome",
+        "at_ms",
+        F.col("entry_id").alias("upto"),
+    )
+    covered = (
+        cumulative.join(at_places, ["topic", "region", "ledger_id"])
+        .where(F.col("upto") >= F.col("entry_id"))
+        .groupBy(*ORIGIN, "op", "outcome", "region", "subscription", "ledger_id")
+        .agg(F.min("at_ms").alias("at_ms"), F.min("upto").alias("upto"))
+    )
+    upto = entry_text(F.struct("ledger_id", F.col("upto").alias("entry_id")))
+    none = F.lit(None).cast("string")
+    columns = _stop_columns(upto, F.col("at_ms"), F.lit("cumulative"), none)
+    return covered.select(*ORIGIN, *columns)
+
+
+def _journey(origin: Origin, message: Mapping[str, Any] | None, stops: list[Stop]) -> Journey:
+    stops.sort(key=lambda stop: (stop.at_ms, stop.outcome != "asked", stop.region, stop.subscription or ""))
+    copies = message["copies"] if message is not None else []
+    asked_ms = message["asked_ms"] if message is not None else None
+    acked_ms = message["acked_ms"] if message is not None else None
+    stored = []
+    for copy in sorted(
+        copies, key=lambda copy: (copy["region"] != origin[1], copy["region"], copy["entry_id"])
+    ):
+        region = copy["region"]
+        seen = [stop.at_ms for stop in stops if stop.op == "receive" and stop.region == region]
+        seen += [acked_ms] if region == origin[1] and acked_ms is not None else []
+        position = f"{copy['ledger_id']}:{copy['entry_id']}:{copy['batch_index']}"
+        stored.append(StoredCopy(region, position, asked_ms, min(seen, default=None)))
+    held = {copy.region for copy in stored}
+    expected = message["expected"] or [] if message is not None else []
+    absent = tuple(region for region in expected if region not in held)
+    left_out = max(len(stops) - STOPS_MAX, 0)
+    return Journey(*origin, tuple(stored), absent, tuple(stops[:STOPS_MAX]), left_out)

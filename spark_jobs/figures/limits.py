@@ -1,0 +1,108 @@
+"""Holds the figures of a run against the limits that a person set for it (`emulator.run.limits`).
+
+A limit is kept, missed or unknown, and whatever the verdict is stays as it is. What a program is told (exit code) goes
+by the gravest of all: a violated promise, then a missed limit, then doubt. A missed limit outweighs doubt because it is
+read off what is known; more evidence cannot make a wait shorter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from emulator.run.limits import COUNTS, Limit
+from spark_jobs.report.durations import duration_text
+from spark_jobs.verdict import EXIT_CODES, Verdict
+
+Outcome = Literal["kept", "missed", "unknown"]
+MISSED_EXIT_CODE = 1
+
+
+@dataclass(frozen=True, slots=True)
+class LimitResult:
+    """One limit and the figure that decided."""
+
+    limit: Limit
+    outcome: Outcome
+    sentence: str
+
+    def as_json(self) -> dict[str, str]:
+        return {"limit": self.limit.text, "outcome": self.outcome, "sentence": self.sentence}
+
+
+def hold_limits(limits: Iterable[Limit], figures: Mapping[str, Any]) -> tuple[LimitResult, ...]:
+    """`figures` as in report.json."""
+    return tuple(_hold(limit, _figures_of(limit.measure, figures)) for limit in limits)
+
+
+def exit_code(verdict: Verdict, limits: Sequence[LimitResult]) -> int:
+    """invalid, missed, unknown, valid: the gravest decides."""
+    outcomes = {result.outcome for result in limits}
+    if verdict == "invalid" or "missed" in outcomes:
+        return MISSED_EXIT_CODE
+    return EXIT_CODES["unknown" if "unknown" in outcomes else verdict]
+
+
+def _hold(limit: Limit, by_actor: Mapping[str, float]) -> LimitResult:
+    figures = by_actor
+    if limit.actor is not None:
+        if limit.actor not in by_actor:
+            known = ", ".join(sorted(by_actor)) or "none"
+            sentence = f"there is no figure of {limit.actor}; figures exist for: {known}"
+            return LimitResult(limit, "unknown", sentence)
+        figures = {limit.actor: by_actor[limit.actor]}
+    if not figures:
+        return _without_figures(limit)
+    actor, worst = max(figures.items(), key=lambda pair: pair[1])
+    whose = f" ({actor})" if actor else ""
+    outcome: Outcome = "kept" if limit.is_kept_by(worst) else "missed"
+    return LimitResult(limit, outcome, f"{limit.measure} was {_spelled(limit.measure, worst)}{whose}")
+
+
+def _without_figures(limit: Limit) -> LimitResult:
+    """Nothing was lost, nobody lost a region: kept. Nobody published or received: nothing is known."""
+    if limit.measure == "unrecovered":
+        return LimitResult(limit, "kept", "no region was lost")
+    if limit.measure == "gap":
+        return LimitResult(limit, "kept", "no subscription lost its region")
+    return LimitResult(limit, "unknown", f"the history has no data for {limit.measure}")
+
+
+def _figures_of(measure: str, figures: Mapping[str, Any]) -> dict[str, float]:
+    """Actor -> figure; the empty name where it is nobody's own."""
+    measures = figures["measures"]
+    match measure.split("."):
+        case ["unrecovered"]:
+            return _unrecovered(figures["loss"])
+        case ["redelivered"]:
+            return dict(measures["repeated"])
+        case ["gap"]:
+            return {name: _or_forever(seconds) for name, seconds in figures["gaps"].items()}
+        case ["latency", statistic]:
+            return {name: one[statistic] for name, one in measures["latency_seconds"].items()}
+        case ["lag"]:
+            return {name: one["max"] for name, one in measures["lag_seconds"].items()}
+        case [stretch]:
+            return {name: one["seconds"] for name, one in measures[stretch].items()}
+        case _:
+            raise AssertionError(measure)
+
+
+def _unrecovered(loss: Mapping[str, Any] | None) -> dict[str, float]:
+    if loss is None:
+        return {}
+    by_producer: dict[str, float] = {"": loss["unrecovered"]}
+    for row in loss["by_producer"]:
+        by_producer[row["producer"]] = by_producer.get(row["producer"], 0) + row["acknowledged"]
+    return by_producer
+
+
+def _or_forever(seconds: float | None) -> float:
+    return float("inf") if seconds is None else seconds
+
+
+def _spelled(measure: str, figure: float) -> str:
+    if measure in COUNTS:
+        return f"{figure:,.0f}"
+    return "endless" if figure == float("inf") else duration_text(figure)

@@ -1,0 +1,200 @@
+"""What a region that never came back took with it: the price of the loss, never a defect.
+
+A message is *unrecovered* when its origin region is lost and no region that is left stores it. The recovery point
+(RPO) is how far back the oldest of them reaches: from its acknowledgement to the moment of the loss. Whether the lost
+region's log still holds it says what bringing the region back would give.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from spark_jobs.checks.judging import count
+from spark_jobs.engines.current import fields_of
+from spark_jobs.engines.frames import F
+from spark_jobs.frames.evidence import Evidence
+from spark_jobs.report.durations import duration_text
+from spark_jobs.report.hints import hint
+from spark_jobs.verdict import INFORMATION, CheckResult
+
+TOPICS_SHOWN_MAX = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """Messages of one producer in one topic that went with a region."""
+
+    region: str
+    topic: str
+    producer: str
+    acknowledged: int
+    """Publishes that the region had acknowledged and no region that is left stores."""
+    unanswered: int
+    """Publishes without an answer that only the lost log holds."""
+    kept: int
+    """Of both, how many the lost region's log still holds."""
+    first_sequence_id: int
+    last_sequence_id: int
+    oldest_ms: float | None
+    """When the oldest acknowledged one was acknowledged, on the history's clock."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """The loss of one or more regions."""
+
+    lost: Mapping[str, float] = field(default_factory=dict)
+    """Region -> when it was lost, on the history's clock, in milliseconds."""
+    gone: tuple[Gone, ...] = ()
+    lacking: Mapping[str, int] = field(default_factory=dict)
+    """Region that is left -> messages of lost regions that another one of those left holds and this one does not."""
+
+    @property
+    def unrecovered(self) -> int:
+        return sum(one.acknowledged for one in self.gone)
+
+    @property
+    def kept(self) -> int:
+        return sum(one.kept for one in self.gone)
+
+    @property
+    def recovery_point_seconds(self) -> float:
+        """Of all lost regions the largest; 0 when nothing that was acknowledged is gone."""
+        ages = [self.lost[one.region] - one.oldest_ms for one in self.gone if one.oldest_ms is not None]
+        return round(max([*ages, 0.0]) / 1000, 3)
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "regions": sorted(self.lost),
+            "unrecovered": self.unrecovered,
+            "recovery_point_seconds": self.recovery_point_seconds,
+            "kept_in_lost_logs": self.kept,
+            "lacking": dict(sorted(self.lacking.items())),
+            "by_producer": [
+                {
+                    "region": one.region,
+                    "topic": one.topic,
+                    "producer": one.producer,
+                    "acknowledged": one.acknowledged,
+                    "unanswered": one.unanswered,
+                    "kept": one.kept,
+                    "first_sequence_id": one.first_sequence_id,
+                    "last_sequence_id": one.last_sequence_id,
+                    "oldest_seconds": (
+                        None
+                        if one.oldest_ms is None
+                        else round((self.lost[one.region] - one.oldest_ms) / 1000, 3)
+                    ),
+                }
+                for one in self.gone
+            ],
+        }
+
+
+def regions_lost(facts: Iterable[Mapping[str, Any]]) -> dict[str, float]:
+    """Region -> when it was lost, of those that were lost and did not come back. `facts` by time."""
+    lost: dict[str, float] = {}
+    for fact in facts:
+        if fact["op"] == "lose":
+            lost.setdefault(fact["region"], fact["at_ms"])
+        elif fact["op"] in ("start", "restart"):
+            lost.pop(fact["region"], None)
+    return lost
+
+
+def measure_loss(evidence: Evidence, lost: Mapping[str, float]) -> Loss:
+    """Look for what is gone. Costs nothing when no region was lost."""
+    if not lost:
+        return Loss()
+    names = [F.lit(name) for name in sorted(lost)]
+    held = F.array_distinct(fields_of("copies", "region"))
+    acknowledged = F.col("acked_ms").isNotNull()
+    rows = (
+        evidence.messages.where(F.col("origin_region").isin(*lost) & ~F.col("unpublished"))
+        .withColumn("held", held)
+        .where((F.size(F.array_except("held", F.array(*names))) == 0) & (acknowledged | (F.size("held") > 0)))
+        .groupBy("origin_region", "topic", "producer")
+        .agg(
+            F.sum(acknowledged.cast("bigint")).alias("acknowledged"),
+            F.sum((~acknowledged).cast("bigint")).alias("unanswered"),
+            F.sum((F.size("held") > 0).cast("bigint")).alias("kept"),
+            F.min("sequence_id").alias("first_sequence_id"),
+            F.max("sequence_id").alias("last_sequence_id"),
+            F.min("acked_ms").alias("oldest_ms"),
+        )
+        .collect()
+    )
+    gone = sorted(rows, key=lambda row: (row["origin_region"], row["topic"], row["producer"]))
+    return Loss(lost=dict(lost), gone=tuple(Gone(*row) for row in gone), lacking=_lacking(evidence, lost))
+
+
+def _lacking(evidence: Evidence, lost: Mapping[str, float]) -> dict[str, int]:
+    gone = F.array(*[F.lit(name) for name in sorted(lost)])
+    held = F.array_except(fields_of("copies", "region"), gone)
+    absent = evidence.messages.where(F.col("origin_region").isin(*lost) & (F.size(held) > 0)).select(
+        F.explode(F.array_except(F.array_except("expected", gone), held)).alias("region")
+    )
+    return {row["region"]: row["count"] for row in absent.groupBy("region").count().collect()}
+
+
+def loss_result(loss: Loss) -> CheckResult | None:
+    """What the report says of it; None when no region was lost."""
+    if not loss.lost:
+        return None
+    regions = " and ".join(sorted(loss.lost))
+    sentences = [_cost(loss, regions)]
+    if loss.kept:
+        sentences.append(hint("kept-in-lost-log", regions=regions, messages=count(loss.kept)))
+    if loss.lacking:
+        lacks = ", ".join(f"{region} {n:,}" for region, n in sorted(loss.lacking.items()))
+        sentences.append(f"Copies of its other messages are missing in: {lacks}.")
+    return CheckResult(
+        "loss",
+        "loss of a region",
+        INFORMATION,
+        "measured",
+        " ".join(sentences),
+        tuple(_witness(one, loss) for one in loss.gone),
+    )
+
+
+def _cost(loss: Loss, regions: str) -> str:
+    if not loss.unrecovered:
+        return (
+            f"{regions} was lost, and no acknowledged message with it."
+            if len(loss.lost) == 1
+            else (f"{regions} were lost, and no acknowledged message with them.")
+        )
+    return (
+        f"{count(loss.unrecovered, 'acknowledged message')} {_of_topics(loss)} lost with {regions}: no remaining region"
+        f" stores {'it' if loss.unrecovered == 1 else 'them'}. The oldest was acknowledged"
+        f" {duration_text(loss.recovery_point_seconds)} before the loss"
+        f" (RPO {duration_text(loss.recovery_point_seconds)})."
+    )
+
+
+def _of_topics(loss: Loss) -> str:
+    """`of persistent://public/default/orders`, or each topic with its number."""
+    numbers: dict[str, int] = {}
+    for one in loss.gone:
+        numbers[one.topic] = numbers.get(one.topic, 0) + one.acknowledged
+    named = [topic for topic, number in numbers.items() if number]
+    if len(named) == 1:
+        return f"of {named[0]}"
+    shown = sorted(named, key=lambda topic: (-numbers[topic], topic))[:TOPICS_SHOWN_MAX]
+    each = ", ".join(f"{topic} {numbers[topic]:,}" for topic in shown)
+    return f"of {len(named)} topics ({each}{', ...' if len(named) > len(shown) else ''})"
+
+
+def _witness(one: Gone, loss: Loss) -> Mapping[str, Any]:
+    return {
+        "kind": "gone",
+        "origin_region": one.region,
+        "topic": one.topic,
+        "producer": one.producer,
+        "sequence_id": one.first_sequence_id,
+        "last_sequence_id": one.last_sequence_id,
+        "times": one.acknowledged,
+    }

@@ -1,0 +1,173 @@
+"""How long actors stood still and how late messages came: figures, never defects, until somebody sets a limit.
+
+    gap        of a subscription: from the moment its region went down to its next message elsewhere
+    stall      of a subscription: the longest time in which an acknowledged message waited and it received nothing
+    outage     of a producer: the longest time in which it had asked and nothing of its was acknowledged; it ends when a
+               step of the scenario ends, pauses or moves the producer's program
+    latency    of a subscription: from asking to publish a message to the first time that it received it
+    (figures/curves.py) lag        of a link: from an acknowledgement in one region to the first delivery in the
+    other (figures/curves.py) repeated   of a subscription: deliveries of messages that it had received before
+
+All are read off the history, on the clock of the machine that drove the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from spark_jobs.engines.current import small_frame
+from spark_jobs.engines.frames import Column, DataFrame, F, Window
+from spark_jobs.figures.curves import Curve, lateness_seconds
+from spark_jobs.frames.evidence import Evidence
+
+_WAITS_AND_COMES = pa.schema({"actor": pa.string(), "at_ms": pa.float64(), "comes": pa.bool_()})
+STRETCHES_MAX = 5
+"""Of one actor."""
+STRETCH_SECONDS_MIN = 0.25
+"""Shorter ones are told of only where they are an actor's longest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """A time in which nothing came."""
+
+    seconds: float
+    from_ms: float
+    """When it began, on the history's clock."""
+    ended: bool
+    """False: nothing had come when the history ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measures:
+    """By the name of the actor: a subscription or a producer."""
+
+    outages: Mapping[str, tuple[Stretch, ...]] = field(default_factory=dict)
+    """The longest first, and the others that were long."""
+    stalls: Mapping[str, tuple[Stretch, ...]] = field(default_factory=dict)
+    latency_seconds: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """Percentile, or `max` -> seconds."""
+    lag_seconds: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """The same of links, by `us-east > us-west`."""
+    repeated: Mapping[str, int] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "outage": {name: _stretch_json(one) for name, (one, *_) in self.outages.items()},
+            "stall": {name: _stretch_json(one) for name, (one, *_) in self.stalls.items()},
+            "latency_seconds": {name: dict(one) for name, one in self.latency_seconds.items()},
+            "lag_seconds": {name: dict(one) for name, one in self.lag_seconds.items()},
+            "repeated": dict(self.repeated),
+        }
+
+
+def _stretch_json(stretch: Stretch) -> dict[str, Any]:
+    return {"seconds": stretch.seconds, "from_ms": stretch.from_ms, "ended": stretch.ended}
+
+
+def take_measures(
+    evidence: Evidence,
+    end_ms: float,
+    curves: Collection[Curve],
+    down_on_purpose: Mapping[str, Iterable[float]] | None = None,
+) -> Measures:
+    """`end_ms`: when the history ended. `down_on_purpose`: program -> when steps ended, paused or moved it."""
+    received = evidence.events.where((F.col("op") == "receive") & (F.col("outcome") == "ok"))
+    return Measures(
+        outages=_longest(_publishing(evidence, down_on_purpose or {}), end_ms),
+        stalls=_longest(_consuming(evidence, received), end_ms),
+        latency_seconds=lateness_seconds(curves, "latency"),
+        lag_seconds=lateness_seconds(curves, "lag"),
+        repeated=_repeated(evidence),
+    )
+
+
+def _publishing(evidence: Evidence, down_on_purpose: Mapping[str, Iterable[float]]) -> DataFrame:
+    """What each producer asked for, and what came of it."""
+    asked = evidence.messages.where(F.col("asked_ms").isNotNull() & ~F.col("refused"))
+    publishing = _waits(asked, "producer", "asked_ms").union(
+        _comes(asked.where(F.col("acked_ms").isNotNull()), "producer", "acked_ms")
+    )
+    ends = _ends(evidence, down_on_purpose) if down_on_purpose else []
+    return publishing.union(small_frame(ends, _WAITS_AND_COMES)) if ends else publishing
+
+
+def _ends(
+    evidence: Evidence, down_on_purpose: Mapping[str, Iterable[float]]
+) -> list[tuple[str, float, bool]]:
+    """For each producer of a program, when a step ended that: no client waits for what was asked for before."""
+    asked = evidence.events.where((F.col("op") == "publish") & (F.col("outcome") == "asked"))
+    rows = asked.select("producer", "history_file").distinct().collect()
+    return [
+        (row["producer"], at_ms, True)
+        for row in sorted(rows, key=lambda row: (row["producer"], row["history_file"] or ""))
+        for program, times in sorted(down_on_purpose.items())
+        if _writes(program, row["history_file"] or "")
+        for at_ms in times
+    ]
+
+
+def _writes(program: str, history_file: str) -> bool:
+    """Whether it is the program's history, or that of a further process of it (`billing-4711`)."""
+    name, _, process = history_file.rpartition("-")
+    return history_file == program or (name == program and process.isdecimal())
+
+
+def _consuming(evidence: Evidence, received: DataFrame) -> DataFrame:
+    """What waited for each subscription, and what it received."""
+    due = evidence.owed.where(F.col("due") & (F.col("times") > 0))
+    return _waits(due, "subscription", "acked_ms").union(_comes(received, "subscription", "at_ms"))
+
+
+def _waits(frame: DataFrame, actor: str, at: str) -> DataFrame:
+    return frame.select(F.col(actor).alias("actor"), F.col(at).alias("at_ms"), F.lit(False).alias("comes"))
+
+
+def _comes(frame: DataFrame, actor: str, at: str) -> DataFrame:
+    return frame.select(F.col(actor).alias("actor"), F.col(at).alias("at_ms"), F.lit(True).alias("comes"))
+
+
+def _longest(waits_and_comes: DataFrame, end_ms: float) -> dict[str, tuple[Stretch, ...]]:
+    """For each actor the longest times from the first wait to whatever comes next: one at least."""
+    # Backwards: a frame that reaches to the end of its partition is worked out anew for each row.
+    later = (
+        Window.partitionBy("actor")
+        .orderBy(F.desc("at_ms"), F.desc("comes"))
+        .rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    )
+    next_ms: Column = F.min(F.when(F.col("comes"), F.col("at_ms"))).over(later)
+    stretches = (
+        waits_and_comes.withColumn("next_ms", next_ms)
+        .where(~F.col("comes"))
+        .groupBy("actor", "next_ms")
+        .agg(F.min("at_ms").alias("from_ms"))
+        .withColumn("waited_ms", F.coalesce("next_ms", F.lit(end_ms)) - F.col("from_ms"))
+    )
+    by_length = Window.partitionBy("actor").orderBy(F.desc("waited_ms"), "from_ms")
+    long = (F.col("turn") == 1) | (F.col("waited_ms") >= 1000 * STRETCH_SECONDS_MIN)
+    rows = (
+        stretches.withColumn("turn", F.row_number().over(by_length))
+        .where((F.col("turn") <= STRETCHES_MAX) & long)
+        .collect()
+    )
+    found: dict[str, tuple[Stretch, ...]] = {}
+    for row in sorted(rows, key=lambda row: (row["actor"], row["turn"])):
+        stretch = Stretch(round(row["waited_ms"] / 1000, 3), row["from_ms"], row["next_ms"] is not None)
+        found[row["actor"]] = (*found.get(row["actor"], ()), stretch)
+    return found
+
+
+def _repeated(evidence: Evidence) -> dict[str, int]:
+    rows = (
+        evidence.owed.where(F.col("times") > 0)
+        .groupBy("subscription")
+        .agg(F.sum(F.col("times") - 1).alias("again"))
+        .collect()
+    )
+    return {
+        row["subscription"]: int(row["again"]) for row in sorted(rows, key=lambda row: row["subscription"])
+    }

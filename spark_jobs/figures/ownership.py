@@ -1,0 +1,208 @@
+"""Who owned how many topics before and after a host died, and how long topics had no owner: figures, never defects.
+
+    contest    hosts that asked for exclusive access to the same topics, directly or by way of others
+    grant      a host is told that it may publish, and in which epoch: `connect`, ok, with `topic_epoch`
+    deed       something was done to a host (a `note` of the scenario: `kill checker-1`); from then on it owns nothing
+    moment     deeds to hosts of one contest at about the same time
+
+All is read off the history, on the clock of the machine that drove the run: an owner is one that knows it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any, NamedTuple
+
+from spark_jobs.engines.frames import F
+from spark_jobs.frames.evidence import Evidence
+
+SHOWN_MAX = 12
+"""Contests in the report."""
+MOMENTS_MAX = 3
+"""Of one contest: the first ones."""
+SAME_MOMENT_MS = 100.0
+NAMES_MAX = 3
+_ENDS = {"kill": "killed", "stop": "stopped", "pause": "paused"}
+"""Deeds that end what a host owns."""
+
+Place = tuple[str, str]
+"""Region and topic."""
+
+
+class Asked(NamedTuple):
+    """A host asked for exclusive access; `at_ms`: when it was told that it has it, if it was."""
+
+    place: Place
+    host: str
+    at_ms: float | None = None
+
+
+class Deed(NamedTuple):
+    at_ms: float
+    what: str
+    """As in `kill`."""
+    host: str
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """Hosts were gone, and others took over."""
+
+    words: str
+    """`checker-1 killed`."""
+    orphaned: int
+    """Topics that lost their owner."""
+    still_without: int
+    """Those that had none when the history ended, or the next moment came."""
+    without_owner_p50: float | None
+    """Seconds; half of those that found another owner had none for less long."""
+    without_owner_max: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Contest:
+    """Hosts, and the topics that they want."""
+
+    name: str
+    topics: int
+    loads: Mapping[str, tuple[int, ...]]
+    """For each host the topics that it owned before the first moment, and after each when all had owners again."""
+    moments: tuple[Moment, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "topics": self.topics,
+            "loads": {host: list(loads) for host, loads in self.loads.items()},
+            "moments": [dataclasses.asdict(moment) for moment in self.moments],
+        }
+
+
+def measure_ownership(evidence: Evidence, facts: Iterable[Mapping[str, Any]]) -> tuple[Contest, ...]:
+    """Contests in which something was done to a host."""
+    hosts = evidence.events.where((F.col("op") == "connect") & F.col("outcome").isin("asked", "ok"))
+    has_epoch = F.col("topic_epoch").isNotNull()
+    rows = (
+        hosts.groupBy("region", "topic", "producer")
+        .agg(
+            F.collect_list(F.when(has_epoch, F.col("at_ms"))).alias("granted"),
+            F.count_if((F.col("outcome") == "ok") & ~has_epoch).alias("shared"),
+        )
+        .collect()
+    )
+    exclusive = {(row["region"], row["topic"]) for row in rows if row["granted"]}
+    asked = []
+    for row in rows:
+        place = (row["region"], row["topic"])
+        if place in exclusive and not row["shared"]:
+            asked.append(Asked(place, row["producer"]))
+            asked += [Asked(place, row["producer"], at_ms) for at_ms in row["granted"]]
+    return contests(asked, deeds_of(facts, {one.host for one in asked}))
+
+
+def deeds_of(facts: Iterable[Mapping[str, Any]], hosts: Iterable[str]) -> list[Deed]:
+    """What was done to hosts, by time."""
+    known, found = set(hosts), []
+    for fact in facts:
+        verb, _, host = (fact["detail"] or "").partition(" ")
+        if fact["op"] == "note" and verb in _ENDS and host in known:
+            found.append(Deed(fact["at_ms"], verb, host))
+    return sorted(found)
+
+
+def contests(asked: Sequence[Asked], deeds: Sequence[Deed]) -> tuple[Contest, ...]:
+    """Those in which something was done, by name; the first of them."""
+    made = []
+    for hosts in _rivals(asked):
+        mine = [one for one in asked if one.host in hosts]
+        done = [deed for deed in deeds if deed.host in hosts]
+        if done and len(hosts) > 1:
+            made.append(_contest(sorted(hosts), mine, done))
+    return tuple(sorted(made, key=lambda one: one.name)[:SHOWN_MAX])
+
+
+def _rivals(asked: Iterable[Asked]) -> list[set[str]]:
+    """Hosts that want the same topics."""
+    wanted: dict[Place, set[str]] = {}
+    for one in asked:
+        wanted.setdefault(one.place, set()).add(one.host)
+    groups: list[set[str]] = []
+    for hosts in {frozenset(hosts) for hosts in wanted.values()}:
+        touching = [group for group in groups if group & hosts]
+        groups = [group for group in groups if not group & hosts]
+        groups.append(set(hosts).union(*touching))
+    return groups
+
+
+def _contest(hosts: Sequence[str], asked: Sequence[Asked], deeds: Sequence[Deed]) -> Contest:
+    grants = sorted((one.at_ms, one.place, one.host) for one in asked if one.at_ms is not None)
+    owner: dict[Place, str] = {}
+    loads: dict[str, list[int]] = {host: [] for host in hosts}
+    moments: list[Moment] = []
+
+    def note_loads() -> None:
+        for host in hosts:
+            loads[host].append(sum(one == host for one in owner.values()))
+
+    together = _together(deeds)[:MOMENTS_MAX]
+    taken = _until(grants, together[0][0].at_ms, owner)
+    note_loads()
+    for number, done in enumerate(together):
+        gone = {deed.host: deed.at_ms for deed in done}
+        until_ms = together[number + 1][0].at_ms if number + 1 < len(together) else float("inf")
+        orphans = {place: gone[host] for place, host in owner.items() if host in gone}
+        for place in orphans:
+            del owner[place]
+        waits: list[float] = []
+        while taken < len(grants) and len(waits) < len(orphans) and grants[taken][0] < until_ms:
+            at_ms, place, host = grants[taken]
+            taken += 1
+            if place in orphans and place not in owner:
+                waits.append(max(at_ms - orphans[place], 0.0) / 1000)
+            owner[place] = host
+        note_loads()
+        moments.append(_moment(done, len(orphans), waits))
+        taken = max(taken, _until(grants, until_ms, owner, taken))
+    topics = len({one.place for one in asked})
+    return Contest(_name(hosts), topics, {host: tuple(told) for host, told in loads.items()}, tuple(moments))
+
+
+def _until(
+    grants: Sequence[tuple[float, Place, str]], at_ms: float, owner: dict[Place, str], start: int = 0
+) -> int:
+    """Who owns what at that time; which grant comes next."""
+    while start < len(grants) and grants[start][0] < at_ms:
+        _, place, host = grants[start]
+        owner[place] = host
+        start += 1
+    return start
+
+
+def _together(deeds: Sequence[Deed]) -> list[list[Deed]]:
+    moments: list[list[Deed]] = []
+    for deed in deeds:
+        if moments and deed.at_ms - moments[-1][-1].at_ms < SAME_MOMENT_MS:
+            moments[-1].append(deed)
+        else:
+            moments.append([deed])
+    return moments
+
+
+def _moment(done: Sequence[Deed], orphaned: int, waits: Sequence[float]) -> Moment:
+    words = ", ".join(f"{deed.host} {_ENDS[deed.what]}" for deed in done)
+    return Moment(
+        words,
+        orphaned,
+        orphaned - len(waits),
+        round(median(waits), 4) if waits else None,
+        round(max(waits), 4) if waits else None,
+    )
+
+
+def _name(hosts: Sequence[str]) -> str:
+    """Their names without their numbers."""
+    bases = sorted({host.rstrip("-_.0123456789") or host for host in hosts})
+    return " and ".join(bases) if len(bases) <= NAMES_MAX else f"{bases[0]} and {len(hosts) - 1} others"

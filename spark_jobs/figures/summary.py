@@ -1,0 +1,163 @@
+"""What must be known of logs and history before they are compared: what is there, from when to when, and how the run
+ended."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from emulator.run.history import latency_in
+from spark_jobs.checks.finding import Circumstances
+from spark_jobs.engines.frames import DataFrame, F
+from spark_jobs.figures.loss import regions_lost
+from spark_jobs.sources.run_folder import Damage, RunFolder
+
+DAMAGES_SHOWN_MAX = 5
+_TOLD = ("region", "topic", "producer", "topic_epoch")
+_FACT = ("at_ms", "op", "region", "other_region", "error", "detail")
+_DOWN = {
+    "kill": True,
+    "lose": True,
+    "stop": True,
+    "pause": True,
+    "start": False,
+    "resume": False,
+    "restart": False,
+}
+_LINK_OPS = ("cut", "hold", "heal")
+_CLIENT_OPS = ("publish", "receive", "acknowledge", "end_transaction")
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What is in one region's log, in numbers."""
+
+    messages: int
+    markers: int
+    topics: tuple[str, ...]
+    damages: tuple[str, ...]
+    in_transactions: int = 0
+    """Messages and markers."""
+    origins: tuple[str, ...] = ()
+    """Regions that its messages were first published in."""
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """What must be known of the history before it is compared with anything."""
+
+    topics: frozenset[str]
+    epochs: frozenset[tuple[str, str, str, int]]
+    """Region, topic, producer and the epoch that it was told."""
+    facts: tuple[Mapping[str, Any], ...]
+    """By time."""
+    damages: tuple[str, ...]
+    """Lines that are wrong, a sentence each."""
+    start_ms: float
+    end_ms: float
+    last_client_ms: float
+    """When a client last asked or was told something."""
+    in_transactions: int = 0
+    """Lines about transactions."""
+    with_keys: int = 0
+    """Lines that name a transaction key."""
+
+
+def count_stored(rows: DataFrame) -> dict[str, Stored]:
+    """Reads every log once, which also fills the cache."""
+    is_message = F.col("damage").isNull() & F.col("marker_type").isNull()
+    summed = rows.groupBy("region").agg(
+        F.count_if(is_message).alias("messages"),
+        F.count_if(F.col("marker_type").isNotNull()).alias("markers"),
+        F.collect_set("topic").alias("topics"),
+        F.slice(F.array_sort(F.collect_set("damage")), 1, DAMAGES_SHOWN_MAX).alias("damages"),
+        F.count_if(F.col("transaction").isNotNull()).alias("in_transactions"),
+        F.array_sort(F.collect_set(F.when(is_message, F.col("origin_region")))).alias("origins"),
+    )
+    return {
+        row["region"]: Stored(
+            row["messages"],
+            row["markers"],
+            tuple(row["topics"]),
+            tuple(row["damages"]),
+            row["in_transactions"],
+            tuple(row["origins"]),
+        )
+        for row in summed.collect()
+    }
+
+
+def survey(lines: DataFrame) -> History:
+    """One pass over the history."""
+    good = F.col("damage").isNull()
+    at_ms = F.when(good, F.col("at_ms"))
+    row = lines.agg(
+        F.collect_set(F.when(good & (F.col("op") == "publish"), F.col("topic"))).alias("topics"),
+        F.collect_list(F.when(good & F.col("topic_epoch").isNotNull(), F.struct(*_TOLD))).alias("epochs"),
+        F.collect_list(F.when(good & (F.col("outcome") == "fact"), F.struct(*_FACT))).alias("facts"),
+        F.array_sort(F.collect_set("damage")).alias("damages"),
+        F.count_if(good & F.col("transaction").isNotNull()).alias("in_transactions"),
+        F.count_if(good & F.col("transaction_key").isNotNull()).alias("with_keys"),
+        F.min(at_ms).alias("start_ms"),
+        F.max(at_ms).alias("end_ms"),
+        F.max(F.when(F.col("op").isin(*_CLIENT_OPS), at_ms)).alias("last_client_ms"),
+    ).collect()[0]
+    return History(
+        topics=frozenset(row["topics"]),
+        epochs=frozenset(tuple(one) for one in row["epochs"]),
+        facts=tuple(sorted((fact.asDict() for fact in row["facts"]), key=lambda fact: fact["at_ms"])),
+        damages=tuple(row["damages"]),
+        start_ms=row["start_ms"] or 0.0,
+        end_ms=row["end_ms"] or 0.0,
+        last_client_ms=row["last_client_ms"] or 0.0,
+        in_transactions=row["in_transactions"],
+        with_keys=row["with_keys"],
+    )
+
+
+def circumstances_of(
+    folder: RunFolder, told: History, damages: Collection[Damage], read_at_ms: float
+) -> Circumstances:
+    down: dict[str, bool] = {}
+    cut: set[tuple[str, str]] = set()
+    latency_ms_max = folder.latency_ms_max
+    for fact in told.facts:
+        op, region, other = fact["op"], fact["region"], fact["other_region"]
+        # Stopping everything is how a run ends; only before the last word of a client does it explain anything.
+        if op in _DOWN and not (op == "stop" and fact["at_ms"] > told.last_client_ms):
+            down[region] = _DOWN[op]
+        elif op == "latency":
+            latency_ms_max = max(latency_ms_max, latency_in(fact["detail"]))
+        elif op in _LINK_OPS:
+            ways = {(region, other)} | ({(other, region)} if fact["detail"] != "one way" else set())
+            if op != "heal":
+                cut |= ways
+            elif region is None:
+                cut.clear()
+            else:
+                cut -= ways
+    return Circumstances(
+        namespaces=folder.namespaces,
+        damaged_regions=frozenset(damage.region for damage in damages if damage.region),
+        history_damaged=any(damage.region is None for damage in damages),
+        away=frozenset(region for region, is_down in down.items() if is_down),
+        lost=frozenset(regions_lost(told.facts)),
+        cut=frozenset(cut),
+        read_at_ms=read_at_ms - 2 * latency_ms_max,
+    )
+
+
+def outages(facts: Iterable[Mapping[str, Any]]) -> list[tuple[str, float, float | None]]:
+    """Each time that a region went down: where, when, and when it came back. `facts` by time."""
+    found: list[tuple[str, float, float | None]] = []
+    for fact in facts:
+        region, at_ms, goes_down = fact["region"], fact["at_ms"], _DOWN.get(fact["op"])
+        if goes_down:
+            found.append((region, at_ms, None))
+        elif goes_down is False:
+            found = [
+                (where, since, at_ms if where == region and until is None else until)
+                for where, since, until in found
+            ]
+    return found

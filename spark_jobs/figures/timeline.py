@@ -1,0 +1,215 @@
+"""What happened when: counts in equal slices of time, by region and by actor, and the faults of the run."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from spark_jobs.engines.frames import Column, F, Window
+from spark_jobs.figures.measures import Measures, Stretch
+from spark_jobs.frames.evidence import Evidence
+from spark_jobs.frames.faults import Interval, Mark, down_times, link_faults, marks_of, program_times
+from spark_jobs.frames.origins import ORIGIN
+
+BINS = 240
+"""Slices of the whole run; about as many as the picture has room for."""
+ACTORS_MAX = 12
+"""Actors with a lane of their own: those that waited longest."""
+
+Series = Literal["published", "unanswered", "received", "again"]
+SERIES: tuple[Series, ...] = ("published", "unanswered", "received", "again")
+"""Acknowledged publishes; publishes that were never answered with certainty; first deliveries; later ones."""
+Kind = Literal["subscription", "producer"]
+SERIES_OF: Mapping[Kind, tuple[Series, Series]] = {
+    "producer": ("published", "unanswered"),
+    "subscription": ("received", "again"),
+}
+
+
+class Slice(NamedTuple):
+    """How many of a series fell into a slice."""
+
+    actor: str | None
+    """None: one that has no lane."""
+    region: str
+    series: Series
+    number: int
+    n: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """One region's part."""
+
+    region: str
+    cluster: str | None
+    counts: Mapping[Series, Sequence[int]]
+    """Per series one number per slice."""
+
+
+@dataclass(frozen=True, slots=True)
+class ActorLane:
+    """What one producer or one subscription did, wherever it was."""
+
+    name: str
+    kind: Kind
+    counts: Mapping[Series, Sequence[int]]
+    places: tuple[tuple[int, str], ...]
+    """From which slice on most of it was in which region."""
+    waits: tuple[Interval, ...]
+    """Its longest stalls or outages."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """All of it. Times are seconds since `start_ms` on the history's clock."""
+
+    start_ms: float
+    seconds: float
+    lanes: tuple[Lane, ...]
+    down: tuple[Interval, ...] = ()
+    links: tuple[Interval, ...] = ()
+    gaps: tuple[Interval, ...] = ()
+    marks: tuple[Mark, ...] = ()
+    stores: tuple[Interval, ...] = ()
+    """When configuration stores were away; their `region` is the cluster."""
+    programs: tuple[Interval, ...] = ()
+    """When steps had ended or paused programs; `actor` is the program."""
+    actors: tuple[ActorLane, ...] = ()
+    actors_left_out: int = 0
+    """So many more have no lane."""
+
+    def as_json(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+
+def collect_slices(evidence: Evidence, start_ms: float, end_ms: float, actors: Iterable[str]) -> list[Slice]:
+    """`actors`: names of those that are told apart."""
+    width_ms = max((end_ms - start_ms) / BINS, 0.001)
+    received = evidence.events.where((F.col("op") == "receive") & (F.col("outcome") == "ok"))
+    named = F.col("producer").isNotNull()
+    # What names no origin is told apart by its place.
+    what: list[str | Column] = [*ORIGIN]
+    what += (F.when(~named, F.col(name)) for name in ("region", "ledger_id", "entry_id", "batch_index"))
+    turn = F.row_number().over(Window.partitionBy("subscription", *what).orderBy("at_ms"))
+    deliveries = received.withColumn("turn", turn).select(
+        F.col("subscription").alias("actor"),
+        "region",
+        F.when(F.col("turn") == 1, "received").otherwise("again").alias("series"),
+        "at_ms",
+    )
+    acked = F.col("acked_ms").isNotNull()
+    publishes = evidence.messages.where(F.col("asked_ms").isNotNull()).select(
+        F.col("producer").alias("actor"),
+        F.col("origin_region").alias("region"),
+        F.when(acked, "published").otherwise("unanswered").alias("series"),
+        F.coalesce("acked_ms", "asked_ms").alias("at_ms"),
+    )
+    with_lane = F.when(F.col("actor").isin(*actors), F.col("actor")).alias("actor")
+    slices = F.least(F.floor((F.col("at_ms") - start_ms) / width_ms), F.lit(BINS - 1)).alias("slice")
+    counted = deliveries.union(publishes).groupBy(with_lane, "region", "series", slices).count()
+    return [Slice(*row) for row in counted.collect()]
+
+
+def actors_shown(measures: Measures) -> tuple[list[tuple[Kind, str]], int]:
+    """Those that waited longest, and how many others there are."""
+    waited = [
+        (-stretches[0].seconds, kind, name)
+        for kind, by_name in _waits(measures).items()
+        for name, stretches in by_name.items()
+        if stretches
+    ]
+    shown = [(kind, name) for _, kind, name in sorted(waited)[:ACTORS_MAX]]
+    # Subscriptions first: they are whom it is about.
+    return sorted(shown, key=lambda actor: (actor[0] != "subscription", actor[1])), len(waited) - len(shown)
+
+
+def _waits(measures: Measures) -> Mapping[Kind, Mapping[str, Sequence[Stretch]]]:
+    return {"subscription": measures.stalls, "producer": measures.outages}
+
+
+def make_timeline(
+    regions: Sequence[str],
+    clusters: Mapping[str, str],
+    start_ms: float,
+    end_ms: float,
+    slices: Sequence[Slice],
+    facts: Sequence[Mapping[str, Any]],
+    gaps: Iterable[Mapping[str, Any]],
+    measures: Measures | None = None,
+    stores: tuple[Interval, ...] = (),
+) -> Timeline:
+    """`facts` by time; `gaps` as the check of that name found them."""
+    marks = marks_of(facts, start_ms)
+    end_s = round((end_ms - start_ms) / 1000, 3)
+    actors, left_out = actors_shown(measures or Measures())
+    return Timeline(
+        start_ms=start_ms,
+        seconds=end_s,
+        lanes=tuple(
+            Lane(
+                region, clusters.get(region), _counts([one for one in slices if one.region == region], SERIES)
+            )
+            for region in regions
+        ),
+        down=down_times(marks, end_s),
+        links=link_faults(marks, end_s),
+        gaps=tuple(_gap(gap, start_ms) for gap in gaps),
+        marks=marks,
+        stores=stores,
+        programs=program_times(marks, end_s),
+        actors=tuple(_actor_lane(kind, name, slices, measures, start_ms) for kind, name in actors),
+        actors_left_out=left_out,
+    )
+
+
+def _actor_lane(
+    kind: Kind, name: str, slices: Iterable[Slice], measures: Measures | None, start_ms: float
+) -> ActorLane:
+    series = SERIES_OF[kind]
+    own = [one for one in slices if one.actor == name and one.series in series]
+    what = "stall" if kind == "subscription" else "outage"
+    waits = _waits(measures or Measures())[kind].get(name, ())
+    return ActorLane(
+        name,
+        kind,
+        _counts(own, series),
+        tuple(_places(own)),
+        tuple(_interval(what, name, wait, start_ms) for wait in waits),
+    )
+
+
+def _interval(what: str, name: str, wait: Stretch, start_ms: float) -> Interval:
+    from_s = round((wait.from_ms - start_ms) / 1000, 3)
+    to_s = round(from_s + wait.seconds, 3)
+    return Interval(from_s, to_s, what, "", actor=name, ended=wait.ended)
+
+
+def _gap(gap: Mapping[str, Any], start_ms: float) -> Interval:
+    from_s = round((gap["at_ms"] - start_ms) / 1000, 3)
+    # From the length to the end: both rounded would be another length.
+    to_s = round(from_s + round((gap["until_ms"] - gap["at_ms"]) / 1000, 3), 3)
+    return Interval(from_s, to_s, "gap", gap["region"], gap["other_region"], actor=gap["subscription"])
+
+
+def _counts(slices: Iterable[Slice], series: Sequence[Series]) -> dict[Series, list[int]]:
+    counts = {name: [0] * BINS for name in series}
+    for one in slices:
+        counts[one.series][one.number] += one.n
+    return counts
+
+
+def _places(slices: Iterable[Slice]) -> Iterable[tuple[int, str]]:
+    """Changes of the region that most of each slice is in."""
+    by_slice: dict[int, dict[str, int]] = {}
+    for one in slices:
+        of_slice = by_slice.setdefault(one.number, {})
+        of_slice[one.region] = of_slice.get(one.region, 0) + one.n
+    last = None
+    for number in sorted(by_slice):
+        region = max(sorted(by_slice[number]), key=by_slice[number].__getitem__)
+        if region != last:
+            yield number, region
+            last = region

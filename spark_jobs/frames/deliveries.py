@@ -1,0 +1,167 @@
+"""Deliveries: what each subscription was to be given, and what it was given."""
+
+from __future__ import annotations
+
+from spark_jobs.engines.frames import DataFrame, F
+from spark_jobs.frames.origins import ORIGIN
+
+SUBSCRIPTION = ("topic", "subscription", "home")
+"""`home` is the region of a subscription that is not replicated, and empty for one that is: that one is everywhere."""
+
+
+def with_homes(events: DataFrame) -> DataFrame:
+    """Events of subscriptions with their `home`. A name is replicated when anybody who subscribed in it said so."""
+    of_clients = events.where(F.col("subscription").isNotNull())
+    replicated = (
+        of_clients.where((F.col("op") == "subscribe") & F.col("replicated"))
+        .select("topic", "subscription", F.lit(True).alias("is_replicated"))
+        .distinct()
+    )
+    home = F.when(F.coalesce("is_replicated", F.lit(False)), F.lit("")).otherwise(F.col("region"))
+    return of_clients.join(replicated.hint("broadcast"), ["topic", "subscription"], "left").withColumn(
+        "home", home
+    )
+
+
+def named_deliveries(of_subscriptions: DataFrame, stored: DataFrame) -> DataFrame:
+    """Receives and acknowledgements, a row per place, with the origin of what was given there: as the history says, or
+    else as the region's log says. `producer` is null for what neither knows."""
+    is_receive = (F.col("op") == "receive") & (F.col("outcome") == "ok")
+    is_ack = (F.col("op") == "acknowledge") & (F.col("outcome") != "failed")
+    place = ("region", "ledger_id", "entry_id", "batch_index")
+    given = ("times", "first_ms", "last_ms", "acknowledged", "payload_digest", "other_payload")
+    origin = F.struct(*ORIGIN[1:])
+    by_place = (
+        of_subscriptions.where(is_receive | is_ack)
+        .groupBy(*SUBSCRIPTION, *place)
+        .agg(
+            F.count(F.when(is_receive, 1)).alias("times"),
+            F.min(F.when(is_receive, F.col("at_ms"))).alias("first_ms"),
+            F.max(F.when(is_receive, F.col("at_ms"))).alias("last_ms"),
+            F.coalesce(F.max(is_ack & (F.col("how") == "individual")), F.lit(False)).alias("acknowledged"),
+            F.max(F.when(is_receive, F.col("payload_digest"))).alias("payload_digest"),
+            F.min(F.when(is_receive, F.col("payload_digest"))).alias("other_payload"),
+            F.array_min(F.collect_set(F.when(is_receive & F.col("producer").isNotNull(), origin))).alias(
+                "origin"
+            ),
+        )
+        .select(*SUBSCRIPTION, *place, *given, *(F.col(f"origin.{name}") for name in ORIGIN[1:]))
+    )
+    in_log = stored.select("topic", *place, *(F.col(name).alias(f"stored_{name}") for name in ORIGIN[1:]))
+    named = by_place.where(F.col("producer").isNotNull() | (F.col("times") == 0))
+    unnamed = by_place.where(F.col("producer").isNull() & (F.col("times") > 0)).join(
+        in_log, ["topic", *place], "left"
+    )
+    filled = unnamed.select(
+        *(
+            F.col(f"stored_{name}").alias(name) if name in ORIGIN[1:] else F.col(name)
+            for name in by_place.columns
+        )
+    )
+    return named.unionByName(filled)
+
+
+def deliveries(by_place: DataFrame, of_subscriptions: DataFrame) -> DataFrame:
+    """Which subscription was `given` which message, where, how many `times`, when first (`came`) and last, and whether
+    it acknowledged it, on its own or together with what stood before."""
+    cumulative = (
+        of_subscriptions.where(
+            (F.col("op") == "acknowledge") & (F.col("how") == "cumulative") & (F.col("outcome") != "failed")
+        )
+        .groupBy(*SUBSCRIPTION, "region", "ledger_id")
+        .agg(F.max("entry_id").alias("acknowledged_upto"))
+    )
+    return (
+        by_place.where(F.col("producer").isNotNull())
+        .join(cumulative.hint("broadcast"), [*SUBSCRIPTION, "region", "ledger_id"], "left")
+        .groupBy(*SUBSCRIPTION, *ORIGIN[1:])
+        .agg(
+            F.sum("times").alias("times"),
+            F.max("last_ms").alias("last_ms"),
+            F.max(
+                F.col("acknowledged")
+                | F.coalesce(F.col("entry_id") <= F.col("acknowledged_upto"), F.lit(False))
+            ).alias("acknowledged"),
+            F.array_sort(F.collect_set(F.struct("region", "ledger_id", "entry_id", "batch_index"))).alias(
+                "given"
+            ),
+            F.collect_list(F.struct("region", "first_ms")).alias("came"),
+            F.max("payload_digest").alias("given_payload"),
+            F.min("other_payload").alias("given_another"),
+        )
+    )
+
+
+def subscriptions(of_subscriptions: DataFrame) -> DataFrame:
+    """`since_ms`, in which `regions`, where it began (`initial`), whether somebody `moved` it by hand, whether it
+    `reads_compacted`, and how far its consumer came in `last_region`, where it was last (`reached`: the last message
+    received there, per ledger)."""
+    is_ok = F.col("outcome") == "ok"
+    subscribed = (
+        of_subscriptions.where(F.col("op").isin("subscribe", "seek", "unsubscribe"))
+        .groupBy(*SUBSCRIPTION)
+        .agg(
+            F.min(F.when((F.col("op") == "subscribe") & is_ok, F.col("at_ms"))).alias("since_ms"),
+            F.collect_set(F.when((F.col("op") == "subscribe") & is_ok, F.col("region"))).alias("regions"),
+            F.min("initial").alias("initial"),
+            F.max(F.col("op") != "subscribe").alias("moved"),
+            F.coalesce(F.max("compacted"), F.lit(False)).alias("reads_compacted"),
+        )
+        .where(F.col("since_ms").isNotNull())
+    )
+    by_ledger = (
+        _received(of_subscriptions)
+        .groupBy(*SUBSCRIPTION, "region", "ledger_id")
+        .agg(F.max(F.struct("entry_id", "batch_index")).alias("last"), F.max("at_ms").alias("until_ms"))
+        .withColumn("entry_id", F.col("last.entry_id"))
+        .withColumn("batch_index", F.col("last.batch_index"))
+    )
+    places = by_ledger.groupBy(*SUBSCRIPTION).agg(
+        F.max_by("region", F.struct("until_ms", "region")).alias("last_region"),
+        F.collect_list(F.struct("region", "ledger_id", "entry_id", "batch_index")).alias("places"),
+    )
+    reached = F.filter("places", lambda place: place["region"] == F.col("last_region"))
+    # One that was never seen to subscribe is owed nothing, but what it received is known all the same.
+    return subscribed.join(
+        places.select(*SUBSCRIPTION, "last_region", reached.alias("reached")),
+        list(SUBSCRIPTION),
+        "full_outer",
+    )
+
+
+def _received(events: DataFrame) -> DataFrame:
+    return events.where((F.col("op") == "receive") & (F.col("outcome") == "ok"))
+
+
+def owed_messages(messages: DataFrame, subscriptions: DataFrame, deliveries: DataFrame) -> DataFrame:
+    """What a subscription was to be given, or was given. Due is what was acknowledged and meant for one of its regions,
+    and asked for after it existed, unless it began at the earliest message. What was asked for `before` it existed is
+    not due to one that began at the latest. What one that reads compacted was not given is `left_out`: compaction keeps
+    the newest message of a key. A subscription that is not replicated is one in each region."""
+    asked_for = messages.where(F.col("asked_ms").isNotNull()).join(subscriptions.hint("broadcast"), "topic")
+    meant = F.col("acked_ms").isNotNull() & F.arrays_overlap("expected", "regions")
+    in_time = (F.col("initial") == "earliest") | (F.col("asked_ms") >= F.col("since_ms"))
+    judged = meant & ~F.col("moved") & ~F.col("unpublished")
+    left_out = F.coalesce("reads_compacted", F.lit(False)) & (F.coalesce("times", F.lit(0)) == 0)
+    return asked_for.join(deliveries.hint("shuffle_hash"), [*SUBSCRIPTION, *ORIGIN[1:]], "full_outer").select(
+        "subscription",
+        "home",
+        *ORIGIN,
+        "namespace",
+        "asked_ms",
+        "acked_ms",
+        "copies",
+        F.coalesce(judged & in_time & ~left_out, F.lit(False)).alias("due"),
+        F.coalesce(judged & in_time & left_out, F.lit(False)).alias("left_out"),
+        F.coalesce(judged & ~in_time, F.lit(False)).alias("before"),
+        F.coalesce(meant & F.col("moved") & ~F.col("unpublished"), F.lit(False)).alias("sought"),
+        F.coalesce("times", F.lit(0)).alias("times"),
+        F.coalesce("acknowledged", F.lit(False)).alias("acknowledged"),
+        "given",
+        "came",
+        "given_payload",
+        "given_another",
+        "last_ms",
+        "last_region",
+        "reached",
+    )

@@ -1,0 +1,368 @@
+"""Entries become columns: one row per message.
+
+A log of millions of messages passes through here. The usual entry, one message with nothing special about it, takes
+a shortcut: its producer, sequence id and publish time are cut out by one regular expression, the property that
+tells where it stands in its origin's log by another, and what then remains of its metadata is nearly always bytes
+that were seen before. Everything else is read by `wire.metadata`. A test compares both ways on every kind of entry.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+from crc32c import crc32c
+
+from emulator.errors import ProtocolError, StorageError
+from emulator.model import markers
+from emulator.model.values import SOURCE_POSITION_PROPERTY
+from emulator.run.history import transaction_text
+from emulator.storage.group import decode_group
+from emulator.wire.markers import decode_marker
+from emulator.wire.message_metadata import EntryDetails, EntryInfo, read_entry
+from emulator.wire.payloads import decompress, split_batch
+from spark_jobs.frames.entry_digests import (
+    NO_ATTRIBUTES,
+    bytes_digest,
+    digest_of,
+    metadata_digests,
+    single_attributes,
+)
+from spark_jobs.sources.contract import Group
+
+ROW_SCHEMA = pa.schema(
+    [
+        ("region", pa.string()),
+        ("damage", pa.string()),
+        ("topic", pa.string()),
+        ("ledger_id", pa.int64()),
+        ("entry_id", pa.int64()),
+        ("batch_index", pa.int32()),
+        ("producer_name", pa.string()),
+        ("sequence_id", pa.int64()),
+        ("publish_time_ms", pa.int64()),
+        ("replicated_from", pa.string()),
+        ("origin_region", pa.string()),
+        ("marker_type", pa.int32()),
+        ("replicate_to", pa.list_(pa.field("element", pa.string()))),
+        ("source_ledger", pa.int64()),
+        ("source_entry", pa.int64()),
+        ("payload_bytes", pa.int32()),
+        ("payload_digest", pa.int64()),
+        ("attributes_digest", pa.int64()),
+        ("bytes_digest", pa.int64()),
+        ("is_sound", pa.bool_()),
+        ("marker", pa.string()),
+        ("transaction", pa.string()),
+    ]
+)
+"""`damage` is null but in rows that tell what could not be read; those set only `region` beside it. `batch_index` is
+-1 outside batches, as in message ids. The source is where the entry stands in its origin's log, as it says itself.
+Digests: `entry_digests`; that of a payload is null where only an encrypted or otherwise closed form is known, or one
+piece of several. `is_sound`: the entry matches its checksum. `marker`: what a snapshot or an update says, as JSON.
+`transaction`: `most,least` of the one that a message belongs to, or that a marker ends."""
+
+_NO_BATCH = -1
+
+_VARINT = rb"([\x80-\xff]*[\x00-\x7f])"
+_HEAD = re.compile(
+    rb"\x0e\x01.{4}"  # magic, checksum
+    rb"(.{4})"  # size of the metadata
+    rb"\x0a(.)(.*?)"  # 1: producer name, not longer than one length byte can say
+    rb"\x10" + _VARINT + rb"\x18" + _VARINT,  # 2: sequence id, 3: publish time
+    re.DOTALL,
+)
+"""The required fields of MessageMetadata, in the order in which every client writes them."""
+
+_SINGLE = re.compile(rb"\x18" + _VARINT + rb"(?:\x40" + _VARINT + rb")?")
+"""SingleMessageMetadata of a message without key and properties. 3: payload size, 8: sequence id."""
+
+_KEY = SOURCE_POSITION_PROPERTY.encode()
+_SOURCE = b"\x0a" + bytes([len(_KEY)]) + _KEY + b"\x12"
+"""Begins the property that `with_replication` leaves as the last field of the metadata; then come one length byte
+and the position."""
+
+
+class _Kind(NamedTuple):
+    """What entries with the same remaining metadata have in common."""
+
+    is_plain: bool
+    """One whole message. If not, the rest says nothing and the entry must be read in full."""
+    replicated_from: str | None
+    origin_region: str
+    replicate_to: tuple[str, ...] | None
+    marker_type: int | None
+    attributes: int
+    rest: int
+    """Digests of what remains of the metadata."""
+    transaction: str | None = None
+
+
+class EntryColumns:
+    """Collects rows of one region until somebody takes them."""
+
+    def __init__(self, region: str) -> None:
+        self._region = region
+        self._rows: list[tuple[Any, ...]] = []
+        self._kind_of = lru_cache(maxsize=4096)(self._read_kind)
+        """By what remains of the metadata; filled from the first entry of each kind."""
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def take(self) -> pa.RecordBatch:
+        """The rows so far, as columns; begins anew."""
+        columns = list(zip(*self._rows, strict=True)) or [()] * len(ROW_SCHEMA)
+        self._rows = []
+        arrays = [pa.array(column, field.type) for column, field in zip(columns, ROW_SCHEMA, strict=True)]
+        return pa.RecordBatch.from_arrays(arrays, schema=ROW_SCHEMA)
+
+    def add_damage(self, sentence: str) -> None:
+        self._rows.append((self._region, sentence, *[None] * (len(ROW_SCHEMA) - 2)))
+
+    def add_group(self, group: Group) -> None:
+        """All messages of a group commit that were not trimmed; what cannot be read becomes a damage."""
+        place = f"the log of {self._region}, topic {group.topic}, entries from {group.ledger_id}"
+        try:
+            entries = decode_group(group.data, f"{place}:{group.first_entry_id}")
+        except StorageError as damage:
+            self.add_damage(str(damage))
+            return
+        for entry_id, data in enumerate(entries, group.first_entry_id):
+            if entry_id < group.trimmed_below:
+                continue
+            try:
+                self._add_entry(group.topic, group.ledger_id, entry_id, data)
+            except ProtocolError as damage:
+                self.add_damage(f"{place}:{entry_id}: {damage}")
+
+    def _add_entry(self, topic: str, ledger_id: int, entry_id: int, data: bytes) -> None:
+        head = _HEAD.match(data)
+        if head is None:
+            return self._add_scanned(topic, ledger_id, entry_id, data)
+        size, name_size, name, sequence_id, publish_time = head.groups()
+        payload_at = 10 + int.from_bytes(size, "big")
+        rest, is_replicated, position = data[head.end() : payload_at].rpartition(_SOURCE)
+        if not is_replicated:
+            rest, source_position = position, None
+        elif rest[-2:] == bytes((0x22, len(_SOURCE) + len(position))) and position[0] == len(position) - 1:
+            rest, source_position = rest[:-2], position[1:].decode(errors="replace")
+        else:
+            return self._add_scanned(topic, ledger_id, entry_id, data)
+        kind = self._kind_of(rest)
+        if len(name) != name_size[0] or not kind.is_plain or len(data) < payload_at:
+            return self._add_scanned(topic, ledger_id, entry_id, data)
+        if is_replicated and kind.replicated_from is None:  # an application copied the property
+            return self._add_scanned(topic, ledger_id, entry_id, data)
+        source = _position(source_position)
+        payload = digest_of(data[payload_at:])
+        at_ms = _time(publish_time)
+        self._rows.append(
+            (
+                self._region,
+                None,
+                topic,
+                ledger_id,
+                entry_id,
+                _NO_BATCH,
+                _text(name),
+                _varint(sequence_id),
+                at_ms,
+                kind.replicated_from,
+                kind.origin_region,
+                kind.marker_type,
+                kind.replicate_to,
+                *source,
+                len(data) - payload_at,
+                payload,
+                kind.attributes,
+                bytes_digest(payload, kind.attributes, kind.rest, at_ms),
+                int.from_bytes(data[2:6], "big") == crc32c(memoryview(data)[6:]),
+                None,
+                kind.transaction,
+            )
+        )
+        return None
+
+    def _read_kind(self, rest: bytes) -> _Kind:
+        """Read the optional fields alone: an entry made of them and of required ones that do not matter."""
+        metadata = b"\x0a\x01p\x10\x01\x18\x01" + rest
+        try:
+            return self._kind(read_entry(len(metadata).to_bytes(4, "big") + metadata), metadata)
+        except ProtocolError:
+            return _Kind(False, None, "", None, None, 0, 0)
+
+    def _kind(self, info: EntryDetails, metadata: bytes) -> _Kind:
+        is_open = not (info.is_batch or info.is_chunk or info.is_encrypted or info.compression)
+        return _Kind(
+            is_open and info.marker_type is None and info.source_position is None,
+            info.replicated_from,
+            info.replicated_from or self._region,
+            info.replicate_to or None,
+            info.marker_type,
+            *metadata_digests(metadata),
+            transaction_text(info.txn),
+        )
+
+    def _add_scanned(self, topic: str, ledger_id: int, entry_id: int, data: bytes) -> None:
+        """Any entry there may be."""
+        info = read_entry(data)
+        start, is_sound = _metadata_start(data)
+        kind = self._kind(info, data[start : info.payload_offset])
+        if info.is_chunk and info.chunk_id != info.num_chunks - 1:
+            return  # the message counts where its last piece is
+        payload = data[info.payload_offset :]
+        marker = _marker_text(data, info) if info.marker_type is not None else None
+        at_ms = _signed(info.publish_time_ms)
+        source = info.source_position or (None, None)
+        for batch_index, sequence_id, size, stored, opened, attributes in _messages(
+            info, payload, kind.attributes
+        ):
+            self._rows.append(
+                (
+                    self._region,
+                    None,
+                    topic,
+                    ledger_id,
+                    entry_id,
+                    batch_index,
+                    info.producer_name,
+                    sequence_id,
+                    at_ms,
+                    kind.replicated_from,
+                    kind.origin_region,
+                    kind.marker_type,
+                    kind.replicate_to,
+                    *source,
+                    size,
+                    opened,
+                    attributes,
+                    bytes_digest(stored, attributes, kind.rest, at_ms),
+                    is_sound,
+                    marker,
+                    kind.transaction,
+                )
+            )
+
+
+Message = tuple[int, int, int, int, int | None, int]
+"""Batch index, sequence id, payload size, digest of the payload as it is stored, digest of it opened, digest of its
+attributes."""
+
+
+def _messages(info: EntryDetails, payload: bytes, attributes: int) -> Iterator[Message]:
+    """The messages of an entry. A batch that cannot be opened, because it is encrypted or nobody here knows its
+    compression, is known by its first and last sequence id; its messages share the digest and the size of the whole.
+    """
+    first = _signed(info.sequence_id)
+    opened = None if info.is_encrypted or info.is_chunk else _opened(info, payload)
+    if not info.is_batch:
+        digest = None if opened is None else digest_of(opened)
+        yield _NO_BATCH, first, len(payload), digest_of(payload), digest, attributes
+        return
+    if opened is None:
+        stored, size = digest_of(payload), len(payload) // info.num_messages
+        for index in range(info.num_messages):
+            yield index, first + index, size, stored, None, attributes
+        return
+    yield from _split(info, opened)
+
+
+def _opened(info: EntryDetails, payload: bytes) -> bytes | None:
+    try:
+        return decompress(info.compression, payload, info.uncompressed_size)
+    except ProtocolError:
+        return None
+
+
+def _split(info: EntryInfo, payload: bytes) -> list[Message]:
+    """The messages of a batch. ProtocolError when it is damaged."""
+    first, at = _signed(info.sequence_id), 0
+    messages: list[Message] = []
+    for index in range(info.num_messages):
+        start = at + 4
+        end = start + int.from_bytes(payload[at:start], "big")
+        single = _SINGLE.fullmatch(payload, start, end)
+        if single is None:
+            return _split_fully(info, payload)
+        size, sequence_id = single.groups()
+        at = end + _varint(size)
+        if at > len(payload):
+            return _split_fully(info, payload)
+        # A batch of one need not repeat its number.
+        number = first + index if sequence_id is None else _varint(sequence_id)
+        digest = digest_of(payload[end:at])
+        messages.append((index, number, at - end, digest, digest, NO_ATTRIBUTES))
+    return messages
+
+
+def _split_fully(info: EntryInfo, payload: bytes) -> list[Message]:
+    first = _signed(info.sequence_id)
+    messages: list[Message] = []
+    for index, (single, message) in enumerate(split_batch(info, payload)):
+        number = _signed(single.sequence_id) if single.HasField("sequence_id") else first + index
+        digest = digest_of(message)
+        messages.append((index, number, len(message), digest, digest, single_attributes(single)))
+    return messages
+
+
+def _metadata_start(data: bytes) -> tuple[int, bool]:
+    """Where the metadata begins, and whether the checksum, if there is one, is right."""
+    at = 0
+    if data[:2] == b"\x0e\x02":  # a block of the broker's own
+        at = 6 + int.from_bytes(data[2:6], "big")
+    if data[at : at + 2] != b"\x0e\x01":
+        return at + 4, True
+    return at + 10, int.from_bytes(data[at + 2 : at + 6], "big") == crc32c(data[at + 6 :])
+
+
+def _marker_text(data: bytes, info: EntryInfo) -> str | None:
+    """Null for markers that promise nothing."""
+    try:
+        marker = decode_marker(data, info)
+    except ProtocolError as problem:
+        return json.dumps({"unreadable": str(problem)})
+    match marker:
+        case markers.Snapshot(snapshot_id, local, positions):
+            said: dict[str, Any] = {"snapshot": snapshot_id, "local": local, "positions": positions}
+        case markers.SubscriptionUpdate(subscription, positions):
+            said = {"subscription": subscription, "positions": positions}
+        case _:
+            return None
+    return json.dumps(said)
+
+
+def _position(text: str | None) -> tuple[int | None, int | None]:
+    """`ledger:entry`; nothing for anything else."""
+    if text is None:
+        return None, None
+    ledger, _, entry = text.partition(":")
+    if not (ledger.isdecimal() and entry.isdecimal()):
+        return None, None
+    return int(ledger), int(entry)
+
+
+@lru_cache(maxsize=4096)
+def _text(value: bytes) -> str:
+    """Names are few and come again."""
+    return value.decode(errors="replace")
+
+
+def _signed(value: int) -> int:
+    """Spark has no unsigned numbers; markers of transactions have sequence id -1."""
+    return value if value < 2**63 else value - 2**64
+
+
+def _varint(encoded: bytes) -> int:
+    value = 0
+    for byte in reversed(encoded):
+        value = value << 7 | byte & 127
+    return _signed(value)
+
+
+_time = lru_cache(maxsize=64)(_varint)
+"""Where it matters, many messages share their millisecond."""

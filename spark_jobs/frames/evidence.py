@@ -1,0 +1,187 @@
+"""What every check starts from: logs and history brought together.
+
+    stored          one row per message that is in some region's log, markers left out
+    events          what clients asked and were told, one row per line of the history
+    messages        one row per origin: what was asked, what was told, and the copies there are of it
+    missing         one row per copy that ought to be there and is not, what that absence proves, and how many
+                    copies are `held` elsewhere
+    owed            one row per subscription and message that it was to be given, or was given: whether it is `due`
+                    to it, how many `times` it came
+    strays          one row per place that a consumer was given something from, in which nothing is stored
+    promises        what snapshots, updates and stored cursors say of places (`sources/promises.py`)
+    ownership       who was granted exclusive access, and what clients were told of it (`sources/grants.py`)
+    outages         one row per time that a region was down
+    trimmed         where retention let entries go
+    transactional   whether there is any transaction
+    keys            what coordinators stored of transaction keys (`transaction_keys.py`)
+
+A message is its *origin*: (topic, origin region, producer, sequence id). Its `position` is (ledger, entry) in the
+log of its origin region; replication keeps that order, so a region that holds something later of the same origin
+has passed over everything earlier that it does not hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from spark_jobs.engines.current import fields_of, kept, side_by_side
+from spark_jobs.engines.frames import DataFrame, F
+from spark_jobs.frames.deliveries import (
+    deliveries,
+    named_deliveries,
+    owed_messages,
+    subscriptions,
+    with_homes,
+)
+from spark_jobs.frames.expired import without_expired
+from spark_jobs.frames.lifetimes import NEVER_MS
+from spark_jobs.frames.messages import join_messages, publishes
+from spark_jobs.frames.origins import ORIGIN, entry_text
+from spark_jobs.frames.transactions import counting, with_ends
+from spark_jobs.sources.run_folder import Namespace
+from spark_jobs.sources.transaction_keys import Keys
+
+TRIMMED_SCHEMA = pa.schema(
+    {"region": pa.string(), "topic": pa.string(), "below": pa.map_(pa.int64(), pa.int64())}
+)
+"""Where retention let entries go: per ledger of a region's topic, those with a smaller id than this."""
+
+OUTAGE_SCHEMA = pa.schema({"region": pa.string(), "down_ms": pa.float64(), "up_ms": pa.float64()})
+"""`up_ms` is null for a region that stayed down."""
+
+
+@dataclass(frozen=True, slots=True)
+class Promises:
+    """What regions have stored about places: (schemas in `promises`)."""
+
+    snapshots: DataFrame
+    updates: DataFrame
+    cursors: DataFrame
+
+
+@dataclass(frozen=True, slots=True)
+class Ownership:
+    """Exclusive access: (schemas in `grants`)."""
+
+    grants: DataFrame
+    told: DataFrame
+    is_known: bool
+    """There is any."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """The frames of the module's description."""
+
+    stored: DataFrame
+    events: DataFrame
+    messages: DataFrame
+    missing: DataFrame
+    owed: DataFrame
+    strays: DataFrame
+    promises: Promises
+    ownership: Ownership
+    outages: DataFrame
+    trimmed: DataFrame
+    transactional: bool
+    keys: Keys
+
+
+def gather(
+    stored: DataFrame,
+    events: DataFrame,
+    trimmed: DataFrame,
+    outages: DataFrame,
+    promises: Promises,
+    ownership: Ownership,
+    keys: Keys,
+    namespaces: Mapping[str, Namespace],
+    end_ms: float = NEVER_MS,
+    *,
+    transactional: bool,
+) -> Evidence:
+    """Bring together what the logs and the history say. `end_ms`: when the history ended."""
+    with side_by_side() as workers:
+        told = workers.submit(_by_place, counting(events, transactional=transactional), stored)
+        joined = join_messages(publishes(events), stored, namespaces)
+        messages = kept(with_ends(joined, events, transactional=transactional))
+        missing = workers.submit(lambda: kept(missing_copies(messages, trimmed)))
+        of_subscriptions, by_place = told.result()
+        given = deliveries(by_place, of_subscriptions)
+        of_each = owed_messages(messages, subscriptions(of_subscriptions), given)
+        owed = kept(without_expired(of_each, namespaces, end_ms))
+        return Evidence(
+            stored=stored,
+            events=events,
+            messages=messages,
+            missing=missing.result(),
+            owed=owed,
+            strays=not_trimmed(by_place.where(F.col("producer").isNull() & (F.col("times") > 0)), trimmed),
+            promises=promises,
+            ownership=ownership,
+            outages=outages,
+            trimmed=trimmed,
+            transactional=transactional,
+            keys=keys,
+        )
+
+
+def _by_place(events: DataFrame, stored: DataFrame) -> tuple[DataFrame, DataFrame]:
+    of_subscriptions = with_homes(events)
+    return of_subscriptions, kept(named_deliveries(of_subscriptions, stored))
+
+
+def not_trimmed(places: DataFrame, trimmed: DataFrame) -> DataFrame:
+    """Of places (topic, region, ledger_id, entry_id) those that retention did not let go: what was there is not known
+    any more."""
+    gone = F.col("entry_id") < F.col("below")[F.col("ledger_id")]
+    return places.join(trimmed.hint("broadcast"), ["topic", "region"], "left").where(
+        ~F.coalesce(gone, F.lit(False))
+    )
+
+
+def missing_copies(messages: DataFrame, trimmed: DataFrame) -> DataFrame:
+    """`absence` tells what a missing copy proves:
+
+    trimmed    retention may have let it go: neither lost nor proof
+    missing    the region holds later messages of that origin, or is the origin itself: it is lost there
+    behind     the region holds nothing later of that origin: lost, or not there yet
+    """
+    reach = (
+        messages.select(
+            "topic",
+            "origin_region",
+            "position",
+            F.explode(F.array_distinct(fields_of("copies", "region"))).alias("region"),
+        )
+        .groupBy("topic", "origin_region", "region", F.col("position.ledger_id").alias("origin_ledger"))
+        .agg(F.min("position.entry_id").alias("first_held"), F.max("position.entry_id").alias("last_held"))
+    )
+    absent = (
+        messages.withColumn("region", F.explode(F.array_except("expected", fields_of("copies", "region"))))
+        .withColumn("origin_ledger", F.col("position.ledger_id"))
+        .join(reach, ["topic", "origin_region", "region", "origin_ledger"], "left")
+        .join(trimmed.hint("broadcast"), ["topic", "region"], "left")
+    )
+    entry, own = F.col("position.entry_id"), F.col("region") == F.col("origin_region")
+    let_go = F.when(own, entry < F.col("below")[F.col("origin_ledger")]).otherwise(
+        F.col("first_held").isNull() | (entry < F.col("first_held"))
+    )
+    return absent.withColumn(
+        "absence",
+        F.when(F.col("below").isNotNull() & F.coalesce(let_go, F.lit(True)), "trimmed")
+        .when(own | (entry < F.col("last_held")), "missing")
+        .otherwise("behind"),
+    ).select(
+        *ORIGIN,
+        "region",
+        "namespace",
+        "asked_ms",
+        "acked_ms",
+        entry_text(F.col("position")).alias("origin_position"),
+        F.size("copies").alias("held"),
+        "absence",
+    )

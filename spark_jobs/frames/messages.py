@@ -1,0 +1,195 @@
+"""Messages: what somebody asked to publish, and the copies there are of it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from spark_jobs.engines.frames import Column, DataFrame, F
+from spark_jobs.frames.origins import ORIGIN, history_topic
+from spark_jobs.frames.policy_changes import Owed
+from spark_jobs.frames.transactions import PLAIN, with_fates
+from spark_jobs.sources.run_folder import Namespace
+
+COPY = {
+    "region": "STRING",
+    "ledger_id": "BIGINT",
+    "entry_id": "BIGINT",
+    "batch_index": "INT",
+    "source_ledger": "BIGINT",
+    "source_entry": "BIGINT",
+    "payload_digest": "BIGINT",
+    "attributes_digest": "BIGINT",
+    "bytes_digest": "BIGINT",
+    "is_sound": "BOOLEAN",
+}
+"""What `copies` says of each, and of which type."""
+
+_COPIES = f"ARRAY<STRUCT<{', '.join(f'{name}: {kind}' for name, kind in COPY.items())}>>"
+
+
+def stored_messages(
+    rows: DataFrame, log_topics: Collection[str], history_topics: Collection[str], *, transactional: bool
+) -> DataFrame:
+    """Rows of `region_log` without markers and system topics. `log_topic` is the topic as stored, `topic` as the
+    history calls it; `fate` as in `transactions`. `transactional`: some row is of a transaction."""
+    names = {topic: history_topic(topic, history_topics) for topic in sorted(log_topics)}
+    system = [topic for topic, name in names.items() if name is None]
+    renamed = {topic: name for topic, name in names.items() if name not in (None, topic)}
+    topic = F.col("topic")
+    if renamed:
+        pairs = [F.lit(text) for pair in renamed.items() for text in pair]
+        topic = F.coalesce(F.create_map(*pairs)[topic], topic)
+    read = rows.where(F.col("damage").isNull())
+    messages = with_fates(read, transactional=transactional).where(F.col("marker_type").isNull())
+    return (messages.where(~F.col("topic").isin(system)) if system else messages).select(
+        "region",
+        F.col("topic").alias("log_topic"),
+        topic.alias("topic"),
+        "origin_region",
+        F.col("producer_name").alias("producer"),
+        "sequence_id",
+        "ledger_id",
+        "entry_id",
+        "batch_index",
+        "replicate_to",
+        "source_ledger",
+        "source_entry",
+        "payload_digest",
+        "attributes_digest",
+        "bytes_digest",
+        "is_sound",
+        "transaction",
+        "fate",
+    )
+
+
+def publishes(events: DataFrame) -> DataFrame:
+    """One row per message that somebody asked to publish. `acked_ms` is null unless it certainly was published;
+    `refused` means that every attempt certainly was not. A number may have been asked for in several `sessions`, with
+    several contents: `asked_payloads` has the digest of each. `told` are the places that receipts named."""
+    is_ok, is_asked = F.col("outcome") == "ok", F.col("outcome") == "asked"
+
+    def count(outcome: str) -> Column:
+        return F.count(F.when(F.col("outcome") == outcome, 1))
+
+    return (
+        events.where(F.col("op") == "publish")
+        .withColumn("origin_region", F.col("region"))
+        .groupBy(*ORIGIN)
+        .agg(
+            F.min("at_ms").alias("asked_ms"),
+            F.min(F.when(is_ok, F.col("at_ms"))).alias("acked_ms"),
+            F.array_sort(
+                F.collect_set(
+                    F.when(
+                        is_ok & F.col("ledger_id").isNotNull(),
+                        F.struct("ledger_id", "entry_id", "batch_index"),
+                    )
+                )
+            ).alias("told"),
+            F.collect_set(F.when(is_asked, F.col("payload_digest"))).alias("asked_payloads"),
+            F.collect_set(F.when(is_asked, F.col("attributes_digest"))).alias("asked_attributes"),
+            F.max(F.when(is_asked, F.col("replicate_to"))).alias("asked_to"),
+            F.max(F.when(is_asked, F.col("transaction"))).alias("asked_transaction"),
+            F.size(F.collect_set("session")).alias("sessions"),
+            (
+                (count("failed") > 0)
+                & (count("failed") >= count("asked"))
+                & (count("ok") + count("unknown") == 0)
+            ).alias("refused"),
+        )
+    )
+
+
+def join_messages(published: DataFrame, stored: DataFrame, namespaces: Mapping[str, Namespace]) -> DataFrame:
+    """One row per message, asked for or stored or both. `copies` is empty for what is stored nowhere."""
+    own = F.col("region") == F.col("origin_region")
+    place = F.struct(*COPY)
+    copies = stored.groupBy(*ORIGIN).agg(
+        # In an order of their own: whoever names the first of several names the same one every time.
+        F.array_sort(F.collect_list(place)).alias("copies"),
+        F.min(F.when(own, F.struct("ledger_id", "entry_id"))).alias("own_position"),
+        F.min(
+            F.when(
+                F.col("source_ledger").isNotNull(),
+                F.struct(F.col("source_ledger").alias("ledger_id"), F.col("source_entry").alias("entry_id")),
+            )
+        ).alias("source"),
+        F.max("replicate_to").alias("stored_to"),
+        F.max(F.when(own, F.col("transaction"))).alias("stored_transaction"),
+        F.array_sort(F.collect_set(F.when(own, F.coalesce("fate", F.lit(PLAIN))))).alias("fates"),
+    )
+    told = F.transform("told", lambda place: F.struct(place["ledger_id"], place["entry_id"]))
+    no_copies = F.array().cast(_COPIES)
+    acked_position = F.array_min(told).cast("struct<ledger_id: bigint, entry_id: bigint>")
+    return (
+        published.join(copies.hint("shuffle_hash"), list(ORIGIN), "full_outer")
+        .withColumn("namespace", F.regexp_extract("topic", r"://([^/]+/[^/]+)/", 1))
+        .withColumn(
+            "chosen", F.when(F.col("asked_ms").isNotNull(), F.col("asked_to")).otherwise(F.col("stored_to"))
+        )
+        .select(
+            *ORIGIN,
+            "namespace",
+            "asked_ms",
+            "acked_ms",
+            "told",
+            "asked_payloads",
+            "asked_attributes",
+            "asked_to",
+            "stored_to",
+            F.coalesce("sessions", F.lit(0)).alias("sessions"),
+            F.coalesce("refused", F.lit(False)).alias("refused"),
+            F.coalesce("copies", no_copies).alias("copies"),
+            F.coalesce("own_position", acked_position, "source").alias("position"),
+            _expected_regions(namespaces).alias("expected"),
+            "asked_transaction",
+            F.coalesce("stored_transaction", "asked_transaction").alias("transaction"),
+            F.coalesce("fates", F.array().cast("array<string>")).alias("fates"),
+        )
+    )
+
+
+def _expected_regions(namespaces: Mapping[str, Namespace]) -> Column:
+    """The origin region, and those of its namespace, or its topic, that the message itself does not leave out."""
+    own = F.array("origin_region")
+    if not namespaces:
+        return own
+    owing = {name: Owed(frozenset(one.regions), one.owed_since_ms) for name, one in namespaces.items()}
+    of_topics = {topic: owed for one in namespaces.values() for topic, owed in one.own_topics.items()}
+    place = F.col("namespace")
+    if of_topics:
+        # Partitions have the policies of their topic.
+        base = F.regexp_extract("topic", r"^(.+)-partition-[0-9]+$", 1)
+        owner = F.when(base != "", base).otherwise(F.col("topic"))
+        place = F.when(owner.isin(sorted(of_topics)), owner).otherwise(place)
+    owing |= of_topics
+    pairs = [
+        part
+        for name, owed in sorted(owing.items())
+        for part in (F.lit(name), F.array(*map(F.lit, sorted(owed.regions))).cast("array<string>"))
+    ]
+    declared = _owed(place, owing, F.coalesce(F.create_map(*pairs)[place], own))
+    chosen = F.when(F.size("chosen") > 0, F.array_intersect(declared, F.col("chosen")))
+    return F.array_union(own, F.coalesce(chosen, declared))
+
+
+def _owed(place: Column, owing: Mapping[str, Owed], declared: Column) -> Column:
+    """Without what policies that were changed meanwhile left out of it."""
+    pairs = [
+        F.lit(part)
+        for name, owed in sorted(owing.items())
+        for (origin, other), since_ms in sorted(owed.since_ms.items())
+        for part in (f"{name} {origin} {other}", since_ms)
+    ]
+    if not pairs:
+        return declared
+    since_ms = F.create_map(*pairs)
+    # What nobody asked for is owed by a policy of all the time only.
+    asked_ms = F.coalesce("asked_ms", F.lit(0.0))
+
+    def is_owed(region: Column) -> Column:
+        key = F.concat_ws(" ", place, F.col("origin_region"), region)
+        return asked_ms >= F.coalesce(since_ms[key], F.lit(0.0))
+
+    return F.filter(declared, is_owed)

@@ -1,0 +1,180 @@
+"""What every picture of the report is made of: where moments go, names, brackets with their labels, an axis of time.
+
+Pictures are drawn twice, once wide and once narrow, instead of scaled: text keeps its size. Colours are classes, the
+page's style sheet says which. All text is escaped here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from html import escape
+
+from spark_jobs.report.durations import duration_text
+
+CHARACTER_PX = 6.6
+"""Upper estimate for the 12 px of the labels."""
+BOLD_PX = 7.4
+"""The same for bold."""
+LABEL_PX = 17
+"""Height of one row of labels."""
+NAME_MAX = 26
+"""Characters of a name."""
+NARROW_BELOW_PX = 700
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """Where things go; pixels."""
+
+    width: float
+    left: float
+    """Of the first moment. Beside it, where there is room, stand the names of what is drawn."""
+    right: float
+    """Of the last moment."""
+    seconds: float
+    names_beside: bool
+
+    def x(self, at_s: float) -> float:
+        return self.left + (self.right - self.left) * min(max(at_s / self.seconds, 0.0), 1.0)
+
+    @property
+    def name_height(self) -> float:
+        """What a name takes above of what it names."""
+        return 0.0 if self.names_beside else float(LABEL_PX)
+
+
+@dataclass(slots=True)
+class Row:
+    """A row of labels that do not touch each other."""
+
+    taken: list[tuple[float, float]] = field(default_factory=list)
+
+    def takes(self, start: float, end: float) -> bool:
+        """Whether there was room; then it is taken."""
+        free = all(end < a or start > b for a, b in self.taken)
+        if free:
+            self.taken.append((start, end))
+        return free
+
+    def makes_room(self, start: float, width: float, shift_max: float) -> float | None:
+        """Where a label of that width has room, as near behind `start` as can be; then it is taken. None: nowhere."""
+        for place in sorted([start, *(end + 4 for _, end in self.taken)]):
+            if start <= place <= start + shift_max and self.takes(place, place + width):
+                return place
+        return None
+
+
+def frame_for(width: float, seconds: float, names: Iterable[str], small_names: Iterable[str] = ()) -> Frame:
+    """With a gutter for the names where the picture is wide."""
+    beside = width >= NARROW_BELOW_PX
+    gutter = 16 + max(
+        max((len(shortened(name)) * (BOLD_PX + 0.6) for name in names), default=0),
+        max((len(shortened(name)) * CHARACTER_PX for name in small_names), default=0),
+    )
+    return Frame(width, gutter if beside else 8.0, width - 14.0, max(seconds, 0.001), beside)
+
+
+def svg(parts: Iterable[str], width: float, height: float, title: str) -> str:
+    return (
+        f'<svg class="timeline" viewBox="0 0 {width} {height:.0f}" width="{width}" height="{height:.0f}" role="img"'
+        f' aria-label="{escape(title)}">{"".join(parts)}</svg>'
+    )
+
+
+def text(x: float, y: float, words: str, kind: str, anchor: str = "start") -> str:
+    return f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(words)}</text>'
+
+
+def name_of(frame: Frame, name: str, y: float, below: str = "") -> str:
+    """Beside what begins at `y`, or above it; `below`, in small, says more of it."""
+    name, below = shortened(name), shortened(below)
+    if frame.names_beside:
+        x = frame.left - 12
+        return text(x, y, name, "region", "end") + (text(x, y + 15, below, "cluster", "end") if below else "")
+    small = f' <tspan class="cluster">{escape(below)}</tspan>' if below else ""
+    return f'<text class="region" x="{frame.left + 5:.1f}" y="{y:.1f}">{escape(name)}{small}</text>'
+
+
+def bracket(frame: Frame, from_s: float, to_s: float, line: float, kind: str) -> str:
+    """A length of time."""
+    x = frame.x(from_s)
+    end = max(frame.x(to_s), x + 2)
+    return (
+        f'<path class="{kind} bracket" d="M{x:.1f} {line - 5:.1f}v10M{x:.1f} {line:.1f}H{end:.1f}'
+        f'M{end:.1f} {line - 5:.1f}v10"/>'
+    )
+
+
+def label_beside(
+    frame: Frame, from_s: float, to_s: float, words: str, y: float, kind: str, row: Row
+) -> str | None:
+    """Right of a stretch of time, left of it, or on it, wherever in the row is room; None where there is none."""
+    x, end, width = frame.x(from_s), frame.x(to_s), len(words) * BOLD_PX
+    middle = min(max((x + end - width) / 2, frame.left), max(frame.right - width, frame.left))
+    for start in (end + 7, x - 7 - width, middle):
+        if start >= frame.left and start + width <= frame.right + 4 and row.takes(start, start + width):
+            return text(start, y, words, kind)
+    return None
+
+
+def moment_label(
+    frame: Frame, at_s: float, words: str, y: float, kind: str, row: Row, shift_max: float = 0.0
+) -> str | None:
+    """Right of a moment, or left of it at the right edge; None where there is no room. `shift_max`: so far from it."""
+    x, width = frame.x(at_s), len(words) * CHARACTER_PX
+    if x + 5 + width > frame.right:
+        fits = x - 5 - width >= frame.left and row.takes(x - 5 - width, x - 5)
+        return text(x - 5, y, words, kind, "end") if fits else None
+    start = row.makes_room(x + 5, width, shift_max)
+    return None if start is None or start + width > frame.right else text(start, y, words, kind)
+
+
+def bars(frame: Frame, sizes: Sequence[float], base: float, direction: int, kind: str) -> str:
+    """One path for a whole series: fewer nodes than a rectangle per slice, and no seams between them."""
+    if not any(sizes):
+        return ""
+    # On a narrow screen several slices share a bar, which shows the tallest of them.
+    step = max(1, round(len(sizes) * 2.5 / (frame.right - frame.left)))
+    merged = [max(sizes[start : start + step]) for start in range(0, len(sizes), step)]
+    width = (frame.right - frame.left) * step / len(sizes)
+    path = [f"M{frame.left:.1f} {base:.1f}"]
+    path += [f"V{base + direction * size:.1f}h{width:.2f}" for size in merged]
+    return f'<path class="{kind}" d="{"".join(path)}V{base:.1f}Z"/>'
+
+
+def bar_px(count: int, highest: int, tallest_px: float) -> float:
+    """Square root, so that quiet times are seen beside busy ones, and one message alone is seen too."""
+    return max(2.0, math.sqrt(min(count / highest, 1.0)) * tallest_px) if count else 0.0
+
+
+def axis(frame: Frame, y: float, top: float) -> tuple[str, float]:
+    """Ticks at `y` and their lines up to `top`; where it ends."""
+    step = nice_step(frame.seconds, (frame.right - frame.left) / 90)
+    digits = max(0, -math.floor(math.log10(step)))
+    parts = [f'<path class="line" d="M{frame.left:.1f} {y + 2:.1f}H{frame.right:.1f}"/>']
+    for number in range(math.floor(frame.seconds / step + 1e-9) + 1):
+        at_s = number * step
+        x = frame.x(at_s)
+        anchor = "start" if number == 0 and not frame.names_beside else "middle"
+        if x > frame.right - 16:
+            anchor = "end"
+        parts.append(f'<path class="grid" d="M{x:.1f} {top:.1f}V{y + 6:.1f}"/>')
+        parts.append(text(x, y + 20, f"{at_s:.{digits}f} s", "tick", anchor))
+    return "".join(parts), y + 28
+
+
+def nice_step(seconds: float, ticks_max: float) -> float:
+    """1, 2 or 5 times a power of ten, so that there are at most `ticks_max` steps."""
+    raw = seconds / max(ticks_max, 1)
+    power = 10.0 ** math.floor(math.log10(raw))
+    return next((factor * power for factor in (1, 2, 5) if factor * power >= raw), 10 * power)
+
+
+def shortened(words: str, length: int = NAME_MAX) -> str:
+    return words if len(words) <= length else words[: length - 1] + "\u2026"
+
+
+def lasted(seconds: float, ended: bool) -> str:
+    return duration_text(seconds) if ended else f"{duration_text(seconds)}, until the end"

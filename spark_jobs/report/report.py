@@ -1,0 +1,219 @@
+"""report.json for programs and report.html for people; both say the same."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from spark_jobs.checks.judging import count
+from spark_jobs.evaluation import Judgement
+from spark_jobs.figures.journeys import Journey, Origin, origin_of
+from spark_jobs.figures.timeline import BINS, Timeline
+from spark_jobs.report.causes import causes
+from spark_jobs.report.curves_drawing import draw_curves, title_of
+from spark_jobs.report.durations import duration_text
+from spark_jobs.report.headline import ONE_RUN, explanation
+from spark_jobs.report.journey_texts import journey_lines, title_of_journey
+from spark_jobs.report.ownership_drawing import draw_loads, legend_of, sentences_of, title_of_contest
+from spark_jobs.report.texts import curves_by_kind, head_rows, legend, steps_in_short, tiles
+from spark_jobs.report.timeline_drawing import draw_timeline, full_height_count
+from spark_jobs.verdict import CheckResult, Verdict
+
+WIDE_PX = 1180
+NARROW_PX = 356
+"""What the page leaves for the picture on a screen of 1400 and of 400 pixels."""
+
+EXAMPLES_MAX = 3
+"""Witnesses of a check that the terminal shows."""
+
+_GRAVEST: Sequence[Verdict] = ("invalid", "unknown", "valid", "measured", "not applicable")
+"""Checks that failed are told of first."""
+
+
+def write_report(judgement: Judgement, folder: Path) -> Path:
+    """Write both files into `folder`; the path of the page. A reader never sees half a file."""
+    folder.mkdir(parents=True, exist_ok=True)
+    _replace(folder / "report.json", json.dumps(judgement.as_json(), indent=1) + "\n")
+    page = folder / "report.html"
+    _replace(page, render_page(judgement))
+    return page
+
+
+def render_page(judgement: Judgement) -> str:
+    """One page without scripts that loads nothing from anywhere."""
+    templates = Environment(
+        loader=PackageLoader("spark_jobs"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    timeline = judgement.timeline
+    journeys = {journey.origin: journey for journey in judgement.journeys}
+    names = [title_of(curve) for curve in judgement.curves]
+    return templates.get_template("report.html").render(
+        judgement=judgement,
+        headline=judgement.headline,
+        explanation=explanation(judgement.verdict, judgement.checks),
+        head=head_rows(judgement),
+        reasons=[(check, _beside(check, timeline)) for check in _reasons(judgement)],
+        tiles=tiles(judgement.figures),
+        stored=_stored(judgement.figures),
+        steps=judgement.story.steps,
+        steps_in_short=steps_in_short(judgement.story.steps),
+        checks=[
+            (check, _witness_table(check, journeys, timeline.start_ms), _beside(check, timeline))
+            for check in sorted(judgement.checks, key=lambda check: _GRAVEST.index(check.verdict))
+        ],
+        legend=legend(timeline),
+        followed=[
+            (title_of_journey(journey), journey_lines(journey, timeline.start_ms))
+            for journey in judgement.followed
+        ],
+        curves=[
+            (
+                heading,
+                *(Markup(draw_curves(of_kind, timeline, width, names)) for width in (WIDE_PX, NARROW_PX)),
+            )
+            for heading, of_kind in curves_by_kind(judgement.curves)
+        ],
+        ownership=[
+            (
+                title_of_contest(contest),
+                legend_of(contest),
+                sentences_of(contest),
+                *(Markup(draw_loads(contest, width, judgement.ownership)) for width in (WIDE_PX, NARROW_PX)),
+            )
+            for contest in judgement.ownership
+        ],
+        # The drawing escapes every text it contains.
+        wide=Markup(draw_timeline(timeline, WIDE_PX)),
+        narrow=Markup(draw_timeline(timeline, NARROW_PX)),
+        has_timeline=bool(timeline.lanes) and timeline.seconds > 0,
+        peak=f"{round(full_height_count(timeline) * BINS / max(timeline.seconds, 0.001)):,}",
+        marks=[mark for mark in timeline.marks if mark.op != "phase"],
+        duration_text=duration_text,
+    )
+
+
+def summary(judgement: Judgement, page: Path) -> str:
+    """What the command line prints."""
+    lines = [f"{judgement.verdict.upper()}  {judgement.run}", f"  {judgement.headline}"]
+    for check in judgement.checks:
+        if check.verdict != "not applicable":
+            lines += _lines_of(check)
+    idle = sum(check.verdict == "not applicable" for check in judgement.checks)
+    if idle:
+        lines.append(
+            f"  {'not applicable':<14} {count(idle, 'check')} with nothing to check (listed in the report)."
+        )
+    if judgement.verdict == "valid":
+        lines.append(f"  {ONE_RUN}")
+    for result in judgement.limits:
+        lines.append(f"  {result.outcome:<8} limit {result.limit.text}: {result.sentence}.")
+    for journey in judgement.followed:
+        lines.append(f"{title_of_journey(journey)}:")
+        told = journey_lines(journey, judgement.timeline.start_ms)
+        lines += [f"  {at:>12}  {what}" for at, what in told]
+    lines.append(f"Report: {page}")
+    return "\n".join(lines)
+
+
+def _lines_of(check: CheckResult) -> list[str]:
+    label = f"{check.invariant}  " if check.invariant.startswith("INV") else ""
+    shown = check.witness[:EXAMPLES_MAX] if check.verdict in ("invalid", "unknown") else ()
+    return [
+        f"  {check.verdict:<14} {label}{check.title}: {check.sentence}",
+        *(f"           e.g. {_one_line(witness)}" for witness in shown),
+    ]
+
+
+def _one_line(witness: Mapping[str, Any]) -> str:
+    """`missing in us-west: orders-us-east 981 of us-east, there at 1:703; topic persistent://…`"""
+    if "damage" in witness:
+        return str(witness["damage"])
+    place = f" in {witness['region']}" if "region" in witness else ""
+    said = [text.format(**witness) for name, text in _TOLD if name in witness]
+    line = f"{witness['kind']}{place}: {''.join(said).removeprefix(',').lstrip()}"
+    return f"{line}; topic {witness['topic']}" if "topic" in witness else line
+
+
+_TOLD = (
+    ("producer", " {producer}"),
+    ("sequence_id", " {sequence_id}"),
+    ("origin_region", " of {origin_region}"),
+    ("origin_position", ", there at {origin_position}"),
+    ("position", ", at {position}"),
+    ("owner", ", owner {owner}"),
+    ("transaction_key", ", key {transaction_key}"),
+    ("epoch", ", epoch {epoch}"),
+    ("transaction", ", transaction {transaction}"),
+)
+"""What a witness says of itself, in this order."""
+
+
+def _reasons(judgement: Judgement) -> list[CheckResult]:
+    """The checks that made the verdict what it is."""
+    if judgement.verdict == "valid":
+        return []
+    return [check for check in judgement.checks if check.verdict == judgement.verdict]
+
+
+def _beside(check: CheckResult, timeline: Timeline) -> list[str]:
+    """The faults beside what a check found to be wrong."""
+    return causes(check, timeline) if check.verdict in ("invalid", "unknown") else []
+
+
+def _stored(figures: Mapping[str, Any]) -> list[tuple[str, int, int]]:
+    return [(region, n, figures["markers"].get(region, 0)) for region, n in figures["stored"].items()]
+
+
+def _witness_table(
+    check: CheckResult, journeys: Mapping[Origin, Journey], start_ms: float
+) -> tuple[str, list[str], list[tuple[list[str], list[tuple[str, str]]]]]:
+    """The topic that all are about, if it is one; column names; and for each witness its cells and the lines of its
+    message's journey. Only columns that some witness has, times as seconds since the start."""
+    topics = {witness.get("topic") for witness in check.witness}
+    shared = str(*topics) if len(topics) == 1 and None not in topics else ""
+    names = [name for name in _ordered(check.witness) if name != "topic" or not shared]
+    rows = []
+    for witness in check.witness:
+        journey = journeys.get(origin_of(witness) or ("", "", "", 0))
+        lines = journey_lines(journey, start_ms) if journey is not None else []
+        rows.append(([_cell(name, witness.get(name), start_ms) for name in names], lines))
+    return shared, [_HEADS.get(name, name.replace("_", " ")) for name in names], rows
+
+
+_HEADS = {
+    "kind": "what",
+    "other_region": "other region",
+    "at_ms": "at",
+    "until_ms": "until",
+    "sequence_id": "sequence id",
+    "origin_region": "origin",
+    "origin_position": "position there",
+}
+
+
+def _ordered(witnesses: Iterable[Mapping[str, Any]]) -> list[str]:
+    return list(dict.fromkeys(name for witness in witnesses for name in witness))
+
+
+def _cell(name: str, value: Any, start_ms: float) -> str:
+    if value is None:
+        return ""
+    if name.endswith("_ms"):
+        return f"{(value - start_ms) / 1000:.3f} s"
+    return str(value)
+
+
+def _replace(path: Path, text: str) -> None:
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text(text, encoding="utf-8")
+    os.replace(partial, path)

@@ -1,0 +1,125 @@
+"""What was played: the head of the report, and the steps of the scenario with what became of them. Names no engine."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from emulator.run.history import run_name
+from emulator.run.manifest import MadeBy, read_made_by
+from spark_jobs.sources.run_folder import RunFolder
+
+StepOutcome = Literal["done", "failed", "interrupted", "not tried"]
+_STEP = re.compile(r"step (\d+) (begins|done|failed): (.*)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of the scenario."""
+
+    number: int
+    text: str
+    outcome: StepOutcome
+    at_s: float | None = None
+    """When it began; None: never."""
+    seconds: float | None = None
+    """How long it took; None: it did not end."""
+    error: str | None = None
+
+    @property
+    def phase(self) -> str | None:
+        """The heading, if it is one."""
+        verb, _, words = self.text.partition(": ")
+        return words.strip("'\"") if verb == "phase" else None
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What one must know of a run before anything else. Empty is what nobody wrote down."""
+
+    scenario: str = ""
+    description: str = ""
+    topology: str = ""
+    clusters: str = ""
+    """`americas (us-east, us-west), europe (eu-central)`"""
+    runtime: str = ""
+    created_at: str = ""
+    version: str = ""
+    command: str = ""
+    """What makes another run like it."""
+    folder: str = ""
+    """Where that is typed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """Head and steps."""
+
+    head: Head = Head()
+    steps: tuple[Step, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+
+def read_story(folder: RunFolder, facts: Sequence[Mapping[str, Any]], start_ms: float) -> Story:
+    """From the files of the run directory, whatever their state, and the facts of its history, by time."""
+    made_by = read_made_by(folder.path) or MadeBy("", "")
+    head = Head(
+        scenario=made_by.scenario or _scenario_played(facts),
+        description=made_by.description.strip(),
+        topology=_said(folder.path / "topology.json", "name"),
+        clusters=_clusters(folder),
+        runtime=_said(folder.path / "run.json", "runtime"),
+        created_at=run_name(folder.path),
+        version=made_by.version,
+        command=made_by.command,
+        folder=made_by.folder,
+    )
+    return Story(head, tuple(_steps(facts, made_by.steps, start_ms)))
+
+
+def _steps(facts: Iterable[Mapping[str, Any]], planned: Sequence[str], start_ms: float) -> Iterable[Step]:
+    found: dict[int, Step] = {}
+    for fact in facts:
+        said = _STEP.fullmatch(fact["detail"] or "") if fact["op"] == "step" else None
+        if said is None:
+            continue
+        number, at_s = int(said[1]), round((fact["at_ms"] - start_ms) / 1000, 3)
+        begun = found.get(number)
+        if said[2] == "begins" or begun is None or begun.at_s is None:
+            found[number] = Step(number, said[3], "interrupted", at_s)
+        else:
+            outcome: StepOutcome = "done" if said[2] == "done" else "failed"
+            seconds = round(at_s - begun.at_s, 3)
+            found[number] = dataclasses.replace(begun, outcome=outcome, seconds=seconds, error=fact["error"])
+    for number, text in enumerate(planned, 1):
+        found.setdefault(number, Step(number, text, "not tried"))
+    return [found[number] for number in sorted(found)]
+
+
+def _scenario_played(facts: Iterable[Mapping[str, Any]]) -> str:
+    for fact in facts:
+        begun = re.fullmatch("play of (.*) begins", fact["detail"] or "") if fact["op"] == "phase" else None
+        if begun is not None:
+            return begun[1]
+    return ""
+
+
+def _clusters(folder: RunFolder) -> str:
+    names: dict[str, list[str]] = {}
+    for region, cluster in folder.clusters.items():
+        names.setdefault(cluster, []).append(region)
+    return ", ".join(f"{cluster} ({', '.join(regions)})" for cluster, regions in names.items())
+
+
+def _said(file: Path, key: str) -> str:
+    try:
+        return str(json.loads(file.read_text()).get(key, ""))
+    except (OSError, ValueError, AttributeError):
+        return ""

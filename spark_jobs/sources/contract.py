@@ -1,0 +1,71 @@
+"""What `region_log` asks of the reader of a backend. A reader is a module with these functions:
+
+    plan(log: RegionLog) -> list[RowRange]              how the log is shared out among tasks
+    read_groups(log, range) -> Iterator[Group]          called in any task, on any machine
+    read_topic(log, topic) -> Iterator[Group]           all there is of one topic
+    read_heads(log) -> list[Head]                       where each topic begins
+    read_values(log) -> list[tuple[str, StoredValue]]   cursors and grants, by key, that a region keeps beside its logs
+
+Each raises LogDamaged when there is something it cannot read; what was yielded before stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple, Protocol
+
+from spark_jobs.sources.run_folder import RegionLog
+
+
+class LogDamaged(Exception):
+    """A log is missing or unreadable; the message is a sentence without its full stop."""
+
+
+class RowRange(NamedTuple):
+    """A part of a log, in the backend's own counting; `stop` does not belong to it."""
+
+    start: int
+    stop: int
+    part: str = ""
+    """Which part of the log is counted, where a log has several; in the backend's own words."""
+
+
+class Group(NamedTuple):
+    """Entries that were committed together."""
+
+    topic: str
+    ledger_id: int
+    first_entry_id: int
+    trimmed_below: int
+    """Entries with a smaller id were let go, even if their bytes are still there."""
+    data: bytes
+    """In the group codec."""
+
+
+class Head(NamedTuple):
+    """Where a topic's log begins."""
+
+    topic: str
+    ledger_id: int
+    first_entry_id: int
+
+
+StoredValue = bytes
+
+
+class LogReader(Protocol):
+    """A backend's module, as `region_log` sees it."""
+
+    def plan(self, log: RegionLog) -> list[RowRange]: ...
+
+    def read_groups(self, log: RegionLog, rows: RowRange) -> Iterator[Group]: ...
+
+    def read_topic(self, log: RegionLog, topic: str) -> Iterator[Group]: ...
+
+    def read_heads(self, log: RegionLog) -> list[Head]: ...
+
+    def read_ends(self, log: RegionLog) -> dict[str, int]:
+        """The highest id by topic, where it may be more than that of the newest entry."""
+        ...
+
+    def read_values(self, log: RegionLog) -> list[tuple[str, StoredValue]]: ...

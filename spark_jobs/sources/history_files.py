@@ -1,0 +1,341 @@
+"""The files of a history: whether each is whole, and its lines as columns (docs/HISTORY.md). Names no engine.
+
+A file is whole when it begins with a head of this run, ends with an end or a seal, and holds the lines that the end
+counts, with the digest that it says. Every line is checked against the format and against what the run has. What is
+wrong is a damage that names file, line, field and rule: the rest is evidence, but not the whole truth.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from emulator.run.history_schema import FRAME, LineCheck, Wrong
+from spark_jobs.sources.run_folder import Damage
+
+ROW_SCHEMA = pa.schema(
+    [
+        ("damage", pa.string()),
+        ("at_ms", pa.float64()),
+        ("actor", pa.string()),
+        ("op", pa.string()),
+        ("outcome", pa.string()),
+        ("region", pa.string()),
+        ("other_region", pa.string()),
+        ("topic", pa.string()),
+        ("subscription", pa.string()),
+        ("origin_region", pa.string()),
+        ("producer", pa.string()),
+        ("session", pa.string()),
+        ("sequence_id", pa.int64()),
+        ("last_sequence_id", pa.int64()),
+        ("topic_epoch", pa.int64()),
+        ("ledger_id", pa.int64()),
+        ("entry_id", pa.int64()),
+        ("batch_index", pa.int32()),
+        ("payload_digest", pa.int64()),
+        ("attributes_digest", pa.int64()),
+        ("key", pa.string()),
+        ("replicate_to", pa.list_(pa.field("element", pa.string()))),
+        ("replicated", pa.bool_()),
+        ("initial", pa.string()),
+        ("compacted", pa.bool_()),
+        ("how", pa.string()),
+        ("error", pa.string()),
+        ("detail", pa.string()),
+        ("transaction", pa.string()),
+        ("action", pa.string()),
+        ("transaction_key", pa.string()),
+        ("key_epoch", pa.int64()),
+        ("history_file", pa.string()),
+    ]
+)
+"""A line. `history_file` is the name of its file, without suffix.
+
+`damage` is null but in rows that tell what could not be read, which set nothing else. Topics are in their
+full form; the place that a message id names is three numbers; digests are numbers, 0 for attributes that are not
+there."""
+
+BATCH_ROWS = 16_384
+SLICE_BYTES = 16 * 1024 * 1024
+"""About as much as one task reads."""
+DAMAGES_MAX = 20
+"""Of one slice; further ones are counted."""
+
+_FRAMING = re.compile(rb'"op"\s*:\s*"(?:head|end|seal|hire)"')
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Whole lines of one file."""
+
+    path: Path
+    start: int
+    stop: int
+    """Bytes; `stop` does not belong to it."""
+    first_line: int
+    """Its number, from 1."""
+    torn: frozenset[int] = frozenset()
+    """Numbers of lines that a seal says were torn: no damage."""
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryFile:
+    """One file as found."""
+
+    slices: tuple[Slice, ...]
+    damages: tuple[Damage, ...]
+
+
+def look_at(path: Path, run: str, there: Collection[str]) -> HistoryFile:
+    """Whether a file is whole, and how its lines are shared out. `run`: `emulator.run.history.run_name`; `there`: the
+    history files of the run, without suffix."""
+    data = path.read_bytes()
+    problems, torn = _frame_problems(data, run, there)
+    damages = tuple(Damage(f"history/{path.name}{problem}") for problem in problems)
+    return HistoryFile(tuple(_slices(path, data, frozenset(torn))), damages)
+
+
+def _frame_problems(data: bytes, run: str, there: Collection[str]) -> tuple[list[str], list[int]]:
+    problems: list[str] = []
+    torn: list[int] = []
+    counted = CountedLines(data)
+    is_open = False
+    last_at = -1
+    for found in _FRAMING.finditer(data):
+        start, line = _line_around(data, found.start())
+        try:
+            fields = json.loads(line)
+        except ValueError:
+            continue  # named when the lines are read
+        number = counted.before(start) + 1
+        match fields.get("op"):
+            case "head":
+                if is_open:
+                    problems.append(
+                        f":{number}: a head before the end of the previous writer: two writers, or a missing end"
+                    )
+                elif start != last_at + 1:
+                    problems.append(f":{number}: the lines before it have no head")
+                is_open = True
+                problems += [f":{number}: {problem}" for problem in _head_problems(fields, run, there)]
+            case "end" | "seal" as op:
+                if not is_open:
+                    problems.append(f":{number}: {op} without a head")
+                is_open, last_at = False, start + len(line)
+                if fields.get("lines") != number - 1:
+                    problems.append(
+                        f":{number}: lines: is {fields.get('lines')}, but {number - 1} lines precede it"
+                    )
+                elif fields.get("digest") != hashlib.sha256(memoryview(data)[:start]).hexdigest():
+                    problems.append(
+                        f":{number}: digest: differs from that of the lines before it; they were changed"
+                    )
+                if fields.get("torn") is True:
+                    torn.append(number - 1)
+            case "hire":
+                if fields.get("file") not in there:
+                    problems.append(f":{number}: file: history/{fields.get('file')}.jsonl is missing")
+    if is_open or not data:
+        problems.append(
+            " has no end: its program still runs, or was killed and the file was not sealed"
+            " (use `geoemu seal` when the program has ended)"
+        )
+    elif last_at != len(data) - 1:
+        what = "has no head" if last_at < 0 else "continues after its end"
+        problems.append(f":{counted.before(last_at + 1) + 1}: {what}")
+    return problems, torn
+
+
+def _head_problems(fields: dict[str, Any], run: str, there: Collection[str]) -> Iterator[str]:
+    if fields.get("run") != run:
+        yield f"run: is {fields.get('run')!r}, but this is run {run!r}: the file belongs to another run"
+    for other in fields.get("others") or ():
+        if other not in there:
+            yield f"others: history/{other}.jsonl is missing"
+
+
+class CountedLines:
+    """Numbers of lines, asked for in order."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = self._lines = 0
+
+    def before(self, at: int) -> int:
+        """How many lines end before byte `at`."""
+        self._lines += self._data.count(b"\n", self._at, at)
+        self._at = at
+        return self._lines
+
+
+def _line_around(data: bytes, at: int) -> tuple[int, bytes]:
+    start = data.rfind(b"\n", 0, at) + 1
+    end = data.find(b"\n", at)
+    return start, data[start : len(data) if end < 0 else end]
+
+
+def _slices(path: Path, data: bytes, torn: frozenset[int]) -> Iterator[Slice]:
+    counted, start = CountedLines(data), 0
+    while start < len(data):
+        end = data.find(b"\n", min(len(data), start + SLICE_BYTES))
+        stop = len(data) if end < 0 else end + 1
+        yield Slice(path, start, stop, counted.before(start) + 1, torn)
+        start = stop
+
+
+def read_rows(
+    slice_: Slice, regions: Collection[str], namespaces: Collection[str]
+) -> Iterator[pa.RecordBatch]:
+    """The slice's lines as columns in the shape of ROW_SCHEMA. What frames a file is no row."""
+    with slice_.path.open("rb") as stream:
+        stream.seek(slice_.start)
+        data = stream.read(slice_.stop - slice_.start)
+    reader = _Reader(slice_.path, regions, namespaces)
+    for number, line in enumerate(data.split(b"\n")[: data.count(b"\n") + 1], slice_.first_line):
+        if line and number not in slice_.torn:
+            reader.add(number, line)
+            if len(reader.rows) >= BATCH_ROWS:
+                yield reader.take()
+    reader.count_unnamed()
+    yield reader.take()
+
+
+class _Reader:
+    def __init__(self, file: Path, regions: Collection[str], namespaces: Collection[str]) -> None:
+        known = frozenset(regions)
+        rule = f"must be a region of this run ({', '.join(sorted(known))})"
+        self.rows: list[tuple[Any, ...]] = []
+        self._place = f"history/{file.name}"
+        self._file = file.stem
+        self._check = LineCheck(dict.fromkeys(("region", "other_region", "origin_region"), (known, rule)))
+        self._namespaces = frozenset(namespaces)
+        self._topics: dict[str, str | Wrong] = {}
+        self._damages = 0
+
+    def take(self) -> pa.RecordBatch:
+        columns: Sequence[Sequence[Any]] = list(zip(*self.rows, strict=True)) or [()] * len(ROW_SCHEMA)
+        self.rows = []
+        arrays = [pa.array(column, field.type) for column, field in zip(columns, ROW_SCHEMA, strict=True)]
+        return pa.RecordBatch.from_arrays(arrays, schema=ROW_SCHEMA)
+
+    def add(self, number: int, line: bytes) -> None:
+        try:
+            fields = json.loads(line)
+        except ValueError as problem:
+            self._damage(number, f"is not JSON: {problem}")
+            return
+        wrong = self._check.problem(fields) or self._more_wrong(fields)
+        if wrong is not None:
+            self._damage(number, str(wrong))
+        elif fields["op"] not in FRAME:
+            topic = fields.get("topic")
+            self.rows.append(row_of(fields, None if topic is None else str(self._topics[topic]), self._file))
+
+    def count_unnamed(self) -> None:
+        unnamed = self._damages - DAMAGES_MAX
+        if unnamed > 0:
+            self._add_damage(f"{self._place}: {unnamed:,} more lines are wrong")
+
+    def _damage(self, number: int, rule: str) -> None:
+        self._damages += 1
+        if self._damages <= DAMAGES_MAX:
+            self._add_damage(f"{self._place}:{number}: {rule}")
+
+    def _add_damage(self, sentence: str) -> None:
+        self.rows.append((sentence, *[None] * (len(ROW_SCHEMA) - 1)))
+
+    def _more_wrong(self, fields: dict[str, Any]) -> Wrong | None:
+        """What takes more than one field, or the run, to see."""
+        topic = fields.get("topic")
+        if topic is not None:
+            known = self._topics.get(topic)
+            if known is None:
+                known = self._topics[topic] = self._known_topic(topic)
+            if isinstance(known, Wrong):
+                return known
+        op = fields["op"]
+        if op == "omission":
+            return Wrong(None, f"the program did not record what followed: {fields['detail']}")
+        if op == "publish" and fields.get("origin_region", fields["region"]) != fields["region"]:
+            return Wrong("origin_region", "must be the region of the publish")
+        if op in ("receive", "read"):
+            named = [name in fields for name in ("origin_region", "producer", "sequence_id")]
+            if any(named) and not all(named):
+                return Wrong(
+                    "origin_region",
+                    "origin_region, producer and sequence_id are required together or not at all",
+                )
+        return None
+
+    def _known_topic(self, topic: str) -> str | Wrong:
+        full = full_topic(topic)
+        namespace = full.split("://", 1)[1].rpartition("/")[0]
+        if namespace in self._namespaces or not self._namespaces:  # a topology that is gone is told elsewhere
+            return full
+        rule = f"must be in a namespace of this run ({', '.join(sorted(self._namespaces))}), not {topic}"
+        return Wrong("topic", rule)
+
+
+def row_of(fields: dict[str, Any], topic: str | None, file: str | None = None) -> tuple[Any, ...]:
+    """A line that is in order, in the shape of ROW_SCHEMA. `topic`: in its full form. `file`: name of its history."""
+    get = fields.get
+    message_id, payload, attributes = get("message_id"), get("payload_digest"), get("attributes_digest")
+    ledger = entry = batch = None
+    if message_id is not None:
+        ledger, entry, batch = map(int, message_id.split(":"))
+    return (
+        None,
+        fields["at_ms"],
+        fields["actor"],
+        fields["op"],
+        fields["outcome"],
+        get("region"),
+        get("other_region"),
+        topic,
+        get("subscription"),
+        get("origin_region"),
+        get("producer"),
+        get("session"),
+        get("sequence_id"),
+        get("last_sequence_id"),
+        get("topic_epoch"),
+        ledger,
+        entry,
+        batch,
+        None if payload is None else digest_number(payload),
+        0 if attributes is None else digest_number(attributes),
+        get("key"),
+        get("replicate_to"),
+        get("replicated"),
+        get("initial"),
+        get("compacted"),
+        get("how"),
+        get("error"),
+        get("detail"),
+        get("transaction"),
+        get("action"),
+        get("transaction_key"),
+        get("key_epoch"),
+        file,
+    )
+
+
+def full_topic(topic: str) -> str:
+    """`topic`, `tenant/ns/topic` and the full form become the full form, as clients understand them."""
+    if "://" in topic:
+        return topic
+    return f"persistent://{topic}" if "/" in topic else f"persistent://public/default/{topic}"
+
+
+def digest_number(digest: str) -> int:
+    """16 hexadecimal digits as a signed number of 64 bits."""
+    number = int(digest, 16)
+    return number if number < 2**63 else number - 2**64

@@ -1,0 +1,229 @@
+"""Reads the log of a region that keeps it in Kafka (docs/KAFKA.md, "What is in Kafka").
+
+Joins no consumer group and writes nothing: the region may be running, stopped or gone. What is durable when the read
+is planned is read; each task gets about the same number of records, of one topic or of many.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import time
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from emulator.model.stored_keys import CursorKey, CursorPartKey, GrantKey, parse_key
+from emulator.storage.group import encode_group
+from spark_jobs.sources.contract import Group, Head, LogDamaged, RowRange, StoredValue
+from spark_jobs.sources.run_folder import RegionLog
+
+if TYPE_CHECKING:
+    from kafka import KafkaConsumer
+
+SLICE_RECORDS = 100_000
+"""About as much as one task reads."""
+GROUP_RECORDS = 1000
+SILENCE_SECONDS_MAX = 20.0
+"""After how long without a record a Kafka is taken to be away."""
+
+_FETCH_BYTES = 8 * 1024 * 1024
+_FETCH_RECORDS = 10_000
+_TIMEOUT_MS = 10_000
+_SECURITY = re.compile(r"(security_protocol|ssl_|sasl_)")
+
+
+class _Topic(NamedTuple):
+    """One topic of Pulsar, and the topic of Kafka that holds it."""
+
+    name: str
+    ledger_id: int
+    first_entry_id: int
+    kafka_topic: str
+
+
+class _Piece(NamedTuple):
+    """The records start <= offset < stop of a topic."""
+
+    topic: _Topic
+    start: int
+    stop: int
+
+
+def plan(log: RegionLog) -> list[RowRange]:
+    """Ranges of about equal size that together cover what is durable now; `part` holds the pieces, as JSON."""
+    with _opened(log) as consumer:
+        pieces = [piece for topic in _topics(log, consumer) if (piece := _whole(consumer, topic)) is not None]
+    slices: list[list[_Piece]] = [[]]
+    room = SLICE_RECORDS
+    for piece in pieces:
+        start = piece.start
+        while start < piece.stop:
+            stop = min(start + room, piece.stop)
+            slices[-1].append(_Piece(piece.topic, start, stop))
+            room -= stop - start
+            start = stop
+            if not room:
+                slices.append([])
+                room = SLICE_RECORDS
+    return [RowRange(0, sum(p.stop - p.start for p in some), json.dumps(some)) for some in slices if some]
+
+
+def read_groups(log: RegionLog, rows: RowRange) -> Iterator[Group]:
+    """Entries that follow each other without a gap, in the group codec."""
+    with _opened(log) as consumer:
+        for topic, start, stop in json.loads(rows.part):
+            yield from _read(consumer, _Piece(_Topic(*topic), start, stop))
+
+
+def read_topic(log: RegionLog, topic: str) -> Iterator[Group]:
+    """All entries of one topic, in the group codec."""
+    with _opened(log) as consumer:
+        for one in _topics(log, consumer):
+            piece = _whole(consumer, one) if one.name == topic else None
+            if piece is not None:
+                yield from _read(consumer, piece)
+
+
+def read_heads(log: RegionLog) -> list[Head]:
+    """Where each topic's log begins."""
+    with _opened(log) as consumer:
+        return [Head(*topic[:3]) for topic in _topics(log, consumer)]
+
+
+def read_ends(log: RegionLog) -> dict[str, int]:
+    """The highest id of each topic. It may be a fence's, behind the newest entry."""
+    from kafka import TopicPartition
+
+    with _opened(log) as consumer:
+        partitions = {topic.name: TopicPartition(topic.kafka_topic, 0) for topic in _topics(log, consumer)}
+        ends = consumer.end_offsets([*partitions.values()])
+        return {name: ends[partition] - 1 for name, partition in partitions.items()}
+
+
+def read_values(log: RegionLog) -> list[tuple[str, StoredValue]]:
+    """Stored cursors and grants, by key."""
+    with _opened(log) as consumer:
+        kept = _of_kind("value", _key_values(log, consumer))
+    return [
+        (key, value)
+        for key, value in sorted(kept.items())
+        if isinstance(parse_key(key), CursorKey | CursorPartKey | GrantKey)
+    ]
+
+
+@contextlib.contextmanager
+def _opened(log: RegionLog) -> Iterator[KafkaConsumer]:
+    """Whatever is wrong with Kafka is a LogDamaged, also while it is being read."""
+    import logging
+
+    from kafka import KafkaConsumer
+    from kafka.errors import KafkaError
+
+    logging.getLogger("kafka").setLevel(logging.CRITICAL)
+    place = f"the Kafka of {log.region} at {log.bootstrap_servers or 'no address'}"
+    try:
+        consumer = KafkaConsumer(
+            bootstrap_servers=log.bootstrap_servers.split(","),
+            group_id=None,
+            enable_auto_commit=False,
+            auto_offset_reset="none",
+            max_partition_fetch_bytes=_FETCH_BYTES,
+            fetch_max_bytes=_FETCH_BYTES,
+            max_poll_records=_FETCH_RECORDS,
+            bootstrap_timeout_ms=_TIMEOUT_MS,
+            metrics_enabled=False,
+            **{key: value for key, value in log.options.items() if _SECURITY.match(key)},
+        )
+        try:
+            yield consumer
+        finally:
+            consumer.close()
+    except (KafkaError, OSError, ValueError, TypeError, AssertionError) as problem:
+        raise LogDamaged(f"{place} cannot be read: {str(problem) or type(problem).__name__}") from problem
+
+
+def _topics(log: RegionLog, consumer: KafkaConsumer) -> list[_Topic]:
+    """What the region's key topic says of its logs, by ledger id."""
+    states = _of_kind("log", _key_values(log, consumer))
+    found = [(name, json.loads(value)) for name, value in states.items()]
+    topics = [_Topic(name, s["ledger_id"], s["first_entry_id"], s["topic"]) for name, s in found]
+    return sorted(topics, key=lambda topic: topic.ledger_id)
+
+
+def _key_values(log: RegionLog, consumer: KafkaConsumer) -> dict[str, bytes | None]:
+    """The newest value of each key in the region's key topic; None for one that was deleted."""
+    prefix = f"{log.options.get('topic_prefix', 'geoemu')}.{_encoded(log.region)}"
+    keys = _Topic("", 0, 0, f"{prefix}.keys")
+    if keys.kafka_topic not in consumer.topics():
+        raise LogDamaged(f"the Kafka of {log.region} has no topic {keys.kafka_topic}")
+    whole = _whole(consumer, keys)
+    records = _records(consumer, whole) if whole is not None else ()
+    return {(record.key or b"").decode(): record.value for record in records}
+
+
+def _of_kind(kind: str, values: Mapping[str, bytes | None]) -> dict[str, bytes]:
+    """Those of one kind that are there, by the rest of their keys."""
+    split = ((key.partition("/"), value) for key, value in values.items())
+    return {name: value for (begins, _, name), value in split if begins == kind and value is not None}
+
+
+def _encoded(region: str) -> str:
+    """As the region's store does it."""
+    return re.sub(r"[^A-Za-z0-9-]", lambda odd: "".join(f"_{byte:02x}" for byte in odd[0].encode()), region)
+
+
+def _whole(consumer: KafkaConsumer, topic: _Topic) -> _Piece | None:
+    """All of a topic that is durable and was not trimmed; None: nothing."""
+    from kafka import TopicPartition
+
+    partition = TopicPartition(topic.kafka_topic, 0)
+    first = consumer.beginning_offsets([partition])[partition]
+    end = consumer.end_offsets([partition])[partition]
+    start = max(first, topic.first_entry_id)
+    return _Piece(topic, start, end) if start < end else None
+
+
+def _read(consumer: KafkaConsumer, piece: _Piece) -> Iterator[Group]:
+    name, ledger_id, trimmed_below, _ = piece.topic
+    entries: list[bytes] = []
+    first = piece.start
+    for record in _records(consumer, piece):
+        is_entry = record.key is None  # else a fence, or another record of the region's own
+        if entries and (
+            not is_entry or record.offset != first + len(entries) or len(entries) >= GROUP_RECORDS
+        ):
+            yield Group(name, ledger_id, first, trimmed_below, bytes(encode_group(entries)))
+            entries = []
+        if is_entry:
+            first = first if entries else record.offset
+            entries.append(record.value or b"")
+    if entries:
+        yield Group(name, ledger_id, first, trimmed_below, bytes(encode_group(entries)))
+
+
+def _records(consumer: KafkaConsumer, piece: _Piece) -> Iterator[Any]:
+    """The records of a piece, in order."""
+    from kafka import TopicPartition
+    from kafka.errors import OffsetOutOfRangeError
+
+    partition = TopicPartition(piece.topic.kafka_topic, 0)
+    consumer.assign([partition])
+    consumer.seek(partition, piece.start)
+    heard_at = time.monotonic()
+    position = piece.start
+    while position < piece.stop:
+        try:
+            records = consumer.poll(1000).get(partition, ())
+        except OffsetOutOfRangeError:  # trimmed since the read was planned
+            first = consumer.beginning_offsets([partition])[partition]
+            consumer.seek(partition, max(first, position))
+            records = ()
+        for record in records:
+            if record.offset < piece.stop:
+                yield record
+        before, position = position, consumer.position(partition)
+        if position != before:
+            heard_at = time.monotonic()
+        elif time.monotonic() - heard_at > SILENCE_SECONDS_MAX:
+            raise TimeoutError(f"{piece.topic.kafka_topic} returned no record for {SILENCE_SECONDS_MAX:g} s")

@@ -1,0 +1,126 @@
+"""The configuration stores of a run's clusters, `configuration/<cluster>/configuration.sqlite`, and how their regions
+were told to share them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sqlite3
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from emulator.model.stored_keys import (
+    SYNC_APPLIED_PATH,
+    SYNC_CLOCK_PATH,
+    NamespacePath,
+    PartitionedTopicPath,
+    SyncRecordPath,
+    TopicPoliciesPath,
+)
+from emulator.model.values import TopicName
+from spark_jobs.checks.metadata_fold import Stamp, as_written, decides, is_shared
+from spark_jobs.sources.run_folder import RunFolder
+from spark_jobs.sources.sqlite import connect_read_only
+
+STORE_FILE = "configuration.sqlite"
+
+
+class StoreUnreadable(Exception):
+    """The message is a sentence without its full stop."""
+
+
+@dataclass(slots=True)
+class ClusterSync:
+    """How a cluster was told to share its metadata."""
+
+    topic: str
+    excluded: tuple[str, ...]
+    is_in_run_dir: bool
+    """Its store is kept where the run is, not in a volume or in memory."""
+
+    def shares(self, path: str) -> bool:
+        """Not what is excluded, nor what the event topic itself lives on."""
+        topic = TopicName.parse(self.topic)
+        own = (
+            NamespacePath(topic.full_namespace).text,
+            TopicPoliciesPath(self.topic).text,
+            PartitionedTopicPath(self.topic).text,
+        )
+        return (
+            is_shared(path) and path not in own and not as_written(path).startswith(self.excluded or ("\0",))
+        )
+
+
+@dataclass(slots=True)
+class Store:
+    """What a store held at one moment."""
+
+    cluster: str
+    values: Mapping[str, bytes]
+    """Documents by path."""
+    records: Mapping[str, bytes]
+    """What it notes about the events of a document, by SyncRecordPath."""
+    has: Mapping[str, int]
+    """By origin: up to which event it says that it has all."""
+
+    def says_it_has(self, stamp: Stamp) -> bool:
+        return self.has.get(stamp.origin, 0) >= stamp.sequence
+
+    def noted(self, path: str, element: str) -> list[tuple[Stamp, float]]:
+        """The events that it takes to make an element what it is, and when it applied them."""
+        record = self.records.get(SyncRecordPath(path).text)
+        if record is None:
+            return []
+        raw = json.loads(record)
+        entries = [entry for name, entry in raw["entries"].items() if decides(name, element)]
+        found = [(Stamp(*entry[:5]), float(entry[7])) for entry in entries]
+        return [*found, *([(Stamp(*raw["deleted"]), 0.0)] if "deleted" in raw else [])]
+
+
+def read_settings(folder: RunFolder) -> dict[str, ClusterSync]:
+    """By cluster; those that share nothing are not there. What cannot be read says nothing: others name it."""
+    found: dict[str, ClusterSync] = {}
+    for region, cluster in folder.clusters.items():
+        with contextlib.suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
+            config = json.loads((folder.path / "regions" / region / "region.json").read_text())
+            topic = config["settings"]["configuration_metadata_sync_event_topic"]
+            if topic:
+                excluded = config["settings"]["metadata_sync_excluded_paths"].split(",")
+                there = Path(config.get("configuration", {}).get("path", "")).parent.name == cluster
+                prefixes = tuple(filter(None, (one.strip() for one in excluded)))
+                found[cluster] = ClusterSync(str(TopicName.parse(topic)), prefixes, there)
+    return found
+
+
+def store_path(run: Path, cluster: str) -> Path:
+    return run / "configuration" / cluster / STORE_FILE
+
+
+def read_store(run: Path, cluster: str) -> Store:
+    """StoreUnreadable."""
+    path = store_path(run, cluster)
+    try:
+        with contextlib.ExitStack() as resources:
+            connection = connect_read_only(path, resources)
+            meta = dict(connection.execute("SELECT key, value FROM meta"))
+            if meta.get("cluster", cluster) != cluster:
+                raise StoreUnreadable(f"the store of {cluster} belongs to {meta['cluster']}")
+            rows = connection.execute("SELECT path, value FROM kv").fetchall()
+            return _store(cluster, [(key, bytes(value)) for key, value in rows if value is not None])
+    except FileNotFoundError:
+        raise StoreUnreadable(f"configuration/{cluster}/{STORE_FILE} is missing") from None
+    except (sqlite3.Error, OSError, ValueError, KeyError, TypeError) as problem:
+        raise StoreUnreadable(f"configuration/{cluster}/{STORE_FILE} cannot be read: {problem}") from problem
+
+
+def _store(cluster: str, rows: Iterable[tuple[str, bytes]]) -> Store:
+    values = dict(rows)
+    has = json.loads(values.get(SYNC_APPLIED_PATH.text, b"{}"))
+    if SYNC_CLOCK_PATH.text in values:
+        clock = json.loads(values[SYNC_CLOCK_PATH.text])
+        has[f"{cluster}:{clock['incarnation']}"] = clock["sequence"]
+    documents = {path: value for path, value in values.items() if is_shared(path)}
+    prefix = SyncRecordPath.prefix()
+    records = {path: value for path, value in values.items() if path.startswith(prefix)}
+    return Store(cluster, documents, records, has)

@@ -1,0 +1,260 @@
+"""What is in a run directory, and what ought to be there.
+
+Names no engine: Spark and SQLite come later. Whatever is missing or unreadable becomes a damage, a sentence that
+keeps the verdict from being valid; nothing here raises for the state of the folder.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from emulator.model.values import TopicName
+from emulator.run.service_contract import Contract, read_answers
+from spark_jobs.frames.lifetimes import KEPT, NEVER_MS, Lifetime
+from spark_jobs.frames.policy_changes import Owed, read_changes
+
+KAFKA_SERVERS_FILE = "kafka_servers"
+"""Beside region.json, where there is one: the region's `bootstrap_servers` for those who read the run from outside
+of the regions' network."""
+
+
+@dataclass(frozen=True, slots=True)
+class Namespace:
+    """Policies that change what may be expected."""
+
+    regions: tuple[str, ...]
+    """Regions it is replicated between."""
+    deduplication: bool
+    lifetime: Lifetime = KEPT
+    """What its policies ever let go."""
+    own_lifetimes: Mapping[str, Lifetime] = field(default_factory=dict)
+    """Of topics of which a policy of their own lets something go."""
+    owed_since_ms: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    """(origin, other region) -> only what was asked for from then on is owed; of other pairs all is."""
+    own_topics: Mapping[str, Owed] = field(default_factory=dict)
+    """Topics that had replication clusters of their own at some time."""
+
+
+@dataclass(frozen=True, slots=True)
+class RegionLog:
+    """Where one region's log is."""
+
+    region: str
+    backend: str
+    """sqlite, kafka or memory."""
+    path: str
+    """sqlite: the file, as this machine sees it."""
+    bootstrap_servers: str = ""
+    """kafka: host:port[,host:port...], as this machine sees them."""
+    options: dict[str, Any] = field(default_factory=dict)
+    """kafka: what the region was told (TLS, SASL, topic prefix)."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Of its files, about."""
+        return _size_of(Path(f"{self.path}{suffix}") for suffix in ("", "-wal"))
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """A piece of evidence that is missing or cannot be read."""
+
+    sentence: str
+    region: str | None = None
+    """Whose log it is; None: the history or the run as a whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunFolder:
+    """A run directory as found."""
+
+    path: Path
+    regions: tuple[str, ...]
+    """All that there ought to be, in the order of the topology."""
+    clusters: dict[str, str]
+    """Region -> its cluster, where known."""
+    logs: tuple[RegionLog, ...]
+    """Those that can be looked for; a region without one has a damage."""
+    namespaces: dict[str, Namespace]
+    latency_ms_max: float
+    """The slowest link's, one way."""
+    history: tuple[Path, ...]
+    damages: tuple[Damage, ...]
+    in_network: bool = False
+    """Logs are called as the regions call them."""
+    answers: tuple[Contract, ...] = ()
+    """What somebody promised for a service of theirs."""
+
+    def trims(self, topic: str) -> bool:
+        """Whether a policy lets old entries of the topic go."""
+        namespace = self.namespaces.get(topic.partition("://")[2].rpartition("/")[0])
+        if namespace is None:
+            return False
+        owner = str(TopicName.parse(topic).partitioned or topic)  # a partition has the policies of its topic
+        return namespace.lifetime.trims or namespace.own_lifetimes.get(owner, KEPT).trims
+
+    @property
+    def size_bytes(self) -> int:
+        """About how much there is to read."""
+        return sum(log.size_bytes for log in self.logs) + _size_of(self.history)
+
+
+def looks_like_a_run(path: Path) -> bool:
+    """Whether anything of a run is there, be it damaged."""
+    return any((path / part).exists() for part in ("run.json", "topology.json", "regions", "history"))
+
+
+def open_run_folder(path: Path, *, in_network: bool = False) -> RunFolder:
+    """Look at what is there. An absent folder is a folder without anything in it. `in_network`: this is a container
+    in the network of the regions, and finds a Kafka where they do."""
+    path = path.absolute()
+    damages = [] if (path / "run.json").is_file() else [Damage(f"run.json is missing from {path}")]
+    topology, problems = _read_topology(path / "topology.json")
+    damages += problems
+    declared = {
+        region["name"]: {**region, "cluster": cluster["name"]}
+        for cluster in topology["clusters"]
+        for region in cluster["regions"]
+    }
+    folders = sorted(folder.name for folder in (path / "regions").glob("*/"))
+    regions = [*declared, *(name for name in folders if name not in declared)]
+    logs = []
+    for region in regions:
+        if region not in folders:
+            damages.append(Damage(f"the folder regions/{region} is missing", region))
+            continue
+        log, problems = _region_log(
+            path / "regions" / region, declared.get(region, {}).get("log", {}), in_network
+        )
+        logs.append(log)
+        damages += problems
+    namespaces, problems = _namespaces(path, topology["namespaces"])
+    damages += problems
+    damages += forgotten_regions("topology.json", _named_regions(topology, namespaces), regions)
+    answers, answers_damages = _read_answers(path)
+    damages += answers_damages
+    history, problems = _history_files(path / "history")
+    if not regions:
+        damages.append(Damage(f"no log of a region is in {path / 'regions'}"))
+    return RunFolder(
+        path=path,
+        regions=tuple(regions),
+        clusters={name: region["cluster"] for name, region in declared.items()},
+        logs=tuple(logs),
+        namespaces=namespaces,
+        latency_ms_max=max((link["shape"]["latency_ms"] for link in topology["links"]), default=0.0),
+        history=history,
+        damages=(*damages, *problems),
+        in_network=in_network,
+        answers=answers,
+    )
+
+
+def forgotten_regions(where: str, named: Iterable[str], known: Iterable[str]) -> list[Damage]:
+    """Regions that `where` names and of which the run has neither a folder nor an entry: their logs are gone."""
+    return [
+        Damage(
+            f"{where} names region {region}, of which the run has no folder and no entry in a cluster", region
+        )
+        for region in sorted(set(named) - set(known))
+    ]
+
+
+def _named_regions(topology: Mapping[str, Any], namespaces: Mapping[str, Namespace]) -> set[str]:
+    linked = {link.get(end) for link in topology["links"] for end in ("source", "target")}
+    shared = {region for one in namespaces.values() for region in one.regions}
+    own = {
+        region for one in namespaces.values() for topic in one.own_topics.values() for region in topic.regions
+    }
+    return (linked - {None}) | shared | own
+
+
+def _namespaces(
+    run: Path, declared: Iterable[Mapping[str, Any]]
+) -> tuple[dict[str, Namespace], list[Damage]]:
+    """As the topology declares them, and as regions were told that they are."""
+    namespaces = {
+        entry["name"]: Namespace(
+            tuple(entry["regions"]), bool(entry["deduplication"]), lifetime=_declared_lifetime(entry)
+        )
+        for entry in declared
+    }
+    changes, unreadable = read_changes(run)
+    for name, one in changes.items():
+        before = namespaces[name].regions if name in namespaces else ()
+        regions = (*before, *sorted(one.owed.regions - set(before)))
+        namespaces[name] = Namespace(
+            regions,
+            one.deduplication,
+            lifetime=one.lifetime,
+            own_lifetimes=one.own_lifetimes,
+            owed_since_ms=one.owed.since_ms,
+            own_topics=one.own_topics,
+        )
+    return namespaces, [Damage(sentence) for _, sentence in unreadable]
+
+
+def _declared_lifetime(entry: Mapping[str, Any]) -> Lifetime:
+    ttl_seconds = entry.get("message_ttl_seconds", 0)
+    return Lifetime(
+        entry.get("retention_minutes", -1) >= 0 or entry.get("retention_megabytes", -1) >= 0,
+        ttl_seconds * 1000.0 if ttl_seconds else NEVER_MS,
+    )
+
+
+def _read_answers(path: Path) -> tuple[tuple[Contract, ...], list[Damage]]:
+    try:
+        return read_answers(path), []
+    except (OSError, ValueError) as problem:
+        return (), [Damage(f"the service's contract cannot be read: {problem}")]
+
+
+def _size_of(files: Iterable[Path]) -> int:
+    return sum(file.stat().st_size for file in files if file.is_file())
+
+
+def _read_topology(path: Path) -> tuple[dict[str, Any], list[Damage]]:
+    """What `Topology.to_json` wrote, reduced to what is needed here; empty when it cannot be read."""
+    wanted = ("clusters", "namespaces", "links")
+    try:
+        topology = json.loads(path.read_text())
+        return {name: topology[name] for name in wanted}, []
+    except FileNotFoundError:
+        reason = f"topology.json is missing from {path.parent}"
+    except (OSError, ValueError, TypeError, KeyError) as problem:
+        reason = f"topology.json cannot be read: {problem}"
+    return {name: [] for name in wanted}, [Damage(reason)]
+
+
+def _region_log(folder: Path, declared: dict[str, Any], in_network: bool) -> tuple[RegionLog, list[Damage]]:
+    """Where the log of the region with this folder is; `declared` is what the topology says of it."""
+    region, damages = folder.name, []
+    log: dict[str, Any] = {}
+    try:
+        log = json.loads((folder / "region.json").read_text())["log"]
+        backend = log["backend"]
+    except (OSError, ValueError, TypeError, KeyError) as problem:
+        reason = "is missing" if isinstance(problem, FileNotFoundError) else f"cannot be read: {problem}"
+        damages.append(Damage(f"regions/{region}/region.json {reason}", region))
+        backend = declared.get("backend", "sqlite")
+    # Not the path written in region.json: in a container that is another one, and in a copy the original's.
+    servers = log.get("bootstrap_servers", "")
+    # A region in a container may know its Kafka by a name that means nothing here.
+    if not in_network and (told := folder / KAFKA_SERVERS_FILE).is_file():
+        servers = told.read_text().strip()
+    path = str(folder / "log.sqlite")
+    return RegionLog(region, backend, path, servers, log.get("options", {})), damages
+
+
+def _history_files(folder: Path) -> tuple[tuple[Path, ...], list[Damage]]:
+    files = sorted(folder.glob("*.jsonl"))
+    if not files:
+        return (), [Damage("the folder history/ has no history: the operations of the clients are unknown")]
+    # Spark takes files with such names for its own and passes over them without a word.
+    hidden = [file for file in files if file.name.startswith(("_", "."))]
+    damages = [Damage(f"history/{file.name} cannot be read under that name; rename it") for file in hidden]
+    return tuple(file for file in files if file not in hidden), damages

@@ -1,0 +1,137 @@
+"""Reads the log of a region that keeps it in SQLite (docs/ARCHITECTURE.md, "What is on disk").
+
+Never writes, and asks nobody: the region may be running, stopped or killed. A killed one leaves its newest commits
+in the write-ahead log beside the file, and SQLite reads both together.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import quote
+
+from emulator.model.stored_keys import CursorKey, CursorPartKey, GrantKey
+from spark_jobs.sources.contract import Group, Head, LogDamaged, RowRange, StoredValue
+from spark_jobs.sources.run_folder import RegionLog
+
+FORMAT_VERSION = "1"
+SLICE_BYTES = 16 * 1024 * 1024
+"""About as much as one task reads."""
+SLICES_MAX = 64
+
+
+def plan(log: RegionLog) -> list[RowRange]:
+    """Ranges of rows of about equal size that together cover what is stored now."""
+    with _opened(log) as connection:
+        first, last = connection.execute("SELECT min(rowid), max(rowid) FROM entry_groups").fetchone()
+    if first is None:
+        return []
+    slices = min(SLICES_MAX, 1 + _size_bytes(Path(log.path)) // SLICE_BYTES)
+    step = -(-(last + 1 - first) // slices)
+    return [RowRange(start, min(start + step, last + 1)) for start in range(first, last + 1, step)]
+
+
+def read_groups(log: RegionLog, rows: RowRange) -> Iterator[Group]:
+    """Group commits in the order in which they were written."""
+    with _opened(log) as connection:
+        for row in connection.execute(
+            "SELECT name, log_id, entry_groups.first_entry_id, logs.first_entry_id, data"
+            " FROM entry_groups JOIN logs USING (log_id) WHERE entry_groups.rowid >= ? AND entry_groups.rowid < ?"
+            " ORDER BY entry_groups.rowid",
+            (rows.start, rows.stop),
+        ):
+            yield Group(*row)
+
+
+def read_topic(log: RegionLog, topic: str) -> Iterator[Group]:
+    """All group commits of one topic."""
+    with _opened(log) as connection:
+        for row in connection.execute(
+            "SELECT name, log_id, entry_groups.first_entry_id, logs.first_entry_id, data"
+            " FROM logs JOIN entry_groups USING (log_id) WHERE name = ? ORDER BY entry_groups.first_entry_id",
+            (topic,),
+        ):
+            yield Group(*row)
+
+
+def read_heads(log: RegionLog) -> list[Head]:
+    """Where each topic's log begins."""
+    with _opened(log) as connection:
+        return [Head(*row) for row in connection.execute("SELECT name, log_id, first_entry_id FROM logs")]
+
+
+def read_ends(log: RegionLog) -> dict[str, int]:
+    """Its newest entries have the highest ids."""
+    return {}
+
+
+def read_values(log: RegionLog) -> list[tuple[str, StoredValue]]:
+    """Stored cursors and grants, by key."""
+    with _opened(log) as connection:
+        tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
+        if "key_values" not in tables:
+            return []
+        query = "SELECT key, value FROM key_values WHERE key LIKE ? OR key LIKE ? OR key LIKE ? ORDER BY key"
+        kinds = [kind.prefix() + "%" for kind in (CursorKey, CursorPartKey, GrantKey)]
+        return [(key, bytes(value)) for key, value in connection.execute(query, kinds)]
+
+
+@contextlib.contextmanager
+def _opened(log: RegionLog) -> Iterator[sqlite3.Connection]:
+    """A checked connection. Whatever is wrong with the file is a LogDamaged, also while it is being read."""
+    path = Path(log.path)
+    place = f"regions/{log.region}/{path.name}"
+    try:
+        with contextlib.ExitStack() as resources:
+            connection = connect_read_only(path, resources)
+            meta = dict(connection.execute("SELECT key, value FROM meta"))
+            if meta.get("format_version") != FORMAT_VERSION:
+                raise LogDamaged(
+                    f"{place} has format version {meta.get('format_version')}, not {FORMAT_VERSION}"
+                )
+            if meta.get("region") != log.region:
+                raise LogDamaged(f"{place} belongs to region {meta.get('region')}")
+            yield connection
+    except FileNotFoundError as problem:
+        raise LogDamaged(f"{place} is missing") from problem
+    except (sqlite3.Error, OSError) as problem:
+        raise LogDamaged(f"{place} cannot be read: {problem}") from problem
+
+
+def connect_read_only(path: Path, resources: contextlib.ExitStack) -> sqlite3.Connection:
+    """Open a database that somebody may have open, or may have been killed with. Closed with `resources`. OSError,
+    sqlite3.Error."""
+    if not path.is_file():
+        raise FileNotFoundError(path)
+    wal, index = Path(f"{path}-wal"), Path(f"{path}-shm")
+    if not wal.exists():
+        if index.exists():
+            raise OSError(f"{wal.name} is missing, and with it the newest commits")
+        # Nobody has it open: SQLite need not create files beside it, which a read-only folder would forbid.
+        return _connect_to(path, "immutable=1", resources)
+    try:
+        return _connect_to(path, "mode=ro", resources)
+    except sqlite3.OperationalError:
+        # With a write-ahead log but no way to create its index, as in a read-only folder: read a copy.
+        copies = Path(resources.enter_context(tempfile.TemporaryDirectory(prefix="geoemu-log-")))
+        shutil.copy(path, copies / path.name)
+        shutil.copy(wal, copies / wal.name)
+        return _connect_to(copies / path.name, "mode=rw", resources)
+
+
+def _connect_to(path: Path, how: str, resources: contextlib.ExitStack) -> sqlite3.Connection:
+    # A long log is read on by whichever thread takes the next batch, one after the other.
+    connection = sqlite3.connect(
+        f"file:{quote(str(path))}?{how}", uri=True, isolation_level=None, check_same_thread=False
+    )
+    resources.enter_context(contextlib.closing(connection))
+    connection.execute("SELECT 1 FROM sqlite_master")  # the first statement that opens the file
+    return connection
+
+
+def _size_bytes(path: Path) -> int:
+    return sum(file.stat().st_size for file in (path, Path(f"{path}-wal")) if file.exists())
